@@ -39,6 +39,9 @@ What is not planted, because no test of behaviour can see it:
     - in functions that release (x_free, free_x): loops that end one early, which is a leak; there and in x_close pointers
       and structs that are cleared for the last time
     - the size that getline or open_memstream sets before anybody reads it
+    - < for <= behind a != of the same two (`a != b ? (a < b ? 1 : -1) : 0`)
+    - | beside O_CLOEXEC or SOCK_CLOEXEC: the programs that are tested start no others
+    - a failpoint that is only passed: the library is built without them
 
 -1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
 """
@@ -148,6 +151,8 @@ def same_when_equal(tokens, i, first, last):
     end = i + 1 + len(operand(tokens, i + 1, 1, first, last))
     if not left or not right:
         return False
+    if re.search(re.escape(f"{left} != {right}") + r" (\?|&&) ", text_of(tokens[first:i]) + " "):
+        return True
     same = re.compile(r"(?<!\S)" + re.escape(left) + r"(?!\S)")
     plain = lambda text: same.sub(lambda m: right, re.sub(r"\( (?:u?int\d+_t|size_t|int|float|double|long) \) ", "", text))
     if "?" in (x.text for x in tokens[i:last]):  # a - b < c ? a - b : c
@@ -233,6 +238,8 @@ def changes_of(tokens, first, last, loop):
             if t.text in "*/" and not (tokens[i - 1].kind in ("name", "number") or tokens[i - 1].text == ")"):
                 continue
             if t.text == "*" and is_type_star(tokens, i):
+                continue
+            if t.text == "|" and any(x.text in ("O_CLOEXEC", "SOCK_CLOEXEC") for x in (tokens[i - 1], tokens[i + 1])):
                 continue
             if t.text in ("<", "<=", ">", ">=") and (same_when_equal(tokens, i, first, last) or
                                                     re.search(r"fd$", tokens[i - 1].text)):
@@ -476,6 +483,8 @@ class Source:
         skip = 3 if flat(t, first, first + 3) == "( void )" else 0
         called = t[first + skip].text if t[first + skip].kind == "name" else ""
         if (UNSEEN.match(called) or ADVICE.match(called)) and t[first + skip + 1].text == "(":
+            return
+        if kind == "statement" and called == "TKE_FAILPOINT":
             return
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return

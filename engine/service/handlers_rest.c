@@ -344,24 +344,80 @@ static void delete_checkpoint(tke_call *call, tke_checkpoint *c)
     tke_checkpoint_delete(svc, c, call->reply);
 }
 
-static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
+/* A change of a checkpoint's row. It is visible at once, so that changes take effect in the order of
+ * their requests, and is undone if it cannot be recorded. */
+typedef struct change {
+    tke_service *svc;
+    tinkc_reply *reply;
+    tke_checkpoint *checkpoint;
+    const char *event; /* of the audit; static */
+    bool is_public;    /* before and after: is it public, or when does it expire? */
+    int64_t before, after;
+} change;
+
+static void undo_change(const change *x)
+{
+    tke_checkpoint *c = x->checkpoint;
+    pthread_mutex_lock(&x->svc->lock);
+    if (x->is_public && c->is_public == x->after)
+        c->is_public = x->before != 0;
+    else if (!x->is_public && c->expires_us == x->after)
+        c->expires_us = x->before;
+    pthread_mutex_unlock(&x->svc->lock);
+}
+
+static void change_recorded(void *user, const tinkc_error *err)
+{
+    change *x = user;
+    const tke_checkpoint *c = x->checkpoint;
+    if (tkc_failed(err)) {
+        undo_change(x);
+        tke_send_failure(x->reply, x->svc->a, err);
+    } else {
+        tke_audit_add(x->svc, c->owner, x->event, c->run_id, c->path, NULL);
+        tke_send_json(x->reply, 200, tkc_str("{}"));
+    }
+    tkc_release(x->svc->a, x, sizeof *x);
+}
+
+static void record_change(tke_call *call, const change *made)
 {
     tke_service *svc = call->svc;
-    pthread_mutex_lock(&svc->lock);
-    bool changed = c->is_public != is_public;
-    c->is_public = is_public;
-    pthread_mutex_unlock(&svc->lock);
-    if (!changed) {
-        tke_send_json(call->reply, 200, tkc_str("{\"changed\":false}"));
+    const tke_checkpoint *c = made->checkpoint;
+    change *x = tkc_alloc(svc->a, sizeof *x, &call->err);
+    if (!x) {
+        undo_change(made);
+        tke_send_failure(call->reply, svc->a, &call->err);
         return;
     }
+    *x = *made;
+    x->reply = call->reply;
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
-    tke_txn_exec(txn,
-                 "UPDATE checkpoints SET public = ? WHERE run_id = ? AND kind = ? AND name = ?",
-                 "itit", (int64_t)is_public, c->run_id, (int64_t)c->kind, c->name);
-    tke_answer_after(call, txn, 200, tkc_str("{}"));
-    tke_audit_add(svc, c->owner, is_public ? "checkpoint_publish" : "checkpoint_unpublish",
-                  c->run_id, c->path, NULL);
+    tke_txn_exec(
+        txn,
+        x->is_public
+            ? "UPDATE checkpoints SET public = ? WHERE run_id = ? AND kind = ? AND name = ?"
+            : "UPDATE checkpoints SET expires_us = ? WHERE run_id = ? AND kind = ? AND name = ?",
+        "itit", x->after, c->run_id, (int64_t)c->kind, c->name);
+    tke_txn_commit(txn, change_recorded, x);
+}
+
+static void publish(tke_call *call, tke_checkpoint *c, bool is_public)
+{
+    pthread_mutex_lock(&call->svc->lock);
+    bool before = c->is_public;
+    c->is_public = is_public;
+    pthread_mutex_unlock(&call->svc->lock);
+    if (before == is_public)
+        tke_send_json(call->reply, 200, tkc_str("{\"changed\":false}"));
+    else
+        record_change(call,
+                      &(change){ .svc = call->svc,
+                                 .checkpoint = c,
+                                 .event = is_public ? "checkpoint_publish" : "checkpoint_unpublish",
+                                 .is_public = true,
+                                 .before = before,
+                                 .after = is_public });
 }
 
 const char *tke_wrong_ttl(tkc_opt_i64 ttl)
@@ -384,17 +440,17 @@ static void set_ttl(tke_call *call, tke_checkpoint *c)
         return;
     }
     pthread_mutex_lock(&svc->lock);
+    int64_t before = c->expires_us;
     c->expires_us = in.ttl_seconds.is == TKC_GIVEN
                         ? tkc_wall_us(svc->clock) + in.ttl_seconds.value * 1000000
                         : 0;
-    int64_t expires_us = c->expires_us;
+    int64_t after = c->expires_us;
     pthread_mutex_unlock(&svc->lock);
-    tke_txn *txn = tke_txn_new(svc->store, &call->err);
-    tke_txn_exec(txn,
-                 "UPDATE checkpoints SET expires_us = ? WHERE run_id = ? AND kind = ? AND name = ?",
-                 "itit", expires_us, c->run_id, (int64_t)c->kind, c->name);
-    tke_answer_after(call, txn, 200, tkc_str("{}"));
-    tke_audit_add(svc, c->owner, "checkpoint_ttl_set", c->run_id, c->path, NULL);
+    record_change(call, &(change){ .svc = svc,
+                                   .checkpoint = c,
+                                   .event = "checkpoint_ttl_set",
+                                   .before = before,
+                                   .after = after });
 }
 
 void tke_front_checkpoint_change(tke_call *call)

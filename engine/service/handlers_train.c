@@ -304,7 +304,7 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable", "%s",
                              call->err.message);
-        else if (job && job->arena.taken >= job->arena.max / 2)
+        else if (call->err.cause == TINKC_E_TOO_LARGE)
             tke_refuse_after(call, tke_front_refused(call), 413, "too_large",
                              "The request needs more memory than max_queued_bytes allows");
         else

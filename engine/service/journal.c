@@ -52,19 +52,19 @@ static bool take_record(tinkc_str *rest, tke_journal_record *r)
         return false;
     memcpy(&len, rest->data, sizeof len);
     memcpy(&crc, rest->data + sizeof len, sizeof crc);
-    const char *at = rest->data + sizeof len + sizeof crc;
-    if (len < sizeof h || len > rest->len - sizeof len - sizeof crc ||
-        tke_crc32c(0, at, len) != crc)
+    const size_t before = sizeof len + sizeof crc;
+    const tinkc_str left = tkc_strn(rest->data + before, rest->len - before);
+    if (len < sizeof h || len > left.len || tke_crc32c(0, left.data, len) != crc)
         return false;
-    memcpy(&h, at, sizeof h);
+    memcpy(&h, left.data, sizeof h);
     *r = (tke_journal_record){ h.seq,
                                h.kind,
                                h.epoch,
                                h.is_pb != 0,
                                h.forward != 0,
                                { h.hash_lo, h.hash_hi },
-                               tkc_strn(at + sizeof h, len - sizeof h) };
-    *rest = tkc_strn(at + len, rest->len - sizeof len - sizeof crc - len);
+                               tkc_strn(left.data + sizeof h, len - sizeof h) };
+    *rest = tkc_strn(left.data + len, left.len - len);
     return true;
 }
 

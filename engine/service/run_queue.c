@@ -6,6 +6,7 @@
  * guarded by svc->lock.
  */
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "service/journal.h"
@@ -199,12 +200,15 @@ typedef struct outcome {
     bool expired; /* a tombstoned number: fail it at once */
 } outcome;
 
-static void refuse(outcome *o, int32_t status, const char *code, const char *format, int64_t a,
-                   int64_t b)
+__attribute__((format(printf, 4, 5))) static void refuse(outcome *o, int32_t status,
+                                                         const char *code, const char *format, ...)
 {
+    va_list args;
     o->status = status;
     o->code = code;
-    (void)snprintf(o->detail, sizeof o->detail, format, (long long)a, (long long)b);
+    va_start(args, format);
+    (void)vsnprintf(o->detail, sizeof o->detail, format, args);
+    va_end(args);
 }
 
 /* The request's seq_id; if it has none, the one after the newest. */
@@ -229,7 +233,7 @@ static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_
     if (state == TKE_SEEN_PENDING || state == TKE_SEEN_DONE || state == TKE_SEEN_LOST) {
         if (seen->kind != job->kind || !tke_hash_eq(seen->hash, job->hash))
             refuse(o, 400, "seq_id_reused", "seq_id %lld was already used for a different request",
-                   number, 0);
+                   (long long)number);
         epoch = seen->epoch;
     } else {
         o->is_new = true;
@@ -251,7 +255,7 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
      * could stop the run for good. */
     if (number > run->next_seq &&
         svc->queued_bytes + job->arena.taken > (size_t)svc->set.max_queued_bytes) {
-        refuse(o, 429, "busy", "Too much is queued already; slow down", 0, 0);
+        refuse(o, 429, "busy", "Too much is queued already; slow down");
         return;
     }
     job->request_id = tke_copy(svc, o->request_id, &call->err);
@@ -263,7 +267,7 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
     if (!job->request_id || !(seen || o->expired) || !tke_job_publish(job, &call->err)) {
         if (seen)
             tke_run_seen(run, number)->state = TKE_SEEN_NOT;
-        refuse(o, 503, "memory", "out of memory", 0, 0);
+        refuse(o, 503, "memory", "out of memory");
         return;
     }
     run->last_arrival_ms = tkc_now_ms(svc->clock);
@@ -281,10 +285,10 @@ static void admit(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq, o
 {
     int64_t number = number_of(run, seq);
     if (number <= 0) {
-        refuse(o, 400, "bad_request", "seq_id must be positive, not %lld", number, 0);
+        refuse(o, 400, "bad_request", "seq_id must be positive, not %lld", (long long)number);
     } else if (number > run->next_seq + MAX_AHEAD || number > INT32_MAX) {
-        refuse(o, 400, "bad_request", "seq_id %lld is too far ahead: %lld is the next", number,
-               run->next_seq);
+        refuse(o, 400, "bad_request", "seq_id %lld is too far ahead: %lld is the next",
+               (long long)number, (long long)run->next_seq);
     } else {
         recognise(call->svc, run, job, number, o);
         if (o->is_new)
@@ -379,9 +383,9 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     tke_session_touch(svc, run->session);
     run->last_request_us = tkc_wall_us(svc->clock);
     if (tke_run_is_unloaded(run->is))
-        refuse(&o, 404, "not_found", "Model was unloaded", 0, 0);
+        refuse(&o, 404, "not_found", "Model was unloaded");
     else if (run->session && run->session->finished)
-        refuse(&o, 410, "session_finished", "The model's session was finished", 0, 0);
+        refuse(&o, 410, "session_finished", "The model's session was finished");
     else
         admit(call, run, job, seq, &o);
     bool held = o.is_new && o.status == 200 && job->held;

@@ -222,8 +222,11 @@ static void record_state(tke_service *svc, const tke_run *run)
 {
     tinkc_error err = { 0 };
     tke_txn *txn = tke_txn_new(svc->store, &err);
+    pthread_mutex_lock(&svc->lock);
+    tke_run_store(txn, run); /* the front thread may not have written it yet */
     tke_txn_exec(txn, "UPDATE runs SET state = ?, error = ?, corrupted = ? WHERE id = ?", "itit",
                  tke_run_stored_life(run->is), run->error, (int64_t)run->corrupted, run->id);
+    pthread_mutex_unlock(&svc->lock);
     tke_txn_commit(txn, NULL, NULL);
 }
 
@@ -1009,6 +1012,8 @@ void tke_work_load(tke_service *svc, tke_job *job)
     }
     if (creates)
         run_made(svc, run, &err);
+    if (creates && tkc_failed(&err) && run->adapter)
+        release_adapter(svc, run); /* weights that nobody asked for must not be trained */
     if (tkc_failed(&err))
         tke_job_fail(job, &err);
     else if (needs_image(svc, job))

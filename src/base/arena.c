@@ -70,9 +70,12 @@ static bool add_block(tkc_arena *arena, size_t need, tinkc_error *err)
         size = least;
     if (arena->max) {
         size_t left = arena->max > arena->taken ? arena->max - arena->taken : 0;
-        if (least > left)
-            return tkc_fail(err, TINKC_E_MEMORY, "more than the %zu bytes allowed here",
-                            arena->max);
+        if (least > left) {
+            bool first = !tkc_failed(err);
+            tkc_fail(err, TINKC_E_MEMORY, "more than the %zu bytes allowed here", arena->max);
+            err->cause = first ? TINKC_E_TOO_LARGE : err->cause; /* it would fail again */
+            return false;
+        }
         if (size > left)
             size = left;
     }

@@ -45,6 +45,7 @@ struct MHD_Response { /* the test's thread makes them one at a time */
     MHD_ContentReaderCallback reader;
     void *user;
     char headers[2000];
+    bool alive; /* until it is destroyed */
 };
 
 static struct MHD_Response made;
@@ -52,7 +53,8 @@ static struct MHD_Response made;
 static struct MHD_Response *from_buffer(size_t size, void *buffer, enum MHD_ResponseMemoryMode mode)
 {
     assert_int_equal(mode, MHD_RESPMEM_PERSISTENT);
-    made = (struct MHD_Response){ .body = { buffer, size }, .length = size };
+    assert_false(made.alive);
+    made = (struct MHD_Response){ .body = { buffer, size }, .length = size, .alive = true };
     return &made;
 }
 
@@ -62,7 +64,8 @@ static struct MHD_Response *from_callback(uint64_t size, size_t block,
 {
     (void)block;
     assert_null(end);
-    made = (struct MHD_Response){ .length = size, .reader = reader, .user = user };
+    assert_false(made.alive);
+    made = (struct MHD_Response){ .length = size, .reader = reader, .user = user, .alive = true };
     return &made;
 }
 
@@ -92,6 +95,8 @@ static enum MHD_Result queue(struct MHD_Connection *c, unsigned int status, stru
 static void destroy(struct MHD_Response *r)
 {
     assert_ptr_equal(r, &made);
+    assert_true(made.alive);
+    made.alive = false;
 }
 
 static void suspend(struct MHD_Connection *c)

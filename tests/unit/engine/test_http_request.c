@@ -323,15 +323,15 @@ static void logs(void **state)
     assert_non_null(strstr(logged, "GET /api/v1/healthz?api_key="));
     assert_null(strstr(logged, "sesame"));
     forget();
+    int64_t before = tkc_monotonic_ns();
     begin("/api/v1/healthz", N(plain)); /* in milliseconds, from its head on */
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
     tke_exchange *x = now->exchange;
-    int64_t start = x->start_ns;
     x->start_ns -= 5000000000;
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
     take_answer("GET");
     end();
-    double most = 5000.1 + (double)(tkc_monotonic_ns() - start) / 1e6;
+    double most = 5000.1 + (double)(tkc_monotonic_ns() - before) / 1e6;
     double ms = strtod(logged + strlen("GET /api/v1/healthz 200 15 "), NULL);
     assert_true(ms >= 5000 && ms <= most);
     forget();
@@ -347,6 +347,21 @@ static void metrics(void **state)
     ask("GET", "/metrics", N(plain), NULL);
     http.metrics = false;
     assert_non_null(strstr(now->sent.body.data, "\ntinkc_body_bytes 0\n"));
+    /* The parts of the memory add up to all of it. */
+    static const char part[] = "\ntinkc_memory_bytes{part=\"";
+    uint64_t sum = 0, resident = 0, files = 0, other = 0;
+    for (const char *at = now->sent.body.data; (at = strstr(at, part));) {
+        at += sizeof part - 1;
+        size_t len = strcspn(at, "\"");
+        uint64_t bytes = strtoull(at + len + 2, NULL, 10);
+        tinkc_str name = tkc_strn(at, len);
+        *(tkc_str_is(name, "resident")         ? &resident
+          : tkc_str_is(name, "resident_files") ? &files
+          : tkc_str_is(name, "other")          ? &other
+                                               : &sum) += bytes;
+    }
+    assert_true(resident > files && sum > 0);
+    assert_true(other == 0 || sum + other == resident - files);
     assert_non_null(strstr(now->sent.body.data, "\ntinkc_base_models 1\n"));
     expect(200, "Content-Type: text/plain; version=0.0.4\n", NULL);
 }
@@ -390,12 +405,14 @@ static void keys(void **state)
         ask("GET", public[i], N(plain), NULL);
         expect(200, TYPE, OK);
     }
+    ask("HEAD", "/api/v1/sessions", N(plain), NULL);
+    expect(401, TYPE, UNKNOWN);
     for (size_t i = 0; i < sizeof private / sizeof *private; i++) {
         ask(i < 4 ? "GET" : "POST", private[i], N(plain), NULL);
         expect(401, TYPE, UNKNOWN);
     }
     http.openai = true;
-    char again[] = "Bearer secret", basic[] = "Basic secret";
+    char again[] = "bEARER   secret", basic[] = "Basic secret";
     token[1][1] = again;
     ask("GET", "/v1/models", N(token), NULL);
     assert_int_equal(now->sent.status, 200);
@@ -425,6 +442,22 @@ static void heads(void **state)
     expect(200, TYPE, OK);
     ask("GET", "/api/v1/healthz", list, 101, NULL);
     expect(431, TYPE, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
+    static const char *const lengths[] = { "1048576", "1048577" };
+    for (size_t i = 0; i < 2; i++) { /* a short body is read before the answer */
+        list[1][0] = "Content-Length";
+        list[1][1] = lengths[i];
+        begin("/api/v1/telemetry", list, 101);
+        assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+        assert_int_equal(now->sent.queued, i);
+        if (!now->sent.queued) {
+            assert_int_equal(piece("POST", NULL, 0), MHD_YES);
+            take_answer("POST");
+        }
+        end();
+        expect(431, TYPE, NULL);
+    }
+    list[1][0] = "X-Other";
+    list[1][1] = "1";
     list[100][0] = "X-API-Key"; /* is not kept, but counts at the limit */
     ask("GET", "/api/v1/healthz", list, 101, NULL);
     expect(431, TYPE, NULL);
@@ -517,12 +550,14 @@ static void pieces(void **state)
     /* Others have so much in memory that there is no room; the first piece is always taken. */
     begin("/api/v1/asample", N(headers));
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
-    atomic_fetch_add(&http.body_bytes, 2 * MAX_BODY - 5);
+    atomic_fetch_add(&http.body_bytes, 2 * MAX_BODY - 6);
     assert_int_equal(piece("POST", "12345", 5), MHD_YES);
-    assert_int_equal(piece("POST", "6", 1), MHD_YES);
-    assert_int_equal(atomic_load(&http.body_bytes), 2 * MAX_BODY - 5);
+    assert_int_equal(piece("POST", "6", 1), MHD_YES); /* the last byte of the room */
+    assert_int_equal(atomic_load(&http.body_bytes), 2 * MAX_BODY);
     assert_int_equal(piece("POST", "7", 1), MHD_YES);
-    atomic_fetch_sub(&http.body_bytes, 2 * MAX_BODY - 5);
+    assert_int_equal(atomic_load(&http.body_bytes), 2 * MAX_BODY - 6);
+    assert_int_equal(piece("POST", "8", 1), MHD_YES);
+    atomic_fetch_sub(&http.body_bytes, 2 * MAX_BODY - 6);
     assert_int_equal(piece("POST", NULL, 0), MHD_YES);
     take_answer("POST");
     end();
@@ -569,6 +604,31 @@ static void states(void **state)
     expect(
         404, TYPE,
         "{\"detail\":\"No request with the id 'x' was ever made\",\"code\":\"unknown_request\"}");
+}
+
+/* Links begin with a name that is known to be ours; on a path there is only this machine. */
+static void base_urls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *host, *socket_path, *url;
+    } rows[] = { { "localhost:81", NULL, "http://localhost:81" },
+                 { "box", "/s", "http://localhost" },
+                 { "127.0.0.1:1", "/s", "http://127.0.0.1:1" } };
+    http.guard.needs_known_host = false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *headers[][2] = { { "Host", rows[i].host } };
+        http.socket_path = (char *)(uintptr_t)rows[i].socket_path;
+        begin("/api/v1/healthz", N(headers));
+        assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+        assert_int_equal(piece("GET", NULL, 0), MHD_YES);
+        assert_string_equal(((tke_exchange *)now->exchange)->base_url, rows[i].url);
+        take_answer("GET");
+        end();
+        expect(200, TYPE, OK);
+    }
+    http.guard.needs_known_host = true;
+    http.socket_path = NULL;
 }
 
 /* ---- results, and an end that comes meanwhile ---- */
@@ -653,6 +713,7 @@ static void scarce_memory(void **state)
             assert_true(refused || now->sent.status == 404);
             assert_int_equal(now->sent.body.data[now->sent.body.len - 1], '}');
             assert_true(!refused || memory.failed);
+            assert_true(refused || ((tke_exchange *)now->exchange)->n_headers == 6);
         }
         if (now->exchange)
             end_as(open ? MHD_REQUEST_TERMINATED_COMPLETED_OK : MHD_REQUEST_TERMINATED_WITH_ERROR);
@@ -919,6 +980,7 @@ int main(void)
         cmocka_unit_test(lengths),
         cmocka_unit_test(pieces),
         cmocka_unit_test(states),
+        cmocka_unit_test(base_urls),
         cmocka_unit_test(results),
         cmocka_unit_test(scarce_memory),
         cmocka_unit_test(stops_meanwhile),

@@ -116,11 +116,25 @@ static void imports(void **state)
     service_json(t, 200, "POST", "/api/v1/create_sampling_session",
                  "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
                  session_id, sampler.data);
-    /* Another name is another run. */
+    /* Another name is another run, and so are other files. */
     const tinkc_import_options named = { .adapter = adapter, .base_model = "tiny", .name = "b-1" };
     assert_true(tinkc_engine_import(engine, &named, &again, NULL, &err));
     assert_string_not_equal(again.data, weights.data);
     assert_string_equal(strrchr(again.data, '/'), "/b-1");
+    static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
+    for (size_t i = 0; i < 2; i++) {
+        char *changed = make_adapter(4), command[1000];
+        snprintf(command, sizeof command,
+                 i ? "printf '\\377' | dd of='%s/%s' bs=1 seek=20000 conv=notrunc status=none"
+                   : "printf ' ' >> '%s/%s'",
+                 changed, files[i]);
+        assert_int_equal(system(command), 0);
+        assert_true(tinkc_engine_import(
+            engine, &(tinkc_import_options){ changed, "tiny", NULL, { 0 } }, &again, NULL, &err));
+        assert_ok(err);
+        assert_string_not_equal(again.data, weights.data);
+        tiny_model_remove(changed);
+    }
     tinkc_text_free(&weights);
     tinkc_text_free(&sampler);
     tinkc_text_free(&again);

@@ -27,6 +27,8 @@ static void test_calls(void **state)
         { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"a\",\"arguments\":\"x\"}</tool_call>", 0, 0,
           NULL, NULL },
         { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"\"}</tool_call>", 0, 0, NULL, NULL },
+        { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"a\"}</tool_call", 0, 0, NULL, NULL },
+        { TKE_CALLS_TAGGED, "<tool_call{\"name\":\"a\"}</tool_call>", 0, 36, NULL, NULL },
         { TKE_CALLS_BARE, " {\"name\": \"add\", \"parameters\": {\"a\": \"}\"}} ", 1, 0, "add",
           "{\"a\": \"}\"}" },
         { TKE_CALLS_BARE, "{\"a\": 1}", 0, 8, NULL, NULL },
@@ -54,6 +56,9 @@ static void test_certain(void **state)
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a<tool")), 1);
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a<tool_call>{")), 1);
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a < b")), 5);
+    static const char opening[] = "ab<tool_call>"; /* held back from its first byte on */
+    for (size_t n = 0; n < sizeof opening; n++)
+        assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_strn(opening, n)), n < 2 ? n : 2);
     assert_int_equal(tke_calls_certain(TKE_CALLS_BARE, tkc_str("\n ")), 0);
     assert_int_equal(tke_calls_certain(TKE_CALLS_BARE, tkc_str("\n{\"a")), 0);
     assert_int_equal(tke_calls_certain(TKE_CALLS_BARE, tkc_str("Yes {")), 5);

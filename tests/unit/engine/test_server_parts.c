@@ -256,6 +256,8 @@ static void gate(void **state)
         { { .host = "10.0.0.5:99" }, "http://10.0.0.5:80", false, true },
         { { .host = "[fe80::1]" }, "http://[fe80::1]:80", false, true },
         { { .host = "[fe80::1]:8" }, "http://[fe80::1]:80", false, true },
+        { { .host = "box:1" }, "http://box", false, true },
+        { { .host = "bo:1" }, "http://box", false, false },
         { { .host = "evil" }, "http://10.0.0.5:80", false, false },
         { { .host = "evil" }, "http://10.0.0.5:80", true, true },
         { { .host = "evil" }, "unix:/s", false, true },
@@ -897,6 +899,11 @@ static void names_and_memory(void **state)
             if (got != rows[i].status[k])
                 fail_msg("%zu %s: %d", k, rows[i].host, (int)got);
         }
+        if (k == 0) { /* the page itself is for all of these names, what it shows is not */
+            assert_int_equal(status_for(server, "one.example", "GET /ui HTTP/1.1"), 200);
+            assert_int_equal(status_for(server, "one.example", "GET /ui/status HTTP/1.1"), 403);
+            assert_int_not_equal(status_for(server, "localhost", "GET /ui/status HTTP/1.1"), 403);
+        }
         tinkc_server_free(server);
     }
     tinkc_engine_free(other);
@@ -1047,6 +1054,19 @@ static void options_of_servers(void **state)
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
     assert_string_equal(tinkc_server_url(NULL), "");
+    tinkc_server *running = serve(NULL, &err); /* nothing is done after a failure */
+    assert_ok(err);
+    tinkc_error before = { .code = TINKC_E_STATE, .message = "before" };
+    static const char *const some[] = { "k", NULL };
+    assert_null(tinkc_engine_serve(engine, NULL, &before));
+    assert_false(tinkc_server_set_keys(running, some, &before));
+    assert_false(tinkc_server_wait(running, 0, &before));
+    assert_false(tinkc_server_stop(running, 0, &before));
+    assert_string_equal(before.message, "before");
+    int fd = raw_try_dial(tinkc_server_url(running));
+    assert_int_not_equal(fd, -1);
+    close(fd);
+    tinkc_server_free(running);
     err = (tinkc_error){ 0 };
     static const char *const keys[] = { "k", NULL }, *const none[] = { NULL };
     assert_false(tinkc_server_set_keys(NULL, NULL, &err));

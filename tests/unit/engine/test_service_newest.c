@@ -103,6 +103,68 @@ static void targets_and_alternatives(void **state)
     tinkc_engine_free(engine);
 }
 
+/* The numbers of the first list behind a name. */
+static void numbers_of(const char *json, const char *name, double *out, size_t n)
+{
+    const char *at = strstr(json, name);
+    assert_non_null(at);
+    for (size_t i = 0; i < n; i++) {
+        at += strcspn(at + 1, "-0123456789") + 1;
+        out[i] = strtod(at, (char **)&at);
+    }
+}
+
+/* A sparse tensor scores some cells of a dense one; the ids that are drawn score as they do as targets. */
+static void sparse_and_drawn(void **state)
+{
+    (void)state;
+    enum { CELLS = 6 };
+    char drawn_ids[200];
+    const char *const tensors[] = {
+        "{\"data\":[5,6,7,8,9,10],\"dtype\":\"int64\",\"shape\":[2,3]}",
+        "{\"data\":[7,8,9],\"dtype\":\"int64\",\"shape\":[2,3],\"sparse_crow_indices\":[0,1,3],"
+        "\"sparse_col_indices\":[2,0,1]}",
+        "{\"data\":[8,10],\"dtype\":\"int64\",\"shape\":[2,3],\"sparse_crow_indices\":[0,0,2],"
+        "\"sparse_col_indices\":[0,2]}",
+        drawn_ids
+    };
+    static const struct {
+        size_t n, cells[CELLS];
+    } rows[] = {
+        { CELLS, { 0, 1, 2, 3, 4, 5 } }, { 3, { 2, 3, 4 } }, { 2, { 3, 5 } }, { CELLS, { 0 } }
+    };
+    double dense[CELLS], some[CELLS], ids[CELLS], drawn[CELLS];
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    for (size_t i = 0; i < 4; i++) {
+        const char *sampled = hold(wait_for(
+            t,
+            service_json(t, 200, "POST", "/api/v1/asample",
+                         "{\"base_model\":\"tiny\",\"num_samples\":1,"
+                         "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,5,9]}]},"
+                         "\"sampling_params\":{\"max_tokens\":1,\"seed\":1},"
+                         "\"target_prompt_logprobs\":%s,\"prompt_alt_tokens_k\":3}",
+                         tensors[i])));
+        numbers_of(sampled, "\"target_prompt_logprobs\":{\"data\":", some, rows[i].n);
+        for (size_t k = 0; k < rows[i].n; k++)
+            assert_true(some[k] < 0 && (i % 3 == 0 || some[k] == dense[rows[i].cells[k]]));
+        if (i == 0)
+            memcpy(dense, some, sizeof dense);
+        if (i == 0) { /* the ids that were drawn are scored next */
+            numbers_of(sampled, "\"prompt_alt_tokens\":{\"tokens\":{\"data\":", ids, CELLS);
+            numbers_of(strstr(sampled, "\"prompt_alt_tokens\""), "\"logprobs\":{\"data\":", drawn,
+                       CELLS);
+            snprintf(
+                drawn_ids, sizeof drawn_ids,
+                "{\"data\":[%.0f,%.0f,%.0f,%.0f,%.0f,%.0f],\"dtype\":\"int64\",\"shape\":[2,3]}",
+                ids[0], ids[1], ids[2], ids[3], ids[4], ids[5]);
+        }
+        if (i == 3)
+            assert_memory_equal(some, drawn, sizeof drawn);
+    }
+    tinkc_engine_free(engine);
+}
+
 /* Nothing in a request is ignored in silence. */
 static void unknown_fields(void **state)
 {
@@ -233,9 +295,10 @@ static void one_poll_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(external_weights), cmocka_unit_test(targets_and_alternatives),
-        cmocka_unit_test(unknown_fields),   cmocka_unit_test(copies_get_numbers),
-        cmocka_unit_test(published_twice),  cmocka_unit_test(one_poll_for_all),
+        cmocka_unit_test(external_weights),   cmocka_unit_test(targets_and_alternatives),
+        cmocka_unit_test(sparse_and_drawn),   cmocka_unit_test(unknown_fields),
+        cmocka_unit_test(copies_get_numbers), cmocka_unit_test(published_twice),
+        cmocka_unit_test(one_poll_for_all),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

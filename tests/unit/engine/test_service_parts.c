@@ -965,28 +965,46 @@ static void names(void **state)
     assert_string_equal(urn + strlen("tml:organization_user:"), longest);
 }
 
+/* What is drawn for a store is used from the start on, and is the same after each start. */
+static void salts_and_secrets(void **state)
+{
+    (void)state;
+    char *folder = tiny_folder();
+    tinkc_error err = { 0 };
+    tke_owner_salt salt[3] = { 0 };
+    tke_token_secret secret[3] = { 0 };
+    for (size_t i = 0; i < 3; i++) {
+        tke_store *s = open_store(folder);
+        for (size_t n = 0; n < 2; n++) {
+            tke_owner_salt *one = &salt[n && i ? i : 0];
+            tke_token_secret *two = &secret[n && i ? i : 0];
+            assert_true(tke_owner_salt_load(one, s, tkc_clock_real(), &err));
+            assert_true(tke_token_secret_load(two, s, tkc_clock_real(), &err));
+            assert_memory_equal(one, &salt[0], sizeof *one);
+            assert_memory_equal(two, &secret[0], sizeof *two);
+        }
+        tke_store_close(s);
+    }
+    for (size_t i = 0; i < sizeof salt[0].bytes; i += 8)
+        assert_false(tkc_all_zero(salt[0].bytes + i, 8));
+    for (size_t i = 0; i < sizeof secret[0].bytes; i += 8)
+        assert_false(tkc_all_zero(secret[0].bytes + i, 8));
+    tiny_model_remove(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(archive_bytes),
-        cmocka_unit_test(archive_ends),
-        cmocka_unit_test(archive_sizes),
-        cmocka_unit_test(unrecorded_bytes),
-        cmocka_unit_test(unrecorded_is_full),
-        cmocka_unit_test(journal_bytes),
-        cmocka_unit_test(torn_journals),
-        cmocka_unit_test(byte_alphabet),
-        cmocka_unit_test(odd_vocabularies),
-        cmocka_unit_test(token_ids),
-        cmocka_unit_test(utf8_edges),
-        cmocka_unit_test(gzip_limits),
-        cmocka_unit_test(budgets),
-        cmocka_unit_test(checksums),
-        cmocka_unit_test(sums_of_folders),
-        cmocka_unit_test(shares_of_time),
-        cmocka_unit_test(order_of_inputs),
-        cmocka_unit_test(request_hashes),
-        cmocka_unit_test(names),
+        cmocka_unit_test(salts_and_secrets), cmocka_unit_test(archive_bytes),
+        cmocka_unit_test(archive_ends),      cmocka_unit_test(archive_sizes),
+        cmocka_unit_test(unrecorded_bytes),  cmocka_unit_test(unrecorded_is_full),
+        cmocka_unit_test(journal_bytes),     cmocka_unit_test(torn_journals),
+        cmocka_unit_test(byte_alphabet),     cmocka_unit_test(odd_vocabularies),
+        cmocka_unit_test(token_ids),         cmocka_unit_test(utf8_edges),
+        cmocka_unit_test(gzip_limits),       cmocka_unit_test(budgets),
+        cmocka_unit_test(checksums),         cmocka_unit_test(sums_of_folders),
+        cmocka_unit_test(shares_of_time),    cmocka_unit_test(order_of_inputs),
+        cmocka_unit_test(request_hashes),    cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

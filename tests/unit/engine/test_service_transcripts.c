@@ -304,7 +304,8 @@ static void contract(const char *text, tkc_buf *out)
             put_if(&at, world.names[best].value, sign, out);
             continue;
         }
-        if (put_if(&at, world.model, "MODEL", out) || put_if(&at, world.store, "STORE", out))
+        if (put_if(&at, world.model, "MODEL", out) || put_if(&at, world.store, "STORE", out) ||
+            put_if(&at, strrchr(world.store, '/') + 1, "STORE", out))
             continue;
         if (strncmp(at, sampled, sizeof sampled - 1) == 0) {
             size_t n = 1;
@@ -727,7 +728,8 @@ static void list_files(tkc_buf *out)
     char line[700];
     tinkc_error err = { 0 };
     snprintf(line, sizeof line,
-             "cd '%s' && find runs tmp -type f -printf '%%s %%p\\n' | LC_ALL=C sort -k 2",
+             "cd '%s' && find runs tmp -mindepth 1 -type f -printf '%%s %%p\\n' -o -type d -empty "
+             "-printf 'empty %%p\\n' | LC_ALL=C sort -k 2",
              world.store);
     FILE *found = popen(line, "r");
     assert_non_null(found);
@@ -943,6 +945,9 @@ TRANSCRIPT(settings)
 TRANSCRIPT(held)
 TRANSCRIPT(fields)
 TRANSCRIPT(upkeep)
+TRANSCRIPT(store_errors)
+TRANSCRIPT(edges)
+TRANSCRIPT(refusals)
 TRANSCRIPT(recovery)
 TRANSCRIPT(scarce_memory)
 
@@ -1003,7 +1008,8 @@ int main(void)
         cmocka_unit_test(openai),        cmocka_unit_test(held),
         cmocka_unit_test(fields),        cmocka_unit_test(usage_is_handed_over_alone),
         cmocka_unit_test(upkeep),        cmocka_unit_test(recovery),
-        cmocka_unit_test(scarce_memory),
+        cmocka_unit_test(scarce_memory), cmocka_unit_test(store_errors),
+        cmocka_unit_test(edges),         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
