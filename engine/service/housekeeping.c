@@ -32,13 +32,19 @@ static void expire_sessions(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
-static bool remove_spill(tke_store *store, void *user, tinkc_error *err)
+static bool remove_spill(tke_store *store, void *folder, tinkc_error *err)
 {
-    char *folder = user;
     (void)store;
     tkc_remove_tree(folder, err);
-    tkc_release_str(NULL, folder);
     return !tkc_failed(err);
+}
+
+/* Also of a row that could not be deleted: the next start of the service finds it with its files. */
+static void spill_forgotten(void *folder, const tinkc_error *err)
+{
+    (void)err;
+    if (folder)
+        tkc_release_str(NULL, folder);
 }
 
 /* Locks: needs svc->lock. Removes the row with the files, so later requests report that they are
@@ -51,7 +57,7 @@ static void forget_spill(tke_service *svc, tke_sampler *s)
     tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
     if (txn && folder)
         tke_txn_call(txn, remove_spill, folder);
-    tke_txn_commit(txn, NULL, NULL);
+    tke_txn_commit(txn, spill_forgotten, folder);
     tkc_release_str(svc->a, s->spill);
     s->spill = NULL;
 }

@@ -351,6 +351,15 @@ static bool read_sequence(reading *r, tinkc_bytes bytes)
     return logprobs.len == 0 || tkc_bulk_f32s(b, logprobs, &out->logprobs);
 }
 
+/* What the type's elements are must be known: the tensor may be written again. */
+static bool read_tensor(const tkc_bulk *b, tinkc_bytes bytes, tkc_tensor *out)
+{
+    if (!tkc_tensor_pb_read(b, bytes, out))
+        return false;
+    return !out->dtype || tkc_dtype_size(out->dtype) ||
+           tkc_bulk_fail(b, "a tensor of an unknown type");
+}
+
 static bool read_alternatives(const tkc_bulk *b, tinkc_bytes bytes, tkc_sample_response *out)
 {
     tkc_pb p;
@@ -358,7 +367,7 @@ static bool read_alternatives(const tkc_bulk *b, tinkc_bytes bytes, tkc_sample_r
     while (tkc_pb_next(&p)) {
         bool tokens = tkc_pb_is(&p, 1, TKC_PB_BYTES);
         if ((tokens || tkc_pb_is(&p, 2, TKC_PB_BYTES)) &&
-            !tkc_tensor_pb_read(b, p.bytes, tokens ? &out->alt_tokens : &out->alt_logprobs))
+            !read_tensor(b, p.bytes, tokens ? &out->alt_tokens : &out->alt_logprobs))
             return false;
     }
     return tkc_bulk_done(b, &p);
@@ -374,7 +383,7 @@ static bool read_field(reading *r, const tkc_pb *p)
     if (tkc_pb_is(p, 3, TKC_PB_BYTES))
         return read_topk(r->b, p->bytes, &out->topk);
     if (tkc_pb_is(p, 5, TKC_PB_BYTES))
-        return tkc_tensor_pb_read(r->b, p->bytes, &out->target_prompt_logprobs);
+        return read_tensor(r->b, p->bytes, &out->target_prompt_logprobs);
     if (tkc_pb_is(p, 6, TKC_PB_BYTES))
         return read_alternatives(r->b, p->bytes, out);
     if (tkc_pb_is(p, 4, TKC_PB_VARINT))

@@ -152,6 +152,9 @@ static void damaged_samples_are_refused(void **state)
         "0b",                       /* a group */
         "00",                       /* field 0 */
         "ffffffffffffffffffff01",
+        "2a021818",                 /* a tensor of an unknown type: log-probs of targets */
+        "32040a021818",             /* other tokens */
+        "320412021818",             /* their log-probs */
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
