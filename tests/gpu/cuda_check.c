@@ -115,22 +115,28 @@ static uint64_t differing(bool wide, const void *a, const void *b, int64_t n)
     return r;
 }
 
+/* Dense rows, all of them valid. */
+static tcu_product product_of(int n, int k, int m, bool transposed, const tcu_bf16 *x,
+                              const tcu_bf16 *w, void *y)
+{
+    return (tcu_product){ .transposed = transposed,
+                          .x = x,
+                          .w = w,
+                          .y = y,
+                          .ldx = k,
+                          .ldy = n,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .valid = m };
+}
+
 static void one_product(int n, int k, int m, bool transposed, bool wide, size_t copies,
                         const tcu_bf16 *x, const tcu_bf16 *w, void *y, void *z)
 {
     char name[128];
-    product_case c = { .q = { .transposed = transposed,
-                              .wide = wide,
-                              .x = x,
-                              .w = w,
-                              .y = z,
-                              .ldx = k,
-                              .ldy = n,
-                              .m = m,
-                              .n = n,
-                              .k = k,
-                              .valid = m },
-                       .copies = copies };
+    product_case c = { .q = product_of(n, k, m, transposed, x, w, z), .copies = copies };
+    c.q.wide = wide;
     double floor_us = fmax(2.0 * n * k / 4.3e6, 2.0 * m * n * k / 790e6);
     double small = 0;
     uint64_t off = 0;
@@ -161,23 +167,14 @@ static void one_product(int n, int k, int m, bool transposed, bool wide, size_t 
            device->gemm.fallbacks > before ? ", FALLBACK" : "", floor_us, floor_us / lib);
 }
 
-/* y = bf16(c + x w), c random: the library against our kernel. */
+/* y = bf16(c + bf16(x w)), c random: the library against our kernel. */
 static void added_product(int n, int k, int m, bool transposed, const tcu_bf16 *x,
                           const tcu_bf16 *w, void *y, void *z)
 {
     size_t bytes = (size_t)m * (size_t)n * sizeof(tcu_bf16);
-    tcu_product q = { .transposed = transposed,
-                      .add = true,
-                      .x = x,
-                      .w = w,
-                      .y = z,
-                      .ldx = k,
-                      .ldy = n,
-                      .m = m,
-                      .n = n,
-                      .k = k,
-                      .valid = m };
+    tcu_product q = product_of(n, k, m, transposed, x, w, z);
     size_t before = device->gemm.fallbacks;
+    q.add = true;
     CK(tcu_plan_product(device, &q, &err));
     RC(cudaMemcpyAsync(y, x, bytes, cudaMemcpyDeviceToDevice, device->stream));
     RC(cudaMemcpyAsync(z, x, bytes, cudaMemcpyDeviceToDevice, device->stream));
