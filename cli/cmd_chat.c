@@ -82,7 +82,7 @@ static void print_turn(chat *c, const char *text, int32_t stop)
         json_pack("{s:s,s:s,s:I,s:I,s:s}", "role", "assistant", "content", text, "prompt_tokens",
                   (json_int_t)c->n_prompt, "completion_tokens", (json_int_t)c->n_answer,
                   "stop_reason", stop == TINKC_STOP_LENGTH ? "length" : "stop");
-    cli_write_json(stdout, v, -1);
+    cli_write_json(stdout, v, 0);
     fputc('\n', stdout);
     fflush(stdout);
     json_decref(v);
@@ -148,7 +148,7 @@ static int save_to(chat *c, const char *path)
     json_t *v = json_pack("{s:O}", "messages", c->messages);
     cli_save_begin(&s, path, 0666);
     if (s.f) {
-        cli_write_json(s.f, v, -1);
+        cli_write_json(s.f, v, 0);
         fputc('\n', s.f);
     }
     json_decref(v);

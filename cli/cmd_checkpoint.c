@@ -50,6 +50,7 @@ const cli_column cli_checkpoint_columns[] = {
       .path = "tinker_path",
       .fit = CLI_FIT_LINE,
       .cut_left = true,
+      .is_id = true,
       .standard = true },
     { .name = "run", .header = "Run ID", .path = "training_run_id" },
     { .name = "expires_at", .header = "Expires At", .path = "expires_at" },

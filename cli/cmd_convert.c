@@ -13,7 +13,7 @@
 static void put(FILE *f, json_t *messages)
 {
     json_t *line = json_pack("{s:o}", "messages", messages);
-    cli_write_json(f, line, -1);
+    cli_write_json(f, line, 0);
     fputc('\n', f);
     json_decref(line);
 }

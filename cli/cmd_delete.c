@@ -159,9 +159,9 @@ static int report(cli_app *app, const deletion *d, bool cancelled)
             json_object_set_new(v, "not_attempted", json_integer((json_int_t)d->not_attempted));
         }
         if (app->compat)
-            cli_write_python_json(stdout, v, -1);
+            cli_write_python_json(stdout, v, 0);
         else
-            cli_write_json(stdout, v, app->format == CLI_JSONL ? -1 : 2);
+            cli_write_json(stdout, v, app->format == CLI_JSONL ? 0 : 2);
         fputc('\n', stdout);
         json_decref(v);
     } else if (!cancelled) {

@@ -184,7 +184,7 @@ static bool write_line(evaluation *e, json_t *v)
 {
     if (json_is_string(json_object_get(v, "error")))
         e->failed++;
-    cli_write_json(e->out, v, -1);
+    cli_write_json(e->out, v, 0);
     bool ok = v && fputc('\n', e->out) != EOF && fflush(e->out) == 0;
     json_decref(v);
     return ok;

@@ -297,7 +297,7 @@ static void print_row(const cli_app *app, const json_t *row)
     json_t *v;
     char text[CLI_SHORT_TEXT];
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
-        cli_write_json(stdout, row, -1);
+        cli_write_json(stdout, row, 0);
         fputc('\n', stdout);
         fflush(stdout);
         return;
@@ -497,7 +497,7 @@ typedef struct trace {
 static void put_event(trace *t, const json_t *event)
 {
     fputs(t->n++ ? ",\n" : "\n", t->out);
-    cli_write_json(t->out, event, -1);
+    cli_write_json(t->out, event, 0);
 }
 
 /* {"step", "spans": [{"name","duration","wall_start","wall_end"}]}: one whole event a span. */

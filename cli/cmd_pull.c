@@ -88,7 +88,7 @@ int cli_pull(cli_app *app)
     const char **include = cli_values(app, "include"), **exclude = cli_values(app, "exclude");
     tinkc_hub *hub = cli_hub_open(app, &err);
     if (!hub)
-        bad = cli_fail_error(app, &err, NULL);
+        bad = cli_fail_hub(app, &err);
     tinkc_pull_options o = { .repo = name,
                              .revision = revision,
                              .include = include,

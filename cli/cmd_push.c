@@ -43,12 +43,12 @@ const cli_option cli_push_options[] = {
     { .name = "no-model-card", .kind = CLI_FLAG, .help = "make no README.md where there is none" },
     { .name = "merged",
       .kind = CLI_FLAG,
-      .help = "merge the adapter into --base and push the model" },
+      .help = "merge the adapter into its base model and push the model" },
     { .name = "base",
       .kind = CLI_TEXT,
       .value = "MODEL",
       .complete = "model",
-      .help = "folder or hub name of the base model, for --merged" },
+      .help = "base model for --merged: folder or hub name (default: what the adapter names)" },
     { .name = "hf-token-file",
       .kind = CLI_FILE,
       .value = "FILE",
@@ -144,6 +144,20 @@ static void learn(push *p)
     tinkc_future_free(f);
 }
 
+/* What the adapter says of itself, where the service has said nothing. */
+static void read_adapter(push *p)
+{
+    char *path = cli_printf("%s/adapter_config.json", p->files);
+    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
+    const char *named = json_string_value(json_object_get(v, "base_model_name_or_path"));
+    if (named && named[0] && !p->base_model)
+        p->base_model = strdup(named);
+    if (!p->card.rank)
+        p->card.rank = (int)json_integer_value(json_object_get(v, "r"));
+    json_decref(v);
+    free(path);
+}
+
 static int get_files(push *p)
 {
     int bad = make_temp(p);
@@ -160,6 +174,8 @@ static int get_files(push *p)
         if (!bad)
             learn(p);
     }
+    if (!bad)
+        read_adapter(p);
     return bad ? bad : check_files(p);
 }
 
@@ -177,7 +193,8 @@ static int merge(push *p)
     int bad = 0;
     const char *named = cli_text(p->app, "base") ? cli_text(p->app, "base") : p->base_model;
     if (!named)
-        return cli_fail(p->app, "usage", "--base MODEL", "--merged needs the base model");
+        return cli_fail(p->app, "usage", "--base MODEL",
+                        "which base model? The adapter names none");
     char *base = cli_base_folder(p->app, named, &bad), *target = cli_printf("%s/merged", p->temp);
     if (base) {
         cli_progress bar;
@@ -255,13 +272,9 @@ static int complete_config(push *p)
 {
     char *path = cli_printf("%s/adapter_config.json", p->staging);
     json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
-    const char *named = json_string_value(json_object_get(v, "base_model_name_or_path"));
     int bad = 0;
-    if (named && named[0] && !p->base_model)
-        p->base_model = strdup(named);
-    if (v && !p->card.rank)
-        p->card.rank = (int)json_integer_value(json_object_get(v, "r"));
-    if (json_is_object(v) && !named && p->base_model) {
+    if (json_is_object(v) && p->base_model &&
+        !json_string_value(json_object_get(v, "base_model_name_or_path"))) {
         json_object_set_new(v, "base_model_name_or_path", json_string(p->base_model));
         char *text = json_dumps(v, JSON_INDENT(2) | JSON_SORT_KEYS);
         bad = write_text(p, "adapter_config.json", text ? text : "{}");
@@ -374,7 +387,7 @@ static int check_other(push *p, tinkc_hub *hub)
     tinkc_error err = { 0 };
     int bad = 0;
     size_t len;
-    if (!p->card.source || !strchr(p->repo, '/'))
+    if (!p->card.source)
         return 0;
     tinkc_hub_snapshot *s = tinkc_hub_pull(
         hub, &(tinkc_pull_options){ .repo = p->repo, .revision = p->revision, .include = card },
@@ -386,7 +399,7 @@ static int check_other(push *p, tinkc_hub *hub)
         bad = cli_fail(p->app, "conflict", "choose another --repo or --revision",
                        "%s already holds a different checkpoint", p->repo);
     else if (!s && err.code != TINKC_E_NOT_FOUND && err.code != TINKC_E_AUTH)
-        bad = cli_fail_error(p->app, &err, NULL);
+        bad = cli_fail_hub(p->app, &err);
     tinkc_hub_snapshot_free(s);
     free(path);
     free(text);
@@ -464,11 +477,26 @@ static int send(push *p, tinkc_hub *hub)
     else if (cli_stop_signal())
         cli_note(p->app, "stopped; the same command sends only what is missing");
     if (!s)
-        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(p->app, &err, NULL);
+        bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_hub(p->app, &err);
     tinkc_hub_snapshot_free(s);
     free(allow);
     free(ignore);
     return bad;
+}
+
+/* A name without an owner is the user's own; the card says it whole. */
+static int complete_repo(push *p, tinkc_hub *hub)
+{
+    tinkc_error err = { 0 };
+    char user[TINKC_HUB_USER_SIZE];
+    if (strchr(p->repo, '/') || cli_flag(p->app, "dry-run"))
+        return 0;
+    if (!tinkc_hub_user(hub, user, &err))
+        return cli_fail_hub(p->app, &err);
+    char *whole = cli_printf("%s/%s", user, p->repo);
+    free(p->repo);
+    p->repo = whole;
+    return whole ? 0 : CLI_EXIT_FAILED;
 }
 
 static int push_files(push *p)
@@ -484,10 +512,14 @@ static int push_files(push *p)
     }
     tinkc_hub *hub = bad ? NULL : cli_hub_open_as(p->app, token, &err);
     if (!hub && !bad)
-        bad = cli_fail_error(p->app, &err, NULL);
-    if (hub && !cli_flag(p->app, "dry-run"))
+        bad = cli_fail_hub(p->app, &err);
+    if (!bad)
+        bad = complete_repo(p, hub);
+    if (!bad)
+        bad = stage(p);
+    if (!bad && !cli_flag(p->app, "dry-run"))
         bad = check_other(p, hub);
-    if (hub && !bad)
+    if (!bad)
         bad = send(p, hub);
     tinkc_hub_free(hub);
     free(token);
@@ -508,8 +540,6 @@ int cli_checkpoint_push_hf(cli_app *app)
         bad = choose_names(&p);
     if (!bad && cli_flag(app, "merged"))
         bad = merge(&p);
-    if (!bad)
-        bad = stage(&p);
     if (!bad)
         bad = push_files(&p);
     cli_remove_folder(p.temp);

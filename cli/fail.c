@@ -135,7 +135,7 @@ static void print_json(const cli_problem *p, int exit_code)
     json_object_set_new(inner, "retryable", json_boolean(p->retryable));
     json_object_set_new(inner, "exit_code", json_integer(exit_code));
     json_t *outer = json_pack("{s:o}", "error", inner);
-    cli_write_json(stderr, outer, -1);
+    cli_write_json(stderr, outer, 0);
     fputc('\n', stderr);
     json_decref(outer);
 }

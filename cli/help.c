@@ -188,7 +188,7 @@ static const struct {
       "--format csv     RFC 4180\n"
       "--format json    one value, indented; --json=a,b.c picks fields\n"
       "--format jsonl   one object a line\n"
-      "--format id      the first column alone\n\n"
+      "--format id      the first column alone; of checkpoints the path\n\n"
       "--time relative|iso|local|epoch says how times look. --no-headers and --no-trunc change\n"
       "tables. In JSON format errors are one line of JSON on stderr.\n" },
     { "config",

@@ -33,6 +33,31 @@ tinkc_hub *cli_hub_open_as(const cli_app *app, const char *token, tinkc_error *e
     return tinkc_hub_new(&o, err);
 }
 
+/* Hints of errors that name the service's key or address would mislead here. */
+int cli_fail_hub_at(const cli_app *app, const char *file, int line, const tinkc_error *err)
+{
+    static const struct {
+        int32_t code;
+        const char *hint;
+    } hints[] = {
+        { TINKC_E_NO_CREDENTIAL,
+          "make a token in the hub's settings; hf_token in the configuration keeps it" },
+        { TINKC_E_AUTH, "the token: HF_TOKEN, or hf_token in the configuration" },
+        { TINKC_E_CONNECTION, "check the network and HF_ENDPOINT: tinkc doctor" },
+        { TINKC_E_BAD_RESPONSE, "is HF_ENDPOINT the address of a hub?" },
+    };
+    cli_problem p;
+    if (cli_stop_signal())
+        return cli_stop_exit();
+    cli_problem_of(err, &p);
+    p.file = file;
+    p.line = line;
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (hints[i].code == err->code)
+            (void)snprintf(p.hint, sizeof p.hint, "%s", hints[i].hint);
+    return cli_report(app, &p);
+}
+
 tinkc_hub *cli_hub_open(const cli_app *app, tinkc_error *err)
 {
     return cli_hub_open_as(app, NULL, err);
@@ -84,7 +109,7 @@ tinkc_hub_snapshot *cli_hub_pull(cli_app *app, tinkc_hub *hub, tinkc_pull_option
         cli_note(app, "stopped; the same command continues where it stopped");
         *bad = cli_stop_exit();
     } else if (!s) {
-        *bad = cli_fail_error(app, &err, NULL);
+        *bad = cli_fail_hub(app, &err);
     }
     return s;
 }
@@ -138,7 +163,7 @@ static char *find_or_pull(cli_app *app, tinkc_hub *hub, const char *model, int *
         *bad = offer(app, hub, model, name, revision);
         s = *bad ? NULL : cli_hub_pull(app, hub, &o, bad);
     } else if (err.code) {
-        *bad = cli_fail_error(app, &err, NULL);
+        *bad = cli_fail_hub(app, &err);
     }
     char *folder = s ? strdup(tinkc_hub_snapshot_folder(s)) : NULL;
     tinkc_hub_snapshot_free(s);
@@ -154,7 +179,7 @@ char *cli_hub_model(cli_app *app, const char *model, int *bad)
     tinkc_hub *hub = cli_hub_open(app, &err);
     char *folder = hub ? find_or_pull(app, hub, model, bad) : NULL;
     if (err.code)
-        *bad = cli_fail_error(app, &err, NULL);
+        *bad = cli_fail_hub(app, &err);
     tinkc_hub_free(hub);
     return folder;
 }

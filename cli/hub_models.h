@@ -8,6 +8,9 @@
 tinkc_hub *cli_hub_open(const cli_app *, tinkc_error *err);
 /* The same with this token; NULL = the configured one. */
 tinkc_hub *cli_hub_open_as(const cli_app *, const char *token, tinkc_error *err);
+/* A failure of a call on the hub: as cli_fail_error, with hints about the hub. */
+#define cli_fail_hub(app, err) cli_fail_hub_at((app), __FILE_NAME__, __LINE__, (err))
+int cli_fail_hub_at(const cli_app *, const char *file, int line, const tinkc_error *);
 /* A tinkc_hub_progress_fn; its user is a cli_progress. */
 bool cli_hub_show(const tinkc_hub_progress *, void *bar);
 /* The values of a repeated option as a list; yours, the texts are not. */

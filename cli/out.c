@@ -134,17 +134,17 @@ static void write_value(FILE *f, const json_t *v, int indent, layout how)
 
 void cli_write_json(FILE *f, const json_t *v, int indent)
 {
-    write_value(f, v, indent < 0 ? -1 : 0, (layout){ .step = indent < 0 ? 0 : indent });
+    write_value(f, v, indent ? 0 : -1, (layout){ .step = indent });
 }
 
 void cli_write_python_json(FILE *f, const json_t *v, int indent)
 {
-    write_value(f, v, indent < 0 ? -1 : 0, (layout){ indent < 0 ? 0 : indent, true });
+    write_value(f, v, indent ? 0 : -1, (layout){ indent, true });
 }
 
 static void print_whole(const cli_app *app, FILE *f, const json_t *v)
 {
-    int indent = app->format == CLI_JSONL ? -1 : 2;
+    int indent = app->format == CLI_JSONL ? 0 : 2;
     if (app->compat)
         cli_write_python_json(f, v, indent);
     else
@@ -312,7 +312,7 @@ static char *plain_text(const json_t *v)
     FILE *f = open_memstream(&text, &n);
     if (!f)
         return NULL;
-    cli_write_json(f, v, -1);
+    cli_write_json(f, v, 0);
     return fclose(f) == 0 ? text : NULL;
 }
 
@@ -454,15 +454,28 @@ static void put_separated(const cli_app *app, const char *text, bool first)
         put_tsv(text);
 }
 
+/* The columns of --format id: the one that other commands take, else the first. */
+static size_t keep_id(const cli_app *app, const cli_column **columns, size_t n)
+{
+    bool asked = cli_find_option(app->command, "columns", 7) && cli_given(app, "columns");
+    for (size_t c = 1; !asked && c < n; c++)
+        if (columns[c]->is_id)
+            columns[0] = columns[c];
+    return n ? 1 : 0;
+}
+
 static void print_separated(const cli_app *app, const cli_column **columns, size_t n,
                             const json_t *items)
 {
-    for (size_t c = 0; app->headers && app->format != CLI_ID && c < n; c++)
+    bool headers = app->headers && app->format != CLI_ID;
+    if (app->format == CLI_ID)
+        n = keep_id(app, columns, n);
+    for (size_t c = 0; headers && c < n; c++)
         put_separated(app, columns[c]->header, c == 0);
-    if (app->headers && app->format != CLI_ID && n)
+    if (headers && n)
         fputc('\n', stdout);
     for (size_t r = 0; r < json_array_size(items); r++) {
-        for (size_t c = 0; c < (app->format == CLI_ID && n ? 1 : n); c++) {
+        for (size_t c = 0; c < n; c++) {
             char *text = cell_text(app, columns[c], json_array_get(items, r), false);
             put_separated(app, text ? text : "", c == 0);
             free(text);
@@ -476,7 +489,7 @@ static void print_separated(const cli_app *app, const cli_column **columns, size
 static void print_line(const cli_app *app, const json_t *item)
 {
     json_t *picked = app->fields && json_is_object(item) ? pick_fields(item, app->fields) : NULL;
-    cli_write_json(stdout, picked ? picked : item, -1);
+    cli_write_json(stdout, picked ? picked : item, 0);
     fputc('\n', stdout);
     json_decref(picked);
 }

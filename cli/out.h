@@ -24,6 +24,7 @@ struct cli_column {
     bool cut_left; /* a path: its end says more than its beginning          */
     bool standard; /* shown when --columns was not given                    */
     bool spare;    /* left out of a table that is too wide, unless asked for */
+    bool is_id;    /* --format id prints it instead of the first            */
     int fit;       /* CLI_FIT_* (fit_table.h)                                   */
 };
 
@@ -67,9 +68,9 @@ void cli_row_time(const cli_app *, json_t *rows, const char *label, const char *
 int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* One JSON value: indent 2, or -1 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
+/* One JSON value: indent 2, or 0 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
 void cli_write_json(FILE *, const json_t *, int indent);
-/* As Python's json module writes it; indent -1: on one line. */
+/* As Python's json module writes it; indent 0: on one line. */
 void cli_write_python_json(FILE *, const json_t *, int indent);
 /* A result, or the fields of it that --json names. 0, or an exit code after reporting an unknown field. */
 int cli_print_json(const cli_app *, const json_t *);

@@ -155,7 +155,7 @@ static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence 
 
 static void write_line(batch *b, const json_t *v)
 {
-    cli_write_json(b->out, v, -1);
+    cli_write_json(b->out, v, 0);
     fputc('\n', b->out);
 }
 

@@ -428,7 +428,7 @@ void cli_job_tell(cli_job *j, const char *event, json_t *v)
     json_object_set_new(out, "time", json_string(now));
     json_object_update_missing(out, v);
     if (j->app->format == CLI_JSON || j->app->format == CLI_JSONL) {
-        cli_write_json(stdout, out, -1);
+        cli_write_json(stdout, out, 0);
         fputc('\n', stdout);
         fflush(stdout);
     }

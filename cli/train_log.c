@@ -153,7 +153,7 @@ void cli_trainlog_close(cli_trainlog *log)
 
 static bool append(FILE *f, const json_t *v)
 {
-    cli_write_json(f, v, -1);
+    cli_write_json(f, v, 0);
     return fputc('\n', f) != EOF && fflush(f) == 0;
 }
 
@@ -197,7 +197,7 @@ void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
-    cli_write_json(log->hook, v, -1);
+    cli_write_json(log->hook, v, 0);
     fputc('\n', log->hook);
     bool ok = fflush(log->hook) == 0;
     while (!ok && sigtimedwait(&pipe_signal, NULL, &(struct timespec){ 0 }) > 0)

@@ -50,6 +50,11 @@ TINKC_API const char *tinkc_hub_url(const tinkc_hub *);   /* without a slash at 
 TINKC_API const char *tinkc_hub_cache(const tinkc_hub *); /* the folder that holds models--* */
 TINKC_API bool tinkc_hub_has_token(const tinkc_hub *);
 
+enum { TINKC_HUB_USER_SIZE = 128 };
+/* Asks the hub whose token it is: the owner of repositories that are named without one. Waits.
+ * Errors: NO_CREDENTIAL (there is no token), OFFLINE, AUTH, CONNECTION, BAD_RESPONSE. */
+TINKC_API bool tinkc_hub_user(tinkc_hub *, char name[TINKC_HUB_USER_SIZE], tinkc_error *);
+
 /* ---- progress ---- */
 
 typedef struct tinkc_hub_progress {

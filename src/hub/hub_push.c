@@ -64,20 +64,19 @@ static const char *api(tkc_hub_push *p, const char *what, tinkc_error *err)
 
 /* ---- the repository ---- */
 
-/* A name without an organisation belongs to the user. */
-static bool complete_name(tkc_hub_push *p, tinkc_error *err)
+static bool ask_user(tinkc_hub *h, tkc_fetcher *fetcher, char name[TINKC_HUB_USER_SIZE],
+                     tinkc_error *err)
 {
     tkc_fetch r;
     tkc_json j;
+    tkc_arena arena;
     tinkc_str key, user = { 0 };
-    tinkc_hub *hub = p->repo.hub;
-    if (strchr(p->repo.name, '/'))
-        return true;
-    tkc_fetch_init(&r, hub->a);
+    tkc_arena_init(&arena, h->a, 0);
+    tkc_fetch_init(&r, h->a);
     r.method = "GET";
-    r.url = tkc_arena_printf(p->repo.arena, err, "%s/api/whoami-v2", hub->url);
-    if (r.url && tkc_hub_call(hub, p->fetcher, &r, "the token's user", err)) {
-        tkc_json_open(&j, tkc_buf_view(&r.text), p->repo.arena, err);
+    r.url = tkc_arena_printf(&arena, err, "%s/api/whoami-v2", h->url);
+    if (r.url && tkc_hub_call(h, fetcher, &r, "the token's user", err)) {
+        tkc_json_open(&j, tkc_buf_view(&r.text), &arena, err);
         if (tkc_json_object(&j))
             while (tkc_json_key(&j, &key)) {
                 if (tkc_str_is(key, "name"))
@@ -86,12 +85,26 @@ static bool complete_name(tkc_hub_push *p, tinkc_error *err)
                     tkc_json_skip(&j);
             }
     }
-    const char *name = tkc_failed(err)
-                           ? NULL
-                           : tkc_arena_printf(p->repo.arena, err, "%.*s/%s", (int)user.len,
-                                              user.data ? user.data : "", p->repo.name);
+    if (!tkc_failed(err) && (user.len == 0 || user.len >= TINKC_HUB_USER_SIZE))
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "the hub does not name the token's user");
+    if (!tkc_failed(err))
+        (void)snprintf(name, TINKC_HUB_USER_SIZE, "%.*s", (int)user.len, user.data);
     tkc_fetch_end(&r);
-    return name && tkc_hub_repo_init(&p->repo, hub, name, p->repo.revision, p->repo.arena, err);
+    tkc_arena_free(&arena);
+    return !tkc_failed(err);
+}
+
+/* A name without an organisation belongs to the user. */
+static bool complete_name(tkc_hub_push *p, tinkc_error *err)
+{
+    char user[TINKC_HUB_USER_SIZE];
+    tkc_hub_repo *repo = &p->repo;
+    if (strchr(repo->name, '/'))
+        return true;
+    const char *name = ask_user(repo->hub, p->fetcher, user, err)
+                           ? tkc_arena_printf(repo->arena, err, "%s/%s", user, repo->name)
+                           : NULL;
+    return name && tkc_hub_repo_init(repo, repo->hub, name, repo->revision, repo->arena, err);
 }
 
 static bool check_private(tkc_hub_push *p, tinkc_error *err)
@@ -518,6 +531,17 @@ bool tkc_hub_push_show(tkc_hub_push *p, tinkc_error *err)
            tkc_fail(err, TINKC_E_CANCELLED, "the upload was stopped");
 }
 
+static bool may_write(const tinkc_hub *h, const char *what, tinkc_error *err)
+{
+    if (h->offline)
+        return tkc_fail(err, TINKC_E_OFFLINE,
+                        "%s cannot be pushed: the hub is switched off (--offline, HF_HUB_OFFLINE)",
+                        what);
+    return h->token ||
+           tkc_fail(err, TINKC_E_NO_CREDENTIAL,
+                    "pushing needs a token for %s: set HF_TOKEN to one that may write", h->url);
+}
+
 static bool check_options(const tinkc_hub *h, const tinkc_push_options *o, tinkc_error *err)
 {
     if (!h || !o || !o->repo || !o->folder)
@@ -527,14 +551,7 @@ static bool check_options(const tinkc_hub *h, const tinkc_push_options *o, tinkc
         return tkc_fail(err, TINKC_E_ARGUMENT, "push options: reserved must be zero");
     if (!tkc_is_dir(o->folder))
         return tkc_fail(err, TINKC_E_FILE, "%s: no such folder", o->folder);
-    if (h->offline && !o->dry_run)
-        return tkc_fail(err, TINKC_E_OFFLINE,
-                        "%s cannot be pushed: the hub is switched off (--offline, HF_HUB_OFFLINE)",
-                        o->repo);
-    if (!h->token && !o->dry_run)
-        return tkc_fail(err, TINKC_E_NO_CREDENTIAL,
-                        "pushing needs a token for %s: set HF_TOKEN to one that may write", h->url);
-    return true;
+    return o->dry_run || may_write(h, o->repo, err);
 }
 
 static bool gather(tkc_hub_push *p, tinkc_error *err)
@@ -589,4 +606,19 @@ tinkc_hub_snapshot *tinkc_hub_push(tinkc_hub *h, const tinkc_push_options *o, ti
         s = NULL;
     }
     return s;
+}
+
+bool tinkc_hub_user(tinkc_hub *h, char name[TINKC_HUB_USER_SIZE], tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!h || !name)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "hub and name are required");
+    if (!may_write(h, "a repository", err))
+        return false;
+    tkc_fetcher *fetcher = tkc_fetcher_new(h->a, &h->fetch, err);
+    bool ok = fetcher && ask_user(h, fetcher, name, err);
+    tkc_fetcher_free(fetcher);
+    return ok;
 }

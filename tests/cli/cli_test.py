@@ -625,7 +625,7 @@ def lists():
     check("the limit counts what passes", r.stdout.split() == ["many-9", "many-19"], r)
     exits(2, "run", "list", "--filter", "nonsense", says="--filter")
     r = tinkc("checkpoint", "list", "--sort", "size_bytes", "--reverse", "-f", "id")
-    check("sorted as numbers", r.stdout.split() == ["weights/000040", "sampler_weights/final", "weights/000020"], r)
+    check("sorted as numbers", r.stdout.split() == [f"tinker://run-1/{n}" for n in ("weights/000040", "sampler_weights/final", "weights/000020")], r)
     check("sessions filtered", tinkc("session", "list", "--filter", "session_id=s-2", "-f", "id").stdout == "s-2\n")
     check("columns help", "owner\tOwner" in tinkc("run", "list", "--columns", "help").stdout)
     for style, wanted in (("iso", "2025-01-02T03:04:05Z"), ("epoch", "1735787045"),

@@ -211,7 +211,7 @@ def pull_refusals():
         check("401 without a token", r.returncode == 4 and "HF_TOKEN" in r.stderr, (r.returncode, r.stderr))
         r = w.run("pull", "org/model", env={"HF_TOKEN": "hf_wrong"})
         check("401 with a wrong token", r.returncode == 4 and "does not accept the token" in r.stderr
-              and "hf_wrong" not in r.stderr, r.stderr)
+              and "hf_wrong" not in r.stderr and "hint: the token: HF_TOKEN, or hf_token in the configuration\n" in r.stderr, r.stderr)
         r = w.run("pull", "org/model", env={"HF_TOKEN": "hf_secret"})
         check("a token opens it", r.returncode == 0, r.stderr)
         for name in ("../x", "a/b/c", "a b", "x/..", "", "a--b/c"):
@@ -438,6 +438,12 @@ def push_refusals():
         check("push without a token", r.returncode == 4 and "HF_TOKEN" in r.stderr and not w.hub.log, r.stderr)
         r = w.run("checkpoint", "push-hf", folder, "-r", "me/x", env={"HF_TOKEN": "hf_bad"})
         check("push with a wrong token", r.returncode == 4 and "hf_bad" not in r.stderr, r.stderr)
+        for user in ("", "u" * 128, "a/b", None):
+            w.hub.user = user
+            r = w.run("checkpoint", "push-hf", folder, "-r", "own", env=env)
+            check(f"push: {str(user):.9} is not a user", r.returncode in (2, 9) and not any(n.endswith("own") for n in w.hub.repos), r)
+        check("the hint is about the hub", "hint: is HF_ENDPOINT the address of a hub?\n" in r.stderr, r.stderr)
+        w.hub.user = "tester"
         r = w.run("checkpoint", "push-hf", folder, env=env)
         check("push without a name", r.returncode == 2 and "which repository" in r.stderr, r.stderr)
         r = w.run("checkpoint", "push-hf", w.home + "/hf", "-r", "me/x", env=env)

@@ -572,7 +572,7 @@ static void test_json_written(void **state)
     for (size_t i = 0; i < N(texts); i++) {
         json_t *v = json_loads(texts[i], JSON_DECODE_ANY, NULL);
         assert_non_null(v);
-        for (int indent = -1; indent < 4; indent += indent < 0 ? 3 : 1) {
+        for (int indent = 0; indent < 4; indent += indent ? 1 : 2) {
             cli_write_json(sheet, v, indent);
             fputc('\n', sheet);
             cli_write_python_json(sheet, v, indent);
