@@ -68,7 +68,7 @@ typedef struct inside {
     tinkc_error err;
     int64_t attempts;
     int64_t seq;
-    bool has_slot, counted, offloaded;
+    bool counted, offloaded;
 } inside;
 
 typedef struct sample_op {
@@ -610,9 +610,9 @@ static void sample_stop(tinkc_future *f, const tinkc_error *why)
     tinkc_error err = *why;
     tkc_client_need_end(f->client, &op->ready);
     tkc_sampler_join_end(op->sampler, &op->join);
-    if (in && (tkc_call_is_out(in->call) || in->promise.inner.running))
+    if (in && (tkc_call_is_out(in->call) || op->state == STATE_POLL))
         err.flags |= TINKC_MAY_HAVE_RUN;
-    if (in && in->promise.inner.running && !in->offloaded)
+    if (in && in->promise.inner.running)
         tkc_cancel_at_service(f->client, in->promise.inner.request_id);
     end_early(op, &err);
 }

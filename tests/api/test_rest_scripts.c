@@ -223,95 +223,108 @@ enum { N_CALLS = 19 };
     "\"lora_rank\":2147483648,"                                                                    \
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C3 "}"
 
+static const struct {
+    size_t nr;
+    const char *path, *body;
+} answers[] = {
+    { 0, RUN, RUN_1 },
+    { 0, RUN, RUN_2 },
+    { 0, RUN, RUN_3 },
+    { 0, RUN, "{\"training_run_id\":\"r\"}" },
+    { 1, RUN, RUN_1 },
+    { 2, API "weights_info",
+      "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":2147483647,\"train_mlp\":false,"
+      "\"train_attn\":true,\"train_unembed\":true}" },
+    { 2, API "weights_info",
+      "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":0,\"train_mlp\":true,\"train_"
+      "attn\":false}" },
+    { 2, API "weights_info", "{\"base_model\":\"m\",\"is_lora\":false,\"train_unembed\":false}" },
+    { 2, API "weights_info", "{}" },
+    { 3, CKPT, "" },
+    { 4, CKPT "/publish", "" },
+    { 5, CKPT "/publish", "" },
+    { 6, CKPT "/ttl", "{}" },
+    { 7, CKPT "/ttl", "{}" },
+    { 8, CKPT "/archive",
+      "{\"url\":\"https://files.test/a\",\"expires\":\"2026-01-01T01:00:00Z\"}" },
+    { 8, CKPT "/archive", "{\"url\":\"/a\",\"expires\":\"2026-01-01T01:00:00Z\"}" },
+    { 8, CKPT "/archive", "{}" },
+    { 9, RUN "/checkpoints/external_weights/c/external_weights_urls",
+      "{\"urls\":{\"a\":\"https://x.test/a\",\"b/c\":\"https://x.test/"
+      "b\"},\"expires\":\"2026-01-01T01:00:00Z\"}" },
+    { 9, RUN "/checkpoints/external_weights/c/external_weights_urls", "{}" },
+    { 10, API "copy_weights", "{\"path\":\"tinker://n/weights/c\",\"type\":\"copy_weights\"}" },
+    { 10, API "copy_weights", "{\"tinker_path\":\"tinker://n/weights/c\"}" },
+    { 10, API "copy_weights", "{}" },
+    { 11, API "sessions/s",
+      "{\"training_run_ids\":[\"r\",\"q\"],\"sampler_ids\":[\"a\"],\"user_metadata\":{\"k\":"
+      "\"v\"},\"display_name\":\"d\"}" },
+    { 11, API "sessions/s", "{}" },
+    { 12, API "sessions/s/finish", "{}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"ready\",\"url\":\"https://x.test/t\"}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"ready\"}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"ready\",\"url\":\"ftp://x\"}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"failed\"}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"failed\",\"error\":\"why\"}" },
+    { 13, API "sessions/s/trace_export", "{\"status\":\"odd\"}" },
+    { 13, API "sessions/s/trace_export", "{}" },
+    { 14, API "audit",
+      "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"e\",\"model_id\":"
+      "\"m\",\"tinker_path\":\"t\",\"purpose\":\"p\"},{\"timestamp\":\"2026-01-01T00:00:01Z\","
+      "\"event\":\"f\"}]}" },
+    { 14, API "audit", "{\"entries\":[]}" },
+    { 14, API "audit", "[]" },
+    { 15, API "billing/usage/events",
+      "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:"
+      "00Z\",\"base_model\":\"m\",\"user_id\":\"u\",\"user_name\":\"n\",\"session_id\":\"s\","
+      "\"project_id\":\"p\",\"event_info\":{\"type\":\"prefill\",\"cached\":true,\"token_"
+      "count\":7}},{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:"
+      "00:00Z\",\"event_info\":{\"type\":\"storage\",\"gigabyte_hours\":0.5}},{\"bucket_"
+      "start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":"
+      "{\"type\":\"checkpoint\",\"count\":3}},{\"bucket_start\":\"2026-01-01T00:00:00Z\","
+      "\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":{\"type\":\"odd\",\"cached\":"
+      "false}}],\"sessions\":{\"s\":{\"user_metadata\":{\"k\":\"v\"}},\"t\":{}}}" },
+    { 15, API "billing/usage/events", "{\"data\":[]}" },
+    { 16, API "billing/usage/checkpoints/current",
+      "{\"data\":[{\"project_id\":\"p\",\"org_user_urn\":\"u\",\"user_email\":\"e\",\"user_"
+      "name\":\"n\",\"checkpoint_count\":2,\"size_bytes\":5,\"size_gigabytes\":0.25,"
+      "\"estimated_monthly_cost_usd\":1.5}],\"effective_rate_usd_per_gigabyte_month\":0.125}" },
+    { 16, API "billing/usage/checkpoints/current",
+      "{\"data\":[{\"checkpoint_count\":0,\"size_bytes\":0,\"size_gigabytes\":0}]}" },
+    { 17, API "get_server_capabilities",
+      "{\"supported_models\":[{\"model_name\":\"a\",\"max_context_length\":5},{\"model_name\":"
+      "null},{}]}" },
+    { 17, API "get_server_capabilities", "{}" },
+    { 18, API "samplers/q",
+      "{\"sampler_id\":\"q\",\"base_model\":\"m\",\"model_path\":\"tinker://r/sampler_weights/"
+      "d\"}" },
+    { 18, API "samplers/q", "{}" },
+};
+enum { N_ANSWERS = sizeof answers / sizeof *answers };
+
+static void refuse_next(script *s, size_t nr, int32_t status, const char *body)
+{
+    for (size_t i = 0; i < N_ANSWERS; i++)
+        if (answers[i].nr == nr) {
+            answer_once(s, answers[i].path, status, NULL, body);
+            return;
+        }
+}
+
 /* Each call once with a full answer, once with a bare one, once with one that cannot be read. */
 static void reads(void **state)
 {
     (void)state;
     static const struct {
-        size_t nr;
-        const char *path, *body;
-    } rows[] = {
-        { 0, RUN, RUN_1 },
-        { 0, RUN, RUN_2 },
-        { 0, RUN, RUN_3 },
-        { 0, RUN, "{\"training_run_id\":\"r\"}" },
-        { 1, RUN, RUN_1 },
-        { 2, API "weights_info",
-          "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":2147483647,\"train_mlp\":false,"
-          "\"train_attn\":true,\"train_unembed\":true}" },
-        { 2, API "weights_info",
-          "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":0,\"train_mlp\":true,\"train_"
-          "attn\":false}" },
-        { 2, API "weights_info",
-          "{\"base_model\":\"m\",\"is_lora\":false,\"train_unembed\":false}" },
-        { 2, API "weights_info", "{}" },
-        { 3, CKPT, "" },
-        { 4, CKPT "/publish", "" },
-        { 5, CKPT "/publish", "" },
-        { 6, CKPT "/ttl", "{}" },
-        { 7, CKPT "/ttl", "{}" },
-        { 8, CKPT "/archive",
-          "{\"url\":\"https://files.test/a\",\"expires\":\"2026-01-01T01:00:00Z\"}" },
-        { 8, CKPT "/archive", "{\"url\":\"/a\",\"expires\":\"2026-01-01T01:00:00Z\"}" },
-        { 8, CKPT "/archive", "{}" },
-        { 9, RUN "/checkpoints/external_weights/c/external_weights_urls",
-          "{\"urls\":{\"a\":\"https://x.test/a\",\"b/c\":\"https://x.test/"
-          "b\"},\"expires\":\"2026-01-01T01:00:00Z\"}" },
-        { 9, RUN "/checkpoints/external_weights/c/external_weights_urls", "{}" },
-        { 10, API "copy_weights", "{\"path\":\"tinker://n/weights/c\",\"type\":\"copy_weights\"}" },
-        { 10, API "copy_weights", "{\"tinker_path\":\"tinker://n/weights/c\"}" },
-        { 10, API "copy_weights", "{}" },
-        { 11, API "sessions/s",
-          "{\"training_run_ids\":[\"r\",\"q\"],\"sampler_ids\":[\"a\"],\"user_metadata\":{\"k\":"
-          "\"v\"},\"display_name\":\"d\"}" },
-        { 11, API "sessions/s", "{}" },
-        { 12, API "sessions/s/finish", "{}" },
-        { 13, API "sessions/s/trace_export",
-          "{\"status\":\"ready\",\"url\":\"https://x.test/t\"}" },
-        { 13, API "sessions/s/trace_export", "{\"status\":\"ready\"}" },
-        { 13, API "sessions/s/trace_export", "{\"status\":\"ready\",\"url\":\"ftp://x\"}" },
-        { 13, API "sessions/s/trace_export", "{\"status\":\"failed\"}" },
-        { 13, API "sessions/s/trace_export", "{\"status\":\"failed\",\"error\":\"why\"}" },
-        { 13, API "sessions/s/trace_export", "{\"status\":\"odd\"}" },
-        { 13, API "sessions/s/trace_export", "{}" },
-        { 14, API "audit",
-          "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"e\",\"model_id\":"
-          "\"m\",\"tinker_path\":\"t\",\"purpose\":\"p\"},{\"timestamp\":\"2026-01-01T00:00:01Z\","
-          "\"event\":\"f\"}]}" },
-        { 14, API "audit", "{\"entries\":[]}" },
-        { 14, API "audit", "[]" },
-        { 15, API "billing/usage/events",
-          "{\"data\":[{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:"
-          "00Z\",\"base_model\":\"m\",\"user_id\":\"u\",\"user_name\":\"n\",\"session_id\":\"s\","
-          "\"project_id\":\"p\",\"event_info\":{\"type\":\"prefill\",\"cached\":true,\"token_"
-          "count\":7}},{\"bucket_start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:"
-          "00:00Z\",\"event_info\":{\"type\":\"storage\",\"gigabyte_hours\":0.5}},{\"bucket_"
-          "start\":\"2026-01-01T00:00:00Z\",\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":"
-          "{\"type\":\"checkpoint\",\"count\":3}},{\"bucket_start\":\"2026-01-01T00:00:00Z\","
-          "\"bucket_end\":\"2026-01-01T01:00:00Z\",\"event_info\":{\"type\":\"odd\",\"cached\":"
-          "false}}],\"sessions\":{\"s\":{\"user_metadata\":{\"k\":\"v\"}},\"t\":{}}}" },
-        { 15, API "billing/usage/events", "{\"data\":[]}" },
-        { 16, API "billing/usage/checkpoints/current",
-          "{\"data\":[{\"project_id\":\"p\",\"org_user_urn\":\"u\",\"user_email\":\"e\",\"user_"
-          "name\":\"n\",\"checkpoint_count\":2,\"size_bytes\":5,\"size_gigabytes\":0.25,"
-          "\"estimated_monthly_cost_usd\":1.5}],\"effective_rate_usd_per_gigabyte_month\":0.125}" },
-        { 16, API "billing/usage/checkpoints/current",
-          "{\"data\":[{\"checkpoint_count\":0,\"size_bytes\":0,\"size_gigabytes\":0}]}" },
-        { 17, API "get_server_capabilities",
-          "{\"supported_models\":[{\"model_name\":\"a\",\"max_context_length\":5},{\"model_name\":"
-          "null},{}]}" },
-        { 17, API "get_server_capabilities", "{}" },
-        { 18, API "samplers/q",
-          "{\"sampler_id\":\"q\",\"base_model\":\"m\",\"model_path\":\"tinker://r/sampler_weights/"
-          "d\"}" },
-        { 18, API "samplers/q", "{}" },
-    };
+        int32_t status;
+        const char *body;
+    } refusals[] = { { 409, "{\"detail\":\"so already\"}" }, { 404, "no" }, { 200, "no" } };
     script *s =
         script_begin("reads", TINKC_MOCK_SERVICE, &(tinkc_client_options){ .project_id = "mine" });
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        note(s, "row %zu: %s", i, rows[i].body);
-        answer_once(s, rows[i].path, 200, NULL, rows[i].body);
-        tinkc_future *f = follow(s, "call", call_nr(s, rows[i].nr));
+    for (size_t i = 0; i < N_ANSWERS; i++) {
+        note(s, "row %zu: %s", i, answers[i].body);
+        answer_once(s, answers[i].path, 200, NULL, answers[i].body);
+        tinkc_future *f = follow(s, "call", call_nr(s, answers[i].nr));
         finish_it(s, f, 30000);
         show(s, f);
         let_go(s, f);
@@ -319,16 +332,7 @@ static void reads(void **state)
     note(s, "refused, and no JSON");
     for (size_t nr = 0; nr < N_CALLS; nr++)
         for (int k = 0; k < 3; k++) {
-            tinkc_mock_answer a = { .status = k == 0   ? 409
-                                              : k == 1 ? 404
-                                                       : 200,
-                                    .body = k ? "no" : "{\"detail\":\"so already\"}" };
-            for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-                if (rows[i].nr == nr) {
-                    assert_true(
-                        tinkc_mock_once(script_mock(s), NULL, rows[i].path, &a, script_err(s)));
-                    break;
-                }
+            refuse_next(s, nr, refusals[k].status, refusals[k].body);
             tinkc_future *f = follow(s, "call", call_nr(s, nr));
             finish_it(s, f, 30000);
             let_go(s, f);
@@ -336,11 +340,8 @@ static void reads(void **state)
     script_end(s);
 }
 
-/* What is refused before anything is sent. */
-static void refused(void **state)
+static void refuse_reads(script *s)
 {
-    (void)state;
-    script *s = script_begin("refused", TINKC_MOCK_SERVICE, NULL);
     tinkc_client *c = script_client(s);
     tinkc_error *e = script_err(s);
     static char far[400];
@@ -389,6 +390,12 @@ static void refused(void **state)
     follow(s, "usage", tinkc_usage_get(c, "2026-01-01T00:00:00Z", NULL, e));
     follow(s, "sampler", tinkc_sampler_get(c, "", e));
     follow(s, "sampler", tinkc_sampler_info(NULL, e));
+}
+
+static void refuse_handles(script *s)
+{
+    tinkc_client *c = script_client(s);
+    tinkc_error *e = script_err(s);
     follow(s, "open", tinkc_sampler_open(c, NULL, e));
     follow(s, "open", tinkc_sampler_open(c, &(tinkc_sampler_options){ 0 }, e));
     follow(s, "open", tinkc_sampler_open(c, &(tinkc_sampler_options){ .model_path = "x" }, e));
@@ -428,6 +435,15 @@ static void refused(void **state)
     follow(s, "live", tinkc_trainer_open_live(c, "", e));
     follow(s, "live", tinkc_trainer_open_live(NULL, "m", e));
     follow(s, "health", tinkc_health_check(NULL, e));
+}
+
+/* What is refused before anything is sent. */
+static void refused(void **state)
+{
+    (void)state;
+    script *s = script_begin("refused", TINKC_MOCK_SERVICE, NULL);
+    refuse_reads(s);
+    refuse_handles(s);
     script_end(s);
 }
 
@@ -520,11 +536,8 @@ static void take_runs(script *s, tinkc_runs *l)
     note(s, "ready %zu, total %lld", tinkc_runs_ready(l), (long long)tinkc_runs_total(l));
 }
 
-static void lists(void **state)
+static void list_runs(script *s)
 {
-    (void)state;
-    script *s = script_begin("lists", TINKC_MOCK_SERVICE, NULL);
-    tinkc_client *c = script_client(s);
     tinkc_error *e = script_err(s);
     static const tinkc_list_options options[] = {
         { 0 },
@@ -539,7 +552,7 @@ static void lists(void **state)
         answer_once(s, API "training_runs", 200, NULL, PAGE(RUN_2 "," RUN_3, "4"));
         answer_once(s, API "training_runs", 403, NULL, "{\"detail\":\"no\"}");
         answer_once(s, API "training_runs", 200, NULL, PAGE("", "5"));
-        tinkc_runs *l = tinkc_runs_list(c, &options[i], e);
+        tinkc_runs *l = tinkc_runs_list(script_client(s), &options[i], e);
         note(s, "ready %zu, total %lld", tinkc_runs_ready(l), (long long)tinkc_runs_total(l));
         for (int k = 0; k < 5; k++) {
             tinkc_future *f = follow(s, "page", tinkc_runs_fetch(l, e));
@@ -551,12 +564,11 @@ static void lists(void **state)
         }
         tinkc_runs_free(l);
         script_renew(s, NULL);
-        c = script_client(s);
         for (int k = 0; k < 5; k++) { /* what is left of the script is used up */
             hush(s, true);
             tinkc_future *f =
                 follow(s, "page",
-                       tinkc_http_call(c,
+                       tinkc_http_call(script_client(s),
                                        &(tinkc_http_options){ .path = API "training_runs",
                                                               .any_status = true,
                                                               .no_retries = true },
@@ -565,6 +577,12 @@ static void lists(void **state)
             hush(s, false);
         }
     }
+}
+
+static void list_checkpoints(script *s)
+{
+    tinkc_client *c = script_client(s);
+    tinkc_error *e = script_err(s);
     note(s, "checkpoints");
     tinkc_checkpoints *k = tinkc_checkpoints_list(
         c, &(tinkc_list_options){ .offset = 1, .limit = 9, .scope = 1, .project_id = "p" }, e);
@@ -587,9 +605,14 @@ static void lists(void **state)
     while (tinkc_checkpoints_ready(k) && (ck = tinkc_checkpoints_next(k, e)) != NULL)
         show_checkpoint(s, ck);
     tinkc_checkpoints_free(k);
+}
+
+static void list_sessions(script *s)
+{
+    tinkc_error *e = script_err(s);
     note(s, "sessions");
-    tinkc_sessions *q =
-        tinkc_sessions_list(c, &(tinkc_list_options){ .page_size = 2, .scope = 1 }, e);
+    tinkc_sessions *q = tinkc_sessions_list(script_client(s),
+                                            &(tinkc_list_options){ .page_size = 2, .scope = 1 }, e);
     answer_once(s, API "sessions", 200, NULL, "{\"sessions\":[\"a\",\"b\"]}");
     answer_once(s, API "sessions", 200, NULL, "{\"sessions\":[\"b\"]}");
     answer_once(s, API "sessions", 200, NULL, "{\"sessions\":[]}");
@@ -600,6 +623,16 @@ static void lists(void **state)
             note(s, "session %s", tinkc_sessions_next(q, e));
     }
     tinkc_sessions_free(q);
+}
+
+static void lists(void **state)
+{
+    (void)state;
+    script *s = script_begin("lists", TINKC_MOCK_SERVICE, NULL);
+    list_runs(s);
+    list_checkpoints(s);
+    list_sessions(s);
+    tinkc_client *c = script_client(s);
     note(s, "refused: %d %d %d %d %d",
          tinkc_runs_list(c, &(tinkc_list_options){ .limit = -1 }, NULL) != NULL,
          tinkc_runs_list(c, &(tinkc_list_options){ .offset = -1 }, NULL) != NULL,
@@ -665,10 +698,18 @@ static void search(void **state)
 
 /* ---- trainers on every way ---- */
 
-static void open_ways(void **state)
+static const char *const configs[] = { "{}", "{\"create_model_via_load_weights\":true}" };
+static const char *const infos[] = {
+    "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}",
+    "{\"base_model\":\"mock/"
+    "nano\",\"is_lora\":true,\"lora_rank\":1,\"train_attn\":false,\"optimizer_config\":{"
+    "\"type\":\"dimuon\",\"version\":1}}",
+    "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":0}",
+    "{\"base_model\":\"mock/nano\",\"is_lora\":false,\"lora_rank\":4}",
+};
+
+static void open_from(script *s)
 {
-    (void)state;
-    static const char *const configs[] = { "{}", "{\"create_model_via_load_weights\":true}" };
     const tinkc_state_options options[] = {
         { .path = PATH },
         { .path = PATH,
@@ -679,14 +720,38 @@ static void open_ways(void **state)
         { .path = PATH, .optimizer = "dimuon" },
         { .path = PATH, .optimizer = "lion" },
     };
-    static const char *const infos[] = {
-        "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}",
-        "{\"base_model\":\"mock/"
-        "nano\",\"is_lora\":true,\"lora_rank\":1,\"train_attn\":false,\"optimizer_config\":{"
-        "\"type\":\"dimuon\",\"version\":1}}",
-        "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":0}",
-        "{\"base_model\":\"mock/nano\",\"is_lora\":false,\"lora_rank\":4}",
-    };
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < 4; k++) {
+            note(s, "config %zu, options %zu", i, k);
+            answer_always(s, API "client/config", 200, NULL, configs[i]);
+            hush(s, true);
+            script_renew(s, NULL);
+            hush(s, false);
+            if (!i)
+                answer_once(s, API "weights_info", 200, NULL, infos[k]);
+            tinkc_future *f = follow(
+                s, "from", tinkc_trainer_open_from(script_client(s), &options[k], script_err(s)));
+            finish_it(s, f, 10000);
+        }
+}
+
+static tinkc_future *open_somehow(script *s, int way)
+{
+    tinkc_client *c = script_client(s);
+    tinkc_error *e = script_err(s);
+    switch (way) {
+    case 0:
+        return tinkc_trainer_open(
+            c, &(tinkc_lora_options){ .base_model = "mock/nano", .optimizer = "dimuon" }, e);
+    case 1:
+        return tinkc_trainer_open_from(c, &(tinkc_state_options){ .path = PATH }, e);
+    default:
+        return tinkc_trainer_open_live(c, "model/1", e);
+    }
+}
+
+static void open_in_trouble(script *s)
+{
     static const struct {
         const char *path;
         int32_t status;
@@ -705,22 +770,6 @@ static void open_ways(void **state)
         { API "get_info", 200,
           "{\"model_data\":{},\"model_id\":\"x\",\"model_name\":\"m\",\"next_seq_id\":0}" },
     };
-    script *s = script_begin("open_ways", TINKC_MOCK_SERVICE, NULL);
-    for (size_t i = 0; i < 2; i++)
-        for (size_t k = 0; k < 4; k++) {
-            note(s, "config %zu, options %zu", i, k);
-            answer_always(s, API "client/config", 200, NULL, configs[i]);
-            hush(s, true);
-            script_renew(s, NULL);
-            hush(s, false);
-            if (!i)
-                answer_once(s, API "weights_info", 200, NULL, infos[k]);
-            tinkc_future *f = follow(
-                s, "from", tinkc_trainer_open_from(script_client(s), &options[k], script_err(s)));
-            finish_it(s, f, 10000);
-        }
-    answer_always(s, API "weights_info", 200, NULL, infos[0]);
-    answer_always(s, API "client/config", 200, NULL, configs[0]);
     for (size_t i = 0; i < sizeof troubles / sizeof *troubles; i++) {
         note(s, "trouble %zu", i);
         hush(s, true);
@@ -729,15 +778,7 @@ static void open_ways(void **state)
         hush(s, false);
         for (int k = 0; k < 3; k++) {
             answer_once(s, troubles[i].path, troubles[i].status, NULL, troubles[i].body);
-            tinkc_client *c = script_client(s);
-            tinkc_future *f =
-                k == 0   ? tinkc_trainer_open(c,
-                                              &(tinkc_lora_options){ .base_model = "mock/nano",
-                                                                     .optimizer = "dimuon" },
-                                              script_err(s))
-                : k == 1 ? tinkc_trainer_open_from(c, &options[0], script_err(s))
-                         : tinkc_trainer_open_live(c, "model/1", script_err(s));
-            f = follow(s, "open", f);
+            tinkc_future *f = follow(s, "open", open_somehow(s, k));
             finish_it(s, f, 10000);
             tinkc_trainer *t = tinkc_future_trainer(f, 0, NULL);
             note(s, "%s", tinkc_trainer_id(t));
@@ -745,6 +786,10 @@ static void open_ways(void **state)
         }
         answer_once(s, API "training_runs/model%2F1", 200, NULL, RUN_1);
     }
+}
+
+static void open_and_cancel(script *s)
+{
     note(s, "ended while it is at it");
     for (int k = 0; k < 3; k++) {
         static const char *const at[] = { API "client/config", API "create_model",
@@ -767,10 +812,51 @@ static void open_ways(void **state)
                                       script_err(s)));
         finish_it(s, f, 100000);
     }
+}
+
+static void open_ways(void **state)
+{
+    (void)state;
+    script *s = script_begin("open_ways", TINKC_MOCK_SERVICE, NULL);
+    open_from(s);
+    answer_always(s, API "weights_info", 200, NULL, infos[0]);
+    answer_always(s, API "client/config", 200, NULL, configs[0]);
+    open_in_trouble(s);
+    open_and_cancel(s);
     script_end(s);
 }
 
 /* ---- calls of one's own ---- */
+
+static void show_response(script *s, tinkc_future *f)
+{
+    tinkc_error e = { 0 };
+    const tinkc_response *r = f ? tinkc_future_response(f, 0, &e) : NULL;
+    if (r) {
+        note(s, "%d %.*s, %s, %s, %s, %lld ms, %d retries", (int)tinkc_response_status(r),
+             (int)tinkc_response_body(r).len, (const char *)tinkc_response_body(r).data,
+             tinkc_response_url(r), tinkc_response_http_version(r),
+             text(tinkc_response_header(r, "X-a")), (long long)tinkc_response_elapsed_ms(r),
+             (int)tinkc_response_retries(r));
+        show_list(s, "headers", tinkc_response_headers(r));
+    }
+}
+
+/* What was not used of the answers. */
+static void use_up(script *s)
+{
+    for (int left = 0; left < 2; left++) {
+        hush(s, true);
+        tinkc_future *f =
+            follow(s, "rest",
+                   tinkc_http_call(script_client(s),
+                                   &(tinkc_http_options){
+                                       .path = "/rest", .any_status = true, .no_retries = true },
+                                   script_err(s)));
+        let_go(s, f);
+        hush(s, false);
+    }
+}
 
 static void own_calls(void **state)
 {
@@ -823,29 +909,10 @@ static void own_calls(void **state)
             tinkc_future *f =
                 follow(s, "call", tinkc_http_call(script_client(s), &rows[i], script_err(s)));
             finish_it(s, f, 100000);
-            tinkc_error e = { 0 };
-            const tinkc_response *r = f ? tinkc_future_response(f, 0, &e) : NULL;
-            if (r) {
-                note(s, "%d %.*s, %s, %s, %s, %lld ms, %d retries", (int)tinkc_response_status(r),
-                     (int)tinkc_response_body(r).len, (const char *)tinkc_response_body(r).data,
-                     tinkc_response_url(r), tinkc_response_http_version(r),
-                     text(tinkc_response_header(r, "X-a")), (long long)tinkc_response_elapsed_ms(r),
-                     (int)tinkc_response_retries(r));
-                show_list(s, "headers", tinkc_response_headers(r));
-            }
+            show_response(s, f);
             if (f)
                 let_go(s, f);
-            for (int left = 0; left < 2; left++) { /* what was not used */
-                hush(s, true);
-                f = follow(s, "rest",
-                           tinkc_http_call(script_client(s),
-                                           &(tinkc_http_options){ .path = "/rest",
-                                                                  .any_status = true,
-                                                                  .no_retries = true },
-                                           script_err(s)));
-                let_go(s, f);
-                hush(s, false);
-            }
+            use_up(s);
         }
     script_end(s);
 }

@@ -532,10 +532,33 @@ static void gate_move(gate *g, bool shut)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* A sample whose prompt is so long that a helper writes it: ended while the helper is at it. */
-static void ended_under_a_helper(int how)
+static void wait_at_gate(gate *g)
 {
-    enum { LONG = 40000 };
+    pthread_mutex_lock(&g->lock);
+    while (!g->waiting)
+        pthread_cond_wait(&g->cond, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* An answer that is long enough for a helper to read it, and that needs memory. */
+static void answer_at_length(tinkc_mock *mock, char *text, size_t size, tinkc_error *err)
+{
+    static const char head[] = "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[1";
+    static const char tail[] = "]}]}";
+    size_t at = sizeof head - 1;
+    memcpy(text, head, at);
+    for (; at + sizeof tail + 2 <= size; at += 2)
+        memcpy(text + at, ",1", 2);
+    memcpy(text + at, tail, sizeof tail);
+    tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = text },
+                      err);
+}
+
+/* A sample whose prompt is so long that a helper writes it, or whose answer, that a helper reads it: ended while the
+ * helper is at it. From the answer on the error says that the sample may have run, and nothing is left to cancel. */
+static void ended_under_a_helper(int how, bool reads)
+{
+    enum { LONG = 70000 };
     gate g = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
     tinkc_allocator allocator = { gate_alloc, gate_resize, gate_release, &g };
     tinkc_error err = { 0 }, why = { 0 };
@@ -546,14 +569,13 @@ static void ended_under_a_helper(int how)
     tinkc_sampler *sampler = tinkc_sampler_new(
         client, &(tinkc_sampler_options){ .base_model = "mock/nano", .retry = &retry }, &err);
     int32_t *prompt = calloc(LONG, sizeof *prompt);
+    char *answer = malloc(LONG * sizeof *prompt);
     tinkc_sampling o = TINKC_SAMPLING_INIT;
+    answer_at_length(mock, answer, LONG * sizeof *prompt, &err);
     tinkc_mock_settle(mock, PATIENCE_MS, &err);
     gate_move(&g, true);
-    tinkc_future *f = tinkc_sample(sampler, prompt, LONG, 1, &o, &err);
-    pthread_mutex_lock(&g.lock);
-    while (!g.waiting)
-        pthread_cond_wait(&g.cond, &g.lock);
-    pthread_mutex_unlock(&g.lock);
+    tinkc_future *f = tinkc_sample(sampler, prompt, reads ? 3 : LONG, 1, &o, &err);
+    wait_at_gate(&g);
     if (how == CANCEL)
         tinkc_future_cancel(f);
     else if (how == LIMIT)
@@ -564,29 +586,37 @@ static void ended_under_a_helper(int how)
     assert_int_equal(why.code, how == CANCEL  ? TINKC_E_CANCELLED
                                : how == LIMIT ? TINKC_E_NO_PROGRESS
                                               : TINKC_E_CLOSED);
+    assert_int_equal(why.flags & TINKC_MAY_HAVE_RUN,
+                     reads || how == LIMIT ? TINKC_MAY_HAVE_RUN : 0);
     gate_move(&g, false);
     tinkc_future_free(f);
     tinkc_sampler_free(sampler);
     tinkc_client_free(client);
     assert_true(counting_is_empty_soon(&g.memory));
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/asample"), reads);
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/cancel_future"), 0);
     tinkc_mock_free(mock);
     free(prompt);
+    free(answer);
 }
 
 static void cancelled_under_a_helper(void **state_)
 {
     (void)state_;
-    ended_under_a_helper(CANCEL);
+    ended_under_a_helper(CANCEL, false);
+    ended_under_a_helper(CANCEL, true);
 }
 static void given_up_under_a_helper(void **state_)
 {
     (void)state_;
-    ended_under_a_helper(LIMIT);
+    ended_under_a_helper(LIMIT, false);
+    ended_under_a_helper(LIMIT, true);
 }
 static void closed_under_a_helper(void **state_)
 {
     (void)state_;
-    ended_under_a_helper(CLOSE);
+    ended_under_a_helper(CLOSE, false);
+    ended_under_a_helper(CLOSE, true);
 }
 
 int main(void)

@@ -2,7 +2,6 @@
 #include "support/scripted_curl.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,6 @@ static size_t n_added, n_easies;
 static scripted_multi multis[MOST_MULTIS];
 static size_t n_multis, n_lines, n_misuses, n_polls;
 static long poll_ms;
-static atomic_size_t n_reads;
 
 static bool fails(const char *name)
 {
@@ -327,7 +325,6 @@ static CURLMcode multi_poll(CURLM *multi, struct curl_waitfd fds[], unsigned n, 
 static CURLMsg *multi_info_read(CURLM *multi, int *left)
 {
     *left = 0;
-    atomic_fetch_add(&n_reads, 1);
     for (size_t i = 0; i < n_added; i++)
         if (added[i] && added[i]->multi == (scripted_multi *)multi && added[i]->done) {
             added[i]->done = false;
@@ -438,11 +435,6 @@ size_t scripted_polls(long *total_ms)
 {
     *total_ms = poll_ms;
     return n_polls;
-}
-
-size_t scripted_reads(void)
-{
-    return atomic_load(&n_reads);
 }
 
 bool scripted_head(scripted_easy *e, const char *lines)

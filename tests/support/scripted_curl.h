@@ -59,9 +59,8 @@ size_t scripted_lists_open(void); /* header lines that are not freed */
 /* What libcurl does not allow: a handle that is cleaned up or added while it is in use, taken out of
  * another multi handle than its own, a multi handle that is cleaned up with transfers in it. */
 size_t scripted_misuses(void);
-/* Calls of curl_multi_poll, and the sum of the time that they may take; of curl_multi_info_read. */
+/* Calls of curl_multi_poll, and the sum of the time that they may take. */
 size_t scripted_polls(long *total_ms);
-size_t scripted_reads(void);
 
 /* One header line or more, each ended by \r\n as libcurl hands them on. False: the callback refused. */
 bool scripted_head(scripted_easy *, const char *lines);
