@@ -42,6 +42,9 @@ What is not planted, because no test of behaviour can see it:
     - < for <= behind a != of the same two (`a != b ? (a < b ? 1 : -1) : 0`)
     - | beside O_CLOEXEC or SOCK_CLOEXEC: the programs that are tested start no others
     - a failpoint that is only passed: the library is built without them
+    - what is returned just after an allocation failed (x = alloc(...); if (!x) return false;): tests/torture again
+    - a wait whose result nobody looks at ((void)poll(...)): without it a loop looks again sooner
+    - > for >= in the last comparison of an order ((a > b) - (a < b)): what is the same may come in any order
 
 -1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
 """
@@ -80,6 +83,7 @@ PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFET
                   r"^OFFLOAD_BYTES$|^MANY_BYTES$|^GATHER_MS$|^N_HELPERS$|^(END|EXIT)_PATIENCE_MS$")
 GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >*-]*\b\1|[\w >*-]*\b\1 \* 2) : \d+$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
+MAKES = re.compile(ALLOCATES.pattern[:-1] + r"|^tkc_(buf_room|arena_(c?str|printf))$")  # NULL = there is no memory
 COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
@@ -177,6 +181,27 @@ def same_when_equal(tokens, i, first, last):
     return False
 
 
+def ends_order(tokens, i, last):
+    """Is this the > or < of `( a > b ) - ( a < b )`, with which an order ends?"""
+    for k in (i, i - 6):  # of operands that are one token each
+        if k > 1 and re.match(r"\( (\S+) > (\S+) \) - \( \1 < \2 \)$", text_of(tokens[k - 2:last])):
+            return True
+    return False
+
+
+def after_no_memory(tokens, i):
+    """Does the return at i follow `x = allocation(...); if (!x)`?"""
+    if tokens[i - 1].text != ")":
+        return False
+    head = next((k for k in range(i - 2, 0, -1) if tokens[k].text in ("(", ";", "}")), 0)
+    if flat(tokens, head - 1, head + 2) != "if ( !" or tokens[head - 2].text != ";":
+        return False
+    begin = next((k for k in range(head - 3, 0, -1) if tokens[k].text in (";", "{", "}")), 0)
+    name, before = flat(tokens, head + 2, i - 1), flat(tokens, begin + 1, head - 2)
+    m = re.search(r"(?:^|\s)" + re.escape(name) + r" = (?:\( [\w *]+ \) )?(\w+) \(", before)
+    return m is not None and MAKES.match(m.group(1)) is not None
+
+
 def argument(tokens, at, which):
     """The places of an argument of the call whose bracket is at `at`; -1 = the last."""
     end, k, begins = closing(tokens, at), at + 1, [at + 1]
@@ -243,6 +268,8 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text in ("<", "<=", ">", ">=") and (same_when_equal(tokens, i, first, last) or
                                                     re.search(r"fd$", tokens[i - 1].text)):
+                continue
+            if t.text in "<>" and ends_order(tokens, i, last):
                 continue
             if t.text == ">" and tokens[i + 1].text == "0" and tokens[i - 1].text == ")" and called_before(tokens, i - 1) == "getline":
                 continue
@@ -404,7 +431,7 @@ class Source:
             return end
         word = t[i].text
         if word == "return":
-            if stop > i + 1:
+            if stop > i + 1 and not after_no_memory(t, i):
                 self.site(i, stop + 1, "return", i + 1, stop, function)
         elif word == "static":
             equals = next((k for k in range(i, stop) if t[k].text == "="), None)
@@ -484,7 +511,7 @@ class Source:
         called = t[first + skip].text if t[first + skip].kind == "name" else ""
         if (UNSEEN.match(called) or ADVICE.match(called)) and t[first + skip + 1].text == "(":
             return
-        if kind == "statement" and called == "TKE_FAILPOINT":
+        if kind == "statement" and (called == "TKE_FAILPOINT" or flat(t, first, first + 5) == "( void ) poll ("):
             return
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return
