@@ -99,7 +99,9 @@ static bool check_forward(const tinkc_loss *loss, tinkc_error *err)
     for (size_t i = 0; i < n; i++) {
         const tinkc_tensor *p = tinkc_loss_logprobs(loss, i);
         const tinkc_tensor *t = tinkc_batch_tensor(loss->batch, i, "target_tokens");
-        if (!p || p->dtype != TINKC_F32 || !t || p->count != t->count)
+        if (!t) /* every example has them, so there is no memory to show them */
+            return tkc_fail_memory(err);
+        if (!p || p->dtype != TINKC_F32 || p->count != t->count)
             return tkc_fail(err, TINKC_E_BAD_RESPONSE,
                             "the first pass gave no usable logprobs for example %zu", i);
     }

@@ -59,6 +59,7 @@ enum {
 
 /* What exists only once the sample has its slot. */
 typedef struct inside {
+    struct sample_op *op;
     tkc_claim count, throttled, bytes;
     tkc_timer backoff, retry, stuck;
     tkc_call *call;
@@ -204,7 +205,7 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
 static void retry_fired(tkc_timer *timer)
 {
     inside *in = TKC_OWNER(timer, inside, retry);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     begin_attempt(op);
     advance(op);
 }
@@ -213,7 +214,7 @@ static void retry_fired(tkc_timer *timer)
 static void stuck_fired(tkc_timer *timer)
 {
     inside *in = TKC_OWNER(timer, inside, stuck);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     tinkc_sampler *s = op->sampler;
     int64_t left =
         s->io.last_progress_ms + s->retry.progress_timeout_ms - tkc_now_ms(op->f.client->clock);
@@ -233,7 +234,7 @@ static void stuck_fired(tkc_timer *timer)
 static void decode(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     tinkc_samples *samples = tkc_arena_zalloc(&op->f.arena, sizeof *samples, &in->err);
     if (!samples)
         return;
@@ -255,7 +256,7 @@ static void decode(tkc_offload *o)
 static void decoded(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     tinkc_error err = in->err;
     in->offloaded = false;
     if (tkc_failed(&err))
@@ -277,7 +278,6 @@ static void promise_done(tkc_promise *p)
         return;
     }
     tkc_promise_take_body(p, &in->answer);
-    in->err = (tinkc_error){ 0 };
     in->offload.work = decode;
     in->offload.after = decoded;
     if (in->answer.len >= OFFLOAD_BYTES) {
@@ -392,7 +392,7 @@ static void send_body(sample_op *op)
 static void encode(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     op->request.seq_id = (tkc_opt_i64)TKC_SOME(in->seq);
     tkc_buf_clear(&in->body);
     tkc_message_encode(&tkc_sample_request_type, &op->request, &in->body, &in->err);
@@ -401,7 +401,7 @@ static void encode(tkc_offload *o)
 static void encoded(tkc_offload *o)
 {
     inside *in = TKC_OWNER(o, inside, offload);
-    sample_op *op = (sample_op *)in->count.f;
+    sample_op *op = in->op;
     in->offloaded = false;
     if (tkc_op_is_done(&op->f)) /* stopped meanwhile */
         finish(op, NULL);
@@ -463,7 +463,7 @@ static bool backoff_is_over(sample_op *op)
 /* It may have come while another back-off began: the state stays until that is over. */
 static void backoff_fired(tkc_timer *timer)
 {
-    advance((sample_op *)TKC_OWNER(timer, inside, backoff)->count.f);
+    advance(TKC_OWNER(timer, inside, backoff)->op);
 }
 
 /* What the state waited for has come. */
@@ -559,7 +559,7 @@ static bool enter(sample_op *op, tinkc_error *err)
     if (!in)
         return false;
     op->in = in;
-    in->count.f = in->throttled.f = in->bytes.f = &op->f;
+    in->op = op;
     in->backoff.fire = backoff_fired;
     in->retry.fire = retry_fired;
     in->stuck.fire = stuck_fired;

@@ -134,10 +134,8 @@ static void stream_done(tkc_call *call)
 {
     stream_op *op = call->owner;
     tinkc_error err = call->err;
-    if (err.code) {
-        tkc_op_error_body(&op->f, call->body);
+    if (err.code)
         explain(call, &err);
-    }
     op->call = NULL;
     tkc_call_free(call);
     end_stream(op, &err);

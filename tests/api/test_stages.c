@@ -4,7 +4,7 @@
  * attempt is being waited for", for every k until the operation completes by itself; and the moment
  * right after the call. At each of them the future is cancelled, limited or freed, or the client is
  * closed. Then: one completion and no second, the next operation of the same kind works, and
- * nothing is left of the client's memory. */
+ * nothing is left of the client's memory. And every operation while each of its allocations fails in turn. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -16,9 +16,34 @@
 
 #define CKPT "tinker://run:train:0/weights/0001"
 
+/* An allocator of which one allocation fails, whichever thread it is for. */
+typedef struct shortage {
+    counting memory; /* first: released as counting.h does it */
+    atomic_long countdown;
+    atomic_bool struck;
+} shortage;
+
+static bool is_short(shortage *s)
+{
+    if (atomic_fetch_sub(&s->countdown, 1) != 1)
+        return false;
+    atomic_store(&s->struck, true);
+    return true;
+}
+
+static void *shortage_alloc(size_t size, void *user)
+{
+    return is_short(user) ? NULL : counting_alloc(size, user);
+}
+
+static void *shortage_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    return is_short(user) ? NULL : counting_resize(ptr, old_size, new_size, user);
+}
+
 typedef struct world {
     tinkc_error err;
-    counting memory;
+    shortage memory;
     tinkc_allocator allocator;
     tinkc_mock *mock;
     tinkc_client *client;
@@ -273,7 +298,8 @@ static bool weather(const tinkc_request *r, tinkc_mock_answer *answer, void *use
 static world *make(int needs, const char *config)
 {
     world *x = calloc(1, sizeof *x);
-    x->allocator = counting_allocator(&x->memory);
+    x->allocator =
+        (tinkc_allocator){ shortage_alloc, shortage_resize, counting_release, &x->memory };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     tinkc_mock_compute(x->mock, weather, x, &x->err);
     tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
@@ -304,8 +330,9 @@ static void end_world(world *x, const char *name, const char *where, const char 
     tinkc_sampler_free(x->sampler);
     tinkc_queue_free(x->queue);
     tinkc_client_free(x->client);
-    if (!counting_is_empty_soon(&x->memory))
-        fail_msg("%s, %s, %s: %zu bytes are left", name, where, end, atomic_load(&x->memory.bytes));
+    if (!counting_is_empty_soon(&x->memory.memory))
+        fail_msg("%s, %s, %s: %zu bytes are left", name, where, end,
+                 atomic_load(&x->memory.memory.bytes));
     tinkc_mock_free(x->mock);
     free(x);
 }
@@ -448,6 +475,68 @@ static void ended_while_the_next_attempt_is_awaited(void **state_)
 {
     (void)state_;
     all_lives(parallel, &(tinkc_mock_answer){ .status = 503, .body = "{}" });
+}
+
+/* ---- without memory ---- */
+
+/* The n-th allocation of the operation fails: it says so, or succeeds without it. True while there is an n-th. */
+static bool one_shortage(const struct kind *k, long n, int32_t usual)
+{
+    char where[40];
+    tinkc_error err = { 0 };
+    world *x = make(k->needs, parallel);
+    snprintf(where, sizeof where, "allocation %ld", n);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    atomic_store(&x->memory.countdown, n);
+    tinkc_future *f = k->begin(x);
+    if (f && !drive(x, f, 3600 * 1000))
+        fail_msg("%s, %s: never completes", k->name, where);
+    (void)tinkc_future_wait(f, 0, &err);
+    bool struck = atomic_load(&x->memory.struck);
+    int32_t code = f ? err.code : x->err.code;
+    if (code != usual && !(struck && code == TINKC_E_MEMORY))
+        fail_msg("%s, %s: %s", k->name, where, f ? err.message : x->err.message);
+    atomic_store(&x->memory.countdown, 0);
+    tinkc_future_free(f);
+    end_world(x, k->name, where, "free");
+    return struck;
+}
+
+static void memory_runs_out(int needs)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (kinds[i].needs != needs)
+            continue;
+        world *x = make(needs, parallel);
+        tinkc_error err = { 0 };
+        tinkc_future *f = kinds[i].begin(x);
+        drive(x, f, 3600 * 1000);
+        (void)tinkc_future_wait(f, 0, &err);
+        tinkc_future_free(f);
+        end_world(x, kinds[i].name, "all allocations", "free");
+        long n = 1;
+        while (one_shortage(&kinds[i], n, err.code))
+            n++;
+        assert_true(n > 3);
+    }
+}
+
+static void memory_runs_out_for_calls(void **state_)
+{
+    (void)state_;
+    memory_runs_out(NEEDS_NOTHING);
+}
+
+static void memory_runs_out_for_trainers(void **state_)
+{
+    (void)state_;
+    memory_runs_out(NEEDS_TRAINER);
+}
+
+static void memory_runs_out_for_samplers(void **state_)
+{
+    (void)state_;
+    memory_runs_out(NEEDS_SAMPLER);
 }
 
 /* ---- while somebody else still has it in his hands ---- */
@@ -624,6 +713,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ended_while_an_answer_is_awaited),
         cmocka_unit_test(ended_while_the_next_attempt_is_awaited),
+        cmocka_unit_test(memory_runs_out_for_calls),
+        cmocka_unit_test(memory_runs_out_for_trainers),
+        cmocka_unit_test(memory_runs_out_for_samplers),
         cmocka_unit_test(closed_while_room_is_being_granted),
         cmocka_unit_test(cancelled_under_a_helper),
         cmocka_unit_test(given_up_under_a_helper),
