@@ -14,6 +14,7 @@
 
 #include "api/telemetry.h"
 #include "base/str.h"
+#include "codec/retry.h"
 #include "wire/answer.h"
 
 enum {
@@ -174,20 +175,31 @@ static bool read_json(tkc_promise *p, tinkc_str body, tkc_answer *answer, tinkc_
     return tkc_answer_read(body, &p->inner.arena, answer, err);
 }
 
-/* What the service asked for (Retry-After) goes before our own pause: it knows when it has room. */
-static void backoff(tkc_promise *p)
+/* What the service asked for (Retry-After) goes before our own pause: it knows when it has room. More
+ * than a minute counts as one: there is another poll after this. */
+static int64_t asked_ms(const tkc_promise *p, const tkc_call *call)
+{
+    if (call->status == 0)
+        return 0; /* the answer was cut off */
+    return tkc_retry_after_capped_ms(tkc_call_header(call, "retry-after-ms"),
+                                     tkc_call_header(call, "retry-after"),
+                                     tkc_wall_us(p->client->clock));
+}
+
+static void backoff(tkc_promise *p, const tkc_call *call)
 {
     int64_t ms = p->inner.backoff < 5 ? (int64_t)1000 << p->inner.backoff : BACKOFF_CAP_MS;
+    int64_t asked = asked_ms(p, call);
     p->inner.backoff++;
-    poll_in_trouble(p, p->err.retry_after_ms > 0 ? p->err.retry_after_ms : ms);
+    poll_in_trouble(p, asked > 0 ? asked : ms);
 }
 
 /* At once, unless a 503 says when. */
-static void server_failed(tkc_promise *p, int32_t status)
+static void server_failed(tkc_promise *p, const tkc_call *call)
 {
+    int64_t asked = call->status == 503 ? asked_ms(p, call) : 0;
     p->inner.backoff = 0;
-    bool asked = status == 503 && p->err.retry_after_ms > 0;
-    poll_in_trouble(p, asked ? p->err.retry_after_ms : soon_ms(p));
+    poll_in_trouble(p, asked > 0 ? asked : soon_ms(p));
 }
 
 /* A 400 whose body is a JSON error says so once and for all; any other may be a proxy's. */
@@ -305,13 +317,13 @@ static void on_failure(tkc_promise *p, tkc_call *call)
     else if (p->client->no_retries && status != 408)
         fail(p, &call->err);
     else if (status == 0 || status == 429)
-        backoff(p);
+        backoff(p, call);
     else if (status == 408)
         timed_out_at_service(p, call);
     else if (status == 410)
         expired(p, call);
     else if (status >= 500)
-        server_failed(p, status);
+        server_failed(p, call);
     else if (status == 400)
         bad_request(p, call);
     else

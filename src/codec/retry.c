@@ -167,7 +167,8 @@ static bool loose_number(const char *text, double *out)
     return true;
 }
 
-int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, int64_t now_wall_us)
+/* Not a number, or below 0, where nothing was asked for. */
+static double asked_ms(const char *retry_after_ms, const char *retry_after, int64_t now_wall_us)
 {
     double ms = 0;
     int64_t at;
@@ -177,9 +178,22 @@ int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, 
         ms *= 1000;
     else if (retry_after && tkc_parse_http_date(tkc_str(retry_after), &at))
         ms = ((double)at - (double)now_wall_us) / 1000;
-    if (!(ms > 0 && ms <= 60000)) /* also rejects NaN */
-        return 0;
-    return (int64_t)ceil(ms);
+    return ms;
+}
+
+int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, int64_t now_wall_us)
+{
+    double ms = asked_ms(retry_after_ms, retry_after, now_wall_us);
+    return ms > 0 && ms <= TKC_RETRY_AFTER_MOST_MS ? (int64_t)ceil(ms) : 0; /* NaN: 0 */
+}
+
+int64_t tkc_retry_after_capped_ms(const char *retry_after_ms, const char *retry_after,
+                                  int64_t now_wall_us)
+{
+    double ms = asked_ms(retry_after_ms, retry_after, now_wall_us);
+    if (ms > TKC_RETRY_AFTER_MOST_MS)
+        return TKC_RETRY_AFTER_MOST_MS;
+    return ms > 0 ? (int64_t)ceil(ms) : 0;
 }
 
 int tkc_should_retry(const char *value)

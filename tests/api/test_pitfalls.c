@@ -68,6 +68,10 @@ static void c01_submitting_does_not_wait_for_the_network(void **state)
                       &x.err);
     tinkc_future *f = pass(&x); /* 50 chunks of 200 ms on a clock that stands still */
     assert_int_equal(tinkc_future_part_count(f), 50);
+    tinkc_future *health = tinkc_health_check(x.client, &x.err);
+    assert_true(tinkc_future_wait(health, PATIENCE_MS, &x.err)); /* the same client still works */
+    assert_false(tinkc_future_done(f));
+    tinkc_future_free(health);
     tinkc_mock *other_mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
     tinkc_client *other = mock_client(other_mock, NULL, &x.err);
     assert_true(tinkc_client_connect(other, PATIENCE_MS, &x.err));
@@ -467,6 +471,12 @@ static void c51_element_types(void **state)
         else
             assert_true(tinkc_tensor_i64s(t).data[1] == -2);
     }
+    static const uint16_t small[] = { 0x0001, 0x83FF }; /* below the normal range of 16 bits */
+    tinkc_batch_set(x.batch, "small",
+                    &(tinkc_array){ .data = small, .count = 2, .dtype = TINKC_F16 }, &x.err);
+    assert_ok(&x.err);
+    const float *s = tinkc_tensor_f32s(tinkc_batch_tensor(x.batch, 5, "small")).data;
+    assert_true(s[0] == ldexpf(1, -24) && s[1] == -ldexpf(1023, -24));
     static const int32_t refused[] = { 0, 7, -1 };
     for (size_t i = 0; i < 3; i++) {
         assert_false(tinkc_batch_set(
@@ -477,6 +487,7 @@ static void c51_element_types(void **state)
     assert_false(tinkc_batch_set(
         x.batch, "w", &(tinkc_array){ .data = huge, .count = 1, .dtype = TINKC_F64 }, &x.err));
     assert_int_equal(x.err.code, TINKC_E_TENSOR);
+    assert_string_equal(x.err.message, "w: number 0 does not fit 32 bits");
     close_fixture(&x);
 }
 

@@ -175,6 +175,15 @@ static void polls_obey_the_headers(void **state)
         { 429, NULL, 30000 },
         { 429, NULL, 30000 },
         { 429, "Thu, 01 Jan 2026 00:00:01 GMT", 30000 }, /* past: our own */
+        { 429, "61", 60000 },                            /* at most a minute */
+        { 503, "86400", 60000 },
+        { 429, "1e300", 60000 },
+        { 429, "Fri, 01 Jan 2027 00:00:00 GMT", 60000 },
+        { 503, "60", 60000 },
+        { 429, "-5", 1000 }, /* what makes no sense: our own, which a 503 began again */
+        { 429, "0", 2000 },
+        { 429, "soon", 4000 },
+        { 503, "nan", 400 },
     };
     enum { N = sizeof polls / sizeof *polls };
     scene x;

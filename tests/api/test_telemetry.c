@@ -257,6 +257,7 @@ static void c49_two_clients_tell_their_own_story(void **state)
         assert_null(strstr(body(&w[i], 0), sessions[1 - i]));
         assert_int_equal(count(body(&w[i], 0), names[i]), 1);
         assert_null(strstr(body(&w[i], 0), names[1 - i]));
+        assert_int_equal(count(body(&w[i], 0), "\"event_session_index\":0,"), 1); /* its own */
         close_world(&w[i]);
     }
 }
@@ -579,6 +580,54 @@ static void failed_polls_carry_their_fields(void **state)
     }
 }
 
+/* What the second poll in trouble says of the first, and who it was. */
+static void failed_polls_count_those_before(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status, fault;
+        const char *fields[4];
+    } cases[] = {
+        { 400,
+          0,
+          { "\"iteration\":1,", "\"bad_request_retries\":1,\"connection_error_retries\":0",
+            "\"request_id\":\"mock-session-1:train:0:1\"",
+            "\"exception_type\":\"TINKC_E_BAD_REQUEST\"" } },
+        { 0,
+          TINKC_FAULT_REFUSED,
+          { "\"iteration\":1,", "\"bad_request_retries\":0,\"connection_error_retries\":1",
+            "\"request_id\":\"mock-session-1:train:0:1\"",
+            "\"exception_type\":\"TINKC_E_CONNECTION\"" } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        world w;
+        tinkc_adam adam = TINKC_ADAM_INIT;
+        open_world(&w, TINKC_TELEMETRY_ON);
+        tinkc_trainer *t =
+            tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
+        for (int k = 0; k < 2; k++)
+            tinkc_mock_once(w.mock, NULL, "/api/v1/retrieve_future",
+                            &(tinkc_mock_answer){ .status = cases[i].status,
+                                                  .fault = cases[i].fault,
+                                                  .body = "<html>" },
+                            &w.err);
+        tinkc_future *f = tinkc_optim_step(t, &adam, &w.err);
+        assert_true(run_until_done(w.mock, f, 60000));
+        assert_true(tinkc_future_wait(f, 0, &w.err));
+        pass_ms(&w, 20000);
+        for (size_t n = 0; n < 4; n++) {
+            size_t found = 0;
+            for (size_t k = 0; k < sent(&w); k++)
+                found += count(body(&w, k), cases[i].fields[n]);
+            if (found != (n < 2 ? 1 : 2))
+                fail_msg("%zu times %s", found, cases[i].fields[n]);
+        }
+        tinkc_future_free(f);
+        tinkc_trainer_free(t);
+        close_world(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -594,6 +643,7 @@ int main(void)
         cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
         cmocka_unit_test(wrong_reports_are_refused),
         cmocka_unit_test(failed_polls_carry_their_fields),
+        cmocka_unit_test(failed_polls_count_those_before),
         cmocka_unit_test(failed_calls_carry_their_fields),
         cmocka_unit_test(pauses_for_billing_are_not_told),
         cmocka_unit_test(a_forked_child_is_another_process),

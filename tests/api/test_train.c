@@ -116,7 +116,8 @@ static void c38_trains_and_the_loss_falls(void **state)
 static void parts_come_back_in_order(void **state)
 {
     fixture *x = *state;
-    add_examples(x, 5, 8);
+    for (size_t i = 0; i < 5; i++) /* their lengths differ */
+        add_examples(x, 1, 8 + i);
     tinkc_future *f =
         tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
     assert_ok(&x->err);
@@ -130,6 +131,8 @@ static void parts_come_back_in_order(void **state)
     const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_int_equal(tinkc_fwdbwd_count(all), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(tinkc_fwdbwd_output(all, i, "logprobs")->count, 7 + i);
     double sum = 0;
     for (size_t i = 0; i < 3; i++)
         sum += tinkc_fwdbwd_metric(tinkc_future_part(f, i, 0, &x->err), "loss:sum", NAN);
@@ -926,6 +929,15 @@ static void a_live_model_without_a_number_names_the_checkpoint(void **state)
         assert_non_null(strstr(x->err.message, messages[i]));
         x->err = (tinkc_error){ 0 };
     }
+    /* a number that none can be */
+    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info",
+                    &(tinkc_mock_answer){ .body = "{\"model_id\":\"mock-session-1:train:0\","
+                                                  "\"model_data\":{\"model_name\":\"m\"},"
+                                                  "\"next_seq_id\":0}" },
+                    &x->err);
+    assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
+    x->err = (tinkc_error){ 0 };
     assert_null(tinkc_trainer_new_live(x->client, "unknown", &x->err));
     assert_int_equal(x->err.code, TINKC_E_NOT_FOUND);
     x->err = (tinkc_error){ 0 };

@@ -39,11 +39,14 @@ static void open_bench(bench *b, const int64_t *shape, size_t ndim, const float 
             &(tinkc_array){
                 .data = targets, .count = LEN, .shape = shape, .ndim = ndim, .dtype = TINKC_I64 },
             &err);
-        tinkc_batch_set(
-            b->batch, "weights",
-            &(tinkc_array){
-                .data = weights, .count = LEN, .shape = shape, .ndim = ndim, .dtype = TINKC_F32 },
-            &err);
+        if (weights)
+            tinkc_batch_set(b->batch, "weights",
+                            &(tinkc_array){ .data = weights,
+                                            .count = LEN,
+                                            .shape = shape,
+                                            .ndim = ndim,
+                                            .dtype = TINKC_F32 },
+                            &err);
         for (size_t k = 0; k < LEN; k++)
             b->logprobs[i][k] = -0.3f - 0.41f * (float)((i * 5 + k * 3) % 7);
         b->tensors[i] = (tinkc_tensor){ .dtype = TINKC_F32,
@@ -364,6 +367,17 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
     case 6:
         v = tinkc_tape_softplus(t, tinkc_tape_add(t, lp, tinkc_tape_number(t, 1)));
         break;
+    case 7: /* e^800 is infinite */
+        v = tinkc_tape_softplus(t, tinkc_tape_add(t, lp, tinkc_tape_number(t, 801)));
+        break;
+    case 8: /* a branch with an infinite slope that is not taken */
+        v = tinkc_tape_add(t, lp, tinkc_tape_number(t, 1));
+        v = tinkc_tape_min(t, tinkc_tape_number(t, -2),
+                           tinkc_tape_div(t, tinkc_tape_number(t, 1), v));
+        break;
+    case 9: /* examples without weights */
+        v = tinkc_tape_mul(t, lp, tinkc_tape_weights(t));
+        break;
     default:
         v = tinkc_tape_mean_tokens(t, lp);
         break;
@@ -374,7 +388,6 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
 static void gradients_at_the_edges(void **state)
 {
     (void)state;
-    static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };
     static const struct {
         double loss, grad; /* all log-probs are -1 */
     } rows[] = { { -1, 1 },
@@ -384,9 +397,12 @@ static void gradients_at_the_edges(void **state)
                  { -1, 0 },
                  { -1, 1 },
                  { 0.6931471805599453, 0.5 },
+                 { 800, 1 },
+                 { -2, 0 },
+                 { -1, 1 },
                  { -1.0 / LEN, 1.0 / LEN } };
     bench b;
-    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
     for (size_t i = 0; i < N; i++)
         for (size_t k = 0; k < LEN; k++)
             b.logprobs[i][k] = -1;

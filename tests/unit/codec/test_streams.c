@@ -498,7 +498,17 @@ static void retry_headers_of_the_description(void **state)
         if (got != cases[i].want)
             fail_msg("%s, %s: %d", cases[i].ms ? cases[i].ms : "-",
                      cases[i].after ? cases[i].after : "-", (int)got);
+        if (got)
+            assert_int_equal(tkc_retry_after_capped_ms(cases[i].ms, cases[i].after, now), got);
     }
+    assert_int_equal(tkc_retry_after_capped_ms("60000.5", NULL, now), 60000);
+    assert_int_equal(tkc_retry_after_capped_ms(NULL, "61", now), 60000);
+    assert_int_equal(tkc_retry_after_capped_ms(NULL, "1e300", now), 60000);
+    assert_int_equal(tkc_retry_after_capped_ms(NULL, "Wed, 27 May 2026 20:02:00 GMT", now), 60000);
+    assert_int_equal(tkc_retry_after_capped_ms(NULL, "Wed, 27 May 2026 19:59:55 GMT", now), 0);
+    assert_int_equal(tkc_retry_after_capped_ms("-1", NULL, now), 0);
+    assert_int_equal(tkc_retry_after_capped_ms("nan", "7", now), 0);
+    assert_int_equal(tkc_retry_after_capped_ms(NULL, NULL, now), 0);
     assert_int_equal(tkc_should_retry("true"), 1);
     assert_int_equal(tkc_should_retry("false"), 0);
     assert_int_equal(tkc_should_retry("True"), -1);

@@ -321,6 +321,8 @@ static void chunks_are_told_apart_by_their_type(void **state)
     assert_int_equal(in->chunks.data[0].expected_tokens, -1);
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"tokens\":[1]}]}", &err));
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"video\"}]}", &err));
+    assert_false(
+        decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"video\",\"tokens\":[1]}]}", &err));
     assert_false(decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"image\"}]}", &err));
     assert_false(
         decode(&tkc_model_input_type, "{\"chunks\":[{\"type\":\"dmel\",\"dmel\":\"A\"}]}", &err));
