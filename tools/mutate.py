@@ -32,7 +32,8 @@ What is not planted, because no test of behaviour can see it:
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
-      of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`)
+      of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`); for the same reason one more
+      in the condition of a smaller one of two (`n < 60 ? n : 60`), where the last 60 alone is changed
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
     - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
@@ -230,6 +231,14 @@ def called_before(tokens, at):
     return ""
 
 
+def bound_of_smaller(tokens, i):
+    """Is tokens[i] the 60 of the condition in `n < 60 ? n : 60`? With n < 61 there, 60 itself still gives 60."""
+    if tokens[i - 1].text != "<" or tokens[i + 1].text != "?" or not tokens[i].text.isdigit():
+        return False
+    return any(flat(tokens, i - 1 - n, i - 1) + " : " + tokens[i].text == flat(tokens, i + 2, i + 4 + n)
+               for n in range(1, 16) if i - 1 - n >= 0 and i + 4 + n <= len(tokens))
+
+
 def caller(tokens, i, first):
     """The name of the call that tokens[i] is an argument of; "" = none."""
     depth = 0
@@ -279,7 +288,7 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text == "0" and NO_MATTER.match(caller(tokens, i, first)):
                 continue
-            if REAL_TIME.match(caller(tokens, i, first)):
+            if REAL_TIME.match(caller(tokens, i, first)) or bound_of_smaller(tokens, i):
                 continue
             none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
             new, what = "0" if none else changed_number(t.text), "number"

@@ -335,6 +335,16 @@ static void append_topk(tke_seq *s, tinkc_error *err)
     memcpy(logprobs + n, s->next_topk_logprobs, k * sizeof *logprobs);
 }
 
+/* Appends a token for which there is room. True: the text ends with it. */
+static bool append(tke_seq *s, int32_t token, float logprob, tinkc_error *err)
+{
+    s->tokens[s->n] = token;
+    s->logprobs[s->n++] = logprob;
+    bool stop = stops_at_token(s->gen, token);
+    stop = stops_at_bytes(s, token, err) || stop;
+    return stop || (s->grammar && !tkc_failed(err) && follow(s, token, err));
+}
+
 void tke_seq_append(tke_seq *s, int32_t token, float logprob)
 {
     tke_gen *g = s->gen;
@@ -349,15 +359,7 @@ void tke_seq_append(tke_seq *s, int32_t token, float logprob)
         s->logprobs = logprobs;
     if (s->next_topk)
         append_topk(s, &err);
-    bool stop = false;
-    if (!tkc_failed(&err)) {
-        s->tokens[s->n] = token;
-        s->logprobs[s->n++] = logprob;
-        stop = stops_at_token(g, token);
-        stop = stops_at_bytes(s, token, &err) || stop;
-        if (!stop && s->grammar && !tkc_failed(&err))
-            stop = follow(s, token, &err);
-    }
+    bool stop = !tkc_failed(&err) && append(s, token, logprob, &err);
     if (tkc_failed(&err))
         tke_gen_finish(g, &err);
     else if (stop || s->n >= g->r.max_tokens)

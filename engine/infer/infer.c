@@ -29,13 +29,13 @@ static const size_t default_kv = (size_t)256 << 20;
 
 static bool make_parts(tke_infer *e, tke_device_model *m, tinkc_error *err)
 {
-    if (!tke_step_init(e, err))
-        return false;
-    e->sampler = e->ops->sampler_new(m,
-                                     &(tke_device_sampler_options){ .cache_bytes = e->o.kv_bytes,
-                                                                    .max_rows = e->max_rows,
-                                                                    .max_seqs = e->o.max_running },
-                                     err);
+    if (tke_step_init(e, err))
+        e->sampler =
+            e->ops->sampler_new(m,
+                                &(tke_device_sampler_options){ .cache_bytes = e->o.kv_bytes,
+                                                               .max_rows = e->max_rows,
+                                                               .max_seqs = e->o.max_running },
+                                err);
     return e->sampler && tke_kv_init(&e->kv, e->ops, e->sampler, err);
 }
 
@@ -388,20 +388,20 @@ static int32_t find_block(tke_infer *e, tke_seq *s)
     return id;
 }
 
-/* Room for n more positions, with none of the blocks to be written shared. False if the sequence
- * was preempted or failed. */
-static bool make_room(tke_infer *e, tke_seq *s, size_t n)
+/* Room for n more positions, with none of the blocks to be written shared. Where there is none, the
+ * sequence does not run any more: it is preempted, or its request has failed. */
+static void make_room(tke_infer *e, tke_seq *s, size_t n)
 {
     tinkc_error err = { 0 };
     size_t first = s->n_computed / TKE_BLOCK_TOKENS;
     if (first < s->n_blocks && e->kv.blocks[s->blocks[first]].refs > 1) {
         int32_t mine = find_block(e, s);
         if (mine < 0)
-            return false;
+            return;
         if (!tke_kv_copy(&e->kv, mine, s->blocks[first], &err)) {
             tke_kv_drop(&e->kv, mine);
             tke_gen_finish(s->gen, &err);
-            return false;
+            return;
         }
         tke_kv_drop(&e->kv, s->blocks[first]);
         s->blocks[first] = mine;
@@ -410,14 +410,13 @@ static bool make_room(tke_infer *e, tke_seq *s, size_t n)
     while (s->n_blocks < blocks_for(s->n_computed + n)) {
         int32_t id = find_block(e, s);
         if (id < 0)
-            return false;
+            return;
         if (!push_block(s, id, &err)) {
             tke_kv_drop(&e->kv, id);
             tke_gen_finish(s->gen, &err);
-            return false;
+            return;
         }
     }
-    return true;
 }
 
 /* ---- a step ---- */
@@ -444,7 +443,8 @@ static void take_rows(tke_infer *e, tke_gen *g, share *left)
             i++;
             continue;
         }
-        if (!make_room(e, s, n)) /* it has left the list, or is done */
+        make_room(e, s, n);
+        if (s->state != TKE_SEQ_RUNNING) /* it has left the list, or is done */
             continue;
         left->chunk -= todo > 1 ? n : 0;
         left->rows -= n;

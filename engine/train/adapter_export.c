@@ -4,6 +4,7 @@
  * Works only on files, tensor by tensor, and never widens a whole tensor. An incomplete target is
  * removed. May touch: the three folders of its options.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
@@ -27,8 +28,7 @@ bool tke_export_advance(tke_export *j, size_t bytes)
 
 static bool is_unembed(const char *name)
 {
-    return strstr(name, "lm_head.") || strstr(name, "unembed_tokens.") ||
-           strstr(name, "embed_tokens.");
+    return strstr(name, "lm_head.") || strstr(name, "embed_tokens."); /* unembed_tokens. as well */
 }
 
 /* The name in the requested naming. */
@@ -84,20 +84,32 @@ static void copy_targets(tke_export *j, tkc_json *from, tkc_jsonw *to)
     tkc_jsonw_end(to);
 }
 
+/* A text of a folder; nothing if there is an error. */
+static tinkc_bytes read_text(tke_export *j, const char *folder, const char *name)
+{
+    char *path = tke_export_path(j, folder, name);
+    return path ? tkc_read_file(&j->arena, path, TEXT_MAX, j->err) : (tinkc_bytes){ 0 };
+}
+
+/* Writes JSON to the target, unless there is an error, and frees it. */
+static bool write_text(tke_export *j, const char *name, tkc_buf *text)
+{
+    char *path = tke_export_path(j, j->o->target, name);
+    tkc_buf_char(text, '\n', j->err);
+    bool ok = !tkc_failed(j->err) && tkc_write_file(path, text->data, text->len, 0644, j->err);
+    tkc_buf_free(text);
+    return ok;
+}
+
 static bool write_config(tke_export *j)
 {
     tkc_buf text;
     tkc_json from;
     tkc_jsonw to;
     tinkc_str key;
-    char *source = tke_export_path(j, j->o->adapter, "adapter_config.json");
-    char *target = tke_export_path(j, j->o->target, "adapter_config.json");
-    if (!source || !target)
-        return false;
-    tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
+    tinkc_bytes old = read_text(j, j->o->adapter, "adapter_config.json");
     tkc_buf_init(&text, NULL, TEXT_MAX);
     tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
-    from.code = TINKC_E_MODEL;
     tkc_jsonw_open(&to, &text, j->err);
     tkc_jsonw_object(&to);
     if (tkc_json_object(&from))
@@ -109,10 +121,7 @@ static bool write_config(tke_export *j)
                 tkc_jsonw_raw(&to, tkc_json_skip(&from));
         }
     tkc_jsonw_end(&to);
-    tkc_buf_char(&text, '\n', j->err);
-    bool ok = !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
-    tkc_buf_free(&text);
-    return ok;
+    return write_text(j, "adapter_config.json", &text);
 }
 
 /* ---- merging ---- */
@@ -120,11 +129,11 @@ static bool write_config(tke_export *j)
 /* A and B of a base tensor, or NULL: "model.layers.0.self_attn.q_proj.weight". */
 const tke_file_tensor *tke_export_part(tke_export *j, const char *base_name, const char *ab)
 {
-    size_t len = strlen(base_name), tail = strlen(".weight");
-    if (len < tail || strcmp(base_name + len - tail, ".weight") != 0)
+    if (!tkc_ends_with(tkc_str(base_name), ".weight"))
         return NULL;
-    const char *name = tkc_arena_printf(&j->arena, j->err, "base_model.model.%.*s.%s.weight",
-                                        (int)(len - tail), base_name, ab);
+    const char *name =
+        tkc_arena_printf(&j->arena, j->err, "base_model.model.%.*s.%s.weight",
+                         (int)(strlen(base_name) - strlen(".weight")), base_name, ab);
     return name ? tke_tensor_file_find(&j->adapter, name) : NULL;
 }
 
@@ -149,9 +158,9 @@ bool tke_merge_begin(tke_merge *m, tke_export *j, const char *name, size_t rows,
     size_t rank = (size_t)j->spec.rank;
     *m = (tke_merge){ .b = b, .rank = rank, .cols = cols };
     m->scale = (float)(j->spec.alpha / j->spec.rank);
+    assert(tke_tensor_is_real(a) && tke_tensor_is_real(b)); /* tke_adapter_check saw them */
     if (!tke_tensor_is(a, 2, (int64_t)rank, (int64_t)cols) ||
-        !tke_tensor_is(b, 2, (int64_t)rows, (int64_t)rank) || !tke_tensor_is_real(a) ||
-        !tke_tensor_is_real(b))
+        !tke_tensor_is(b, 2, (int64_t)rows, (int64_t)rank))
         return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' does not fit '%s'", j->o->adapter, a->name,
                         name);
     m->a = tkc_alloc(NULL, (rank * cols + rank) * sizeof *m->a, j->err);
@@ -173,19 +182,15 @@ void tke_merge_row(const tke_merge *m, size_t i, float *row)
 void tke_merge_end(tke_merge *m)
 {
     tkc_release(NULL, m->a, (m->rank * m->cols + m->rank) * sizeof *m->a);
-    m->a = NULL;
 }
 
 /* Rounded once to W's type. */
-static bool merge_rows(tke_export *j, const tke_file_tensor *w, const tke_file_tensor *a,
+static void merge_rows(tke_export *j, const tke_file_tensor *w, const tke_file_tensor *a,
                        const tke_file_tensor *b, unsigned char *out)
 {
     tke_merge m;
     size_t rows = (size_t)w->dims[0], cols = (size_t)w->dims[1];
     size_t row_bytes = cols * tke_file_dtype_size(w->dtype);
-    if (!tke_tensor_is_real(w))
-        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is %s", j->o->base_model, w->name,
-                        tke_file_dtype_name(w->dtype));
     float *row = tkc_alloc(NULL, cols * sizeof *row, j->err);
     bool ok = row && tke_merge_begin(&m, j, w->name, rows, cols, a, b);
     for (size_t i = 0; ok && i < rows; i++) {
@@ -196,7 +201,6 @@ static bool merge_rows(tke_export *j, const tke_file_tensor *w, const tke_file_t
     if (ok)
         tke_merge_end(&m);
     tkc_release(NULL, row, cols * sizeof *row);
-    return ok;
 }
 
 typedef struct merged { /* one file of the base model being written to the target */
@@ -206,20 +210,24 @@ typedef struct merged { /* one file of the base model being written to the targe
     tkc_arena data;
 } merged;
 
-static bool merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
+/* The model's own matrices have been checked; but a shard may hold others of the same names. */
+static void merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
                          const tke_file_tensor *a, const tke_file_tensor *b, const char *name)
 {
     tke_file_tensor *t = &m->list[m->n++];
     *t = *w;
     t->name = name;
     if (!a || !b)
-        return true;
-    if (w->n_dims != 2)
-        return tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is not a matrix", j->o->base_model,
-                        w->name);
+        return;
+    if (w->n_dims != 2 || !tke_tensor_is_real(w)) {
+        tkc_fail(j->err, TINKC_E_MODEL, "%s: '%s' is not a matrix of numbers", j->o->base_model,
+                 w->name);
+        return;
+    }
     unsigned char *out = tkc_arena_alloc(&m->data, w->n_bytes, j->err);
     t->data = out;
-    return out && merge_rows(j, w, a, b, out);
+    if (out)
+        merge_rows(j, w, a, b, out);
 }
 
 /* untie: the embedding stays unchanged, and a separate head is written. */
@@ -270,11 +278,7 @@ static bool write_untied_config(tke_export *j)
     tkc_json from;
     tkc_jsonw to;
     tinkc_str key;
-    char *source = tke_export_path(j, j->o->base_model, "config.json");
-    char *target = tke_export_path(j, j->o->target, "config.json");
-    if (!source || !target)
-        return false;
-    tinkc_bytes old = tkc_read_file(&j->arena, source, TEXT_MAX, j->err);
+    tinkc_bytes old = read_text(j, j->o->base_model, "config.json");
     tkc_buf_init(&text, NULL, TEXT_MAX);
     tkc_json_open(&from, tkc_strn((const char *)old.data, old.len), &j->arena, j->err);
     tkc_jsonw_open(&to, &text, j->err);
@@ -290,10 +294,7 @@ static bool write_untied_config(tke_export *j)
     tkc_jsonw_key(&to, "tie_word_embeddings");
     tkc_jsonw_bool(&to, false);
     tkc_jsonw_end(&to);
-    tkc_buf_char(&text, '\n', j->err);
-    bool ok = !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
-    tkc_buf_free(&text);
-    return ok;
+    return write_text(j, "config.json", &text);
 }
 
 static bool copy_file(tke_export *j, const char *name)

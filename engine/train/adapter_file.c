@@ -64,7 +64,7 @@ static bool table_init(table *t, const tke_lora_layout *l, size_t blocks, tinkc_
     return t->list != NULL;
 }
 
-static bool add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *block,
+static void add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *block,
                        const char *prefix, int names, int32_t dtype, tinkc_error *err)
 {
     char name[NAME_MAX_LEN];
@@ -78,15 +78,13 @@ static bool add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *bloc
     out->n_bytes = count * tke_file_dtype_size(dtype);
     out->name = tkc_arena_cstr(&t->arena, name, err);
     out->data = (const unsigned char *)(block + ref->offset);
-    if (dtype != TKE_REAL) {
-        void *narrow = tkc_arena_alloc(&t->arena, out->n_bytes, err);
-        if (!narrow)
-            return false;
-        tke_narrow((tke_dtype)dtype, block + ref->offset, count, narrow);
-        out->data = narrow;
-    }
     t->n++;
-    return out->name != NULL;
+    if (dtype == TKE_REAL)
+        return;
+    void *narrow = tkc_arena_alloc(&t->arena, out->n_bytes, err);
+    if (narrow)
+        tke_narrow((tke_dtype)dtype, block + ref->offset, count, narrow);
+    out->data = narrow;
 }
 
 static bool add_block(table *t, const tke_lora_layout *l, const tke_real *block, const char *prefix,
@@ -257,15 +255,14 @@ static void folder_close(folder *f)
     tkc_arena_free(&f->arena);
 }
 
-static bool refuse_set(tkc_json *j, const char *key, const char *path, tinkc_error *err)
+static void refuse_set(tkc_json *j, const char *key, const char *path, tinkc_error *err)
 {
     bool set = tkc_json_peek(j) == TKC_JSON_TRUE;
     tinkc_str text = tkc_json_skip(j);
     if (text.len > 2 && (text.data[0] == '{' || text.data[0] == '['))
         set = true;
-    if (!set)
-        return true;
-    return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
+    if (set)
+        tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
 }
 
 /* Members that would change the adapter's meaning and are not supported. */
@@ -283,14 +280,13 @@ static const char *const refused[] = { "use_dora",
                                        NULL };
 
 /* Requires that the member has this text. */
-static bool expect_text(tkc_json *j, const char *key, const char *want, const char *path,
+static void expect_text(tkc_json *j, const char *key, const char *want, const char *path,
                         tinkc_error *err)
 {
     tinkc_str text = tkc_json_string(j);
-    if (tkc_failed(err) || tkc_str_is_nocase(text, want))
-        return !tkc_failed(err);
-    return tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s \"%.*s\" is not supported (\"%s\" is)", path,
-                    key, (int)(text.len < 40 ? text.len : 40), text.data, want);
+    if (!tkc_failed(err) && !tkc_str_is_nocase(text, want))
+        tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s \"%.*s\" is not supported (\"%s\" is)", path,
+                 key, (int)(text.len < 40 ? text.len : 40), text.data, want);
 }
 
 static bool read_config(folder *f, tinkc_error *err)
@@ -327,11 +323,11 @@ static bool read_config(folder *f, tinkc_error *err)
                 tkc_json_skip(&j);
         }
     tkc_json_close(&j);
+    if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
+        tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
+                 f->config_path); /* unless there is an error before */
     if (tkc_failed(err))
         return false;
-    if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
-        return tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
-                        f->config_path);
     f->spec.rank = (int32_t)rank;
     f->spec.alpha = rslora ? alpha * sqrt(rank) : alpha; /* alpha / sqrt(r) = alpha' / r */
     return true;
@@ -416,17 +412,22 @@ static bool read_block(const tke_tensor_file *file, const tke_lora_layout *l, co
     return true;
 }
 
-/* PEFT saves the output layer itself beside an adapter of it: this tensor of the file, and the layer of
- * the model that it is a copy of. NULL = there is none. */
-static const tke_file_tensor *saved_head(const tke_tensor_file *file, const tke_lora_layout *l,
-                                         const tke_weight **head)
+/* The output layer of the model, if the adapter has a part for it. */
+static const tke_weight *trained_head(const tke_lora_layout *l)
 {
     tke_tensor_ref ref;
-    *head = NULL;
     for (size_t place = 0; tke_layout_next(l, &place, &ref);)
         if (ref.head)
-            *head = ref.weight;
-    return *head ? tke_tensor_file_find(file, "base_model.model.lm_head.base_layer.weight") : NULL;
+            return ref.weight;
+    return NULL;
+}
+
+/* PEFT saves the output layer itself beside an adapter of it. NULL = it has not. */
+static const tke_file_tensor *saved_head(const tke_tensor_file *file, const tke_lora_layout *l)
+{
+    return trained_head(l)
+               ? tke_tensor_file_find(file, "base_model.model.lm_head.base_layer.weight")
+               : NULL;
 }
 
 /* Whether a tensor has the numbers of a layer, up to rounding to the 8 bits of bf16. */
@@ -452,9 +453,8 @@ static bool is_copy(const tke_file_tensor *t, const tke_weight *w)
 /* Other numbers there would be a different model. Counts the tensor in *n. */
 static bool check_saved_head(const folder *f, const tke_lora_layout *l, size_t *n, tinkc_error *err)
 {
-    const tke_weight *head;
-    const tke_file_tensor *t = saved_head(&f->weights, l, &head);
-    if (t && !is_copy(t, head))
+    const tke_file_tensor *t = saved_head(&f->weights, l);
+    if (t && !is_copy(t, trained_head(l)))
         return tkc_fail(
             err, TINKC_E_MODEL,
             "%s: tensor '%s' differs from the model's output layer: the adapter belongs "
@@ -467,8 +467,7 @@ static bool check_saved_head(const folder *f, const tke_lora_layout *l, size_t *
 /* The first tensor of the file that is not in the layout. */
 static const char *stray_tensor(const tke_tensor_file *file, const tke_lora_layout *l)
 {
-    const tke_weight *head;
-    const tke_file_tensor *saved = saved_head(file, l, &head);
+    const tke_file_tensor *saved = saved_head(file, l);
     for (size_t i = 0; i < file->n_tensors; i++) {
         tke_tensor_ref ref;
         bool known = &file->tensors[i] == saved;

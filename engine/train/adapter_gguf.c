@@ -77,7 +77,7 @@ static void add_layer_matrix(writer *w, size_t layer, const char *name, const tk
     snprintf(full, sizeof full, "blk.%zu.%s.weight", layer, name);
     entry *e = add_matrix(w, full, m, heads);
     const char *base = tkc_arena_printf(&w->j->arena, w->j->err, "%s.weight", m->path);
-    if (e && base && w->j->adapter.n_tensors) {
+    if (e && base) {
         e->a = tke_export_part(w->j, base, "lora_A");
         e->b = tke_export_part(w->j, base, "lora_B");
     }
@@ -305,10 +305,6 @@ static bool choose_type(writer *w)
 static bool check_model(const writer *w)
 {
     const tke_config *c = &w->model->config;
-    if (c->family != TKE_LLAMA && c->family != TKE_QWEN2 && c->family != TKE_QWEN3)
-        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
-                        "%s: %s models cannot be written as GGUF (llama, qwen2 and qwen3 can)",
-                        w->j->o->base_model, c->arch);
     if (c->window)
         return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
                         "%s: a sliding window has no GGUF form for %s models", w->j->o->base_model,

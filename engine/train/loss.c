@@ -255,9 +255,11 @@ static bool fail_unknown(tinkc_str name, tinkc_error *err)
         if (tkc_str_is(name, refused[i].name))
             return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn '%s' is not supported: %s",
                             refused[i].name, refused[i].why);
-    for (size_t i = 0; i < N_ROWS && used < sizeof known; i++)
+    for (size_t i = 0; i < N_ROWS; i++) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  rows[i].name);
+        assert(used < sizeof known);
+    }
     return tkc_fail(err, TINKC_E_BAD_REQUEST, "unknown loss_fn '%.*s'; known: %s", len,
                     name.data ? name.data : "", known);
 }

@@ -46,10 +46,11 @@ static void metric(tke_metric *list, size_t *n, const char *name, double value)
 /* The square root of a block's sum of squares. */
 static bool norm_of(tke_adapter *a, const tke_block *b, double *out, tinkc_error *err)
 {
-    double squares = 0;
-    bool ok = a->device->ops->block_squares(a->device, b, a->layout->n_floats, &squares, err);
+    double squares;
+    if (!a->device->ops->block_squares(a->device, b, a->layout->n_floats, &squares, err))
+        return false;
     *out = sqrt(squares);
-    return ok;
+    return true;
 }
 
 bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metrics,

@@ -54,10 +54,7 @@ static void row_loss(const tke_item *item, size_t position, const tke_real *lp, 
     tke_real l =
         tke_loss_token(&s->pass->loss, &(tke_token){ d, position, lp, &item->whole }, g, &s->sums);
     item->elementwise[position] = (float)l;
-    bool finite = isfinite(l);
-    for (size_t j = 0; j < d->k; j++)
-        finite = finite && isfinite(g[j]);
-    if (!finite)
+    if (!isfinite(l)) /* where the loss is finite, so is its gradient */
         fail_token(item, position, true);
     if (s->failed) /* its gradient is discarded: skip the work */
         memset(g, 0, d->k * sizeof *g);

@@ -104,10 +104,10 @@ static bool check_data(tke_trainer *t, tke_pass *p)
         return tkc_fail(&p->err, TINKC_E_BAD_REQUEST, "a backward pass needs an adapter");
     if (p->adapter && p->adapter->model != t->model)
         return tkc_fail(&p->err, TINKC_E_STATE, "the adapter belongs to another model");
-    for (size_t i = 0; i < p->n_data; i++)
-        if (!tke_datum_check(&p->data[i], c->vocab, c->context, i, &p->err))
-            return false;
-    return true;
+    bool ok = true;
+    for (size_t i = 0; i < p->n_data && ok; i++)
+        ok = tke_datum_check(&p->data[i], c->vocab, c->context, i, &p->err);
+    return ok;
 }
 
 static bool check_memory(tke_trainer *t, tke_pass *p)
@@ -172,7 +172,6 @@ static void finish_pass(tke_pass_state *s)
     assert(!s->done && !s->failed && !tkc_failed(&s->pass->err)); /* a pass ends only once */
     assert(sums->n_tokens == (int64_t)o->elementwise_at[s->pass->n_data]);
     double n = sums->n_ratio ? (double)sums->n_ratio : 1;
-    o->n_metrics = 0;
     add_metric(o, "loss:sum", sums->loss);
     add_metric(o, "num_tokens:sum", (double)sums->n_tokens);
     add_metric(o, "num_loss_tokens:sum", (double)sums->n_loss_tokens);
@@ -183,12 +182,6 @@ static void finish_pass(tke_pass_state *s)
         add_metric(o, "kl_v1:mean", sums->kl / n);
     }
     s->done = true;
-}
-
-static void fail_pass(tke_pass_state *s, int32_t code, const char *text)
-{
-    tkc_fail(&s->pass->err, code, "%s", text);
-    s->failed = true;
 }
 
 /* ---- microbatches ---- */
@@ -326,14 +319,12 @@ static bool make_microbatch(tke_microbatch *u, tke_item *items, tkc_arena *arena
 static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
                            const tke_microbatch_size *size, tkc_arena *arena)
 {
-    size_t count = 0;
     tke_pass_losses losses = { .items = items, .n_items = n_items, .max_k = size->max_k };
     tke_microbatch u = {
         .size = *size, .n_seqs = n_items, .losses = tke_pass_losses_run, .user = &losses
     };
-    int32_t *targets = NULL;
-    if (tkc_mul_size(size->n, size->max_k, &count))
-        targets = tkc_arena_array(arena, count, sizeof *targets, &a->err);
+    /* bytes_of is within the budget: the product is small */
+    int32_t *targets = tkc_arena_array(arena, size->n * size->max_k, sizeof *targets, &a->err);
     if (!targets || !make_microbatch(&u, items, arena, &a->err))
         return false;
     tke_pass_targets(&losses, a->t->model->config.vocab, targets);
@@ -360,20 +351,19 @@ static bool run_microbatches(attempt *a)
 
 /* Chooses what runs now: all that is left, except that an adapter whose passes must run alone gets
  * one pass at a time. */
-static size_t choose(tke_pass_state *states, size_t n)
+static bool choose(tke_pass_state *states, size_t n)
 {
-    size_t chosen = 0;
+    bool any = false;
     for (size_t i = 0; i < n; i++) {
         tke_pass_state *s = &states[i];
         s->chosen = !s->done;
         for (size_t k = 0; k < i && s->chosen && s->solo; k++)
             if (states[k].chosen && states[k].pass->adapter == s->pass->adapter)
                 s->chosen = false;
-        s->failed = false;
         s->sums = (tke_loss_sums){ 0 };
-        chosen += s->chosen;
+        any = any || s->chosen;
     }
-    return chosen;
+    return any;
 }
 
 /* The copies that gradients are added to. */
@@ -413,10 +403,8 @@ static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
         if (!s->chosen || !s->pass->backward || s->pass->adapter != adapter)
             continue;
         s->solo = true;
-        if (count == 1) {
-            fail_pass(s, TINKC_E_SERVER, "the gradient is not finite");
-            s->done = true;
-        }
+        if (count == 1)
+            s->failed = !tkc_fail(&s->pass->err, TINKC_E_SERVER, "the gradient is not finite");
     }
 }
 
@@ -439,7 +427,7 @@ static void commit(tke_pass_state *states, size_t n, tke_adapter *adapter)
 /* All passes of an adapter have succeeded: commits their sum if it is finite. */
 static void settle_adapter(attempt *a, tke_adapter *adapter)
 {
-    bool finite = false;
+    bool finite;
     if (!a->t->ops->block_finite(a->t->device, adapter->work, adapter->layout->n_floats, &finite,
                                  &a->err))
         return;

@@ -230,7 +230,7 @@ typedef struct edit {
     const char *name, *rename; /* rename "" = leave it out */
     int32_t dtype;             /* 0 = its own */
     int64_t more_rows;
-    bool nan;
+    int last; /* what the last number becomes: 0 = stays, 1 = NaN, 2 = zero */
 } edit;
 
 static void rewrite(const char *from, const char *file, const edit *e)
@@ -264,8 +264,8 @@ static void rewrite(const char *from, const char *file, const edit *e)
         for (int32_t d = 0; d < t->n_dims; d++)
             count *= (size_t)t->dims[d];
         t->n_bytes = count * tke_file_dtype_size(t->dtype);
-        if (e->nan)
-            numbers[count - 1] = NAN;
+        if (e->last)
+            numbers[count - 1] = e->last == 1 ? NAN : 0;
     }
     path_in(path, from, "edited");
     assert_true(tke_tensor_file_write(path, list, n, NULL, 0644, &err));
@@ -282,16 +282,16 @@ static void test_damaged_tensors(void **state)
         edit e;
         const char *message;
     } cases[] = {
-        { { "mlp.up_proj.lora_B", "", 0, 0, false },
+        { { "mlp.up_proj.lora_B", "", 0, 0, 0 },
           "tensor 'base_model.model.model.layers.0.mlp.up_proj.lora_B.weight' is missing" },
-        { { "mlp.up_proj.lora_B", NULL, 0, 1, false },
+        { { "mlp.up_proj.lora_B", NULL, 0, 1, 0 },
           "up_proj.lora_B.weight' has a shape other than [48, 4]" },
-        { { "mlp.up_proj.lora_A", NULL, 0, -1, false },
+        { { "mlp.up_proj.lora_A", NULL, 0, -1, 0 },
           "up_proj.lora_A.weight' has a shape other than [4, 32]" },
-        { { "mlp.up_proj.lora_B", NULL, TKE_FILE_I64, 0, false }, "up_proj.lora_B.weight' is I64" },
-        { { "lm_head.lora_B", NULL, 0, 0, true }, "lm_head.lora_B.weight' holds NaN or infinity" },
+        { { "mlp.up_proj.lora_B", NULL, TKE_FILE_I64, 0, 0 }, "up_proj.lora_B.weight' is I64" },
+        { { "lm_head.lora_B", NULL, 0, 0, 1 }, "lm_head.lora_B.weight' holds NaN or infinity" },
         { { "mlp.up_proj.lora_B", "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0,
-            false },
+            0 },
           "is missing" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -318,7 +318,7 @@ static void test_damaged_tensors(void **state)
     char *from = save(a, 0, TKE_F32);
     rewrite(from, "adapter_model.safetensors",
             &(edit){ "mlp.up_proj.lora_B",
-                     "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, false });
+                     "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, 0 });
     assert_null(tke_snapshot_read(device, model, from, &err));
     assert_non_null(strstr(err.message,
                            ": 1 of its 16 tensors belong to no matrix of the model, such as "
@@ -341,7 +341,7 @@ static void test_names_of_the_head(void **state)
             snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", names[i],
                      "AB"[ab]);
             rewrite(from, "adapter_model.safetensors",
-                    &(edit){ ab ? "lm_head.lora_B" : "lm_head.lora_A", name[ab], 0, 0, false });
+                    &(edit){ ab ? "lm_head.lora_B" : "lm_head.lora_A", name[ab], 0, 0, 0 });
         }
         assert_true(tke_adapter_load(b, from, false, &err));
         assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
@@ -386,6 +386,7 @@ static void test_saved_output_layer(void **state)
         { TKE_F32, 3, 0, "" }, /* rounded elsewhere */
         { TKE_F32, 6, 0, "differs from the model's output layer" },
         { TKE_F32, 0, -1, "differs from the model's output layer" },
+        { TKE_F32, 0, 1, "differs from the model's output layer" }, /* the same numbers, and more */
         { TKE_FILE_I64, 0, 0, "differs from the model's output layer" },
     };
     const tke_weight *head = &model->head.w[0];
@@ -426,6 +427,34 @@ static void test_saved_output_layer(void **state)
     free(narrow);
 }
 
+/* A zero of the output layer is a copy of itself, too. */
+static void test_saved_zero(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *base = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .layers = 1 });
+    rewrite(base, "model.safetensors", &(edit){ .name = "embed_tokens", .last = 2 });
+    tke_model *m = tke_model_open(base, &err);
+    assert_non_null(m);
+    tke_adapter *a = adapter_of(4, 7, 0, 1);
+    char *from = save(a, 0, TKE_F32);
+    const tke_weight *head = &m->head.w[0];
+    tke_file_tensor t = { .name = "base_model.model.lm_head.base_layer.weight",
+                          .data = head->m.data,
+                          .n_bytes = head->out * head->in * 4,
+                          .dtype = TKE_F32,
+                          .dims = { (int64_t)head->out, (int64_t)head->in },
+                          .n_dims = 2 };
+    assert_true(((const float *)head->m.data)[head->out * head->in - 1] == 0);
+    add_tensor(from, &t);
+    assert_true(tke_adapter_check(m, from, &err));
+    assert_false(tke_adapter_check(model, from, &err)); /* whose last number is another */
+    tke_model_drop(m);
+    tke_adapter_free(a);
+    tiny_model_remove(base);
+    tiny_model_remove(from);
+}
+
 /* A folder without some matrices is completed: a fresh A from the seed, a zero B. */
 static void test_convert(void **state)
 {
@@ -436,8 +465,8 @@ static void test_convert(void **state)
         device, model, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 9 }, &err);
     char *from = save(a, TKE_NAMES_HOSTED, TKE_F32), *to = tiny_folder();
     tke_adapter_spec spec = { 0 };
-    rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_A", "", 0, 0, false });
-    rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_B", "", 0, 0, false });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_A", "", 0, 0, 0 });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "mlp.up_proj.lora_B", "", 0, 0, 0 });
     assert_true(tke_adapter_convert(model, from, to, 9, &(tke_adapter_save){ .base_name = "x" },
                                     &spec, &err));
     assert_true(spec.rank == 4 && spec.train == 7 && spec.alpha == 8 && spec.seed == 9);
@@ -495,10 +524,24 @@ static void test_missing_files(void **state)
     tke_adapter *a = adapter_of(2, TKE_TRAIN_UNEMBED, 0, 1);
     from = save(a, 0, TKE_F32);
     err = (tinkc_error){ 0 };
-    rewrite(from, "adapter_model.safetensors", &(edit){ "lora_A", "other", 0, 0, false });
-    rewrite(from, "adapter_model.safetensors", &(edit){ "lora_B", "another", 0, 0, false });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "lora_A", "other", 0, 0, 0 });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "lora_B", "another", 0, 0, 0 });
     assert_false(tke_adapter_probe(model, from, &spec, &err));
     assert_non_null(strstr(err.message, "no adapter tensors in it"));
+    err = (tinkc_error){ 0 };
+    rewrite(from, "adapter_model.safetensors",
+            &(edit){ "another", "base_model.model.lm_head.lora_B.weight", 0, 0, 0 });
+    rewrite(from, "adapter_model.safetensors", &(edit){ "other", "", 0, 0, 0 });
+    assert_true(
+        tke_adapter_probe(model, from, &spec, &err)); /* a single one says what is trained */
+    assert_int_equal(spec.train, TKE_TRAIN_UNEMBED);
+    char path[512];
+    path_in(path, from, "adapter_config.json");
+    assert_int_equal(remove(path), 0);
+    assert_false(tke_adapter_probe(model, from, &spec, &err));
+    snprintf(want, sizeof want, "%s: adapter_model.safetensors or adapter_config.json is missing",
+             from);
+    assert_string_equal(err.message, want);
     tke_adapter_free(a);
     tiny_model_remove(from);
 }
@@ -580,6 +623,108 @@ static void test_states(void **state)
     assert_true(sizes[2] > sizes[0] + 4 * n);
 }
 
+/* A state is written after its adapter and everybody's hold on the model are gone. */
+static void test_a_state_alone(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_model *m = tke_model_open(folder, &err);
+    tke_adapter *a = tke_adapter_new(device, m, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err);
+    tke_state *s = tke_state_take(a, &err);
+    tke_adapter_free(a);
+    tke_model_drop(m);
+    char *to = tiny_folder();
+    assert_true(
+        tke_state_write(s, to, &(tke_adapter_save){ .base_name = "t", .dtype = TKE_F32 }, &err));
+    tke_state_free(s);
+    tke_adapter *b = adapter_of(2, 7, 0, 2);
+    assert_true(tke_adapter_load(b, to, true, &err));
+    tke_adapter_free(b);
+    tiny_model_remove(to);
+}
+
+/* One number of a gradient is enough for it to be kept, the last one as well. */
+static void test_last_number_of_a_gradient(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = adapter_of(16, TKE_TRAIN_MLP, 0, 1), *b = adapter_of(16, TKE_TRAIN_MLP, 0, 2);
+    size_t last = n_floats(a) - 1;
+    device->ops->block_host(device, a->grads)[last] = 0.5f;
+    char *from = save_state(a);
+    assert_true(tke_adapter_load(b, from, true, &err));
+    assert_true(adapter_grads(b)[last] == 0.5f && adapter_grads(b)[last - 1] == 0);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tiny_model_remove(from);
+}
+
+static tke_real *not_here(tke_device *d, const tke_block *b)
+{
+    (void)d, (void)b;
+    return NULL;
+}
+
+static bool card_fails;
+
+static bool read_card(tke_device *d, const tke_block *b, tke_real *to, size_t n, tinkc_error *err)
+{
+    if (card_fails)
+        return tkc_fail(err, TINKC_E_SERVER, "the card has failed");
+    return tke_cpu_device.block_read(d, b, to, n, err);
+}
+
+/* A device whose memory the host does not see: what is saved, loaded and made there is the same. */
+static void test_memory_of_a_card(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = in_training(true), *plain = adapter_of(2, 7, 0, 2);
+    tke_device_ops ops = *device->ops;
+    const tke_device_ops *own = device->ops;
+    char *saved = save_state(a);
+    ops.block_host = not_here;
+    ops.block_read = read_card;
+    device->ops = &ops;
+    tke_adapter_spec spec = { .rank = 2, .train = 7, .seed = 2 };
+    tke_adapter *b = tke_adapter_new(device, model, &spec, &err);
+    tke_adapter *c = tke_adapter_new(device, model, &spec, &err);
+    assert_non_null(b);
+    assert_true(tke_adapter_load(b, saved, true, &err));
+    char *again = save_state(b), *weights = save(b, 0, TKE_F32);
+    tke_snapshot *s = tke_snapshot_read(device, model, weights, &err);
+    assert_non_null(s);
+    card_fails = true;
+    assert_null(tke_adapter_new(device, model, &spec, &err));
+    assert_int_equal(err.code, TINKC_E_SERVER);
+    err = (tinkc_error){ 0 };
+    char *nothing = tiny_folder();
+    assert_false(tke_snapshot_write(s, nothing, &(tke_adapter_save){ .base_name = "t" }, &err));
+    assert_string_equal(err.message, "the card has failed");
+    card_fails = false;
+    device->ops = own;
+    same_block(a, a->weights, b->weights);
+    same_block(a, a->grads, b->grads);
+    same_block(a, a->m, b->m);
+    same_block(a, a->v, b->v);
+    assert_memory_equal(tke_snapshot_lora(s)->weights, adapter_weights(a), n_floats(a) * 4);
+    err = (tinkc_error){ 0 };
+    assert_true(tke_adapter_load(plain, again, true, &err));
+    same_block(a, a->v, plain->v);
+    tke_adapter *fresh = tke_adapter_new(device, model, &spec, &err);
+    same_block(a, c->weights, fresh->weights); /* its first values are those of every device */
+    tke_snapshot_drop(s);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tke_adapter_free(c);
+    tke_adapter_free(plain);
+    tke_adapter_free(fresh);
+    tiny_model_remove(saved);
+    tiny_model_remove(again);
+    tiny_model_remove(weights);
+    tiny_model_remove(nothing);
+}
+
 static void test_damaged_states(void **state)
 {
     (void)state;
@@ -587,16 +732,16 @@ static void test_damaged_states(void **state)
         edit e;
         const char *message;
     } cases[] = {
-        { { "m.base_model.model.lm_head.lora_B", "", 0, 0, false },
+        { { "m.base_model.model.lm_head.lora_B", "", 0, 0, 0 },
           "tensor 'm.base_model.model.lm_head.lora_B.weight' is missing" },
-        { { "v.base_model.model.lm_head.lora_B", "", 0, 0, false },
+        { { "v.base_model.model.lm_head.lora_B", "", 0, 0, 0 },
           "tensor 'v.base_model.model.lm_head.lora_B.weight' is missing" },
-        { { "g.base_model.model.lm_head.lora_B", "", 0, 0, false },
+        { { "g.base_model.model.lm_head.lora_B", "", 0, 0, 0 },
           "tensor 'g.base_model.model.lm_head.lora_B.weight' is missing" },
-        { { "counters", "", 0, 0, false }, "counters are missing" },
-        { { "counters", NULL, 0, 1, false }, "counters are missing" },
-        { { "counters", NULL, 0, -1, false }, "counters are missing" },
-        { { "counters", NULL, TKE_FILE_BF16, 0, false }, "counters are missing" },
+        { { "counters", "", 0, 0, 0 }, "counters are missing" },
+        { { "counters", NULL, 0, 1, 0 }, "counters are missing" },
+        { { "counters", NULL, 0, -1, 0 }, "counters are missing" },
+        { { "counters", NULL, TKE_FILE_BF16, 0, 0 }, "counters are missing" },
     };
     tinkc_error err = { 0 };
     tke_adapter *a = in_training(true), *b = in_training(false);
@@ -684,6 +829,12 @@ static void test_sizes_and_limits(void **state)
     assert_int_equal(tke_adapter_bytes(model, &spec), SIZE_MAX);
     assert_null(tke_adapter_new(device, model, &spec, &err));
     assert_string_equal(err.message, "rank must be 1 to 65536");
+    assert_null(tke_snapshot_new(device, model, &spec, &err)); /* an error stays the first */
+    assert_string_equal(err.message, "rank must be 1 to 65536");
+    err = (tinkc_error){ 0 };
+    spec.rank = 0;
+    assert_null(tke_snapshot_new(device, model, &spec, &err));
+    assert_string_equal(err.message, "rank must be 1 to 65536");
     spec.rank = 65536;
     assert_true(tke_adapter_bytes(model, &spec) < SIZE_MAX);
     err = (tinkc_error){ 0 };
@@ -737,10 +888,14 @@ int main(void)
         cmocka_unit_test(test_damaged_tensors),
         cmocka_unit_test(test_names_of_the_head),
         cmocka_unit_test(test_saved_output_layer),
+        cmocka_unit_test(test_saved_zero),
         cmocka_unit_test(test_convert),
         cmocka_unit_test(test_narrow_files),
         cmocka_unit_test(test_missing_files),
         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_a_state_alone),
+        cmocka_unit_test(test_last_number_of_a_gradient),
+        cmocka_unit_test(test_memory_of_a_card),
         cmocka_unit_test(test_damaged_states),
         cmocka_unit_test(test_first_values),
         cmocka_unit_test(test_sizes_and_limits),

@@ -50,7 +50,8 @@ static void test_rotation_table(void **state)
     for (int i = 0; i < 4; i++) {
         assert_true(tke_rope_table_grow(&t, &scaled, sizes[i], &err));
         assert_int_equal(t.n, rounded[i]);
-        for (size_t p = 0; p < t.n; p += 7)
+        for (size_t p = 0; p < t.n;
+             p += p + 7 < t.n || p + 1 == t.n ? 7 : t.n - 1 - p) /* the last, too */
             for (size_t j = 0; j < half; j++) {
                 double angle = (double)p * w.model->rope_frequency[j];
                 assert_true(fabs((double)t.cos_table[p * half + j] - 1.25 * cos(angle)) < 1e-6);
@@ -372,6 +373,52 @@ static void test_rows_without_loss(void **state)
     test_free(e);
 }
 
+/* Three targets for each position, of which one or none counts: gradients are those of the one alone, and a
+ * place without a target has the log-prob 0. */
+static void test_rows_of_several_targets(void **state)
+{
+    (void)state;
+    enum { K = 3, POSITIONS = 40 };
+    tinkc_error err = { 0 };
+    uint64_t r = 9;
+    int32_t tokens[POSITIONS];
+    int64_t one[POSITIONS], all[POSITIONS * K];
+    float weight[POSITIONS], weights[POSITIONS * K] = { 0 };
+    for (size_t p = 0; p < POSITIONS; p++) {
+        size_t mine = tiny_random(&r) % K;
+        tokens[p] = (int32_t)(tiny_random(&r) % 101);
+        one[p] = (int64_t)(tiny_random(&r) % 101);
+        weight[p] = p % 3 == 1 ? tiny_normal(&r) : 0;
+        for (size_t j = 0; j < K; j++)
+            all[p * K + j] = j == mine ? one[p] : -100;
+        weights[p * K + mine] = weight[p];
+    }
+    tke_datum single = {
+        .tokens = tokens, .n = POSITIONS, .k = 1, .targets = one, .weights = weight
+    };
+    tke_datum several = {
+        .tokens = tokens, .n = POSITIONS, .k = K, .targets = all, .weights = weights
+    };
+    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_adapter *a = adapter_of(3, 7), *b = adapter_of(3, 7);
+    run_one(t, a, &single, 1);
+    run_one(t, b, &several, 1);
+    size_t n = tke_adapter_lora(a)->layout->n_floats;
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabs((double)(adapter_grads(a)[i] - adapter_grads(b)[i])) < 1e-5);
+    tke_pass p = { .adapter = a, .data = &several, .n_data = 1 }, *list[1] = { &p };
+    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    tke_trainer_run(t, list, 1);
+    for (size_t i = 0; i < POSITIONS * K; i++)
+        assert_int_equal(p.out.logprobs[i] < 0, all[i] >= 0);
+    for (size_t i = 0; i < POSITIONS * K; i++)
+        assert_true(all[i] >= 0 || p.out.logprobs[i] == 0);
+    tke_pass_free(&p);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tke_trainer_free(t);
+}
+
 /* More adapters than a chunk of the head has segments for. */
 static void test_many_adapters(void **state)
 {
@@ -545,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_device_table),
         cmocka_unit_test(test_work_space_is_given_back),
         cmocka_unit_test(test_rows_without_loss),
+        cmocka_unit_test(test_rows_of_several_targets),
         cmocka_unit_test(test_many_adapters),
         cmocka_unit_test(test_stop_at_each_point),
         cmocka_unit_test(test_scores_of_many_rows),

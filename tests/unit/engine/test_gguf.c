@@ -215,7 +215,7 @@ static char *llama_folder(void)
         .inner = 64,
         .seed = 4,
         .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64" });
+                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 1024" });
     tiny_write(folder, "tokenizer.json", llama_tokenizer);
     tiny_write(
         folder, "tokenizer_config.json",

@@ -77,6 +77,9 @@ static void test_filters(void **state)
     assert_int_equal(kept(halves, 5, 1, 3, 0.86), 2 + 4 + 8);
     assert_int_equal(kept(holes, 4, 1, 3, 1), 2 + 8);
     assert_int_equal(kept(holes, 4, 1e-30, -1, 1), 8);
+    float tail[3] = { 0, -45, -50 }; /* top_p of 1 keeps what a sum would not show */
+    assert_int_equal(kept(tail, 3, 1, -1, 1), 7);
+    assert_int_equal(kept(tail, 3, 1, -1, 0.999999), 1);
     float nothing[2] = { -inf, -inf }, nan[2] = { 0, NAN }, above[2] = { 0, inf };
     assert_int_equal(kept(nothing, 2, 1, -1, 1), ~0u);
     assert_int_equal(kept(nan, 2, 1, -1, 1), ~0u);
@@ -106,6 +109,30 @@ static void test_draws_that_fail(void **state)
     tke_sample_space_free(&s);
 }
 
+/* Each token of a vocabulary of three words, allowed alone, is the one that is drawn. */
+static void test_allowed_tokens(void **state)
+{
+    (void)state;
+    enum { N = 70 };
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    float z[N], lp;
+    for (int i = 0; i < N; i++)
+        z[i] = (float)(i * 37 % N) / 8;
+    assert_true(tke_sample_space_init(&s, N, &err));
+    for (int32_t i = 0; i < N; i++)
+        for (int warm = 0; warm < 2; warm++) {
+            uint32_t allowed[3] = { 0 };
+            int32_t token = -1;
+            tke_sample_rule rule = { warm, 1, -1, 0 };
+            allowed[i / 32] = UINT32_C(1) << i % 32;
+            tke_draw d = { .rule = &rule, .seed = 1, .allowed = allowed };
+            assert_true(tke_sample_draw(z, N, norm_of(z, N), &d, &s, &token, &lp, &err));
+            assert_int_equal(token, i);
+        }
+    tke_sample_space_free(&s);
+}
+
 /* Draws come as often as they should. */
 static void test_frequencies(void **state)
 {
@@ -128,6 +155,30 @@ static void test_frequencies(void **state)
     }
     for (int i = 0; i < 4; i++)
         assert_true(fabs(count[i] / N - (i + 1) / 10.0) < 0.015);
+    tke_sample_space_free(&s);
+}
+
+/* A log-prob counts every token of the vocabulary, the last one as well, and of what is kept all. */
+static void rule_of_last(const float z[3])
+{
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    static const float high[2][3] = { { 0, 1, 4 }, { 4, 1, 3.5f } };
+    assert_true(tke_sample_space_init(&s, 3, &err));
+    assert_memory_equal(z, high[0], sizeof high[0]);
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 3; k += 2) {
+            tke_sample_rule rule = { 2, 1, -1, k };
+            double sum = 0;
+            float lp;
+            int32_t token;
+            for (int t = 0; t < 3; t++)
+                sum += exp((double)high[i][t] / 2);
+            assert_true(tke_sample_draw(high[i], 3, norm_of(high[i], 3),
+                                        &(tke_draw){ .rule = &rule, .seed = 1 }, &s, &token, &lp,
+                                        &err));
+            assert_true(fabs((double)lp - ((double)high[i][token] / 2 - log(sum))) < 1e-6);
+        }
     tke_sample_space_free(&s);
 }
 
@@ -161,6 +212,7 @@ static void test_log_prob_settings(void **state)
         assert_int_equal(token, 1);
         assert_true(fabs((double)lp - other[k]) < 1e-6);
     }
+    rule_of_last(z);
     tke_sample_space_free(&s);
 }
 
@@ -276,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_philox),
         cmocka_unit_test(test_filters),
         cmocka_unit_test(test_draws_that_fail),
+        cmocka_unit_test(test_allowed_tokens),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_log_prob_settings),
         cmocka_unit_test(test_top_k),

@@ -28,7 +28,7 @@ static struct {
     bool echo;             /* every draw repeats the row's own token */
     int32_t fail_at;       /* the token whose draw fails; -1 = none */
     size_t rows_of[VOCAB]; /* of the last step, by token */
-    size_t n_rows, n_copies;
+    size_t n_rows, n_draws, n_copies;
     bool copies_fail;
 } fake;
 
@@ -92,7 +92,8 @@ static void check_segments(const tke_step *p)
         const tke_segment *s = &p->segments[i];
         assert_int_equal(s->begin, row);
         assert_true(s->end > s->begin);
-        assert_true(i == 0 || p->segments[i - 1].lora != s->lora);
+        for (size_t k = 0; k < i; k++) /* rows of one adapter stand together */
+            assert_true(p->segments[k].lora != s->lora);
         assert_null(s->grads);
         if (s->lora && s->lora->layout->rank > rank)
             rank = s->lora->layout->rank;
@@ -143,6 +144,7 @@ static bool step_run(tke_device_sampler *s, const tke_step *p, tinkc_error *err)
     assert_true(p->n > 0 && p->n <= fake.max_rows && p->n_seqs <= fake.max_seqs);
     memset(fake.rows_of, 0, sizeof fake.rows_of);
     fake.n_rows = p->n;
+    fake.n_draws = p->n_draws;
     check_segments(p);
     run_rows(p, h);
     for (size_t i = 1; i < p->n_wants; i++)
@@ -399,9 +401,23 @@ static void make_job(job *j, uint64_t *state)
     };
 }
 
+/* How many requests came before this one. */
+static size_t place_of(const tke_infer *e, const tke_gen *g)
+{
+    size_t n = 0;
+    for (const tke_gen *o = e->first; o != g; o = o->next)
+        n++;
+    return n;
+}
+
 static void check_books(const tke_infer *e)
 {
     size_t held = 0;
+    for (size_t i = 1; i < e->n_running; i++) { /* oldest first, samples of a request in order */
+        const tke_seq *a = e->running[i - 1], *b = e->running[i];
+        assert_true(a->gen == b->gen ? a->sample < b->sample
+                                     : place_of(e, a->gen) < place_of(e, b->gen));
+    }
     tke_infer_stats s = tke_infer_get_stats(e);
     for (size_t i = 0; i < e->kv.n_blocks; i++)
         held += e->kv.blocks[i].refs > 0;
@@ -551,7 +567,71 @@ static void test_nothing_to_compute(void **state)
         }
 }
 
+/* Scores of a prompt are there when all of them are; where nothing is drawn, no draw is asked for. */
+static void test_scores_when_complete(void **state)
+{
+    (void)state;
+    int32_t prompt[20] = { 3, 4, 5 };
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = 20,
+                          .n_samples = 1,
+                          .prompt_logprobs = true,
+                          .topk_prompt_logprobs = 2,
+                          .rule = { 1, 1, 0, 0 } };
+    tke_infer *e = engine_of(10, 8, 16, 0);
+    tke_gen *g = add(e, &r);
+    for (int i = 0; i < 3; i++) {
+        assert_null(tke_gen_prompt_logprobs(g));
+        assert_null(tke_gen_topk_tokens(g));
+        assert_null(tke_gen_topk_logprobs(g));
+        assert_true(tke_infer_step(e));
+        assert_int_equal(fake.n_draws, 0);
+    }
+    assert_true(tke_gen_done(g) && tke_gen_prompt_logprobs(g) && tke_gen_topk_logprobs(g));
+    assert_null(tke_gen_target_logprobs(g)); /* what was not asked for */
+    assert_null(tke_gen_alternatives(g));
+    check_result(g, &r);
+    r.prompt_logprobs = false;
+    r.topk_prompt_logprobs = 0;
+    r.max_tokens = 2;
+    g = add(e, &r);
+    while (tke_infer_step(e))
+        ;
+    assert_null(tke_gen_prompt_logprobs(g));
+    tke_infer_free(e);
+}
+
 /* ---- prefixes ---- */
+
+/* Two requests compute the same prompt in one step, so the blocks of the second stay without a name; its samples
+ * must not give them the name of a later place. */
+static void test_names_of_shared_blocks(void **state)
+{
+    (void)state;
+    int32_t prompt[3 * BLOCK + 1];
+    for (int32_t i = 0; i < 3 * BLOCK + 1; i++)
+        prompt[i] = i % (2 * BLOCK); /* the third block repeats the first */
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = 2 * BLOCK + 1,
+                          .n_samples = 3,
+                          .max_tokens = 3,
+                          .rule = { .temperature = 1, .top_p = 1 },
+                          .never_stop = true };
+    tke_infer *e = engine_of(60, 512, 16, 0);
+    tke_gen *a = add(e, &r), *b = add(e, &r);
+    while (tke_infer_step(e))
+        ;
+    check_result(a, &r);
+    check_result(b, &r);
+    r.n_prompt = 3 * BLOCK + 1;
+    r.n_samples = 1;
+    tke_gen *c = add(e, &r);
+    while (tke_infer_step(e))
+        ;
+    check_result(c, &r);
+    assert_int_equal(tke_gen_cache_hits(c), 2 * BLOCK);
+    tke_infer_free(e);
+}
 
 static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_samples,
                       size_t max_tokens, tke_gen **out)
@@ -765,6 +845,20 @@ static void test_prompts_share_the_chunk(void **state)
     expect_rows(e, 1, 4, 8);
     assert_int_equal(fake.rows_of[5], 10);
     tke_infer_free(e);
+    e = engine_of(400, 10, 24, 0); /* nor do they wait where a prompt has taken all of it */
+    e->n_steps = 1000;
+    add_echo(e, 4, 1, 8, 100, 1);
+    expect_rows(e, 1, 4, 1);
+    add_echo(e, 5, 100, 10, 60, 2);
+    expect_rows(e, 1, 4, 8);
+    assert_int_equal(fake.rows_of[5], 10);
+    tke_infer_free(e);
+    e = engine_of(400, 5, 24, 0); /* a prompt of two takes two */
+    add_echo(e, 4, 2, 1, 2, 1);
+    add_echo(e, 5, 10, 1, 2, 1);
+    expect_rows(e, 1, 4, 2);
+    assert_int_equal(fake.rows_of[5], 3);
+    tke_infer_free(e);
     e = engine_of(400, 100, 24, 0); /* small ones in the order of what they had */
     add_echo(e, 4, 150, 1, 60, 1);
     add_echo(e, 5, 150, 1, 60, 1);
@@ -800,6 +894,30 @@ static void test_who_is_preempted(void **state)
     while (!tke_infer_get_stats(e).preemptions)
         assert_true(tke_infer_step(e));
     assert_int_equal(b->seqs[0].state, TKE_SEQ_WAITING);
+    tke_infer_free(e);
+}
+
+/* What was preempted comes back when fewer run than may, and not before; a first sample need not wait. */
+static void test_when_samples_come_back(void **state)
+{
+    (void)state;
+    tke_infer *e = engine_of(14, 128, 2, 0);
+    tke_gen *a = add_echo(e, 4, 10, 2, 100, 0), *b = add_echo(e, 5, 70, 1, 30, 0);
+    while (!tke_infer_get_stats(e).preemptions)
+        assert_true(tke_infer_step(e));
+    assert_int_equal(a->seqs[1].state, TKE_SEQ_WAITING);
+    tke_gen_cancel(b);
+    tke_gen *c = add_echo(e, 6, 1, 1, 3, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(tke_infer_step(e));
+        assert_int_equal(c->seqs[0].state, TKE_SEQ_RUNNING);
+        assert_int_equal(a->seqs[1].state, TKE_SEQ_WAITING);
+        assert_int_equal(tke_infer_get_stats(e).n_running, 2);
+    }
+    while (!tke_gen_done(c))
+        assert_true(tke_infer_step(e));
+    assert_true(tke_infer_step(e));
+    assert_int_equal(a->seqs[1].state, TKE_SEQ_RUNNING);
     tke_infer_free(e);
 }
 
@@ -897,6 +1015,11 @@ static void test_copies_that_fail(void **state)
     assert_int_equal(tke_gen_error(b)->code, 0);
     assert_int_equal(tke_gen_sequence(b, 0).n, 8);
     assert_int_equal(tke_infer_get_stats(e).n_free + tke_infer_get_stats(e).n_cached, 20);
+    a = add_echo(e, 4, 10, 2, 8, 0); /* alone: nothing of it is left */
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(a)->code, TINKC_E_SERVER);
+    assert_int_equal(tke_infer_get_stats(e).n_running, 0);
     tke_infer_free(e);
 }
 
@@ -946,6 +1069,13 @@ static void test_bad_logits(void **state)
     };
     tke_gen *scores = add(e, &r);
     fake.fail_at = 6;
+    while (tke_infer_step(e))
+        ;
+    assert_int_equal(tke_gen_error(scores)->code, TINKC_E_SERVER);
+    r.n_alternatives = 1; /* the last of them alone */
+    prompt[1] = 7;
+    scores = add(e, &r);
+    fake.fail_at = 7;
     while (tke_infer_step(e))
         ;
     assert_int_equal(tke_gen_error(scores)->code, TINKC_E_SERVER);
@@ -1099,6 +1229,8 @@ int main(void)
         cmocka_unit_test(test_requests_are_copied),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_nothing_to_compute),
+        cmocka_unit_test(test_scores_when_complete),
+        cmocka_unit_test(test_names_of_shared_blocks),
         cmocka_unit_test(test_prefixes_are_found),
         cmocka_unit_test(test_rows_of_one_request),
         cmocka_unit_test(test_rows_beside_a_small_request),
@@ -1107,6 +1239,7 @@ int main(void)
         cmocka_unit_test(test_tenants_take_turns),
         cmocka_unit_test(test_prompts_share_the_chunk),
         cmocka_unit_test(test_who_is_preempted),
+        cmocka_unit_test(test_when_samples_come_back),
         cmocka_unit_test(test_a_new_request_finds_room),
         cmocka_unit_test(test_room_for_one_more_token),
         cmocka_unit_test(test_several_make_way),

@@ -287,6 +287,119 @@ static void expect_targets(const char *folder, bool lm_head, bool unembed)
     test_free(text);
 }
 
+/* Renames the tensors of a file whose names contain a text (to NULL: leaves them out), and adds one. */
+static void change(const char *folder, const char *file, const char *match, const char *to,
+                   const tke_file_tensor *more)
+{
+    tinkc_error err = { 0 };
+    tke_tensor_file f;
+    tke_file_tensor list[100];
+    char path[600], edited[600];
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    snprintf(edited, sizeof edited, "%s/edited", folder);
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    for (size_t i = 0; i < f.n_tensors; i++) {
+        bool mine = match && strstr(f.tensors[i].name, match);
+        if (mine && !to)
+            continue;
+        list[n] = f.tensors[i];
+        list[n].name = mine ? to : list[n].name;
+        n++;
+    }
+    if (more)
+        list[n++] = *more;
+    assert_true(tke_tensor_file_write(edited, list, n, NULL, 0644, &err));
+    tke_tensor_file_close(&f);
+    assert_int_equal(rename(edited, path), 0);
+}
+
+static bool has_tensor(const char *folder, const char *name)
+{
+    char path[600];
+    tinkc_error err = { 0 };
+    tke_tensor_file f;
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    assert_true(tke_tensor_file_open(&f, path, &err));
+    bool found = tke_tensor_file_find(&f, name) != NULL;
+    tke_tensor_file_close(&f);
+    return found;
+}
+
+static void test_export_options(void **state)
+{
+    (void)state;
+    char *room = tiny_folder(), target[512], under[600];
+    snprintf(target, sizeof target, "%s/x", room);
+    const tinkc_adapter_options good = { .adapter = room, .base_model = room, .target = target };
+    static const struct {
+        int field;
+        const char *message;
+    } cases[] = {
+        { 0, "adapter and target are required" },    { 1, "adapter and target are required" },
+        { 2, "adapter and target are required" },    { 3, "format is none of TINKC_ADAPTER_*" },
+        { 4, "format is none of TINKC_ADAPTER_*" },  { 5, "reserved fields must be zero" },
+        { 6, "reserved fields must be zero" },       { 7, "base_model is required for merging" },
+        { 8, "base_model is required for merging" }, { 9, "gguf_type is for GGUF alone" }
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_adapter_options o = good;
+        tinkc_error err = { 0 };
+        switch (cases[i].field) {
+        case 1:
+            o.adapter = NULL;
+            break;
+        case 2:
+            o.target = NULL;
+            break;
+        case 3:
+            o.format = -1;
+            break;
+        case 4:
+            o.format = TINKC_ADAPTER_GGUF + 1;
+            break;
+        case 5:
+            memset(o.reserved_bools, 1, 1);
+            break;
+        case 6:
+            memset(o.reserved, 1, 1);
+            break;
+        case 7:
+        case 8:
+            o.format = cases[i].field == 7 ? TINKC_ADAPTER_MERGED : TINKC_ADAPTER_GGUF;
+            o.base_model = NULL;
+            break;
+        default:
+            o.gguf_type = "f16";
+            break;
+        }
+        assert_false(tinkc_adapter_export(i ? &o : NULL, NULL, NULL, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_string_equal(err.message, cases[i].message);
+    }
+    tinkc_error err = { 0 };
+    tiny_write(room, "x", "a file"); /* of a folder or a file nothing is overwritten */
+    assert_false(tinkc_adapter_export(&good, NULL, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_EXISTS);
+    snprintf(under, sizeof under, "%s/y", target); /* no folder can be made there */
+    world *w = *state;
+    tke_adapter *a = make(w, 2, 7, 1, true);
+    char *from = save(a, 0, TKE_F32);
+    err = (tinkc_error){ 0 };
+    assert_false(export(from, NULL, under, TINKC_ADAPTER_PEFT, false, &err));
+    assert_int_equal(err.code, TINKC_E_FILE);
+    for (int32_t format = TINKC_ADAPTER_MERGED; format <= TINKC_ADAPTER_GGUF; format++) {
+        snprintf(under, sizeof under, "%s/z", room);
+        err = (tinkc_error){ 0 };
+        assert_false(export(from, w->folder, under, format, true, &err));
+        assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+        assert_string_equal(err.message, "merging without the unembedding is not supported");
+    }
+    tke_adapter_free(a);
+    tiny_model_remove(from);
+    tiny_model_remove(room);
+}
+
 static void test_export_there_and_back(void **state)
 {
     world *w = *state;
@@ -304,6 +417,21 @@ static void test_export_there_and_back(void **state)
     assert_memory_equal(adapter_weights(a), adapter_weights(b), n_floats(a) * 4);
     assert_true(tke_adapter_load(b, back, false, &err));
     assert_true(export(folder, NULL, dropped, TINKC_ADAPTER_PEFT, true, &err));
+    static const char *const parts[] = { "lora_A", "lora_B" };
+    for (int i = 0; i < 2; i++) {
+        char of_hosted[80], of_peft[80];
+        snprintf(of_hosted, sizeof of_hosted, "base_model.model.model.unembed_tokens.%s.weight",
+                 parts[i]);
+        snprintf(of_peft, sizeof of_peft, "base_model.model.lm_head.%s.weight", parts[i]);
+        assert_true(has_tensor(hosted, of_hosted) && !has_tensor(hosted, of_peft));
+        assert_true(has_tensor(back, of_peft) && !has_tensor(back, of_hosted));
+        assert_true(!has_tensor(dropped, of_peft) && !has_tensor(dropped, of_hosted));
+    }
+    char *first = text_in(folder, "adapter_config.json"),
+         *last = text_in(back, "adapter_config.json");
+    assert_string_equal(last, first); /* all of it, to the end of its line */
+    test_free(first);
+    test_free(last);
     expect_targets(hosted, false, true);
     expect_targets(back, true, false);
     expect_targets(dropped, false, false);
@@ -319,6 +447,37 @@ static void test_export_there_and_back(void **state)
     assert_int_equal(err.code, TINKC_E_EXISTS);
     tke_adapter_free(a);
     tke_adapter_free(b);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
+/* The head under the name of tied models gets its usual one; a text of target_modules stays as it is. */
+static void test_export_of_other_names(void **state)
+{
+    world *w = *state;
+    tinkc_error err = { 0 };
+    tke_adapter *a = make(w, 4, TKE_TRAIN_UNEMBED, 1, true);
+    char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder(), target[512], path[600];
+    static const char config[] = "{\"r\":4,\"target_modules\":\"all-linear\",\"lora_alpha\":32}";
+    change(folder, "adapter_model.safetensors", "lora_A",
+           "base_model.model.model.embed_tokens.lora_A.weight", NULL);
+    change(folder, "adapter_model.safetensors", "lora_B",
+           "base_model.model.model.embed_tokens.lora_B.weight", NULL);
+    tiny_write(folder, "adapter_config.json", config);
+    snprintf(target, sizeof target, "%s/out", room);
+    assert_true(export(folder, NULL, target, TINKC_ADAPTER_PEFT, false, &err));
+    assert_true(has_tensor(target, "base_model.model.lm_head.lora_A.weight"));
+    assert_true(has_tensor(target, "base_model.model.lm_head.lora_B.weight"));
+    char *text = text_in(target, "adapter_config.json");
+    text[strlen(text) - 1] = '\0';
+    assert_string_equal(text, config);
+    test_free(text);
+    snprintf(path, sizeof path, "%s/nothing", room);
+    assert_false(export(folder, NULL, path, TINKC_ADAPTER_PEFT, true, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "without its unembedding nothing is left of"));
+    assert_false(tkc_is_dir(path));
+    tke_adapter_free(a);
     tiny_model_remove(folder);
     tiny_model_remove(room);
 }
@@ -370,6 +529,120 @@ static void test_merge(void **state)
     tiny_model_remove(room);
 }
 
+/* Models of each kind: one file or two, a head of their own or none; and adapters whose head has each of its
+ * names, or whose matrices lack their B. */
+static void test_merges_of_all_kinds(void **state)
+{
+    world *w = *state;
+    static const struct {
+        bool tied, shards;
+        const char *head; /* NULL = the B of a matrix is left out, which is the same as zeros */
+    } cases[] = { { false, false, "lm_head" },
+                  { false, true, "model.unembed_tokens" },
+                  { true, false, "model.embed_tokens" },
+                  { true, true, "lm_head" },
+                  { false, false, NULL } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        char *base = tiny_model_make(&(tiny_model){
+            .family = "llama", .layers = 1, .tied = cases[i].tied, .shards = cases[i].shards });
+        world own = { base, tke_model_open(base, &err), w->device };
+        tke_adapter *a = make(&own, 4, 7, i, true);
+        const tke_lora_group *g = &tke_adapter_lora(a)->layout->groups[0];
+        for (size_t k = 0; !cases[i].head && k < g->out[0] * 4; k++)
+            adapter_weights(a)[g->b[0] + k] = 0;
+        char *folder = save(a, TKE_NAMES_PEFT, TKE_F32), *room = tiny_folder(), target[512];
+        char name[2][100];
+        for (int ab = 0; cases[i].head && ab < 2; ab++) {
+            snprintf(name[ab], sizeof name[ab], "base_model.model.%s.lora_%c.weight", cases[i].head,
+                     "AB"[ab]);
+            change(folder, "adapter_model.safetensors", ab ? "lm_head.lora_B" : "lm_head.lora_A",
+                   name[ab], NULL);
+        }
+        if (!cases[i].head)
+            change(folder, "adapter_model.safetensors", "q_proj.lora_B", NULL, NULL);
+        float want[40], got[40];
+        snprintf(target, sizeof target, "%s/merged", room);
+        assert_true(export(folder, base, target, TINKC_ADAPTER_MERGED, false, &err));
+        tke_model *m = tke_model_open(target, &err);
+        assert_string_equal(err.message, "");
+        assert_false(tke_model_config(m)->tied);
+        log_probs(own.model, a, w->device, want, 40);
+        log_probs(m, NULL, w->device, got, 40);
+        for (int k = 0; k < 40; k++)
+            assert_true(fabsf(want[k] - got[k]) < 2e-5f);
+        if (cases[i].tied) { /* its configuration is the base's, with one member changed */
+            char *text = text_in(target, "config.json");
+            assert_non_null(strstr(text, "\"tie_word_embeddings\":false}\n"));
+            assert_null(strstr(text, "true"));
+            test_free(text);
+        }
+        tke_model_drop(m);
+        tke_model_drop(own.model);
+        tke_adapter_free(a);
+        tiny_model_remove(base);
+        tiny_model_remove(folder);
+        tiny_model_remove(room);
+    }
+}
+
+/* Adapters that do not fit all of a model, and shards that hold a second tensor of a name that the model reads
+ * from the other one. */
+static void test_merges_that_are_refused(void **state)
+{
+    world *w = *state;
+    static const float numbers[33 * 33] = { 0 };
+    static const struct {
+        int64_t dims[2];
+        int32_t n_dims, dtype;
+        const char *message;
+    } second[] = { { { 1024, 0 }, 1, TKE_F32, "is not a matrix of numbers" },
+                   { { 16, 32 }, 2, TKE_FILE_I64, "is not a matrix of numbers" },
+                   { { 33, 32 }, 2, TKE_F32, "does not fit" },
+                   { { 32, 33 }, 2, TKE_F32, "does not fit" },
+                   { { 32, 32 }, 2, TKE_F32, NULL } };
+    char *room = tiny_folder(), target[512];
+    tke_adapter *a = make(w, 4, TKE_TRAIN_ATTN, 1, true);
+    char *folder = save(a, TKE_NAMES_PEFT, TKE_F32);
+    snprintf(target, sizeof target, "%s/merged", room);
+    for (size_t i = 0; i < sizeof second / sizeof *second; i++) {
+        char *base = tiny_model_make(
+            &(tiny_model){ .family = "qwen3", .tied = true, .dtype = "F32", .shards = true });
+        char *index = text_in(base, "model.safetensors.index.json");
+        const char *at = strstr(index, "model.layers.0.self_attn.q_proj.weight");
+        bool in_first = strstr(at, "model-0000")[10] == '1';
+        tke_file_tensor t = { .name = "model.layers.0.self_attn.q_proj.weight",
+                              .data = (const unsigned char *)numbers,
+                              .dtype = second[i].dtype,
+                              .n_dims = second[i].n_dims };
+        memcpy(t.dims, second[i].dims, sizeof second[i].dims);
+        t.n_bytes =
+            (size_t)(t.dims[0] * (t.n_dims == 2 ? t.dims[1] : 1)) * tke_file_dtype_size(t.dtype);
+        change(base,
+               in_first ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors",
+               NULL, NULL, &t);
+        tinkc_error err = { 0 };
+        bool ok = export(folder, base, target, TINKC_ADAPTER_MERGED, false, &err);
+        assert_int_equal(ok, !second[i].message);
+        if (!ok)
+            assert_int_equal(err.code, TINKC_E_MODEL);
+        if (!ok && !strstr(err.message, second[i].message))
+            fail_msg("wanted '%s', got '%s'", second[i].message, err.message);
+        assert_int_equal(tkc_is_dir(target), ok);
+        test_free(index);
+        tiny_model_remove(base);
+    }
+    char *small = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .layers = 1 });
+    tinkc_error err = { 0 };
+    snprintf(target, sizeof target, "%s/small", room);
+    assert_false(export(folder, small, target, TINKC_ADAPTER_MERGED, false, &err));
+    assert_non_null(strstr(err.message, "tensors belong to no matrix of the model"));
+    tiny_model_remove(small);
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
+}
+
 static size_t bytes_of_tensors(const char *folder, const char *name)
 {
     char path[600];
@@ -384,16 +657,16 @@ static size_t bytes_of_tensors(const char *folder, const char *name)
     return bytes;
 }
 
-static int64_t shown[2]; /* done and total, as last reported */
+static int64_t shown[2], first_shown; /* done and total, as last reported; done, as first */
 static int n_shown;
 
 static bool note_progress(int64_t done, int64_t total, void *user)
 {
     (void)user;
     assert_true(done >= shown[0]);
+    first_shown = n_shown++ ? first_shown : done;
     shown[0] = done;
     shown[1] = total;
-    n_shown++;
     return true;
 }
 
@@ -418,7 +691,40 @@ static void test_files_beside_a_merged_model(void **state)
         .adapter = folder, .base_model = w->folder, .target = target, .format = TINKC_ADAPTER_MERGED
     };
     assert_true(tinkc_adapter_export(&o, note_progress, NULL, &err));
-    assert_true(n_shown >= 2 && shown[0] == shown[1]); /* two files, to their end */
+    assert_true(n_shown == 2 && shown[0] == shown[1]); /* two files, to their end */
+    size_t sizes[2] = { bytes_of_tensors(w->folder, "model-00001-of-00002.safetensors"),
+                        bytes_of_tensors(w->folder, "model-00002-of-00002.safetensors") };
+    assert_int_equal(shown[1], sizes[0] + sizes[1]);
+    assert_true(first_shown == (int64_t)sizes[0] || first_shown == (int64_t)sizes[1]);
+    /* An adapter alone: the bytes of its file. A tensor that the model does not use does not count. */
+    char plain[512], path[600];
+    struct stat file;
+    snprintf(plain, sizeof plain, "%s/plain", room);
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    assert_int_equal(stat(path, &file), 0);
+    o.target = plain;
+    o.format = TINKC_ADAPTER_PEFT;
+    shown[0] = n_shown = 0;
+    assert_true(tinkc_adapter_export(&o, note_progress, NULL, &err));
+    assert_true(n_shown == 1 && shown[0] == file.st_size && shown[1] == file.st_size);
+    static const float unused[600] = { 0 };
+    char *base = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true });
+    size_t used = bytes_of_tensors(base, "model.safetensors");
+    change(base, "model.safetensors", NULL, NULL,
+           &(tke_file_tensor){ .name = "other",
+                               .data = (const unsigned char *)unused,
+                               .n_bytes = sizeof unused,
+                               .dtype = TKE_F32,
+                               .dims = { 600 },
+                               .n_dims = 1 });
+    snprintf(plain, sizeof plain, "%s/more", room);
+    o.format = TINKC_ADAPTER_MERGED;
+    o.base_model = base;
+    shown[0] = n_shown = 0;
+    assert_true(tinkc_adapter_export(&o, note_progress, NULL, &err));
+    assert_true(n_shown == 1 && shown[0] == (int64_t)used && shown[1] == (int64_t)used);
+    assert_int_equal(bytes_of_tensors(plain, "model.safetensors"), used + sizeof unused);
+    tiny_model_remove(base);
     for (size_t i = 0; i < 8; i++) {
         char *before = text_in(w->folder, names[i]), *after = text_in(target, names[i]);
         assert_string_equal(after, before);
@@ -475,8 +781,12 @@ int main(void)
         cmocka_unit_test(test_config_file_is_pefts),
         cmocka_unit_test(test_a_load_that_fails_changes_nothing),
         cmocka_unit_test(test_damaged_files),
+        cmocka_unit_test(test_export_options),
         cmocka_unit_test(test_export_there_and_back),
+        cmocka_unit_test(test_export_of_other_names),
         cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_merges_of_all_kinds),
+        cmocka_unit_test(test_merges_that_are_refused),
         cmocka_unit_test(test_files_beside_a_merged_model),
         cmocka_unit_test(test_export_faults),
     };

@@ -74,6 +74,16 @@ static void test_names_and_keys(void **state)
     assert_int_equal(parse("ppo", "clip_low_threshold", 1).n_keys_given, 1);
     assert_true(parse("ppo", NULL, 0).clip_high == 1.2f);
     assert_true(parse("gspo", NULL, 0).clip_low == 0.8f);
+    tke_loss loss;
+    tinkc_error before = { .code = TINKC_E_STATE };
+    assert_false(tke_loss_parse(&loss, tkc_str("ppo"), NULL, 0, false, &before));
+    assert_int_equal(before.code, TINKC_E_STATE); /* the first error stays */
+    tinkc_error err = { 0 };
+    const tke_loss_key both[2] = { { tkc_str("clip_low_threshold"), 0.5 },
+                                   { tkc_str("clip_high_threshold"), 3 } };
+    assert_true(tke_loss_parse(&loss, tkc_str("cispo"), both, 2, true, &err));
+    assert_true(loss.clip_low == 0.5f && loss.clip_high == 3 && loss.n_keys_given == 2);
+    assert_true(loss.strict);
 }
 
 /* ---- arithmetic ---- */
@@ -109,6 +119,9 @@ static void test_formulas(void **state)
     token(&ppo, 0, 0, -200, 0, 0);
     token(&cispo, 2, -1, -1 + up, -1.2 * 2 * (-1 + up), -2.4);
     token(&cispo, 2, -1, -1 + in, -1.1 * 2 * (-1 + in), -2.2);
+    token(&cispo, 0, -1, -3, 0, 0);
+    tke_loss gspo = parse("gspo", NULL, 0);
+    token(&gspo, 0, -1, -3, 0, 0);
     token(&dro, 2, -1, -0.5f, -(2 * -0.5 - 0.05 * 0.25), -2 + 0.05);
     token(&dro, 0, 0, -7, 0, 0); /* masked */
     token(&dro, 0, -1, -2, 0.05, -0.1);
@@ -179,6 +192,15 @@ static void test_counts(void **state)
         assert_true(fabs(sums.ratio - 3.1 - (dro ? masked : 0)) < 1e-5);
         assert_true(fabs(sums.ratio_max - 1.5) < 1e-5);
         assert_true(fabs(sums.kl + log(1.5 * 0.5 * 1.1) - (dro ? 2 : 0)) < 1e-5);
+    }
+    for (int i = 0; i < 3; i++) { /* of dro's tokens those with an advantage carry loss, 1 or any */
+        static const float of[3] = { 0, 1, -3 };
+        tke_loss dro = parse("dro", NULL, 0);
+        tke_datum one = { .n = 1, .k = 1, .logprobs = q, .advantages = &of[i] };
+        tke_loss_sums counted = { 0 };
+        float g;
+        tke_loss_token(&dro, &(tke_token){ &one, 0, &lp[0], NULL }, &g, &counted);
+        assert_int_equal(counted.n_loss_tokens, i > 0);
     }
     tke_loss_sums sums = { 0 }; /* a first ratio below zero's default is the largest so far */
     tke_loss is = parse("importance_sampling", NULL, 0);
@@ -298,6 +320,11 @@ static void test_binding(void **state)
     bind_fails("cross_entropy", &w, 1, "'target_tokens' is missing");
     bind_fails("ppo", (tke_input[]){ t, q }, 2, "'advantages' is missing");
     bind_fails("cross_entropy", (tke_input[]){ t, w, q }, 3, "takes no input 'logprobs'");
+    char longest[100];
+    memset(longest, 'x', 99); /* of a name 60 characters are shown */
+    longest[99] = '\0';
+    bind_fails("cross_entropy", (tke_input[]){ t, w, input(longest, true, 4, 1) }, 3,
+               "no input 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'");
     bind_fails("dro", (tke_input[]){ t, q, a, input("clip_low_threshold", true, 4, 1) }, 4,
                "takes no input");
     bind_fails("cross_entropy", (tke_input[]){ t, w, w }, 3, "twice");
@@ -372,6 +399,11 @@ static void test_targets_without_weight_may_be_anything(void **state)
     w[0] = 0.1f;
     assert_false(tke_datum_check(&d, 10, 100, 0, &err));
     assert_non_null(strstr(err.message, "target -100"));
+    err = (tinkc_error){ 0 };
+    t[0] = 9; /* the last number of the vocabulary, and the last target */
+    t[1] = 10;
+    assert_false(tke_datum_check(&d, 10, 100, 3, &err));
+    assert_string_equal(err.message, "datum 3: target 10 at 1 is outside the vocabulary of 10");
     err = (tinkc_error){ 0 };
     assert_false(tke_datum_check(&d, 10, 1, 0, &err));
     assert_non_null(strstr(err.message, "PromptTooLong"));

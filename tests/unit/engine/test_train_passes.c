@@ -33,10 +33,15 @@ static struct {
     packed ran[200];
     size_t n_ran;
     size_t memory;      /* the budget */
+    size_t scale;       /* of all bytes; 0 = 1 */
+    size_t bare_rows;   /* these first rows have one target, the others of a row are none */
     size_t all_factor;  /* bytes with everything kept: so many times the least */
     int32_t nan_token;  /* its gradient is NaN; -1 = none */
     int32_t lost_token; /* its log-prob is NaN */
     int32_t fail_token; /* the microbatch that holds it fails */
+    int fail_finite;    /* so many looks at a sum fail */
+    int fail_squares;   /* this many norms from now fail; 0 = none does */
+    bool fail_adam;
 } fake;
 
 static tke_real *block_of(tke_block *b)
@@ -92,6 +97,7 @@ static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch
 {
     (void)t;
     size_t least = s->n * (1000 * s->max_k + 100 * s->max_rank + 10 * (size_t)s->depth);
+    least *= fake.scale ? fake.scale : 1;
     return keep == TKE_KEEP_ALL ? least * fake.all_factor : least;
 }
 
@@ -110,6 +116,9 @@ static void check_job(const tke_microbatch *job)
         row = s->end;
     }
     assert_int_equal(row, job->size.n);
+    for (size_t i = 0; i < fake.bare_rows; i++)
+        for (size_t j = 1; j < job->size.max_k; j++)
+            assert_int_equal(job->targets[i * job->size.max_k + j], -1);
     fake.ran[fake.n_ran++] =
         (packed){ job->size.n,        job->n_seqs,     job->n_segments, job->size.max_k,
                   job->size.max_rank, job->size.depth, job->attn,       job->sweep };
@@ -162,6 +171,30 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *job, tin
     return true;
 }
 
+static bool block_finite(tke_device *d, const tke_block *b, size_t n, bool *finite,
+                         tinkc_error *err)
+{
+    if (fake.fail_finite)
+        return tkc_fail(err, TINKC_E_SERVER, "the look fails");
+    return tke_cpu_device.block_finite(d, b, n, finite, err);
+}
+
+static bool block_squares(tke_device *d, const tke_block *b, size_t n, double *sum,
+                          tinkc_error *err)
+{
+    if (fake.fail_squares && --fake.fail_squares == 0)
+        return tkc_fail(err, TINKC_E_SERVER, "the sum fails");
+    return tke_cpu_device.block_squares(d, b, n, sum, err);
+}
+
+static bool adam(tke_device *d, const tke_adam *how, size_t n, const tke_block *grads,
+                 tke_block *weights, tke_block *m, tke_block *v, double *moved, tinkc_error *err)
+{
+    if (fake.fail_adam)
+        return tkc_fail(err, TINKC_E_SERVER, "the step fails");
+    return tke_cpu_device.adam(d, how, n, grads, weights, m, v, moved, err);
+}
+
 /* ---- the world ---- */
 
 static char *folder;
@@ -179,6 +212,9 @@ static int setup(void **state)
     ops.trainer_memory = trainer_memory;
     ops.microbatch_bytes = microbatch_bytes;
     ops.microbatch_run = microbatch_run;
+    ops.block_finite = block_finite;
+    ops.block_squares = block_squares;
+    ops.adam = adam;
     loaded = device_load(device, tke_model_open(folder, &err));
     device->ops = &ops;
     assert_string_equal(err.message, "");
@@ -477,16 +513,18 @@ static void test_packing(void **state)
 {
     (void)state;
     static const struct {
-        size_t memory, factor, ran;
+        size_t memory, factor, ran, tokens;
     } cases[] = {
         /* rows of 1000 + 2 * 100 + 2 * 10 bytes */
-        { 1220 * 128, 1, 1 },    { 1220 * 128 - 1, 1, 2 }, { 1220 * 64, 1, 2 },
-        { 1220 * 64 - 1, 1, 4 }, { 1220 * 128, 9, 1 }, /* small ones need not be kept */
+        { 1220 * 128, 1, 1, 0 },    { 1220 * 128 - 1, 1, 2, 0 }, { 1220 * 64, 1, 2, 0 },
+        { 1220 * 64 - 1, 1, 4, 0 }, { 1220 * 128, 9, 1, 0 }, /* small ones need not be kept */
+        { 1220 * 128, 1, 2, 64 },   { 1220 * 128, 1, 4, 63 },    { 1220 * 128, 1, 2, 127 },
+        { 1220 * 128, 1, 1, 128 },
     };
     tke_adapter *a = adapter_of(2, TKE_TRAIN_MLP);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         work *w = work_of(1, a, true, "cross_entropy", 4, 1);
-        tke_trainer *t = trainer_of(cases[i].memory, 0);
+        tke_trainer *t = trainer_of(cases[i].memory, cases[i].tokens);
         fake.all_factor = cases[i].factor;
         for (int k = 0; k < 4; k++)
             w->data[k].n = 32;
@@ -554,6 +592,15 @@ static void test_memory_of_a_datum(void **state)
     assert_string_equal(w->pass.err.message,
                         "datum 1 of 40 tokens needs 0 MiB of work space, 0 are allowed");
     assert_int_equal(a->n_failed, 1);
+    tke_pass_free(&w->pass); /* the last one, by numbers that can be seen */
+    w->data[1].n = 3;
+    w->data[2].n = 40;
+    fake.scale = 100;
+    tke_trainer_set_memory(t, 5 << 20);
+    run(t, &w, 1);
+    assert_string_equal(w->pass.err.message,
+                        "datum 2 of 40 tokens needs 8 MiB of work space, 5 are allowed");
+    fake.scale = 1;
     tke_trainer_set_memory(t, 40 * 2000); /* without an adapter it is less */
     w->pass.adapter = NULL;
     w->pass.backward = false;
@@ -565,30 +612,44 @@ static void test_memory_of_a_datum(void **state)
     tke_trainer_free(t);
 }
 
-/* Three passes of one adapter and one of another; parts of the second fail. */
-static void failing(int32_t *token, int32_t code, const char *message, size_t attempts)
+/* A token of the pass's third datum that the device treats as the fault says. */
+static void mark(work *w, int32_t *fault)
+{
+    w->data[2].n = 20;
+    w->examples[2].tokens[11] = 95;
+    for (size_t i = 0; i < K; i++)
+        w->examples[2].weights[11 + i] = 1, w->examples[2].targets[11 + i] = 1;
+    *fault = 95;
+}
+
+/* Three passes of one adapter and one of another; parts of the one at `bad` fail. */
+static void failing_at(size_t bad, int32_t *token, int32_t code, const char *message,
+                       size_t attempts)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
-    work *w[4] = { work_of(1, a, true, "ppo", 3, 1), work_of(2, a, true, "cross_entropy", 4, 1),
-                   work_of(3, a, true, "ppo", 2, 1), work_of(4, b, true, "ppo", 2, 1) };
-    double *ga = zeros(a), *gb = zeros(b);
-    w[1]->data[2].n = 20;
-    w[1]->examples[2].tokens[11] = 95;
-    for (size_t i = 0; i < K; i++)
-        w[1]->examples[2].weights[11 + i] = 1, w[1]->examples[2].targets[11 + i] = 1;
-    *token = 95;
-    run(t, w, 4);
-    assert_int_equal(w[1]->pass.err.code, code);
-    assert_string_equal(w[1]->pass.err.message, message);
+    work *w[4];
+    size_t of_b = bad == 3 ? 0 : 3;
     for (size_t i = 0; i < 4; i++)
-        if (i != 1)
-            check_pass(w[i], i == 3 ? gb : ga);
+        w[i] = i == of_b  ? work_of(4, b, true, "ppo", 2, 1)
+               : i == bad ? work_of(2, a, true, "cross_entropy", 4, 1)
+                          : work_of(10 + i, a, true, "ppo", 2, 1);
+    double *ga = zeros(a), *gb = zeros(b);
+    mark(w[bad], token);
+    run(t, w, 4);
+    assert_int_equal(w[bad]->pass.err.code, code);
+    assert_string_equal(w[bad]->pass.err.message, message);
+    for (size_t i = 0; i < 4; i++)
+        if (i != bad)
+            check_pass(w[i], i == of_b ? gb : ga);
     check_grads(a, ga);
     check_grads(b, gb);
     assert_int_equal(a->n_fwdbwd, 2);
     assert_int_equal(a->n_failed, 1);
-    assert_int_equal(a->n_tokens, tokens_of(w[0]) + tokens_of(w[2]));
+    int64_t tokens = 0;
+    for (size_t i = 0; i < 4; i++)
+        tokens += i != bad && i != of_b ? tokens_of(w[i]) : 0;
+    assert_int_equal(a->n_tokens, tokens);
     assert_int_equal(b->n_fwdbwd, 1);
     assert_int_equal(b->n_failed, 0);
     assert_int_equal(fake.n_ran, attempts);
@@ -604,11 +665,139 @@ static void failing(int32_t *token, int32_t code, const char *message, size_t at
 static void test_a_failing_pass(void **state)
 {
     (void)state;
-    /* at once known: the others run again without it */
-    failing(&fake.lost_token, TINKC_E_SERVER, "datum 2: the log-prob at position 11 is not finite",
-            2);
-    /* only the sum is NaN: each of the three runs alone, after all have run */
-    failing(&fake.nan_token, TINKC_E_SERVER, "the gradient is not finite", 4);
+    for (size_t bad = 0; bad < 4; bad++) {
+        /* at once known: the others run again without it */
+        failing_at(bad, &fake.lost_token, TINKC_E_SERVER,
+                   "datum 2: the log-prob at position 11 is not finite", 2);
+        /* only the sum is NaN: each of the three runs alone, after all have run */
+        failing_at(bad, &fake.nan_token, TINKC_E_SERVER, "the gradient is not finite", 4);
+    }
+}
+
+/* A NaN in the only gradient of an adapter is its own: another adapter's pass and a forward pass with the
+ * same adapter, wherever they stand, succeed in the same attempt. */
+static void test_a_failing_gradient_alone(void **state)
+{
+    (void)state;
+    for (size_t bad = 0; bad < 3; bad++) {
+        tke_trainer *t = trainer_of(1 << 30, 100000);
+        tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
+        work *w[3];
+        double *gb = zeros(b), *none = zeros(a);
+        for (size_t i = 0; i < 3; i++)
+            w[i] = i == bad             ? work_of(2, a, true, "cross_entropy", 4, 1)
+                   : i == (bad + 1) % 3 ? work_of(3, a, false, "cross_entropy", 2, 1)
+                                        : work_of(4, b, true, "ppo", 2, 1);
+        mark(w[bad], &fake.nan_token);
+        run(t, w, 3);
+        assert_string_equal(w[bad]->pass.err.message, "the gradient is not finite");
+        check_pass(w[(bad + 1) % 3], NULL);
+        check_pass(w[(bad + 2) % 3], gb);
+        check_grads(b, gb);
+        check_grads(a, none);
+        assert_int_equal(a->n_failed, 1);
+        assert_int_equal(a->n_fwdbwd, 0);
+        assert_int_equal(b->n_fwdbwd, 1);
+        assert_int_equal(fake.n_ran, 2); /* once deep, once forward */
+        for (size_t i = 0; i < 3; i++)
+            work_free(w[i]);
+        test_free(gb);
+        test_free(none);
+        tke_adapter_free(a);
+        tke_adapter_free(b);
+        tke_trainer_free(t);
+    }
+}
+
+/* A forward pass that fails has no results, and those beside it have theirs. */
+static void test_a_failing_forward_pass(void **state)
+{
+    (void)state;
+    tke_trainer *t = trainer_of(1 << 30, 100000);
+    work *w[2] = { work_of(2, NULL, false, "cross_entropy", 4, 1),
+                   work_of(3, NULL, false, "cross_entropy", 2, 1) };
+    mark(w[0], &fake.lost_token);
+    w[1]->pass.out.n_metrics = 5; /* what is in it before does not matter */
+    run(t, w, 2);
+    assert_string_equal(w[0]->pass.err.message,
+                        "datum 2: the log-prob at position 11 is not finite");
+    assert_int_equal(w[0]->pass.out.n_metrics, 0);
+    check_pass(w[1], NULL);
+    work_free(w[0]);
+    work_free(w[1]);
+    tke_trainer_free(t);
+}
+
+/* A loss over whole sequences gathers each of its own: three datums in a call, or one. */
+static void test_whole_sequences(void **state)
+{
+    (void)state;
+    tke_trainer *t = trainer_of(1 << 30, 100000);
+    tke_adapter *a = adapter_of(2, 7), *b = adapter_of(2, 7);
+    work *all = work_of(5, a, true, "gspo", 3, 1);
+    double sum = 0;
+    run(t, &all, 1);
+    assert_true(fake.ran[0].sweep);
+    for (size_t i = 0; i < 3; i++) {
+        work *one = work_of(5, b, true, "gspo", 3, 1);
+        one->pass.data = &one->data[i];
+        one->pass.n_data = 1;
+        run(t, &one, 1);
+        assert_string_equal(one->pass.err.message, "");
+        size_t at = all->pass.out.elementwise_at[i];
+        for (size_t p = 0; p < one->data[i].n; p++)
+            assert_true(one->pass.out.elementwise[p] == all->pass.out.elementwise[at + p]);
+        sum += metric(&one->pass, "loss:sum");
+        work_free(one);
+    }
+    near(metric(&all->pass, "loss:sum"), sum);
+    for (size_t i = 0; i < tke_adapter_lora(a)->layout->n_floats; i++)
+        near((double)adapter_grads(a)[i], (double)adapter_grads(b)[i]);
+    work_free(all);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tke_trainer_free(t);
+}
+
+/* Beside a pass with three targets for each position, one with a single target has none in the others. */
+static void test_places_without_target(void **state)
+{
+    (void)state;
+    tke_trainer *t = trainer_of(1 << 30, 100000);
+    work *w[2] = { work_of(1, NULL, false, "cross_entropy", 2, 1),
+                   work_of(2, NULL, false, "cross_entropy", 2, 3) };
+    fake.bare_rows = (size_t)tokens_of(w[0]);
+    run(t, w, 2);
+    assert_int_equal(fake.n_ran, 1);
+    check_pass(w[0], NULL);
+    check_pass(w[1], NULL);
+    work_free(w[0]);
+    work_free(w[1]);
+    tke_trainer_free(t);
+}
+
+/* Where nobody can say whether a sum is finite, no pass that waits for it ends well. */
+static void test_a_failing_look(void **state)
+{
+    (void)state;
+    tke_trainer *t = trainer_of(1 << 30, 100000);
+    tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
+    work *w[3] = { work_of(1, NULL, false, "cross_entropy", 2, 1), work_of(2, a, true, "ppo", 2, 1),
+                   work_of(3, b, true, "ppo", 2, 1) };
+    double *none = zeros(a);
+    fake.fail_finite = 1;
+    run(t, w, 3);
+    check_pass(w[0], NULL); /* it was complete before */
+    assert_string_equal(w[1]->pass.err.message, "the look fails");
+    assert_string_equal(w[2]->pass.err.message, "the look fails");
+    check_grads(a, none);
+    assert_true(a->n_fwdbwd == 0 && a->n_failed == 1 && b->n_fwdbwd == 0 && b->n_failed == 1);
+    for (size_t i = 0; i < 3; i++)
+        work_free(w[i]);
+    test_free(none);
+    tke_adapter_free(a);
+    tke_adapter_free(b);
+    tke_trainer_free(t);
 }
 
 /* A device that fails ends what has no outcome yet. */
@@ -640,9 +829,11 @@ static void test_a_failing_device(void **state)
 static void refuses(tke_trainer *t, work *w, int32_t code, const char *message)
 {
     tke_pass_free(&w->pass);
+    w->pass.out.n_metrics = 3; /* of a pass before: nothing of it stays */
     run(t, &w, 1);
     assert_int_equal(w->pass.err.code, code);
     assert_string_equal(w->pass.err.message, message);
+    assert_int_equal(w->pass.out.n_metrics, 0);
     assert_int_equal(fake.n_ran, 0);
 }
 
@@ -767,6 +958,57 @@ static void test_steps(void **state)
     tke_adapter_free(a);
 }
 
+/* Steps that fail change nothing, except that a step whose numbers are made is counted; the gradient is kept for
+ * the next. A gradient as small as its guard against division by zero is clipped by it. */
+static void test_failing_steps(void **state)
+{
+    (void)state;
+    tke_adapter *a = adapter_of(2, 7);
+    tke_trainer *t = trainer_of(1 << 30, 0); /* nothing fails yet */
+    size_t n = tke_adapter_lora(a)->layout->n_floats, count = 9;
+    tke_adam_params how = { 1e-2, 0.8, 0.9, 1e-6, 0.1, 0 };
+    tke_metric metrics[TKE_MAX_METRICS];
+    float *before = test_malloc(n * sizeof *before);
+    memcpy(before, adapter_weights(a), n * sizeof *before);
+    block_of(a->grads)[3] = 1e-6f;
+    a->n_fwdbwd = 2;
+    for (int i = 0; i < 4; i++) {
+        static const char *const messages[] = { "", "beta1 must be at least 0 and below 1",
+                                                "the sum fails", "the step fails" };
+        tinkc_error err = { .code = i == 0 ? TINKC_E_STATE : 0 };
+        how.beta1 = i == 1 ? 1 : 0.8;
+        fake.fail_squares = i == 2;
+        fake.fail_adam = i == 3;
+        assert_false(tke_optim_step(a, &how, metrics, &count, &err));
+        assert_string_equal(err.message, messages[i]);
+        assert_int_equal(count, 0);
+        assert_memory_equal(adapter_weights(a), before, n * sizeof *before);
+        assert_true(a->step == 0 && a->n_fwdbwd == 2 && adapter_grads(a)[3] == 1e-6f);
+    }
+    fake.fail_adam = false;
+    tinkc_error err = { 0 };
+    how.grad_clip_norm = 1e-6;
+    assert_true(tke_optim_step(a, &how, metrics, &count, &err));
+    near(metrics[1].value, 0.5); /* 1e-6 / (1e-6 + 1e-6) */
+    fake.fail_squares = 2;       /* the norm of the weights, after the step */
+    assert_false(tke_optim_step(a, &how, metrics, &count, &err));
+    assert_string_equal(err.message, "the sum fails");
+    assert_true(a->step == 2 && count == 0);
+    err = (tinkc_error){ 0 };
+    how.learning_rate = 1e300; /* no number of it fits */
+    block_of(a->grads)[3] = 1;
+    memcpy(before, adapter_weights(a), n * sizeof *before);
+    assert_false(tke_optim_step(a, &how, metrics, &count, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, "the step would make weights that are not finite "
+                                        "(learning_rate 1e+300, gradient norm 1)"));
+    assert_memory_equal(adapter_weights(a), before, n * sizeof *before);
+    assert_true(a->step == 2 && adapter_grads(a)[3] == 1);
+    test_free(before);
+    tke_trainer_free(t);
+    tke_adapter_free(a);
+}
+
 /* Each number at its limit and just outside. */
 static void test_limits_of_steps(void **state)
 {
@@ -808,11 +1050,21 @@ static void test_limits_of_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed_passes),    cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_good_size),       cmocka_unit_test(test_memory_of_a_datum),
-        cmocka_unit_test(test_a_failing_pass),  cmocka_unit_test(test_a_failing_device),
-        cmocka_unit_test(test_faulty_passes),   cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_mixed_passes),
+        cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_good_size),
+        cmocka_unit_test(test_memory_of_a_datum),
+        cmocka_unit_test(test_a_failing_pass),
+        cmocka_unit_test(test_a_failing_device),
+        cmocka_unit_test(test_faulty_passes),
+        cmocka_unit_test(test_steps),
         cmocka_unit_test(test_limits_of_steps),
+        cmocka_unit_test(test_failing_steps),
+        cmocka_unit_test(test_a_failing_gradient_alone),
+        cmocka_unit_test(test_a_failing_forward_pass),
+        cmocka_unit_test(test_whole_sequences),
+        cmocka_unit_test(test_places_without_target),
+        cmocka_unit_test(test_a_failing_look),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
