@@ -76,7 +76,7 @@ static char *as_text(const json_t *v)
         return strdup(json_string_value(v));
     if (json_is_boolean(v))
         return strdup(json_is_true(v) ? "true" : "false");
-    return json_is_number(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
+    return json_is_number(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
 }
 
 /* Settings of our own runs word by word; of the cookbook's by the names of its fields. */

@@ -104,7 +104,7 @@ static int write_cache(const dpo *d, const char *reference)
         json_array_append_new(sums, json_real(side(d, i)->reference));
     cli_save_begin(&save, path ? path : "", 0666);
     if (save.f)
-        json_dumpf(v, save.f, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        json_dumpf(v, save.f, JSON_COMPACT);
     json_decref(v);
     free(path);
     return cli_save_end(&save, d->job.app, true);

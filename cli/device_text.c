@@ -14,7 +14,7 @@ static const char *memory_text(const json_t *device, char out[96])
     json_t *all = json_object_get(device, "memory_bytes"),
            *left = json_object_get(device, "memory_free_bytes");
     out[0] = '\0';
-    if (json_is_integer(all) && json_is_integer(left))
+    if (all)
         (void)snprintf(out, 96, "; %.1f of %.1f GiB free", (double)json_integer_value(left) / gib,
                        (double)json_integer_value(all) / gib);
     return out;

@@ -226,7 +226,7 @@ static bool answered(doctor *d, question *q)
     return !q->err.code;
 }
 
-static void forget(question *q)
+static void question_free(question *q)
 {
     tinkc_future_free(q->f);
     q->f = NULL;
@@ -280,7 +280,7 @@ static void check_call(doctor *d, int64_t first_ms)
                              skew);
         }
     }
-    forget(&q);
+    question_free(&q);
 }
 
 /* The short-lived token that stands in for a key, where the service gives one. */
@@ -336,8 +336,8 @@ static void check_account(doctor *d)
         cli_config_value(d, "service.settings", CHECK_OK, NULL, "received");
     check_token(d, &token);
     check_models(d, &models);
-    forget(&token);
-    forget(&models);
+    question_free(&token);
+    question_free(&models);
 }
 
 /* Makes the client that asks; without a credential one that can ask only what everybody may. */
@@ -373,7 +373,7 @@ static bool check_health(doctor *d, bool local)
         cli_config_value(d, "service.health", CHECK_OK, NULL, "%s: answers", url);
     if (!q.err.code)
         check_call(d, took_ms);
-    forget(&q);
+    question_free(&q);
     return there;
 }
 

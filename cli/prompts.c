@@ -35,7 +35,7 @@ static char *as_text(const json_t *v)
 {
     return json_is_string(v)
                ? strdup(json_string_value(v))
-               : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
+               : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
 static bool are_messages(const json_t *v)

@@ -90,7 +90,7 @@ static char *as_text(const json_t *v)
 {
     return json_is_string(v)    ? strdup(json_string_value(v))
            : json_is_boolean(v) ? strdup(json_is_true(v) ? "true" : "false")
-           : json_is_number(v)  ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17))
+           : json_is_number(v)  ? json_dumps(v, JSON_ENCODE_ANY)
                                 : NULL;
 }
 

@@ -22,7 +22,8 @@ What is not planted, because no test of behaviour can see it:
     - sizes in calls that allocate or copy bytes, the count of one descriptor that is polled, and loops that run one past
       the end: too much room shows nowhere, too little and one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
-    - what is said when memory runs out (the flag no_memory): tests/torture lets allocations fail
+    - what happens when memory runs out (the flag no_memory; what stands behind `if (!p)` of a p that an allocation made; which
+      of several allocations failed): tests/torture lets allocations fail
     - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
       grows (`cap ? 2 * cap : 64`) and a moment earlier or later (if (n + 1 > cap) before it; one too late is for `make asan`)
@@ -84,7 +85,10 @@ PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFET
                   r"^OFFLOAD_BYTES$|^MANY_BYTES$|^GATHER_MS$|^N_HELPERS$|^(END|EXIT)_PATIENCE_MS$")
 GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >*-]*\b\1|[\w >*-]*\b\1 \* 2) : \d+$")
 ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|grow|arena_(alloc|zalloc|array)))$")
-MAKES = re.compile(ALLOCATES.pattern[:-1] + r"|^tkc_(buf_room|arena_(c?str|printf))$")  # NULL = there is no memory
+# p = calloc(...), and calls that return NULL for no other reason.
+MADE = re.compile(r"(?:^|[ (;,*])([\w>.-]+(?: (?:->|\.) \w+)*) = (?:\( [\w *]+\) )?"
+                  r"(?:malloc|calloc|realloc|strdup|strndup|open_memstream|cli_printf|json_array|json_object|"
+                  r"tkc_(?:z?alloc|alloc_\w+|resize|grow|buf_room|arena_(?:alloc|zalloc|array|cstr|str|printf))) \(")
 COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
@@ -188,19 +192,6 @@ def ends_order(tokens, i, last):
         if k > 1 and re.match(r"\( (\S+) > (\S+) \) - \( \1 < \2 \)$", text_of(tokens[k - 2:last])):
             return True
     return False
-
-
-def after_no_memory(tokens, i):
-    """Does the return at i follow `x = allocation(...); if (!x)`?"""
-    if tokens[i - 1].text != ")":
-        return False
-    head = next((k for k in range(i - 2, 0, -1) if tokens[k].text in ("(", ";", "}")), 0)
-    if flat(tokens, head - 1, head + 2) != "if ( !" or tokens[head - 2].text != ";":
-        return False
-    begin = next((k for k in range(head - 3, 0, -1) if tokens[k].text in (";", "{", "}")), 0)
-    name, before = flat(tokens, head + 2, i - 1), flat(tokens, begin + 1, head - 2)
-    m = re.search(r"(?:^|\s)" + re.escape(name) + r" = (?:\( [\w *]+ \) )?(\w+) \(", before)
-    return m is not None and MAKES.match(m.group(1)) is not None
 
 
 def argument(tokens, at, which):
@@ -408,7 +399,9 @@ class Source:
                     self.site(i + 2, close, "condition", i + 2, close, function)
                 elif word == "for":
                     self.for_condition(i + 2, close, function)
+                failed = word == "if" and "&&" not in flat(t, i + 2, close).split() and self.only_made(i + 2, close, "! ")
                 i = close + 2 if word == "while" and t[close + 1].text == ";" else close + 1
+                i = self.statement_end(i, end) if failed else i
             elif word in ("{", "}", ";", "else", "do"):
                 i += 1
             elif word in ("case", "default") or (t[i].kind == "name" and t[i + 1].text == ":"):
@@ -429,6 +422,24 @@ class Source:
         end = closing(t, i + 1)
         return t[end + 1].text == ";" and t[end + 2].text != "else"
 
+    def made_here(self, at):
+        """What allocations have made in the function that holds this place, up to it."""
+        begin = next(begin for _, begin, end in self.bodies if begin < at < end)
+        return {m.group(1) for m in MADE.finditer(flat(self.tokens, begin, at))}
+
+    def only_made(self, first, last, mark=""):
+        """Does a condition ask only whether allocations (all of them with this mark) have failed?"""
+        parts = re.split(r" (?:&&|\|\|) ", flat(self.tokens, first, last))
+        made = self.made_here(first)
+        return all(p.startswith(mark) and p.removeprefix("! ") in made for p in parts)
+
+    def statement_end(self, i, end):
+        """Where the block or the plain statement at i ends; i itself for others."""
+        if self.tokens[i].text == "{":
+            return closing(self.tokens, i) + 1
+        plain = self.tokens[i].text not in ("if", "while", "switch", "for", "do")
+        return self.semicolon(i, end) + 1 if plain else i
+
     def only_grows(self, i):
         """Does the statement at i begin with a list's next capacity?"""
         i += self.tokens[i].text == "{"
@@ -440,7 +451,7 @@ class Source:
             return end
         word = t[i].text
         if word == "return":
-            if stop > i + 1 and not after_no_memory(t, i):
+            if stop > i + 1:
                 self.site(i, stop + 1, "return", i + 1, stop, function)
         elif word == "static":
             equals = next((k for k in range(i, stop) if t[k].text == "="), None)
@@ -534,6 +545,8 @@ class Source:
         if len(found) > SITE_CAP:
             picked = random.Random(whole + function).sample(found, SITE_CAP)
             found = sorted(picked, key=found.index)
+        if kind == "condition" and self.only_made(first, last):
+            found = [f for f in found if f[0] != "operator"]
         if kind == "growth":
             found = [] if any(x.text in ("<", "<=", ">", ">=") for x in t[first:last]) else found
         if kind in ("condition", "growth"):
