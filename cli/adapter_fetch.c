@@ -43,7 +43,7 @@ int cli_fetch_adapter(cli_app *app, cli_wanted_files *w, const char *beside, cha
     if (bad)
         return bad;
     const char *slash = strrchr(beside, '/');
-    char *dir = slash ? strndup(beside, (size_t)(slash - beside) + (slash == beside)) : NULL;
+    char *dir = slash ? strndup(beside, (size_t)(slash - beside) + 1) : NULL;
     char *name = cli_printf(".%s.adapter-%d", slash ? slash + 1 : beside, (int)getpid());
     tinkc_download_options o = { .dir = dir, .name = name, .replace = true, .no_resume = true };
     tinkc_future *f = cli_fetch_files(app, w, &o, &err);

@@ -128,7 +128,7 @@ static char *title_of(const char *folder, const char *status, const json_t *conf
 
 /* ---- show ---- */
 
-enum { MAX_METRICS = 16 };
+enum { MAX_METRICS = CLI_MAX_COLUMNS - 1 }; /* beside the step */
 
 /* What a run is looked at by, whatever recipe it is: shown if it occurs. The first that occurs is plotted;
  * the last two are for the table alone. */
@@ -146,26 +146,20 @@ static bool occurs(const json_t *rows, const char *metric)
     return false;
 }
 
-/* "step" and those asked for, else the usual ones that occur. Names are borrowed or in `storage`.
- */
-static void choose_metrics(const cli_app *app, const json_t *rows,
-                           cli_column columns[MAX_METRICS + 1], char *storage, size_t cap)
+/* "step" and those of `given` (its commas go), else the usual ones that occur. Names are borrowed. */
+static void choose_metrics(const json_t *rows, char *given, cli_column columns[MAX_METRICS + 2])
 {
     size_t n = 0;
-    const char *given = cli_text(app, "metric");
     columns[n++] =
         (cli_column){ .name = "step", .header = "Step", .path = "step", .standard = true };
-    if (given) {
-        (void)snprintf(storage, cap, "%s", given);
-        for (char *p = storage; *p && n < MAX_METRICS;) {
-            size_t len = strcspn(p, ",");
-            bool more = p[len] == ',';
-            p[len] = '\0';
-            columns[n++] = (cli_column){
-                .name = p, .header = p, .path = p, .kind = CLI_CELL_NUMBER, .standard = true
-            };
-            p += len + more;
-        }
+    for (char *p = given; p && *p && n <= MAX_METRICS;) {
+        size_t len = strcspn(p, ",");
+        bool more = p[len] == ',';
+        p[len] = '\0';
+        columns[n++] = (cli_column){
+            .name = p, .header = p, .path = p, .kind = CLI_CELL_NUMBER, .standard = true
+        };
+        p += len + more;
     }
     for (size_t i = 0; !given && i < N_USUAL; i++) {
         if (occurs(rows, usual_metrics[i]))
@@ -208,6 +202,11 @@ static int show_checkpoints(cli_app *app, const char *folder)
 /* A metric that no row has is refused with those there are. */
 static int check_metrics(const cli_app *app, const json_t *rows)
 {
+    size_t n = 1;
+    for (const char *p = cli_text(app, "metric"); p && *p; p++)
+        n += *p == ',';
+    if (n > MAX_METRICS)
+        return cli_fail(app, "usage", NULL, "--metric takes at most %d names", MAX_METRICS);
     if (!cli_given(app, "metric") || json_array_size(rows) == 0)
         return 0;
     json_t *whole = json_object();
@@ -242,9 +241,9 @@ int cli_logs_show(cli_app *app)
     size_t last = (size_t)cli_int(app, "last");
     while (last && json_array_size(rows) > last)
         json_array_remove(rows, 0);
-    cli_column columns[MAX_METRICS + 1];
-    char names[512];
-    choose_metrics(app, rows, columns, names, sizeof names);
+    cli_column columns[MAX_METRICS + 2];
+    char *given = cli_given(app, "metric") ? strdup(cli_text(app, "metric")) : NULL;
+    choose_metrics(rows, given, columns);
     json_t *records = cli_trainlog_records(folder, "name");
     const char *status = status_of(folder);
     json_t *head = json_pack("{s:o,s:s,s:s,s:o}", "path", cli_json_text(folder), "status", status,
@@ -259,6 +258,7 @@ int cli_logs_show(cli_app *app)
                       .total = -1,
                       .no_counts = true };
     bad = cli_print_list(app, &list, rows);
+    free(given);
     free(title);
     json_decref(head);
     json_decref(config);

@@ -115,6 +115,8 @@ static int read_conversations(off *o)
     if (!path)
         return cli_fail(app, "usage", "tinkc train distill FILE.jsonl --off-policy",
                         "no conversations were given");
+    if (app->n_args > 1 || cli_text_at(app, "data", app->n_args ? 0 : 1))
+        return cli_fail(app, "usage", NULL, "--off-policy takes one file");
     int bad = cli_data_open(app, path, &o->file);
     if (bad)
         return bad;

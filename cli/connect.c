@@ -307,7 +307,7 @@ static void log_line(int32_t level, const char *line, void *user)
     if (app->quiet && level > TINKC_LOG_ERROR)
         return;
     cli_progress_clear();
-    fprintf(stderr, "%s: %s\n", level >= 1 && level <= 4 ? names[level] : "log", line);
+    fprintf(stderr, "%s: %s\n", names[level], line);
 }
 
 /* Management gives up after half a minute, work after five: --retry-for overrides both. */

@@ -374,7 +374,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
             printf("%s\t%s\n", c->name, c->header);
         return 0;
     }
-    for (const char *p = names; *p && *n < CLI_MAX_COLUMNS;) {
+    for (const char *p = names; *p;) {
         size_t len = strcspn(p, ",");
         char name[64];
         const char *from = p;
@@ -389,6 +389,9 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
             found = strcmp(c->name, name) == 0 ? c : NULL;
         if (!found)
             return unknown_column(app, all, name);
+        if (*n == CLI_MAX_COLUMNS)
+            return cli_fail(app, "usage", NULL, "--columns takes at most %d names",
+                            CLI_MAX_COLUMNS);
         chosen[(*n)++] = found;
         p += len + (p[len] == ',');
     }

@@ -188,12 +188,13 @@ void cli_format_number(double value, char out[CLI_SHORT_TEXT])
         return;
     }
     for (int digits = 1; digits <= 17; digits++) {
-        (void)snprintf(out, CLI_SHORT_TEXT, "%.*g", digits, value);
+        if (fabs(value) < 1e16)
+            (void)snprintf(out, CLI_SHORT_TEXT, "%.*g", digits, value);
+        else
+            (void)snprintf(out, CLI_SHORT_TEXT, "%.*e", digits - 1, value);
         if (read_c(out, NULL) == value)
             break;
     }
-    if (!strpbrk(out, ".en"))
-        (void)snprintf(out + strlen(out), 3, ".0");
 }
 
 void cli_format_count(int64_t value, char out[CLI_SHORT_TEXT])

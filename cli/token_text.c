@@ -9,7 +9,7 @@
 char *cli_piece(const tinkc_tokenizer *t, int32_t id)
 {
     tinkc_bytes b = tinkc_tokenizer_bytes(t, id);
-    char *raw = strndup(b.data ? (const char *)b.data : "", b.data ? b.len : 0);
+    char *raw = strndup(b.data ? (const char *)b.data : "", b.len);
     char *safe = raw ? cli_escape(raw) : NULL;
     free(raw);
     return safe;

@@ -30,6 +30,7 @@ What is not planted, because no test of behaviour can see it:
     - how long a loop sleeps or waits before it looks again, the number of threads that share work, what is large enough
       for another thread, and how long a program waits for its own threads at its end
     - limits in real time that are written as a number (tkc_deadline_ns(50)); advice to the system (posix_fadvise, madvise)
+    - sizeof a * sizeof *a for the number of elements: reading past the end is what `make asan` is for
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
@@ -263,6 +264,8 @@ def changes_of(tokens, first, last, loop):
             if t.text in "*/" and not (tokens[i - 1].kind in ("name", "number") or tokens[i - 1].text == ")"):
                 continue
             if t.text == "*" and is_type_star(tokens, i):
+                continue
+            if t.text == "/" and re.search(r"sizeof (\S+) / sizeof \* \1$", flat(tokens, i - 2, i + 4)):
                 continue
             if t.text == "|" and any(x.text in ("O_CLOEXEC", "SOCK_CLOEXEC") for x in (tokens[i - 1], tokens[i + 1])):
                 continue

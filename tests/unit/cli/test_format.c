@@ -1,4 +1,5 @@
 /* test_format.c - sizes, times, dates, durations and names of the command line. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,7 +155,12 @@ static void test_numbers_out(void **state)
         const char *text;
     } rows[] = { { 0.0001, "0.0001" }, { 1e-05, "1e-05" },
                  { 0.1, "0.1" },       { 3, "3.0" },
-                 { -0.5, "-0.5" },     { 0.0004990818286656736, "0.0004990818286656736" } };
+                 { -0.5, "-0.5" },     { 0.0004990818286656736, "0.0004990818286656736" },
+                 { 5e-324, "5e-324" }, { 9999999999999998.0, "9999999999999998.0" },
+                 { 1e16, "1e+16" },    { 12345678901234568.0, "1.2345678901234568e+16" },
+                 { -1e16, "-1e+16" },  { -1.7976931348623157e308, "-1.7976931348623157e+308" },
+                 { 1e100, "1e+100" },  { 1.5e22, "1.5e+22" },
+                 { NAN, "null" },      { -INFINITY, "null" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char out[CLI_SHORT_TEXT];
         cli_format_number(rows[i].value, out);
