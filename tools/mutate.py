@@ -45,7 +45,6 @@ What is not planted, because no test of behaviour can see it:
     - < for <= behind a != of the same two (`a != b ? (a < b ? 1 : -1) : 0`)
     - | beside O_CLOEXEC or SOCK_CLOEXEC: the programs that are tested start no others
     - a failpoint that is only passed: the library is built without them
-    - what is returned just after an allocation failed (x = alloc(...); if (!x) return false;): tests/torture again
     - a wait whose result nobody looks at ((void)poll(...)): without it a loop looks again sooner
     - > for >= in the last comparison of an order ((a > b) - (a < b)): what is the same may come in any order
 
