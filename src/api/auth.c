@@ -167,11 +167,12 @@ void tkc_auth_free(tkc_auth *auth)
 /* Reads what comes until the end, the limit, or the stop. */
 static bool read_output(tkc_auth *auth, int fd, tkc_buf *out, tinkc_error *err)
 {
-    int64_t deadline = tkc_monotonic_ns() + (int64_t)COMMAND_LIMIT_MS * 1000000;
+    const tinkc_clock *clock = auth->client->clock;
+    int64_t deadline = tkc_now_ms(clock) + COMMAND_LIMIT_MS;
     for (;;) {
         if (atomic_load(&auth->command_stop))
             return tkc_fail(err, TINKC_E_CLOSED, "credential command: the client was closed");
-        if (tkc_monotonic_ns() > deadline)
+        if (tkc_now_ms(clock) > deadline)
             return tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: took over 30 s");
         struct pollfd p = { .fd = fd, .events = POLLIN };
         if (poll(&p, 1, 100) <= 0)

@@ -13,7 +13,8 @@
 #include "api/client_priv.h"
 #include "base/str.h"
 
-enum { MAX_PAGES = 1000 * 1000 };
+/* Items that move while they are listed may fill a page with what was given before; not so many in a row. */
+enum { STALE_PAGES = 100 };
 
 /* ---- making one ---- */
 
@@ -104,12 +105,10 @@ static void absorb(tkc_pager *p)
     p->next = NULL;
     p->at = 0;
     p->page_gave = false;
-    p->pages++;
     p->received += (int64_t)got->n;
     if (got->total >= 0)
         p->total = got->total;
-    if (got->n == 0 || p->kind->single_page || p->pages >= MAX_PAGES ||
-        (p->kind->by_cursor && !got->cursor.len) ||
+    if (got->n == 0 || p->kind->single_page || (p->kind->by_cursor && !got->cursor.len) ||
         (p->total >= 0 && p->offset + p->received >= p->total))
         p->ended = true;
     if (p->kind->single_page && p->total < 0)
@@ -177,8 +176,9 @@ const tkc_page *tkc_pager_next(tkc_pager *p, size_t *index, tinkc_error *err)
             return p->now->result;
         if (tkc_failed(err))
             return NULL;
-        /* A whole page that brought nothing new: the service does not move on. */
-        if (p->now && !p->page_gave && p->total < 0)
+        /* Pages that bring nothing new: the service does not move on. */
+        p->stale = p->now && !p->page_gave ? p->stale + 1 : 0;
+        if (p->stale && (p->total < 0 || p->stale == STALE_PAGES))
             p->ended = true;
         if (is_over(p) && !p->next)
             return NULL;

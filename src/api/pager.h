@@ -41,7 +41,7 @@ struct tkc_pager {
     int64_t received; /* by all pages, doubles included: the next offset */
     int64_t given;
     int64_t total; /* -1 = not known */
-    int64_t pages;
+    int32_t stale; /* pages in a row that brought nothing new */
     bool ended;
     tkc_map seen;
 

@@ -210,7 +210,7 @@ static void bad_request(tkc_promise *p, const tkc_call *call)
     tkc_arena_reset(&p->inner.arena);
     (void)tkc_error_body_read(tkc_str_trim(body_of(call)), &p->inner.arena, &text, &ignored);
     p->inner.backoff = 0;
-    if (text.is_json || p->inner.bad_requests >= BAD_REQUEST_BUDGET || p->client->no_retries) {
+    if (text.is_json || p->inner.bad_requests >= BAD_REQUEST_BUDGET) {
         fail(p, &call->err);
         return;
     }
@@ -314,14 +314,14 @@ static void on_failure(tkc_promise *p, tkc_call *call)
         fail(p, &call->err);
     else if (tkc_billing_pauses(p->client, status, tkc_str(call->err.message), p->f))
         poll_in_trouble(p, BILLING_SLEEP_MS);
+    else if (status == 410)
+        expired(p, call);
     else if (p->client->no_retries && status != 408)
         fail(p, &call->err);
     else if (status == 0 || status == 429)
         backoff(p, call);
     else if (status == 408)
         timed_out_at_service(p, call);
-    else if (status == 410)
-        expired(p, call);
     else if (status >= 500)
         server_failed(p, call);
     else if (status == 400)

@@ -146,12 +146,14 @@ static void end_early(sample_op *op, const tinkc_error *err)
 
 /* ---- layer resample ---- */
 
-/* Of what goes wrong after acceptance only a lost promise is sampled again. */
+/* Of what goes wrong after acceptance only a lost promise is sampled again. An answer that is too large
+ * or that memory has no room for is not repeated, whatever its status. */
 static bool worth_repeating(const tinkc_error *err)
 {
     if (err->code == TINKC_E_PROMISE_EXPIRED)
         return true;
-    if (err->flags & TINKC_IN_RETRIEVAL || err->code == TINKC_E_REQUEST_FAILED)
+    if (err->flags & TINKC_IN_RETRIEVAL || err->code == TINKC_E_BAD_RESPONSE ||
+        err->code == TINKC_E_MEMORY)
         return false;
     if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
         return true;
@@ -349,10 +351,10 @@ static void submit_done(tkc_call *call)
     inside *in = op->in;
     assert(in && in->call == call && !in->promise.inner.running);
     in->call = NULL;
-    int32_t status = call->err.http_status;
+    bool full = call->err.code == TINKC_E_RATE_LIMITED || call->paused;
     if (!call->err.code) {
         accepted(op, call);
-    } else if (!op->f.client->no_retries && (status == 429 || call->paused)) {
+    } else if (full && !op->f.client->no_retries) {
         tinkc_error err = call->err;
         slow_down(op, &err);
     } else {

@@ -425,6 +425,29 @@ static void backoff_of_samples(void **state)
     free(prompt);
 }
 
+/* A second 429 that asks for less does not shorten the pause of the first. */
+static void the_longest_backoff_holds(void **state)
+{
+    (void)state;
+    static const char *const headers[] = { "Retry-After", "20", NULL };
+    scene x;
+    open_scene(&x, NULL, NULL);
+    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .headers = headers },
+                    &x.err);
+    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .delay_ms = 1000 },
+                    &x.err);
+    tinkc_future *f[] = { sample(&x), sample(&x) };
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(run_until_done(x.mock, f[i], 600000));
+        assert_true(tinkc_future_wait(f[i], 0, &x.err));
+        tinkc_future_free(f[i]);
+    }
+    int64_t first = nth_request_ms(x.mock, SAMPLE, 0);
+    for (size_t i = 2; i < 4; i++)
+        assert_in_range(nth_request_ms(x.mock, SAMPLE, i) - first, 20000, 20249);
+    close_scene(&x);
+}
+
 /* Up to 131,072 bytes a prompt is small: an image counts as long as it is. */
 static void where_large_prompts_begin(void **state)
 {
@@ -733,6 +756,7 @@ int main(void)
         cmocka_unit_test(samples_are_repeated),
         cmocka_unit_test(samples_are_spread),
         cmocka_unit_test(backoff_of_samples),
+        cmocka_unit_test(the_longest_backoff_holds),
         cmocka_unit_test(where_large_prompts_begin),
         cmocka_unit_test(downloads_give_up_after_seven_attempts),
         cmocka_unit_test(downloads_count_failures_since_the_last_byte),

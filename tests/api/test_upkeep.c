@@ -446,6 +446,27 @@ static void a_command_that_prints_without_end_is_stopped(void **state)
     close_scene(&x);
 }
 
+/* 64 KiB are a credential; one more byte is not, whatever it is. */
+static void credentials_have_a_length(void **state)
+{
+    static scene x;
+    static const char *const commands[] = { "head -c 65535 /dev/zero | tr '\\0' a; echo",
+                                            "head -c 65536 /dev/zero | tr '\\0' a; echo" };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_client_options o = { .credential_cmd = commands[i] };
+        open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
+        once(&x, TOKEN, 200, token_answer(3600));
+        assert_int_equal(tinkc_client_connect(x.client, PATIENCE_MS, &x.err), i == 0);
+        assert_int_equal(x.err.code, i ? TINKC_E_CREDENTIAL_CMD : 0);
+        assert_int_equal(tinkc_mock_count(x.mock, TOKEN), i == 0);
+        if (i == 0)
+            assert_int_equal(strlen(request_header(nth_request(x.mock, TOKEN, 0), "X-API-Key")),
+                             65535);
+        close_scene(&x);
+    }
+}
+
 /* ---- billing ---- */
 
 static tinkc_trainer *new_trainer(scene *x)
@@ -535,6 +556,29 @@ static void no_retries_means_no_billing_pause(void **state)
     tinkc_trainer *t = new_trainer(&x);
     assert_int_equal(save_under_402(&x, t, 1, TINKC_E_BILLING), 1);
     assert_int_equal(count_events(&x, TINKC_EVENT_BILLING), 0);
+    tinkc_trainer_free(t);
+    close_scene(&x);
+}
+
+/* A pause for billing is not an attempt: those after it have their short pauses again. */
+static void attempts_begin_again_after_a_billing_pause(void **state)
+{
+    static scene x;
+    static const int32_t statuses[] = { 500, 500, 402, 500, 500 };
+    static const int64_t most[] = { 500, 1000, 5000, 500, 1000 };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    (void)state;
+    open_scene(&x, NULL, NULL);
+    tinkc_trainer *t = new_trainer(&x);
+    for (size_t i = 0; i < 5; i++)
+        once(&x, STEP, statuses[i], "{}");
+    tinkc_future *f = tinkc_optim_step(t, &adam, &x.err);
+    assert_true(run_until_done(x.mock, f, 600000));
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    for (size_t i = 0; i < 5; i++)
+        assert_in_range(nth_request_ms(x.mock, STEP, i + 1) - nth_request_ms(x.mock, STEP, i),
+                        statuses[i] == 402 ? most[i] : most[i] * 3 / 4, most[i]);
+    tinkc_future_free(f);
     tinkc_trainer_free(t);
     close_scene(&x);
 }
@@ -668,6 +712,35 @@ static void pauses_of_the_queue_are_logged_each_minute(void **state)
     close_scene(&x);
 }
 
+/* The same state for another reason is news; the same reason once more is not. */
+static void reasons_of_a_pause_are_events(void **state)
+{
+    static scene x;
+    static const char *const reasons[] = { "one", "two", "two", "three" };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    (void)state;
+    open_scene(&x, NULL, NULL);
+    tinkc_trainer *t = new_trainer(&x);
+    for (size_t i = 0; i < 4; i++) {
+        char body[120];
+        (void)snprintf(body, sizeof body,
+                       "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\","
+                       "\"queue_state_reason\":\"%s\"}",
+                       reasons[i]);
+        once(&x, POLL, 200, body);
+    }
+    tinkc_future *f = tinkc_optim_step(t, &adam, &x.err);
+    pass_time(&x, 20 * 1000);
+    assert_true(tinkc_future_wait(f, 0, &x.err));
+    assert_int_equal(count_events(&x, TINKC_EVENT_QUEUE), 3);
+    assert_string_equal(nth_event(&x, TINKC_EVENT_QUEUE, 0)->text, "one");
+    assert_string_equal(nth_event(&x, TINKC_EVENT_QUEUE, 1)->text, "two");
+    assert_string_equal(nth_event(&x, TINKC_EVENT_QUEUE, 2)->text, "three");
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    close_scene(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -691,6 +764,9 @@ int main(void)
         cmocka_unit_test(polls_and_samples_pause_for_billing),
         cmocka_unit_test(pauses_of_the_queue_are_logged_each_minute),
         cmocka_unit_test(each_layer_tells_of_its_retries),
+        cmocka_unit_test(credentials_have_a_length),
+        cmocka_unit_test(attempts_begin_again_after_a_billing_pause),
+        cmocka_unit_test(reasons_of_a_pause_are_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,170 @@
+/* test_no_repeats.c - what is sent once: every layer with no_retries, and answers that no repetition can improve. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/api_support.h"
+
+#define HEALTH "/api/v1/healthz"
+#define SAVE   "/api/v1/save_weights"
+#define POLL   "/api/v1/retrieve_future"
+#define SAMPLE "/api/v1/asample"
+
+typedef struct scene {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_sampler *sampler;
+} scene;
+
+static void open_scene(scene *x, const tinkc_client_options *options)
+{
+    *x = (scene){ 0 };
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    x->client = mock_client(x->mock, options, &x->err);
+    x->trainer =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
+                                   &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+}
+
+static void close_scene(scene *x)
+{
+    tinkc_sampler_free(x->sampler);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+}
+
+static tinkc_future *health(scene *x)
+{
+    return tinkc_health_check(x->client, &x->err);
+}
+
+static tinkc_future *save(scene *x)
+{
+    return tinkc_trainer_save(x->trainer, "a", NULL, &x->err);
+}
+
+static tinkc_future *step(scene *x)
+{
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    return tinkc_optim_step(x->trainer, &adam, &x->err);
+}
+
+static tinkc_future *sample(scene *x)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    return tinkc_sample(x->sampler, (int32_t[]){ 1, 2 }, 2, 1, &o, &x->err);
+}
+
+typedef struct once_case {
+    const char *path;
+    tinkc_future *(*start)(scene *);
+    tinkc_mock_answer answer;
+    int32_t code;
+} once_case;
+
+#define ANSWER(...)                                                                                \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static void check_once(const once_case *c, size_t row, const tinkc_client_options *options)
+{
+    scene x;
+    open_scene(&x, options);
+    tinkc_mock_always(x.mock, NULL, c->path, &c->answer, &x.err);
+    tinkc_future *f = c->start(&x);
+    assert_ok(&x.err);
+    bool done = run_until_done(x.mock, f, 600000);
+    (void)tinkc_future_wait(f, 0, &x.err);
+    size_t n = tinkc_mock_count(x.mock, c->path);
+    if (!done || x.err.code != c->code || n != 1)
+        fail_msg("row %zu: %d, %zu requests", row, (int)x.err.code, n);
+    tinkc_future_free(f);
+    close_scene(&x);
+}
+
+static void nothing_is_tried_twice(void **state)
+{
+    static const once_case cases[] = {
+        { HEALTH, health, ANSWER(.status = 500), TINKC_E_SERVER },
+        { HEALTH, health, ANSWER(.fault = TINKC_FAULT_REFUSED), TINKC_E_CONNECTION },
+        { SAVE, save, ANSWER(.status = 503), TINKC_E_SERVER },
+        { SAVE, save, ANSWER(.status = 429), TINKC_E_RATE_LIMITED },
+        { SAVE, save, ANSWER(.status = 402), TINKC_E_BILLING },
+        { SAVE, save, ANSWER(.status = 400), TINKC_E_CONNECTION }, /* without a body */
+        { SAVE, save, ANSWER(.fault = TINKC_FAULT_SILENT), TINKC_E_NET_TIMEOUT },
+        { POLL, step, ANSWER(.status = 500), TINKC_E_SERVER },
+        { POLL, step, ANSWER(.status = 503), TINKC_E_SERVER },
+        { POLL, step, ANSWER(.status = 429), TINKC_E_RATE_LIMITED },
+        { POLL, step, ANSWER(.status = 402), TINKC_E_BILLING },
+        { POLL, step, ANSWER(.status = 400, .body = "<html>"), TINKC_E_BAD_REQUEST },
+        { POLL, step, ANSWER(.fault = TINKC_FAULT_RESET), TINKC_E_CONNECTION },
+        { POLL, sample, ANSWER(.status = 410), TINKC_E_PROMISE_EXPIRED },
+        { POLL, sample, ANSWER(.status = 500), TINKC_E_SERVER },
+        { SAMPLE, sample, ANSWER(.status = 500), TINKC_E_SERVER },
+        { SAMPLE, sample, ANSWER(.status = 429), TINKC_E_RATE_LIMITED },
+        { SAMPLE, sample, ANSWER(.status = 402), TINKC_E_BILLING },
+        { SAMPLE, sample, ANSWER(.fault = TINKC_FAULT_REFUSED), TINKC_E_CONNECTION },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_once(&cases[i], i, &(tinkc_client_options){ .no_retries = true });
+}
+
+/* A result that is not ready is asked for again all the same: a poll that waits has not failed. */
+static void results_are_awaited_nevertheless(void **state)
+{
+    static const tinkc_mock_answer waits[] = { { .status = 408 },
+                                               { .body = "{\"type\":\"try_again\"}" } };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        scene x;
+        open_scene(&x, &(tinkc_client_options){ .no_retries = true });
+        for (size_t k = 0; k < 3; k++)
+            tinkc_mock_once(x.mock, NULL, POLL, &waits[i], &x.err);
+        tinkc_future *f = step(&x);
+        assert_true(run_until_done(x.mock, f, 600000));
+        assert_true(tinkc_future_wait(f, 0, &x.err));
+        assert_int_equal(tinkc_mock_count(x.mock, POLL), 4);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
+/* An answer that is too large would be so again, even one with a status that is repeated otherwise. */
+static void large_answers_are_not_asked_for_again(void **state)
+{
+    enum { MOST = 65536 };
+    static char body[MOST + 1];
+    static const int32_t statuses[] = { 200, 408, 429, 500, 503 };
+    static const struct {
+        const char *path;
+        tinkc_future *(*start)(scene *);
+    } kinds[] = { { HEALTH, health }, { SAVE, save }, { POLL, step }, { SAMPLE, sample } };
+    (void)state;
+    memset(body, ' ', sizeof body);
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+            once_case c = { kinds[k].path,
+                            kinds[k].start,
+                            { .status = statuses[i], .body = body, .body_len = sizeof body },
+                            TINKC_E_BAD_RESPONSE };
+            check_once(&c, k * 10 + i, &(tinkc_client_options){ .max_response_bytes = MOST });
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_tried_twice),
+        cmocka_unit_test(results_are_awaited_nevertheless),
+        cmocka_unit_test(large_answers_are_not_asked_for_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
