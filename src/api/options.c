@@ -179,13 +179,15 @@ bool tkc_options_check(const tinkc_client_options *o, tinkc_error *err)
 
 /* ---- headers, query, URL ---- */
 
-static const char *arch_name(const char *machine)
+const char *tkc_arch_name(const char *machine, tkc_arena *arena, tinkc_error *err)
 {
     if (strcmp(machine, "x86_64") == 0)
         return "x64";
-    if (strcmp(machine, "aarch64") == 0)
+    if (strcmp(machine, "aarch64") == 0 || strcmp(machine, "arm64") == 0)
         return "arm64";
-    return machine;
+    if (strcmp(machine, "arm") == 0 || strcmp(machine, "unknown") == 0)
+        return tkc_arena_cstr(arena, machine, err);
+    return tkc_arena_printf(arena, err, "other:%s", machine);
 }
 
 /* No line ends: a header must not become two. */
@@ -232,7 +234,7 @@ static bool make_headers(tinkc_client *client, const tinkc_client_options *o, ti
         tkc_arena_cstr(arena, o->user_agent ? o->user_agent : "tinkc/" TINKC_VERSION, err));
     put(pairs, &n, "X-Stainless-Package-Version", TINKC_TINKER_VERSION);
     put(pairs, &n, "X-Stainless-OS", "Linux");
-    const char *arch = tkc_arena_cstr(arena, arch_name(host.machine), err);
+    const char *arch = tkc_arch_name(host.machine, arena, err);
     put(pairs, &n, "X-Stainless-Arch", arch ? arch : "unknown");
     put(pairs, &n, "X-Stainless-Runtime", "C");
     put(pairs, &n, "X-Stainless-Runtime-Version", TINKC_VERSION);

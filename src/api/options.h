@@ -11,6 +11,9 @@ bool tkc_options_check(const tinkc_client_options *, tinkc_error *err);
 /* Fills in the client's constant fields, texts in client->texts. The options have been checked. */
 bool tkc_options_apply(tinkc_client *, const tinkc_client_options *, tinkc_error *err);
 
+/* A machine as the Python SDK names it in X-Stainless-Arch: "x64", "arm64", "other:riscv64". */
+const char *tkc_arch_name(const char *machine, tkc_arena *, tinkc_error *err);
+
 /* What is in a text made by tkc_boot_save; all in the arena. Members that are not there are NULL
  * or 0. */
 typedef struct tkc_saved {

@@ -500,11 +500,16 @@ static void a_close_ends_the_waiting(void **state)
 static void the_environment_is_read_once(void **state)
 {
     world w;
-    char home[80], file[300];
+    char home[80], file[300], early[80], late[80];
     struct stat st;
     (void)state;
     open_world(&w);
     snprintf(home, sizeof home, "%s/home", w.cache);
+    snprintf(early, sizeof early, "%s/early", w.cache);
+    snprintf(late, sizeof late, "%s/late", w.cache);
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    char *kept = xdg ? strdup(xdg) : NULL;
+    setenv("XDG_CACHE_HOME", early, 1);
     setenv("HF_HOME", home, 1);
     setenv("HF_ENDPOINT", stub_url(w.server), 1);
     setenv("HF_TOKEN", "hf_good", 1);
@@ -514,9 +519,18 @@ static void the_environment_is_read_once(void **state)
     unsetenv("HF_TOKEN");
     setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
     setenv("HF_HUB_OFFLINE", "1", 1);
+    setenv("XDG_CACHE_HOME", late, 1);
     w.h.needs_token = true;
-    w.o = (tinkc_tokenizer_options){ .no_compiled_cache = true };
+    w.o = (tinkc_tokenizer_options){ 0 };
     check_works(&w, fetch(&w, "org/model"));
+    snprintf(file, sizeof file, "%s/tinkc/tokenizers", early); /* the compiled form */
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_not_equal(stat(late, &st), 0);
+    if (kept)
+        setenv("XDG_CACHE_HOME", kept, 1);
+    else
+        unsetenv("XDG_CACHE_HOME");
+    free(kept);
     snprintf(file, sizeof file, "%s/hub/models--org--model/snapshots/" COMMIT "/tokenizer.json",
              home);
     assert_int_equal(stat(file, &st), 0);
