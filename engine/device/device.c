@@ -75,7 +75,7 @@ static void *open_module(tinkc_error *err)
         return module;
     }
     static const char *const beside[] = { "", "../lib/" };
-    for (size_t i = 0; i < 2 && !module && own_folder(folder); i++) {
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !module && own_folder(folder); i++) {
         snprintf(path, sizeof path, "%s%s%s", folder, beside[i], module_name);
         module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     }

@@ -231,7 +231,7 @@ static void merge_tensor(tke_export *j, merged *m, const tke_file_tensor *w,
 }
 
 /* untie: the embedding stays unchanged, and a separate head is written. */
-static bool merge_file(tke_export *j, const char *name, bool untie)
+static void merge_file(tke_export *j, const char *name, bool untie)
 {
     static const char *const metadata[] = { "format", "pt", NULL };
     merged m = { 0 };
@@ -239,7 +239,7 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
     char *source = tke_export_path(j, j->o->base_model, name),
          *target = tke_export_path(j, j->o->target, name);
     if (!source || !target || !tke_tensor_file_open(&m.from, source, j->err))
-        return false;
+        return;
     tkc_arena_init(&m.data, NULL, 0);
     m.list = tkc_arena_array(&m.data, m.from.n_tensors + 1, sizeof *m.list, j->err);
     for (size_t i = 0; m.list && i < m.from.n_tensors && !tkc_failed(j->err); i++) {
@@ -263,12 +263,10 @@ static bool merge_file(tke_export *j, const char *name, bool untie)
     }
     for (size_t i = 0; i < m.n; i++)
         j->written += (int64_t)m.list[i].n_bytes;
-    bool ok = !tkc_failed(j->err) &&
-              tke_tensor_file_write(target, m.list, m.n, metadata, 0644, j->err) &&
-              tke_export_advance(j, read);
+    if (!tkc_failed(j->err) && tke_tensor_file_write(target, m.list, m.n, metadata, 0644, j->err))
+        tke_export_advance(j, read);
     tkc_arena_free(&m.data);
     tke_tensor_file_close(&m.from);
-    return ok;
 }
 
 /* config.json with tie_word_embeddings false. */
@@ -308,7 +306,7 @@ static bool copy_file(tke_export *j, const char *name)
 }
 
 /* The index, with the new head beside the embedding when it was untied. */
-static bool merge_shards(tke_export *j, const char *index, bool untie)
+static void merge_shards(tke_export *j, const char *index, bool untie)
 {
     tkc_json from;
     tkc_jsonw to;
@@ -354,11 +352,10 @@ static bool merge_shards(tke_export *j, const char *index, bool untie)
     tkc_jsonw_end(&to);
     tkc_jsonw_end(&to);
     char *target = tke_export_path(j, j->o->target, "model.safetensors.index.json");
-    bool ok =
-        target && !tkc_failed(j->err) && tkc_write_file(target, text.data, text.len, 0644, j->err);
+    if (!tkc_failed(j->err))
+        tkc_write_file(target, text.data, text.len, 0644, j->err);
     tkc_buf_free(&text);
     tkc_map_free(&seen);
-    return ok;
 }
 
 static bool merge(tke_export *j)
@@ -380,9 +377,11 @@ static bool merge(tke_export *j)
     char *single = tke_export_path(j, j->o->base_model, "model.safetensors");
     if (tkc_failed(j->err))
         return false;
-    bool ok = tkc_is_file(single) ? merge_file(j, "model.safetensors", untie)
-                                  : merge_shards(j, index, untie);
-    ok = ok && (untie ? write_untied_config(j) : copy_file(j, "config.json"));
+    if (tkc_is_file(single))
+        merge_file(j, "model.safetensors", untie);
+    else
+        merge_shards(j, index, untie);
+    bool ok = !tkc_failed(j->err) && (untie ? write_untied_config(j) : copy_file(j, "config.json"));
     for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
         ok = copy_file(j, others[i]);
     return ok;

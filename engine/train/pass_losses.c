@@ -24,9 +24,7 @@ void tke_pass_targets(const tke_pass_losses *p, size_t vocab, int32_t *targets)
 static void fail_token(const tke_item *item, size_t position, bool loss)
 {
     tke_pass_state *s = item->state;
-    if (s->failed)
-        return;
-    s->failed = true;
+    s->failed = true; /* the first message stays */
     /* Log-probs that are not finite are a server error; a ratio that overflows is the request's. */
     tkc_fail(&s->pass->err, loss ? TINKC_E_BAD_REQUEST : TINKC_E_SERVER,
              "datum %zu: the %s at position %zu is not finite", item->index,

@@ -462,29 +462,66 @@ static void test_many_adapters(void **state)
     test_free(e);
 }
 
-/* Stopped before a layer of the backward pass, a pass says so: nothing is added. */
+/* Any loss; stops the trainer as soon as it is asked for. */
+static void stop_it(void *user, size_t first, size_t n, const tke_real *lp, tke_real *g)
+{
+    (void)first, (void)lp;
+    for (size_t i = 0; g && i < n; i++)
+        g[i] = -1;
+    atomic_store((_Atomic(bool) *)user, true);
+}
+
+/* A pass that is stopped says so, wherever it was; its results are not taken for complete. */
 static void test_stop_at_each_point(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
     _Atomic(bool) stop = true;
     static int32_t tokens[4];
+    static const int32_t positions[4] = { 0, 1, 2, 3 };
     static int64_t targets[4];
     static float weights[4] = { 1, 1, 1, 1 };
+    static const uint32_t trains[] = { 7, TKE_TRAIN_UNEMBED, 7 };
     tke_datum d = { .tokens = tokens, .n = 4, .k = 1, .targets = targets, .weights = weights };
+    for (int i = 0; i < 3; i++) { /* through all layers, the head alone, forward */
+        tke_adapter *a = adapter_of(1, trains[i]);
+        tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ .stop = &stop }, &err);
+        tke_pass p = { .adapter = a, .backward = i < 2, .data = &d, .n_data = 1 };
+        tke_pass *list[1] = { &p };
+        assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+        atomic_store(&stop, true);
+        tke_trainer_run(t, list, 1);
+        assert_int_equal(p.err.code, TINKC_E_CANCELLED);
+        assert_string_equal(p.err.message, "the engine is stopping");
+        tke_pass_free(&p);
+        atomic_store(&stop, false);
+        tke_trainer_run(t, list, 1);
+        assert_string_equal(p.err.message, "");
+        tke_pass_free(&p);
+        tke_trainer_free(t);
+        tke_adapter_free(a);
+    }
+    /* Between the head and the layers below it. */
     tke_adapter *a = adapter_of(1, 7);
-    tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ .stop = &stop }, &err);
-    tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
-    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
-    tke_trainer_run(t, list, 1);
-    assert_int_equal(p.err.code, TINKC_E_CANCELLED);
-    assert_string_equal(p.err.message, "the engine is stopping");
-    tke_pass_free(&p);
-    atomic_store(&stop, false);
-    tke_trainer_run(t, list, 1);
-    assert_string_equal(p.err.message, "");
-    tke_pass_free(&p);
-    tke_trainer_free(t);
+    const tke_device_ops *ops = w.device->ops;
+    tke_device_trainer *t =
+        ops->trainer_new(w.loaded, &(tke_device_trainer_options){ .stop = &stop }, &err);
+    const int64_t starts[2] = { 0, 4 };
+    const tke_segment segment = { 0, 4, tke_adapter_lora(a), a->grads };
+    tke_microbatch job = { .size = { .n = 4, .max_rank = 1, .max_k = 1, .depth = TKE_DEPTH_ALL },
+                           .n_seqs = 1,
+                           .ids = tokens,
+                           .positions = positions,
+                           .starts = starts,
+                           .targets = tokens,
+                           .segments = &segment,
+                           .n_segments = 1,
+                           .attn = true,
+                           .losses = stop_it,
+                           .user = &stop };
+    assert_false(ops->microbatch_run(t, &job, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    ops->trainer_free(t);
     tke_adapter_free(a);
 }
 

@@ -603,6 +603,34 @@ static void test_scores_when_complete(void **state)
 
 /* ---- prefixes ---- */
 
+/* Without the cache of prefixes nothing is found, and nothing is kept when its sequence ends. */
+static void test_no_prefixes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int32_t prompt[3 * BLOCK] = { 3, 4, 5 };
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = 3 * BLOCK,
+                          .n_samples = 2,
+                          .max_tokens = BLOCK,
+                          .rule = { .temperature = 1, .top_p = 1 },
+                          .never_stop = true };
+    for (int without = 0; without < 2; without++) {
+        tke_infer *e = tke_infer_new(
+            &loaded, &(tke_infer_options){ .kv_bytes = 30, .no_prefix_cache = without }, &err);
+        for (int i = 0; i < 2; i++) {
+            tke_gen *g = add(e, &r);
+            fake.echo = false;
+            while (tke_infer_step(e))
+                ;
+            check_result(g, &r);
+            assert_int_equal(tke_gen_cache_hits(g), i && !without ? 2 * BLOCK : 0);
+            assert_int_equal(tke_infer_get_stats(e).n_cached > 0, !without);
+        }
+        tke_infer_free(e);
+    }
+}
+
 /* Two requests compute the same prompt in one step, so the blocks of the second stay without a name; its samples
  * must not give them the name of a later place. */
 static void test_names_of_shared_blocks(void **state)
@@ -1231,6 +1259,7 @@ int main(void)
         cmocka_unit_test(test_nothing_to_compute),
         cmocka_unit_test(test_scores_when_complete),
         cmocka_unit_test(test_names_of_shared_blocks),
+        cmocka_unit_test(test_no_prefixes),
         cmocka_unit_test(test_prefixes_are_found),
         cmocka_unit_test(test_rows_of_one_request),
         cmocka_unit_test(test_rows_beside_a_small_request),

@@ -326,6 +326,18 @@ static bool has_tensor(const char *folder, const char *name)
     return found;
 }
 
+/* Does the file say that its tensors are PyTorch's? Python readers refuse those that do not. */
+static bool says_format(const char *folder, const char *name)
+{
+    char path[600], head[60000] = "";
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    return n > 8 && strstr(head + 8, "\"__metadata__\":{\"format\":\"pt\"}");
+}
+
 static void test_export_options(void **state)
 {
     (void)state;
@@ -427,6 +439,8 @@ static void test_export_there_and_back(void **state)
         assert_true(has_tensor(back, of_peft) && !has_tensor(back, of_hosted));
         assert_true(!has_tensor(dropped, of_peft) && !has_tensor(dropped, of_hosted));
     }
+    assert_true(says_format(folder, "adapter_model.safetensors"));
+    assert_true(says_format(back, "adapter_model.safetensors"));
     char *first = text_in(folder, "adapter_config.json"),
          *last = text_in(back, "adapter_config.json");
     assert_string_equal(last, first); /* all of it, to the end of its line */
@@ -515,6 +529,7 @@ static void test_merge(void **state)
     mode_t before = umask(027);
     assert_true(export(folder, w->folder, target, TINKC_ADAPTER_MERGED, false, &err));
     assert_int_equal(mode_in(target, "model-00001-of-00002.safetensors"), 0640);
+    assert_true(says_format(target, "model-00001-of-00002.safetensors"));
     umask(before);
     tke_model *m = tke_model_open(target, &err);
     assert_string_equal(err.message, "");
