@@ -21,6 +21,9 @@ tsan: ## the tests under ThreadSanitizer
 	@cmake --preset tsan > /dev/null && cmake --build build/tsan -j $(JOBS)
 	@ctest --test-dir build/tsan -j $(JOBS) --output-on-failure -LE 'slow|one_thread'
 
+interop-newest: all ## tests/interop with the newest releases of the SDK and of other packages
+	@TINKC_NEWEST=1 ctest --test-dir build -j $(JOBS) --output-on-failure -R '^interop\.'
+
 soak: all ## ten minutes of load by 32 clients; prints the memory curve (SOAK_S, SOAK_CLIENTS)
 	@bash tests/interop/soak.sh build $(or $(SOAK_S),600) $(or $(SOAK_CLIENTS),32)
 shake: ## the same with threads that stumble; SHAKE is the seed

@@ -401,7 +401,8 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
     bool get = tkc_cstr_eq(method, "GET") || tkc_cstr_eq(method, "HEAD");
     (void)tkc_route_find(tkc_str(get ? "GET" : method), path, &arena, &route, &err);
     int32_t id = route.endpoint ? route.endpoint->id : -1;
-    bool exists = like_openai || is_own_path(path) || (route.status && route.status != 404);
+    bool exists = (like_openai && tke_openai_knows(path)) || is_own_path(path) ||
+                  (route.status && route.status != 404);
     const tke_path_info info = {
         .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint) : 1 << 20,
         .needs_key = exists && !is_public_path(path),
@@ -588,8 +589,8 @@ void tke_front(tke_call *call)
     }
     call->body = tkc_strn((const char *)call->request->body.data, call->request->body.len);
     call->openai = (call->flags & TKE_CALL_OPENAI) && tke_service_is_openai(path);
-    if (call->openai && tkc_starts_with(path, "/oai/api"))
-        path = tkc_strn(path.data + 8, path.len - 8);
+    if (call->openai)
+        path = tke_openai_path(path);
     call->path = path;
     if (own_path(call, path))
         return;

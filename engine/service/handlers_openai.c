@@ -416,6 +416,28 @@ static bool check(tke_call *call, const asked *in)
 
 /* ---- from request to sample ---- */
 
+/* The tokens of a conversation, in *space. */
+static bool encode_chat(tke_call *call, const asked *in, const tinkc_tokenizer *tok,
+                        tinkc_tokens *space)
+{
+    tinkc_chat_options how = { .generation_prompt = true };
+    tkc_buf messages;
+    tkc_buf_init(&messages, call->svc->a, TKC_BUF_NO_MAX);
+    if (in->form.offers)
+        how.tools_json = tkc_arena_str(&call->arena, in->form.tools, &call->err);
+    if (tke_openai_messages(in->messages, &call->arena, &messages, &call->err) &&
+        tkc_buf_terminate(&messages, &call->err))
+        (void)tinkc_chat_encode(tok, messages.data, &how, space, &call->err);
+    tkc_buf_free(&messages);
+    if (call->err.code == TINKC_E_TEMPLATE) { /* its lines are the template's */
+        char why[sizeof call->err.message + 64];
+        (void)snprintf(why, sizeof why, "the model's chat template refuses these messages: %s",
+                       call->err.message);
+        return refuse(call, "messages", why);
+    }
+    return tkc_failed(&call->err) ? refuse_failure(call, "messages") : true;
+}
+
 /* The tokens of one prompt; if it is text, they are in *space. */
 static bool encode_prompt(tke_call *call, const asked *in, const prompt *p,
                           const tinkc_tokenizer *tok, tinkc_tokens *space, tinkc_i32s *out)
@@ -428,15 +450,8 @@ static bool encode_prompt(tke_call *call, const asked *in, const prompt *p,
         const tinkc_encode_options plain = { .add_special = true };
         if (!tinkc_encode_span(tok, p->text.data, p->text.len, &plain, space, NULL, &call->err))
             return refuse_failure(call, "prompt");
-    } else {
-        tinkc_chat_options how = { .generation_prompt = true };
-        const char *messages = tkc_arena_str(&call->arena, in->messages, &call->err);
-        if (in->form.offers)
-            how.tools_json = tkc_arena_str(&call->arena, in->form.tools, &call->err);
-        if (!tkc_failed(&call->err))
-            (void)tinkc_chat_encode(tok, messages, &how, space, &call->err);
-        if (tkc_failed(&call->err))
-            return refuse_failure(call, "messages");
+    } else if (!encode_chat(call, in, tok, space)) {
+        return false;
     }
     *out = (tinkc_i32s){ space->data, space->len };
     return true;
@@ -758,12 +773,14 @@ static void front_model(tke_call *call)
 
 /* ---- routing ---- */
 
-tke_front_fn *tke_openai_find(tke_call *call, tinkc_str path)
+typedef struct openai_path {
+    const char *path, *method;
+    tke_front_fn *fn;
+} openai_path;
+
+static const openai_path *find_path(tinkc_str path)
 {
-    static const struct {
-        const char *path, *method;
-        tke_front_fn *fn;
-    } paths[] = {
+    static const openai_path paths[] = {
         { "/v1/models", "GET", front_models },
         { MODEL_PATH, "GET", front_model }, /* and what follows it */
         { "/v1/completions", "POST", front_completions },
@@ -771,14 +788,29 @@ tke_front_fn *tke_openai_find(tke_call *call, tinkc_str path)
     };
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         bool prefix = tkc_ends_with(tkc_str(paths[i].path), "/");
-        if (prefix ? !tkc_starts_with(path, paths[i].path) || path.len == strlen(paths[i].path)
-                   : !tkc_str_is(path, paths[i].path))
-            continue;
-        if (tkc_cstr_eq(call->request->method, paths[i].method))
-            return paths[i].fn;
-        tke_openai_refuse(call, 405, "method_not_allowed", NULL, "method not allowed");
-        return NULL;
+        if (prefix ? tkc_starts_with(path, paths[i].path) && path.len > strlen(paths[i].path)
+                   : tkc_str_is(path, paths[i].path))
+            return &paths[i];
     }
-    tke_openai_refuse(call, 404, "unknown_endpoint", NULL, "no such endpoint");
+    return NULL;
+}
+
+tinkc_str tke_openai_path(tinkc_str path)
+{
+    return tkc_starts_with(path, "/oai/api") ? tkc_strn(path.data + 8, path.len - 8) : path;
+}
+
+bool tke_openai_knows(tinkc_str path)
+{
+    return find_path(tke_openai_path(path)) != NULL;
+}
+
+tke_front_fn *tke_openai_find(tke_call *call, tinkc_str path)
+{
+    const openai_path *found = find_path(path);
+    if (found && tkc_cstr_eq(call->request->method, found->method))
+        return found->fn;
+    tke_openai_refuse(call, found ? 405 : 404, found ? "method_not_allowed" : "unknown_endpoint",
+                      NULL, found ? "method not allowed" : "no such endpoint");
     return NULL;
 }

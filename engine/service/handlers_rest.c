@@ -60,6 +60,17 @@ static int newest_first(const void *a, const void *b)
     return strcmp(one->path, two->path);
 }
 
+/* Releases of the Python SDK before 0.28 refuse a whole list that has external weights in it. */
+static bool takes_external(tke_call *call)
+{
+    const char *version = tke_call_header(call, "X-Stainless-Package-Version");
+    tinkc_str rest = tkc_str(version ? version : ""), major, minor;
+    int64_t number;
+    return !tke_call_is_python(call) || !tkc_str_cut(&rest, '.', &major) ||
+           !tkc_str_is(major, "0") || !tkc_str_cut(&rest, '.', &minor) ||
+           !tkc_parse_i64(minor, &number) || number >= 28;
+}
+
 /* All visible checkpoints of the caller (run_id NULL) or of a run, newest first; in the arena.
  * Locks: needs svc->lock. */
 static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t *n)
@@ -68,10 +79,12 @@ static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t
     const tkc_map_entry *e;
     const tke_checkpoint **all =
         tkc_arena_array(&call->arena, svc->checkpoints.n_live + 1, sizeof *all, &call->err);
+    bool external = takes_external(call);
     *n = 0;
     for (size_t at = 0; all && (e = tkc_map_next(&svc->checkpoints, &at));) {
         const tke_checkpoint *c = e->value;
-        if (!tke_checkpoint_visible(svc, c) || (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
+        if (!tke_checkpoint_visible(svc, c) || (!external && c->kind == TKE_CKPT_EXTERNAL) ||
+            (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
             (!run_id && !tkc_cstr_eq(c->owner, call->owner)))
             continue;
         all[(*n)++] = c;

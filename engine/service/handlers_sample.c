@@ -162,15 +162,20 @@ void tke_front_create_sampling_session(tke_call *call)
     tkc_buf_free(&body);
 }
 
+bool tke_call_is_python(tke_call *call)
+{
+    const char *runtime = tke_call_header(call, "X-Stainless-Runtime");
+    return runtime && (strstr(runtime, "CPython") || strstr(runtime, "PyPy"));
+}
+
 /* The Python SDK's SamplingClient loads its tokenizer by the name of the base model: a folder, or a
  * repository on the Hugging Face hub. A name without an owner ("nano") is neither, so a client that
  * may open the folder gets its path; requests accept the path as a name too. Other callers get the
  * name: the SDK's REST client sends X-SDK-Method, and other clients do not report Python. */
 static const char *openable_name(tke_call *call, const tke_base *base, const char *name)
 {
-    const char *runtime = tke_call_header(call, "X-Stainless-Runtime");
-    bool python = runtime && (strstr(runtime, "CPython") || strstr(runtime, "PyPy"));
-    if (!base || !python || tke_call_header(call, "X-SDK-Method") || strchr(name, '/'))
+    if (!base || !tke_call_is_python(call) || tke_call_header(call, "X-SDK-Method") ||
+        strchr(name, '/'))
         return name;
     const char *folder = tke_shared_folder(call, base);
     if (!folder || strchr(folder, ':')) /* the SDK cuts names at a colon */

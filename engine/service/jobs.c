@@ -547,13 +547,19 @@ static const tke_job *holds_up(const tke_job *job)
     return run->queue && run->queue->paused ? run->queue : job;
 }
 
-/* The reason if a job waits only for an earlier seq_id, else NULL. Locks: needs svc->lock. */
-static const char *hole_before(const tke_job *job)
+/* Does a job wait only for an earlier seq_id? Which is then in `reason`. Locks: needs svc->lock. */
+static bool hole_before(const tke_job *job, char *reason, size_t size)
 {
     const tke_run *run = job->run;
     bool hole = run && job->state == TKE_QUEUED && !run->create && run->queue &&
                 run->queue->seq > run->next_seq;
-    return hole ? "an earlier request of this model (by seq_id) has not arrived yet" : NULL;
+    if (hole)
+        (void)snprintf(reason, size,
+                       "request %lld of this model (its seq_id) has not arrived; if its sender "
+                       "failed, later ones fail after %lld s",
+                       (long long)run->next_seq,
+                       (long long)(job->svc->set.seq_gap_timeout_ms / 1000));
+    return hole;
 }
 
 int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
@@ -569,9 +575,12 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
         tke_job *job = w->job;
         unlink_waiter(svc, w);
         detach_waiter(w);
+        char missing[160];
         const tke_job *cause = holds_up(job);
-        bool paused = cause->paused;
-        const char *reason = cause->reason ? cause->reason : hole_before(job);
+        bool hole = !cause->reason && hole_before(job, missing, sizeof missing);
+        bool paused =
+            cause->paused || hole; /* the SDK shows a reason only if the state is paused */
+        const char *reason = hole ? missing : cause->reason;
         tke_job_keep(job);
         pthread_mutex_unlock(&svc->lock);
         if (w->many)

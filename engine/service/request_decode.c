@@ -262,11 +262,20 @@ static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const cha
     return true;
 }
 
-/* Not for passes: they have their own decoder, and their loss checks the fields. */
+static void refuse_unknown_pb(tke_job *job, tinkc_str body)
+{
+    char which[64];
+    if (!job->replayed && tke_unknown_in_pass(body, which, sizeof which))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
+                 "this server does not know the protobuf field %s", which);
+}
+
 static void refuse_unknown(tke_job *job, tinkc_str body)
 {
-    static const char *const optim[] = { "adam_params", "type", NULL };
-    const tkc_message *type = job->kind == TKE_JOB_SAVE ? &tkc_save_weights_request_type
+    static const char *const optim[] = { "adam_params", NULL };
+    bool pass = job->kind == TKE_JOB_PASS || job->kind == TKE_JOB_FORWARD;
+    const tkc_message *type = pass                        ? &tkc_forward_backward_type
+                              : job->kind == TKE_JOB_SAVE ? &tkc_save_weights_request_type
                               : job->kind == TKE_JOB_SAVE_SAMPLER
                                   ? &tkc_save_for_sampler_request_type
                               : job->kind == TKE_JOB_EXTERNAL ? &tkc_save_external_request_type
@@ -326,7 +335,11 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     default:
         break;
     }
-    refuse_unknown(job, body); /* first: an unknown field may explain a missing one */
+    /* First: an unknown field may explain a missing one. */
+    if (is_pb)
+        refuse_unknown_pb(job, body);
+    else
+        refuse_unknown(job, body);
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
     job->hash = tke_job_hash(job);

@@ -626,6 +626,7 @@ void tke_front_save(tke_call *);
 void tke_front_save_sampler(tke_call *);
 void tke_front_load(tke_call *);
 void tke_front_sample(tke_call *);
+bool tke_call_is_python(tke_call *); /* as its headers say */
 /* Its three steps: find the base and checkpoint to sample from; take the prompt and the parameters;
  * queue, to be answered in this style. False: answered. */
 bool tke_sample_target(tke_call *, const tkc_sample_request *, tke_job *);
@@ -634,6 +635,8 @@ void tke_sample_stream(tke_call *, tke_job *const *jobs, size_t n, const tke_str
 /* handlers_openai.c: paths under /v1/. NULL: answered, there is no such path. */
 typedef void tke_front_fn(tke_call *);
 tke_front_fn *tke_openai_find(tke_call *, tinkc_str path);
+tinkc_str tke_openai_path(tinkc_str path); /* without the prefix /oai/api */
+bool tke_openai_knows(tinkc_str path);     /* with or without it */
 void tke_openai_refuse(tke_call *, int32_t status, const char *code, const char *param,
                        const char *text);
 /* Can this build read text? */
@@ -698,6 +701,8 @@ void tke_front_usage(tke_call *);
  * arena. */
 const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
                               const char *const *more);
+/* The same for a forward_backward request in protobuf: false, or the field's number and place. */
+bool tke_unknown_in_pass(tinkc_str body, char *out, size_t size);
 /* False: there is one, and the call is refused. */
 bool tke_call_fields_known(tke_call *, const tkc_message *);
 

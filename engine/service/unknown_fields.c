@@ -2,8 +2,15 @@
  *
  * No field is ignored silently: an unknown field with a value is refused by name. A field without
  * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
+ * Protobuf does not send defaults, and has numbers instead of names.
  */
+#include <stdio.h>
+
+#include "codec/pb.h"
 #include "service/service_state.h"
+
+/* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */
+static const char *const harmless[] = { "type", "model_input_spans", "loss_fn_input_spans", NULL };
 
 static const tkc_field *field_of(const tkc_message *type, tinkc_str key)
 {
@@ -49,21 +56,63 @@ static bool says_something(tkc_json *j)
     return any;
 }
 
+/* The message that describes the objects in a field; NULL = it has none. */
+static const tkc_message *inside(const tkc_field *field, bool *is_map)
+{
+    const tkc_custom *custom = field->kind == TKC_CUSTOM ? field->type : NULL;
+    *is_map = field->kind == TKC_MAP || (custom && custom->is_map);
+    switch (field->kind) {
+    case TKC_OBJECT:
+    case TKC_OBJECT_PTR:
+    case TKC_OBJECTS:
+    case TKC_MAP:
+        return field->type;
+    default:
+        return custom ? custom->members : NULL;
+    }
+}
+
+static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
+                           tkc_arena *arena);
+
+/* The first unknown member in the value that comes next: an object, a list or a map of them. */
+static const char *find_below(tkc_json *j, const tkc_field *field, tkc_arena *arena)
+{
+    bool is_map;
+    const tkc_message *type = inside(field, &is_map);
+    const char *found = NULL;
+    tinkc_str key;
+    int kind = tkc_json_peek(j);
+    if (type && kind == TKC_JSON_ARRAY && tkc_json_array(j)) {
+        while (!found && tkc_json_item(j))
+            found = find_in(j, type, NULL, arena);
+    } else if (type && is_map && kind == TKC_JSON_OBJECT && tkc_json_object(j)) {
+        while (!found && tkc_json_key(j, &key))
+            found = find_in(j, type, NULL, arena);
+    } else if (type && kind == TKC_JSON_OBJECT) {
+        found = find_in(j, type, NULL, arena);
+    } else {
+        tkc_json_skip(j);
+    }
+    return found;
+}
+
 /* The first unknown member of the object that comes next, or of an object inside it. */
 static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
                            tkc_arena *arena)
 {
     tinkc_str key;
     const char *found = NULL;
-    if (!tkc_json_object(j))
+    if (tkc_json_peek(j) != TKC_JSON_OBJECT) {
+        tkc_json_skip(j); /* the decoder has refused it, or takes it */
         return NULL;
+    }
+    (void)tkc_json_object(j);
     while (!found && tkc_json_key(j, &key)) {
         const tkc_field *field = field_of(type, key);
-        bool nested = field && (field->kind == TKC_OBJECT || field->kind == TKC_OBJECT_PTR) &&
-                      tkc_json_peek(j) == TKC_JSON_OBJECT;
-        if (nested)
-            found = find_in(j, field->type, NULL, arena);
-        else if (field || is_listed(more, key))
+        if (field)
+            found = find_below(j, field, arena);
+        else if (is_listed(harmless, key) || is_listed(more, key))
             tkc_json_skip(j);
         else if (says_something(j))
             found = tkc_arena_str(arena, key, j->err);
@@ -79,6 +128,46 @@ const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_messag
     tkc_json_open(&j, body, arena, &err);
     const char *found = find_in(&j, type, more, arena);
     return tkc_failed(&err) ? NULL : found;
+}
+
+/* ---- protobuf ---- */
+
+/* Fields 1 to n are known; those of inside[] are messages too. */
+typedef struct pb_shape {
+    const char *name;
+    uint32_t n;
+    const struct pb_shape *inside[4];
+} pb_shape;
+
+static const pb_shape pb_tensor = { "a tensor", 4, { NULL } };
+static const pb_shape pb_input = { "a loss input", 2, { NULL, NULL, &pb_tensor } };
+static const pb_shape pb_text = { "a text chunk", 1, { NULL } };
+static const pb_shape pb_chunk = { "a chunk", 3, { NULL, &pb_text } };
+static const pb_shape pb_datum = { "a datum", 4, { NULL, &pb_chunk, &pb_input } };
+static const pb_shape pb_pass = { "the request", 7, { NULL, NULL, NULL, &pb_datum } };
+
+/* The depth is that of the tables above. */
+static bool find_in_pb(tinkc_bytes bytes, const pb_shape *shape, char *out, size_t size)
+{
+    tkc_pb p;
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p)) {
+        const pb_shape *below =
+            p.field < 4 && p.wire == TKC_PB_BYTES ? shape->inside[p.field] : NULL;
+        if (p.field > shape->n) {
+            (void)snprintf(out, size, "%lu of %s", (unsigned long)p.field, shape->name);
+            return true;
+        }
+        if (below && find_in_pb(p.bytes, below, out, size))
+            return true;
+    }
+    return false;
+}
+
+bool tke_unknown_in_pass(tinkc_str body, char *out, size_t size)
+{
+    return find_in_pb((tinkc_bytes){ (const unsigned char *)body.data, body.len }, &pb_pass, out,
+                      size);
 }
 
 bool tke_call_fields_known(tke_call *call, const tkc_message *type)

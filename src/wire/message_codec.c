@@ -405,6 +405,8 @@ static void read_numbers(tkc_json *j, tkc_numbers *out)
         if (!names || !values)
             return;
         names[n] = read_key(j, key);
+        if (names[n] && tkc_json_peek(j) == TKC_JSON_STRING)
+            tkc_fail(j->err, j->code, "%.60s: a number is needed, not a text", names[n]);
         values[n++] = tkc_json_double(j);
     }
     *out = (tkc_numbers){ names, values, n };

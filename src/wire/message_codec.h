@@ -132,6 +132,10 @@ typedef struct tkc_custom {
     bool (*given)(const void *member); /* false: leave it out */
     void (*write)(tkc_jsonw *, const void *member);
     void (*read)(tkc_json *, void *member);
+    /* Names of the members of the objects in it, for a server that looks for unknown ones: of the
+     * object itself, of each item of a list, or with is_map of each value. NULL = has no objects. */
+    const struct tkc_message *members;
+    bool is_map;
 } tkc_custom;
 
 typedef struct tkc_field {

@@ -73,7 +73,7 @@ static void read_stop(tkc_json *j, void *member)
         *stop = (tkc_stop){ .kind = TKC_STOP_STRINGS, .strings = tkc_read_strs(j) };
 }
 
-static const tkc_custom stop_codec = { stop_given, write_stop, read_stop };
+static const tkc_custom stop_codec = { stop_given, write_stop, read_stop, NULL, false };
 
 static bool tensor_given(const void *member)
 {
@@ -91,7 +91,8 @@ static void read_optional_tensor(tkc_json *j, void *member)
         tkc_tensor_read(j, member);
 }
 
-static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor };
+static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor,
+                                         &tkc_tensor_members, false };
 
 #define PARAMS_DEFAULTS                                                                            \
     {                                                                                              \

@@ -167,6 +167,15 @@ void tkc_tensor_write(tkc_jsonw *w, const tkc_tensor *t)
     tkc_jsonw_end(w);
 }
 
+static const tkc_field tensor_fields[] = {
+    { .name = "data" },
+    { .name = "dtype" },
+    { .name = "shape" },
+    { .name = "sparse_crow_indices" },
+    { .name = "sparse_col_indices" },
+};
+const tkc_message tkc_tensor_members = { "tensor", 0, tensor_fields, 5, NULL };
+
 /* A list of integers, or null for none. */
 static tinkc_i64s optional_list(tkc_json *j)
 {

@@ -202,7 +202,17 @@ static void read_chunks(tkc_json *j, void *member)
     out->chunks.len = n;
 }
 
-static const tkc_custom chunks_codec = { always, write_chunks, read_chunks };
+static const tkc_field chunk_fields[] = {
+    { .name = "type" },
+    { .name = "tokens" },
+    { .name = "data" },
+    { .name = "dmel" },
+    { .name = "format" },
+    { .name = "location" },
+    { .name = "expected_tokens" },
+};
+static const tkc_message chunk_members = { "chunk", 0, chunk_fields, 7, NULL };
+static const tkc_custom chunks_codec = { always, write_chunks, read_chunks, &chunk_members, false };
 static const tkc_field model_input_fields[] = {
     { "chunks", TKC_CUSTOM, TKC_MUST, offsetof(tkc_model_input, chunks), &chunks_codec },
 };
@@ -261,7 +271,8 @@ static void read_inputs(tkc_json *j, void *member)
     memcpy(member, &out, sizeof out);
 }
 
-static const tkc_custom inputs_codec = { always, write_inputs, read_inputs };
+static const tkc_custom inputs_codec = { always, write_inputs, read_inputs, &tkc_tensor_members,
+                                         true };
 static const tkc_field datum_fields[] = {
     { "model_input", TKC_OBJECT, TKC_MUST, offsetof(tkc_datum, chunks), &tkc_model_input_type },
     { "loss_fn_inputs", TKC_CUSTOM, TKC_MUST, offsetof(tkc_datum, inputs), &inputs_codec },
@@ -296,8 +307,8 @@ static const tkc_field request_fields[] = {
       &input_type },
     { "forward_input", TKC_OBJECT_PTR, TKC_NULLABLE, offsetof(json_request, forward), &input_type },
 };
-static const tkc_message request_type = { "forward_backward request", sizeof(json_request),
-                                          request_fields, 4, NULL };
+const tkc_message tkc_forward_backward_type = { "forward_backward request", sizeof(json_request),
+                                                request_fields, 4, NULL };
 
 bool tkc_forward_backward_to_json(const tkc_forward_backward_request *r, tkc_buf *out,
                                   tinkc_error *err)
@@ -309,7 +320,7 @@ bool tkc_forward_backward_to_json(const tkc_forward_backward_request *r, tkc_buf
     if (r->seq_id)
         request.seq_id = (tkc_opt_i64)TKC_SOME(r->seq_id);
     *(r->forward_only ? &request.forward : &request.backward) = &input;
-    return tkc_message_encode(&request_type, &request, out, err);
+    return tkc_message_encode(&tkc_forward_backward_type, &request, out, err);
 }
 
 bool tkc_forward_backward_from_json(tinkc_str json, int32_t code, tkc_arena *arena,
@@ -317,7 +328,7 @@ bool tkc_forward_backward_from_json(tinkc_str json, int32_t code, tkc_arena *are
 {
     json_request request;
     *out = (tkc_forward_backward_request){ .model_id = "", .loss_fn = "" };
-    if (!tkc_message_decode(&request_type, json, code, arena, &request, err))
+    if (!tkc_message_decode(&tkc_forward_backward_type, json, code, arena, &request, err))
         return false;
     const json_input *input = request.backward ? request.backward : request.forward;
     if (!input || (request.backward && request.forward))

@@ -558,7 +558,7 @@ static void read_rows(tkc_json *j, void *member)
     memcpy(member, &out, sizeof out);
 }
 
-static const tkc_custom rows_codec = { always, NULL, read_rows };
+static const tkc_custom rows_codec = { always, NULL, read_rows, NULL, false };
 static const tkc_field output_fields[] = {
     { "loss_fn_output_type", TKC_STR, TKC_MUST, offsetof(json_output, type), NULL },
     { "loss_fn_outputs", TKC_CUSTOM, TKC_MUST, offsetof(json_output, rows), &rows_codec },

@@ -9,6 +9,7 @@ model=$root/models/nano
 [ -x "$build/$program" ] || { echo "skipped: $build/$program is not built"; exit 77; }
 command -v python3 > /dev/null || { echo "skipped: no python3"; exit 77; }
 . "$root/tests/support/await.sh"
+. "$here/packages.sh"
 
 # A folder of its own and the test's server on it: start_server [OPTION...] sets work, pid and url.
 start_server() {
@@ -25,25 +26,17 @@ clean_up() {
     rm -rf "$work"
 }
 
-# The Python SDK and numpy in an environment of their own, $build/venv-NAME. False where they cannot be had.
-install() { # NAME REQUIREMENT; several tests share an environment and may start at once
-    local venv=$build/venv-$1
-    (
-        flock 9
-        [ -x "$venv/bin/python" ] && "$venv/bin/python" -c 'import tinker, numpy' 2> /dev/null && exit 0
-        rm -rf "$venv"
-        python3 -m venv "$venv" > /dev/null 2>&1 &&
-            timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check "$2" numpy > "$build/venv-$1.log" 2>&1
-    ) 9> "$venv.lock"
-}
+# The releases of the Python SDK that are tested, "NAME:REQUIREMENT ..." (environments are $build/venv-NAME): the oldest that is
+# supported and the newest that is known. TINKC_SDKS names others.
+sdks=${TINKC_SDKS:-"0.25:tinker==0.25.0 0.36:tinker==0.36.0"}
+[ -z "${TINKC_NEWEST:-}" ] || sdks=sdk:tinker
 
-# Runs FUNCTION NAME for SDK 0.25.0 and for the newest release, each in $build/venv-NAME. Exits 1 when one fails, 77 where
-# neither can be installed. TINKC_SDKS names others ("NAME:REQUIREMENT ...").
+# Runs FUNCTION NAME for each of them, with venv set. Exits 1 when one fails, 77 where none can be installed.
 with_each_sdk() { # FUNCTION
     local which ran=0
-    for which in ${TINKC_SDKS:-"0.25:tinker==0.25.0" "newest:tinker"}; do
-        if install "${which%%:*}" "${which#*:}"; then
-            echo "=== ${which#*:} $("$build/venv-${which%%:*}/bin/pip" list 2> /dev/null | sed -n 's/^tinker  *//p')"
+    for which in $sdks; do
+        if packages "${which%%:*}" "tinker, numpy" "${which#*:}" numpy; then
+            echo "=== tinker $("$venv/bin/python" -c 'from tinker._version import __version__; print(__version__)')"
             "$1" "${which%%:*}" || exit 1
             ran=1
         else

@@ -4,16 +4,9 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:-build}" && pwd)
+. "$here/packages.sh"
 model=$here/../../models/nano
 [ -x "$build/tinkc" ] || { echo "skipped: $build/tinkc was not built"; exit 77; }
 [ -e "$model/config.json" ] || { echo "skipped: models/nano is not there"; exit 77; }
-venv=$build/venv-gguf
-if ! "$venv/bin/python" -c 'import gguf' 2> /dev/null; then
-    rm -rf "$venv"
-    if ! python3 -m venv "$venv" > /dev/null 2>&1 ||
-        ! timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check gguf > "$venv.log" 2>&1; then
-        echo "skipped: gguf cannot be installed (no package index?)"
-        exit 77
-    fi
-fi
+need_packages gguf "gguf" gguf
 exec timeout 3000 "$venv/bin/python" "$here/gguf_reader.py" "$build" "$model"

@@ -4,15 +4,7 @@
 set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 
-venv=$build/venv-openai
-if ! "$venv/bin/python" -c 'import openai' 2> /dev/null; then
-    rm -rf "$venv"
-    if ! python3 -m venv "$venv" > /dev/null 2>&1 ||
-        ! timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check openai > "$venv.log" 2>&1; then
-        echo "skipped: openai cannot be installed (no package index?)"
-        exit 77
-    fi
-fi
+need_packages openai "openai" openai
 
 work=$(mktemp -d)
 "$build/tinkc" serve --openai --port 0 --store "$work/store" --ready-fd 3 "nano=$model" 3> "$work/url" 2> "$work/log" &

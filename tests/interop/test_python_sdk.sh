@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# The official Python SDK against our server: version 0.25.0 and the newest release, each in an
-# environment of its own below the build folder. Exits 77 where it cannot be installed.
+# The official Python SDK against our server: both releases that server.sh names. Exits 77 where neither can be installed.
 set -u
 . "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 
 one() { # NAME [SETTING VALUE]
-    local venv=$build/venv-$1 work pid url
+    local work pid url
     start_server ${2:+--set "$2" "$3"}
     HF_HUB_OFFLINE=1 TINKER_TELEMETRY=1 timeout 3000 "$venv/bin/python" "$here/python_sdk.py" "$url" "$build/interop-$1.json"
     local rc=$?
@@ -23,7 +22,7 @@ try() { # NAME
     one "$1" || return 1
     case $1 in
     0.25) one "$1" use_pyqwest on ;;            # over the SDK's second transport too
-    newest) one "$1" use_retrieve_futures on ;; # and with its one poll for all samples
+    *) one "$1" use_retrieve_futures on ;; # and with its one poll for all samples
     esac
 }
 with_each_sdk try

@@ -4,12 +4,12 @@
 set -u
 . "$(dirname "$0")/server.sh" tests/tinkc_serve "${1:-}"
 [ -x "$build/tinkc" ] || { echo "skipped: tinkc was not built"; exit 77; }
-install 0.25 tinker==0.25.0 || { echo "skipped: tinker==0.25.0 cannot be installed (no package index?)"; exit 77; }
-build=$(realpath "$build")
+need_packages 0.25 "tinker, numpy" tinker==0.25.0 numpy
+build=$(realpath "$build") venv=$(realpath -s "$venv")
 start_server
 export HOME=$work TINKC_NANO=$model TINKER_BASE_URL=$url TINKER_API_KEY=tml-agree
 tinkc=$(realpath "$build/tinkc")
-(cd "$work" && TINKER_TELEMETRY=0 timeout 3000 "$build/venv-0.25/bin/python" "$here/recipes_agree.py" "$tinkc" "$url")
+(cd "$work" && TINKER_TELEMETRY=0 timeout 3000 "$venv/bin/python" "$here/recipes_agree.py" "$tinkc" "$url")
 rc=$?
 kill "$pid" 2> /dev/null
 wait "$pid" 2> /dev/null

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The behaviours of the vendor's public end-to-end suite, each by a test of ours, with SDK 0.25.0 and the
-# newest release. Exits 77 where neither can be installed.
+# The behaviours of the vendor's public end-to-end suite, each by a test of ours, with both releases of
+# the SDK that server.sh names. Exits 77 where neither can be installed.
 set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 command -v openssl > /dev/null || { echo "skipped: no openssl to make a certificate with"; exit 77; }
 
-try() { # NAME
-    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 3000 "$build/venv-$1/bin/python" "$here/vendor_behaviours.py" "$build/tinkc" "$model"
+try() {
+    HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 3000 "$venv/bin/python" "$here/vendor_behaviours.py" "$build/tinkc" "$model"
 }
 with_each_sdk try

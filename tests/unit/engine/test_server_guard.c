@@ -371,6 +371,10 @@ static void unknown_paths_need_no_key(void **state)
     expect(server, "GET /api/v2/nothing HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
     expect(server, "GET /api/v1/sessions HTTP/1.1\r\nHost: h", "401", "unauthorized");
     expect(server, "GET /v1/models HTTP/1.1\r\nHost: h", "401", "authentication_error");
+    expect(server, "GET /oai/api/v1/models/nano HTTP/1.1\r\nHost: h", "401",
+           "authentication_error");
+    expect(server, "GET /v1/nothing HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
+    expect(server, "GET /oai/api/v1/modelsx HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
     expect(server, "GET /oai/api/v1/models HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer tml-one",
            "200", "\"tiny\"");
     expect(server,

@@ -219,6 +219,86 @@ static void copies_get_numbers(void **state)
     tinkc_engine_free(engine);
 }
 
+/* The same in passes, at every depth. */
+static void unknown_fields_of_passes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *refused; /* NULL = it is trained on */
+        const char *top, *input, *datum, *text, *chunk, *tensor;
+    } rows[] = {
+        { NULL, "", "", "", "", "", "" },
+        { NULL, ",\"new\":null", ",\"new\":0", ",\"new\":[]", ",\"new\":\"\"", ",\"new\":{}",
+          ",\"new\":false" },
+        { NULL, ",\"type\":\"forward_backward\"", "",
+          ",\"model_input_spans\":[{\"length\":3}],\"loss_fn_input_spans\":[{\"length\":3}]", "",
+          "", "" },
+        { "'top'", ",\"top\":1", "", "", "", "", "" },
+        { "'input'", "", ",\"input\":1", "", "", "", "" },
+        { "'datum'", "", "", ",\"datum\":1", "", "", "" },
+        { "'text'", "", "", "", ",\"text\":1", "", "" },
+        { "'chunk'", "", "", "", "", ",\"chunk\":1", "" },
+        { "'tensor'", "", "", "", "", "", ",\"tensor\":1" },
+        { "loss_fn_config.reduction: a number is needed, not a text", "",
+          ",\"loss_fn_config\":{\"reduction\":\"mean\"}", "", "", "", "" },
+    };
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *made = service_json(
+            t, 200, "POST", "/api/v1/forward_backward",
+            "{\"model_id\":\"%s\",\"seq_id\":%zu%s,\"forward_backward_input\":{\"loss_fn\":"
+            "\"cross_entropy\"%s,\"data\":[{\"model_input\":{\"chunks\":[{\"type\":\"encoded_"
+            "text\","
+            "\"tokens\":[1,5,9]%s}]%s},\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[5,9,2],"
+            "\"dtype\":\"int64\"%s},\"weights\":{\"data\":[1,1,1],\"dtype\":\"float32\"}}%s}]}}",
+            model, i + 1, rows[i].top, rows[i].input, rows[i].chunk, rows[i].text, rows[i].tensor,
+            rows[i].datum);
+        const char *future = hold(json_field(made, "request_id"));
+        if (rows[i].refused)
+            service_wait_failure(t, future, "user", rows[i].refused);
+        else
+            service_wait(t, future);
+    }
+    tinkc_engine_free(engine);
+}
+
+/* Old clients refuse a list with a kind of checkpoint that they do not know. */
+static void external_weights_are_listed_for_who_knows_them(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *runtime, *version;
+        bool listed;
+    } rows[] = {
+        { "CPython", "0.25.0", false }, { "CPython", "0.27.2", false },
+        { "PyPy", "0.9", false },       { "CPython", "0.28.0", true },
+        { "CPython", "0.36.0", true },  { "CPython", "1.0.0", true },
+        { "CPython", "x", true },       { "C", "0.25.0", true },
+    };
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    wait_for(t, service_json(t, 200, "POST", "/api/v1/save_weights",
+                             "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\"}", model));
+    wait_for(t, service_json(t, 200, "POST", "/api/v1/save_weights_external",
+                             "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"b\"}", model));
+    char of_run[200];
+    snprintf(of_run, sizeof of_run, "/api/v1/training_runs/%s/checkpoints", model);
+    for (size_t i = 0; i < 2 * sizeof rows / sizeof *rows; i++) {
+        const char *const headers[] = { "X-Stainless-Runtime", rows[i / 2].runtime,
+                                        "X-Stainless-Package-Version", rows[i / 2].version, NULL };
+        answer a = service_call(t, "GET", i % 2 ? of_run : "/api/v1/checkpoints", headers, "", 0);
+        assert_int_equal(a.status, 200);
+        assert_non_null(strstr(a.body.data, "\"weights/a\""));
+        if ((strstr(a.body.data, "external") != NULL) != rows[i / 2].listed)
+            fail_msg("%s %s: %s", rows[i / 2].runtime, rows[i / 2].version, a.body.data);
+        answer_free(&a);
+    }
+    tinkc_engine_free(engine);
+}
+
 static void published_twice(void **state)
 {
     (void)state;
@@ -295,9 +375,14 @@ static void one_poll_for_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(external_weights),   cmocka_unit_test(targets_and_alternatives),
-        cmocka_unit_test(sparse_and_drawn),   cmocka_unit_test(unknown_fields),
-        cmocka_unit_test(copies_get_numbers), cmocka_unit_test(published_twice),
+        cmocka_unit_test(external_weights),
+        cmocka_unit_test(targets_and_alternatives),
+        cmocka_unit_test(sparse_and_drawn),
+        cmocka_unit_test(unknown_fields),
+        cmocka_unit_test(unknown_fields_of_passes),
+        cmocka_unit_test(external_weights_are_listed_for_who_knows_them),
+        cmocka_unit_test(copies_get_numbers),
+        cmocka_unit_test(published_twice),
         cmocka_unit_test(one_poll_for_all),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -417,6 +417,33 @@ static void no_holes_in_protobuf(void **state)
     step_runs(m, 5);
 }
 
+static void unknown_fields_of_protobuf(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes, *error;
+    } rows[] = {
+        { "\x48\x01", "the protobuf field 9 of the request" },
+        { "\x1a\x02\x28\x01", "the protobuf field 5 of a datum" },
+        { "\x1a\x04\n\x02\x20\x01", "the protobuf field 4 of a chunk" },
+        { "\x1a\x06\n\x04\n\x02\x10\x01", "the protobuf field 2 of a text chunk" },
+        { "\x1a\x04\x12\x02\x18\x01", "the protobuf field 3 of a loss input" },
+        { "\x1a\x06\x12\x04\x12\x02\x28\x01", "the protobuf field 5 of a tensor" },
+        { "\x1a\x03\x22\x01x", "loss_fn" }, /* where its tokens come from: known */
+    };
+    const char *m = hold(service_model(f.t, f.session, 77, "org/tiny", 4, 1));
+    const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[200];
+        size_t n = (size_t)snprintf(body, sizeof body, "\n%c%s\x10%c%s", (int)strlen(m), m,
+                                    (int)i + 1, rows[i].bytes);
+        answer a = service_call(f.t, "POST", "/api/v1/forward_backward", pb, body, n);
+        assert_int_equal(a.status, 200);
+        service_wait_failure(f.t, json_field(a.body.data, "request_id"), "user", rows[i].error);
+        answer_free(&a);
+    }
+}
+
 /* What is not made for large bodies takes none; what has nonsense in large numbers is quick. */
 static void large_nonsense(void **state)
 {
@@ -619,6 +646,7 @@ int main(void)
         cmocka_unit_test(strict_rules),
         cmocka_unit_test(no_holes),
         cmocka_unit_test(no_holes_in_protobuf),
+        cmocka_unit_test(unknown_fields_of_protobuf),
         cmocka_unit_test(forward_is_forward),
         cmocka_unit_test(large_nonsense),
         cmocka_unit_test(checkpoints_that_do_not_fit),

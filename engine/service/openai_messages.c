@@ -1,0 +1,82 @@
+/* openai_messages.c - the messages of a chat request, as chat templates take them.
+ *
+ * OpenAI's clients may send a content as a list of parts. Templates of text models take a string,
+ * so parts of text are joined; other parts are refused by place and type. All else is kept as sent:
+ * templates read members of their own. Pure.
+ */
+#include "service/openai.h"
+
+/* The text of the part that comes next, after those in `out`. */
+static bool add_part(tkc_json *j, tkc_buf *out, size_t message, size_t part)
+{
+    tinkc_str key, type = { 0 }, text = { 0 };
+    if (tkc_json_peek(j) == TKC_JSON_STRING) {
+        tinkc_str plain = tkc_json_string(j);
+        return tkc_buf_add(out, plain.data, plain.len, j->err);
+    }
+    bool object = tkc_json_peek(j) == TKC_JSON_OBJECT;
+    if (object)
+        (void)tkc_json_object(j);
+    else
+        (void)tkc_json_skip(j);
+    while (object && tkc_json_key(j, &key)) {
+        bool string = tkc_json_peek(j) == TKC_JSON_STRING;
+        if (string && tkc_str_is(key, "type"))
+            type = tkc_json_string(j);
+        else if (string && tkc_str_is(key, "text"))
+            text = tkc_json_string(j);
+        else
+            tkc_json_skip(j);
+    }
+    if (!tkc_failed(j->err) && (!tkc_str_is(type, "text") || !text.data))
+        return tkc_fail(j->err, TINKC_E_BAD_REQUEST,
+                        "messages[%zu].content[%zu]: type '%.*s': this server takes parts of type "
+                        "text, with their text, only",
+                        message, part, (int)(type.len < 40 ? type.len : 40),
+                        type.data ? type.data : "");
+    return !tkc_failed(j->err) && tkc_buf_add(out, text.data, text.len, j->err);
+}
+
+static void write_parts(tkc_json *j, tkc_jsonw *w, size_t message)
+{
+    tkc_buf text;
+    tkc_buf_init(&text, w->out->a, TKC_BUF_NO_MAX);
+    bool ok = tkc_json_array(j);
+    for (size_t i = 0; ok && tkc_json_item(j); i++)
+        ok = add_part(j, &text, message, i);
+    if (ok)
+        tkc_jsonw_str(w, tkc_buf_view(&text));
+    tkc_buf_free(&text);
+}
+
+static void write_message(tkc_json *j, tkc_jsonw *w, size_t i)
+{
+    tinkc_str key;
+    (void)tkc_json_object(j);
+    tkc_jsonw_object(w);
+    while (tkc_json_key(j, &key)) {
+        tkc_jsonw_key_str(w, key);
+        if (tkc_str_is(key, "content") && tkc_json_peek(j) == TKC_JSON_ARRAY)
+            write_parts(j, w, i);
+        else
+            tkc_jsonw_raw(w, tkc_json_skip(j));
+    }
+    tkc_jsonw_end(w);
+}
+
+bool tke_openai_messages(tinkc_str messages, tkc_arena *arena, tkc_buf *out, tinkc_error *err)
+{
+    tkc_json j;
+    tkc_jsonw w;
+    tkc_json_open(&j, messages, arena, err);
+    tkc_jsonw_open(&w, out, err);
+    (void)tkc_json_array(&j);
+    tkc_jsonw_array(&w);
+    for (size_t i = 0; !tkc_failed(err) && tkc_json_item(&j); i++)
+        if (tkc_json_peek(&j) == TKC_JSON_OBJECT)
+            write_message(&j, &w, i);
+        else
+            tkc_jsonw_raw(&w, tkc_json_skip(&j)); /* refused with the template's other needs */
+    tkc_jsonw_end(&w);
+    return !tkc_failed(err);
+}

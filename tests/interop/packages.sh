@@ -1,0 +1,29 @@
+# packages.sh - Python packages for the tests of this folder, each set in an environment of its own below the build folder; sourced.
+# shellcheck shell=bash
+#
+# Versions are those of pins.txt, dependencies included, so that a release of somebody else's changes no result here.
+# TINKC_NEWEST=1 (`make interop-newest`) takes the newest releases instead, in environments beside the pinned ones.
+pins=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/pins.txt
+
+# packages NAME MODULES REQUIREMENT...: sets venv, the environment, in which `import MODULES` works. False where it cannot be made.
+# Several tests share an environment and may start at once; one that was made of other versions is made again.
+packages() {
+    local modules=$2 constraint=(-c "$pins") made_of
+    venv=$build/venv-$1
+    shift 2
+    made_of="$* $(cksum < "$pins")"
+    if [ -n "${TINKC_NEWEST:-}" ]; then venv=$venv-newest constraint=() made_of="$* $(date +%F)"; fi
+    (
+        flock 9
+        [ "$(cat "$venv/made-of" 2> /dev/null)" = "$made_of" ] && "$venv/bin/python" -c "import $modules" 2> /dev/null && exit 0
+        rm -rf "$venv"
+        python3 -m venv "$venv" > /dev/null 2>&1 &&
+            timeout 400 "$venv/bin/pip" install -q --retries 3 --timeout 30 --disable-pip-version-check "${constraint[@]}" "$@" > "$venv.log" 2>&1 &&
+            echo "$made_of" > "$venv/made-of"
+    ) 9> "$venv.lock"
+}
+
+# The same, but ends the test (exit 77) where there is no package index.
+need_packages() { # NAME MODULES REQUIREMENT...
+    packages "$@" || { echo "skipped: ${*:3} cannot be installed (no package index?)"; exit 77; }
+}
