@@ -309,8 +309,8 @@ static void on_failure(tkc_promise *p, tkc_call *call)
     p->err = call->err;
     if (status != 402)
         report(p, call);
-    if (call->err.code == TINKC_E_MEMORY || call->err.code == TINKC_E_CREDENTIAL_CMD ||
-        call->err.code == TINKC_E_CLOSED || call->err.code == TINKC_E_BAD_RESPONSE)
+    if (call->err.code == TINKC_E_MEMORY || call->err.code == TINKC_E_CLOSED ||
+        call->err.code == TINKC_E_BAD_RESPONSE)
         fail(p, &call->err);
     else if (tkc_billing_pauses(p->client, status, tkc_str(call->err.message), p->f))
         poll_in_trouble(p, BILLING_SLEEP_MS);

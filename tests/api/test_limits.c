@@ -273,6 +273,34 @@ static void sizes_of_telemetry(void **state)
     assert_ok(&err);
 }
 
+/* What the service said to a wrong call is reported if it is short: up to 4096 bytes. */
+static void bodies_in_telemetry(void **state)
+{
+    enum { MOST = 4096 };
+    static char body[MOST + 2];
+    (void)state;
+    tinkc_mock_always(mock, NULL, TELEMETRY, &(tinkc_mock_answer){ .body = "{}" }, &err);
+    connect_with(&(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON });
+    for (size_t i = 0; i < 2; i++) {
+        memset(body, 'q', MOST + i);
+        tinkc_mock_forget(mock);
+        tinkc_mock_once(mock, NULL, HEALTH,
+                        &(tinkc_mock_answer){ .status = 422, .body = body, .body_len = MOST + i },
+                        &err);
+        tinkc_future *f = tinkc_health_check(client, &err);
+        tinkc_error why = { 0 };
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &why));
+        pass_ms(10000);
+        const char *sent = (const char *)nth_request(mock, TELEMETRY, 0)->body.data;
+        assert_non_null(strstr(sent, "user_error"));
+        const char *part = strstr(sent, "\"body\":\"");
+        assert_int_equal(part != NULL, i == 0);
+        if (part)
+            assert_int_equal(strspn(part + strlen("\"body\":\""), "q"), MOST);
+        tinkc_future_free(f);
+    }
+}
+
 /* ---- settings ---- */
 
 /* However seldom the service wants them refreshed: every million seconds. */
@@ -599,6 +627,7 @@ int main(void)
         TEST(cancels_that_wait),
         TEST(lists_that_repeat_themselves),
         TEST(sizes_of_telemetry),
+        TEST(bodies_in_telemetry),
         TEST(settings_are_refreshed_some_day),
         TEST(commands_have_thirty_seconds),
         cmocka_unit_test(names_in_archives),

@@ -4,10 +4,11 @@
 
 #include "support/api_support.h"
 
-#define HEALTH "/api/v1/healthz"
-#define SAVE   "/api/v1/save_weights"
-#define POLL   "/api/v1/retrieve_future"
-#define SAMPLE "/api/v1/asample"
+#define HEALTH    "/api/v1/healthz"
+#define SAVE      "/api/v1/save_weights"
+#define POLL      "/api/v1/retrieve_future"
+#define SAMPLE    "/api/v1/asample"
+#define TELEMETRY "/api/v1/telemetry"
 
 typedef struct scene {
     tinkc_error err;
@@ -117,6 +118,30 @@ static void nothing_is_tried_twice(void **state)
         check_once(&cases[i], i, &(tinkc_client_options){ .no_retries = true });
 }
 
+/* Telemetry that is lost stays lost. */
+static void telemetry_is_sent_once(void **state)
+{
+    static const size_t want[] = { 3, 1 };
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        tinkc_mock_always(mock, NULL, TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &err);
+        tinkc_client_options o = { .telemetry = TINKC_TELEMETRY_ON, .no_retries = i == 1 };
+        tinkc_client *client = mock_client(mock, &o, &err);
+        assert_true(tinkc_client_report(client, "tick", NULL, TINKC_LOG_INFO, &err));
+        for (size_t k = 0; k < 20; k++) {
+            tinkc_mock_settle(mock, PATIENCE_MS, &err);
+            tinkc_mock_advance(mock, 1000);
+        }
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        assert_ok(&err);
+        assert_int_equal(tinkc_mock_count(mock, TELEMETRY), want[i]);
+        tinkc_client_free(client);
+        tinkc_mock_free(mock);
+    }
+}
+
 /* A result that is not ready is asked for again all the same: a poll that waits has not failed. */
 static void results_are_awaited_nevertheless(void **state)
 {
@@ -159,12 +184,50 @@ static void large_answers_are_not_asked_for_again(void **state)
         }
 }
 
+/* Memory with no block of 100 KB or more. */
+static void *small_alloc(size_t size, void *user)
+{
+    (void)user;
+    return size < 100000 ? malloc(size) : NULL;
+}
+
+static void *small_resize(void *ptr, size_t old, size_t size, void *user)
+{
+    (void)old, (void)user;
+    return size < 100000 ? realloc(ptr, size) : NULL;
+}
+
+static void small_release(void *ptr, size_t size, void *user)
+{
+    (void)size, (void)user;
+    free(ptr);
+}
+
+/* Nor is an answer that memory has no room for. */
+static void memory_is_not_waited_for(void **state)
+{
+    static const tinkc_allocator small = { small_alloc, small_resize, small_release, NULL };
+    static char body[400000];
+    static const int32_t statuses[] = { 200, 429, 500 };
+    (void)state;
+    memset(body, ' ', sizeof body);
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+        once_case c = { SAMPLE,
+                        sample,
+                        { .status = statuses[i], .body = body, .body_len = sizeof body },
+                        TINKC_E_MEMORY };
+        check_once(&c, i, &(tinkc_client_options){ .allocator = &small });
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_tried_twice),
+        cmocka_unit_test(telemetry_is_sent_once),
         cmocka_unit_test(results_are_awaited_nevertheless),
         cmocka_unit_test(large_answers_are_not_asked_for_again),
+        cmocka_unit_test(memory_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

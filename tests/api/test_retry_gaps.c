@@ -179,6 +179,7 @@ static void polls_obey_the_headers(void **state)
         { 503, "86400", 60000 },
         { 429, "1e300", 60000 },
         { 429, "Fri, 01 Jan 2027 00:00:00 GMT", 60000 },
+        { 429, "45", 45000 },
         { 503, "60", 60000 },
         { 429, "-5", 1000 }, /* what makes no sense: our own, which a 503 began again */
         { 429, "0", 2000 },

@@ -366,6 +366,37 @@ static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
     tinkc_future_free(after);
 }
 
+/* Which refusals say that the request itself is wrong, so that no attempt before can have been accepted. */
+static void refusals_behind_a_lost_attempt(void **state)
+{
+    static const struct {
+        int32_t status;
+        bool frees;
+    } rows[] = { { 400, true },  { 401, false }, { 403, false }, { 404, true },
+                 { 405, true },  { 406, false }, { 410, false }, { 413, true },
+                 { 418, false }, { 421, false }, { 422, true },  { 423, false } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture *x = *state;
+        tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
+        tinkc_mock_once(
+            x->mock, NULL, STEP,
+            &(tinkc_mock_answer){ .status = rows[i].status, .body = "{\"detail\":\"no\"}" },
+            &x->err);
+        tinkc_future *f = step(x), *after = step(x);
+        assert_true(run_until_done(x->mock, after, 60000));
+        assert_int_equal(outcome(f).http_status, rows[i].status);
+        assert_int_equal(outcome(after).code, TINKC_OK);
+        if (rows[i].frees)
+            assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1 }, 3);
+        else
+            assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
+        tinkc_future_free(f);
+        tinkc_future_free(after);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
 /* The service has no such call, or will not have this one: then it has no such number either. */
 static void a_number_that_is_never_taken_is_free_again(void **state)
 {
@@ -399,6 +430,7 @@ int main(void)
         WITH(what_is_on_its_way_may_arrive, setup),
         WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial),
         WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup),
+        WITH(refusals_behind_a_lost_attempt, setup),
         WITH(a_number_that_is_never_taken_is_free_again, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -419,6 +419,37 @@ static void the_first_exchange_has_the_window(void **state)
     close_scene(&x);
 }
 
+/* A status is reported as it is; without one it is the exchange that failed. */
+static void exchanges_that_fail(void **state)
+{
+    static scene x;
+    static const struct {
+        tinkc_mock_answer answer;
+        int32_t code, cause;
+    } rows[] = {
+        { { .status = 500 }, TINKC_E_SERVER, 0 },
+        { { .status = 429 }, TINKC_E_RATE_LIMITED, 0 },
+        { { .status = 403 }, TINKC_E_FORBIDDEN, 0 },
+        { { .fault = TINKC_FAULT_REFUSED }, TINKC_E_TOKEN, TINKC_E_CONNECTION },
+        { { .fault = TINKC_FAULT_SILENT }, TINKC_E_TOKEN, TINKC_E_NET_TIMEOUT },
+        { { .body = "{\"jwt\":\"\"}" }, TINKC_E_TOKEN, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error why = { 0 };
+        tinkc_client_options o = { .api_key = "tml-k", .no_retries = true };
+        open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
+        tinkc_mock_always(x.mock, NULL, TOKEN, &rows[i].answer, &x.err);
+        tinkc_future *f = tinkc_health_check(x.client, &x.err);
+        assert_true(run_until_done(x.mock, f, 600000));
+        assert_false(tinkc_future_wait(f, 0, &why));
+        if (why.code != rows[i].code || why.cause != rows[i].cause)
+            fail_msg("row %zu: %d, cause %d", i, (int)why.code, (int)why.cause);
+        tinkc_future_free(f);
+        close_scene(&x);
+    }
+}
+
 /* A key that is a token itself is used whatever the service prefers. */
 static void a_token_as_key_needs_no_command(void **state)
 {
@@ -765,6 +796,7 @@ int main(void)
         cmocka_unit_test(pauses_of_the_queue_are_logged_each_minute),
         cmocka_unit_test(each_layer_tells_of_its_retries),
         cmocka_unit_test(credentials_have_a_length),
+        cmocka_unit_test(exchanges_that_fail),
         cmocka_unit_test(attempts_begin_again_after_a_billing_pause),
         cmocka_unit_test(reasons_of_a_pause_are_events),
     };
