@@ -1,4 +1,4 @@
-/* test_client_defaults.c - what a client has when nothing is said, and where what is said arrives.
+/* test_client_defaults.c - what a client has when nothing is said, and what it keeps of what is said.
  *
  * Looks into the client: some defaults (a gigabyte of answer, a thousand connections) are too large to be met. */
 #include <stdlib.h>
@@ -6,7 +6,6 @@
 
 #include "api/client_priv.h"
 #include "support/api_support.h"
-#include "support/scripted_curl.h"
 
 static const char *const variables[] = { "TINKER_TELEMETRY", "TINKER_LOG",  "TINKER_API_KEY",
                                          "TINKER_BASE_URL",  "HTTP_PROXY",  "http_proxy",
@@ -70,7 +69,7 @@ static void what_is_said_is_kept(void **state)
     tinkc_client_free(c);
 }
 
-/* $TINKER_LOG: the level, in any case, and the lines on stderr; a word that is no level is nothing. */
+/* $TINKER_LOG: the level, in any case, and the lines on stderr; any other word is ignored. */
 static void the_level_of_the_log(void **state)
 {
     (void)state;
@@ -142,49 +141,6 @@ static void when_telemetry_is_on(void **state)
     }
     unsetenv("TINKER_TELEMETRY");
     tinkc_mock_free(mock);
-}
-
-/* The ways to the service become settings of libcurl. */
-static void routes_reach_the_transport(void **state)
-{
-    (void)state;
-    static const struct {
-        tinkc_client_options o;
-        const char *setting, *pool;
-    } rows[] = {
-        { { .unix_socket = "/run/s" }, "UNIX_SOCKET_PATH=/run/s\n", NULL },
-        { { .proxy = "http://proxy" }, "PROXY=http://proxy\n", NULL },
-        { { .proxy = "" }, "PROXY=\n", NULL },
-        { { .ca_file = "/ca.pem" }, "CAINFO=/ca.pem\n", NULL },
-        { { .max_connections = 640 },
-          "URL=https://service/api/v1/client/config\n",
-          "MAXCONNECTS=10\n" },
-        { { .connect_timeout_ms = 1234 }, "CONNECTTIMEOUT_MS=1234\n", NULL },
-    };
-    setenv("HTTPS_PROXY", "http://elsewhere", 1);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        scripted_curl_start();
-        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-        tinkc_client_options o = rows[i].o;
-        o.api_key = "tml-k";
-        o.base_url = "https://service";
-        o.clock = tinkc_mock_clock(mock); /* to see when the request is out */
-        o.telemetry = TINKC_TELEMETRY_OFF;
-        tinkc_client *c = tinkc_client_new(&o, &err);
-        tinkc_future *f = tinkc_health_check(c, &err);
-        assert_ok(&err);
-        tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        assert_ok(&err);
-        assert_int_equal(scripted_added(), 1);
-        if (!strstr(scripted_nth(0)->settings, rows[i].setting))
-            fail_msg("row %zu: %s", i, scripted_nth(0)->settings);
-        if (rows[i].pool && !strstr(scripted_multi_nth(0)->settings, rows[i].pool))
-            fail_msg("row %zu: %s", i, scripted_multi_nth(0)->settings);
-        tinkc_future_free(f);
-        tinkc_client_free(c);
-        tinkc_mock_free(mock);
-    }
-    unsetenv("HTTPS_PROXY");
 }
 
 static void names_of_programs(void **state)

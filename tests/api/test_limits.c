@@ -10,6 +10,7 @@
 
 #include "api/download.h"
 #include "support/api_support.h"
+#include "support/counting.h"
 #include "support/tar_write.h"
 
 #define CONFIG    "/api/v1/client/config"
@@ -372,6 +373,8 @@ static void commands_have_thirty_seconds(void **state)
     static const int64_t passed[] = { 30000, 30001 };
     (void)state;
     for (size_t i = 0; i < 2; i++) {
+        counting memory = { 0 };
+        tinkc_allocator allocator = counting_allocator(&memory);
         char folder[] = "/tmp/tinkc-limits-XXXXXX", fifo[60], command[120];
         assert_non_null(mkdtemp(folder));
         (void)snprintf(fifo, sizeof fifo, "%s/go", folder);
@@ -392,6 +395,7 @@ static void commands_have_thirty_seconds(void **state)
         clock.random = watched_random;
         client = tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock),
                                                            .clock = &clock,
+                                                           .allocator = &allocator,
                                                            .api_key = "",
                                                            .credential_cmd = command,
                                                            .telemetry = TINKC_TELEMETRY_OFF },
@@ -414,6 +418,8 @@ static void commands_have_thirty_seconds(void **state)
         }
         tinkc_future_free(f);
         teardown(NULL);
+        assert_true(
+            counting_is_empty_soon(&memory)); /* then its thread needs the clock no longer */
         unlink(fifo);
         rmdir(folder);
         assert_int_equal(setup(NULL), 0);
