@@ -27,13 +27,12 @@ enum {
 
 void tke_peers_limit(tke_http *h, const tinkc_serve_options *o)
 {
-    struct rlimit files;
+    struct rlimit files = { .rlim_cur = RLIM_INFINITY };
     size_t most = o->max_connections > 0 ? (size_t)o->max_connections : DEFAULT_CONNECTIONS;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
-        size_t open = (size_t)files.rlim_cur;
-        size_t room = open > 2 * FILES_IN_RESERVE ? open - FILES_IN_RESERVE : open / 2;
-        most = most < room ? most : room;
-    }
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    size_t open = (size_t)files.rlim_cur;
+    size_t room = open > 2 * FILES_IN_RESERVE ? open - FILES_IN_RESERVE : open / 2;
+    most = most < room ? most : room;
     h->max_peers = most ? most : 1;
     h->head_ns = (o->head_timeout_ms > 0 ? o->head_timeout_ms : HEAD_S * 1000) * (int64_t)1000000;
     h->max_per_address =

@@ -99,13 +99,13 @@ static bool choose_names(import *x)
 /* ---- rows ---- */
 
 /* Locks: needs svc->lock. */
-static bool add_rows(import *x, tke_txn *txn)
+static bool add_run(import *x)
 {
     tke_service *svc = x->svc;
     char request_id[160];
     tke_session *s = tke_find_session(svc, x->session_id);
-    if (!s && (s = tke_session_add(svc, x->session_id, OWNER, x->err)))
-        tke_session_store(txn, s, "[]", NULL);
+    if (!s)
+        s = tke_session_add(svc, x->session_id, OWNER, x->err);
     tke_run *run = s ? tke_run_add(svc, x->run_id, OWNER, x->err) : NULL;
     if (!run)
         return false;
@@ -117,7 +117,6 @@ static bool add_rows(import *x, tke_txn *txn)
     run->base_model = tke_copy(svc, x->base->name, x->err);
     run->create_request_id = tke_copy(svc, request_id, x->err);
     tke_run_on(run, tkc_failed(x->err) ? TKE_ON_NOT_MADE : TKE_ON_UNLOADED);
-    tke_run_store(txn, run);
     x->run = run;
     return !tkc_failed(x->err);
 }
@@ -128,7 +127,11 @@ static bool make_run(import *x)
     tke_txn *txn = tke_txn_new(svc->store, x->err);
     pthread_mutex_lock(&svc->lock);
     x->run = tke_find_run(svc, x->run_id);
-    bool ok = x->run || (!tkc_failed(x->err) && add_rows(x, txn));
+    bool ok = x->run || (!tkc_failed(x->err) && add_run(x));
+    if (ok) { /* of a known run too: an import before may have failed to record it */
+        tke_session_store(txn, x->run->session, "[]", NULL);
+        tke_run_store(txn, x->run);
+    }
     pthread_mutex_unlock(&svc->lock);
     return commit(txn, x->err) && ok;
 }
@@ -160,6 +163,8 @@ static bool place(import *x, char *temp, int32_t kind)
     else if (c)
         tke_checkpoint_remove(svc, c);
     pthread_mutex_unlock(&svc->lock);
+    if (!ok) /* or the next start would adopt it */
+        tke_store_take_back(svc->store, temp, target);
     return ok;
 }
 

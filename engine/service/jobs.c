@@ -7,6 +7,7 @@
  */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "service/service_state.h"
 #include "service/unrecorded.h"
@@ -329,8 +330,14 @@ static void row_committed(void *user, const tinkc_error *err)
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
                      err->message);
         if (needs_row(job))
-            (void)tke_unrecorded_add(job->svc->store, job->run->id, job->seq, job->kind,
-                                     job->failed && !job->touched);
+            (void)tke_unrecorded_add(
+                job->svc->store,
+                &(tke_unrecorded){ .run = tke_unrecorded_run(job->run->id),
+                                   .hash = job->hash,
+                                   .seq = job->seq,
+                                   .kind = job->kind,
+                                   .epoch = (uint32_t)strtoul(job->request_id, NULL, 10),
+                                   .failed = job->failed && !job->touched });
     }
     tke_job_complete(job);
 }

@@ -233,20 +233,24 @@ static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *
 {
     booting *b = user;
     const tkc_map_entry *e;
+    char id[160];
     for (size_t at = 0; (e = tkc_map_next(&b->svc->runs, &at));) {
         tke_run *run = e->value;
         const tke_seen *seen = tke_run_seen(run, r->seq);
         bool known = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
         if (known || r->seq > INT32_MAX || !tke_hash_eq(tke_unrecorded_run(run->id), r->run))
             continue;
-        if (!tke_run_see(b->svc, run, r->seq, r->kind, (tke_hash128){ 0 }, 0, TKE_SEEN_DONE, err))
+        if (!tke_run_see(b->svc, run, r->seq, r->kind, r->hash, r->epoch, TKE_SEEN_DONE, err))
             return false;
         tke_run_seen(run, r->seq)->failed = r->failed;
-        tke_txn_exec(b->forget,
-                     "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, request_id, state) "
-                     "VALUES(?, ?, ?, '', ?)",
-                     "tiii", run->id, r->seq, (int64_t)r->kind,
-                     (int64_t)(r->failed ? TKE_ROW_FAILED : TKE_ROW_DONE));
+        (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, run->id, (long long)r->seq);
+        tke_txn_exec(
+            b->forget,
+            "INSERT OR IGNORE INTO requests(run_id, seq_id, kind, hash, request_id, state) "
+            "VALUES(?, ?, ?, ?, ?, ?)",
+            "tiibti", run->id, r->seq, (int64_t)r->kind,
+            (tinkc_bytes){ (const unsigned char *)&r->hash, sizeof r->hash }, id,
+            (int64_t)(r->failed ? TKE_ROW_FAILED : TKE_ROW_DONE));
     }
     return true;
 }

@@ -436,7 +436,6 @@ void tke_service_drop(tke_service *svc)
     if (!svc || !tkc_ref_drop(&svc->refs))
         return;
     tinkc_error err = { 0 };
-    tke_service_drain(svc);
     if (tke_store_durable(svc->store) && svc->set.durability >= TINKC_DURABILITY_SNAPSHOT &&
         !tke_service_flush(svc, 60000, &err))
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);

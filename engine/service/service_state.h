@@ -761,8 +761,8 @@ void tke_work_sleep(tke_service *, tke_run *);
  * it ends, or shutdown could pass between the two. */
 void tke_file_work_begin(tke_service *);
 void tke_file_work_end(tke_service *);
-/* Any thread, no locks held. Removes the files and the row of a checkpoint that is already out of
- * the map, then answers `reply` (may be NULL) with 204. */
+/* Any thread, no locks held. Removes the files and the row of a checkpoint that is marked as gone,
+ * then answers `reply` (may be NULL) with 204; or with an error, and the checkpoint is there again. */
 void tke_checkpoint_delete(tke_service *, tke_checkpoint *, tinkc_reply *reply);
 /* Loads the weights of a base model to the device, on first use. */
 bool tke_work_base(tke_service *, tke_base *, tinkc_error *err);

@@ -1,6 +1,6 @@
 /* unrecorded.c - records in a preallocated file. Touches only STORE/unrecorded.
  *
- * A record is 40 bytes and ends with a CRC-32C of the rest; all zero means none. Records are
+ * A record is 56 bytes and ends with a CRC-32C of the rest; all zero means none. Records are
  * appended; a torn one fails its check and is skipped.
  */
 #include "service/unrecorded.h"
@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 
-enum { FILE_BYTES = 1 << 16, RECORD = 40 };
+enum { FILE_BYTES = 1 << 16, RECORD = 56 };
 
 static int open_file(tke_store *s, int flags)
 {
@@ -44,6 +44,8 @@ static void put(unsigned char out[RECORD], const tke_unrecorded *r)
     memcpy(out + 16, &r->seq, 8);
     memcpy(out + 24, &kind, 4);
     memcpy(out + 28, &failed, 4);
+    memcpy(out + 32, &r->hash, 16);
+    memcpy(out + 48, &r->epoch, 4);
     uint32_t crc = tke_crc32c(0, out, RECORD - 4);
     memcpy(out + RECORD - 4, &crc, 4);
 }
@@ -57,16 +59,18 @@ static bool take(const unsigned char in[RECORD], tke_unrecorded *r)
     memcpy(&r->seq, in + 16, 8);
     memcpy(&r->kind, in + 24, 4);
     memcpy(&failed, in + 28, 4);
+    memcpy(&r->hash, in + 32, 16);
+    memcpy(&r->epoch, in + 48, 4);
     r->failed = failed != 0;
     return r->seq > 0 && crc == tke_crc32c(0, in, RECORD - 4);
 }
 
-bool tke_unrecorded_add(tke_store *s, const char *run_id, int64_t seq, int32_t kind, bool failed)
+bool tke_unrecorded_add(tke_store *s, const tke_unrecorded *r)
 {
     unsigned char record[RECORD], there[RECORD];
     int fd = open_file(s, O_RDWR);
     bool done = false;
-    put(record, &(tke_unrecorded){ tke_unrecorded_run(run_id), seq, kind, failed });
+    put(record, r);
     for (off_t at = 0; fd >= 0 && !done && at + RECORD <= FILE_BYTES; at += RECORD) {
         static const unsigned char none[RECORD];
         if (pread(fd, there, RECORD, at) != RECORD)

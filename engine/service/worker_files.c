@@ -664,7 +664,8 @@ static void save_named(tke_service *svc, tke_job *job, int32_t kind, const char 
 
 /* ---- deleting ----
  * On the file thread, so that a save under the same name runs entirely before or after. The folder
- * is moved away before its row is deleted: recovery adopts a folder that has no row. */
+ * is moved away before its row is deleted: recovery adopts a folder that has no row. If the row
+ * stays, the folder returns and the checkpoint is there again. */
 
 typedef struct deleting {
     tkc_job base;
@@ -672,17 +673,48 @@ typedef struct deleting {
     tke_checkpoint *checkpoint;
     tinkc_reply *reply; /* NULL: no client waits */
     tkc_arena arena;
-    char *temp;
+    char *folder, *temp;
+    bool moved; /* from folder to temp */
 } deleting;
+
+/* Locks: needs svc->lock. Is the name still this checkpoint's? A new save may have taken it. */
+static bool has_name(tke_service *svc, const tke_checkpoint *c)
+{
+    return tkc_map_get(&svc->checkpoints, tkc_str(c->path)) == c;
+}
+
+/* False if the checkpoint is gone although its row stayed: the next start removes the row. What no
+ * client waits for stays gone, or the housekeeper would find it due again without end. */
+static bool put_back(deleting *d)
+{
+    tke_service *svc = d->svc;
+    tinkc_error ignored = { 0 };
+    pthread_mutex_lock(&svc->lock); /* also while it moves: a save must not take the name before */
+    bool back = d->reply && has_name(svc, d->checkpoint);
+    if (back && d->moved)
+        tke_store_place(svc->store, d->temp, d->folder, &ignored);
+    back = back && (!d->folder || tkc_is_dir(d->folder)); /* it may have become an image */
+    if (back)
+        d->checkpoint->state = TKE_CKPT_DONE;
+    pthread_mutex_unlock(&svc->lock);
+    return back;
+}
 
 static void delete_recorded(void *user, const tinkc_error *err)
 {
     deleting *d = user;
     tke_service *svc = d->svc;
+    tke_checkpoint *c = d->checkpoint;
     tinkc_error ignored = { 0 };
+    bool kept = tkc_failed(err) && put_back(d);
     if (d->temp)
         tkc_remove_tree(d->temp, &ignored);
-    if (d->reply && tkc_failed(err))
+    if (tkc_failed(err))
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: its row was not deleted: %s", c->path,
+                     err->message);
+    if (d->reply && !kept)
+        tke_audit_add(svc, c->owner, "checkpoint_delete", c->run_id, c->path, NULL);
+    if (d->reply && kept)
         tke_send_failure(d->reply, svc->a, err);
     else if (d->reply)
         tke_send(d->reply, 204, NULL, (tinkc_str){ 0 });
@@ -718,6 +750,21 @@ static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tk
     return false;
 }
 
+/* After it no folder has the checkpoint's name. */
+static bool move_away(deleting *d, tinkc_error *err)
+{
+    tke_service *svc = d->svc;
+    const tke_checkpoint *c = d->checkpoint;
+    d->folder = tke_checkpoint_folder(svc, &d->arena, c->run_id, c->kind, c->name, err);
+    d->temp = d->folder ? tke_store_temp(svc->store, &d->arena, err) : NULL;
+    if (!d->temp)
+        return false;
+    if (!tkc_is_dir(d->folder) || becomes_image(svc, c->run, d->folder, &d->arena))
+        return true;
+    d->moved = tke_store_place(svc->store, d->folder, d->temp, err);
+    return d->moved;
+}
+
 static void delete_folder(tkc_job *base)
 {
     deleting *d = (deleting *)base;
@@ -725,20 +772,17 @@ static void delete_folder(tkc_job *base)
     tke_checkpoint *c = d->checkpoint;
     tinkc_error err = { 0 };
     pthread_mutex_lock(&svc->lock);
-    bool current = tkc_map_get(&svc->checkpoints, tkc_str(c->path)) == c;
+    bool current = has_name(svc, c);
     pthread_mutex_unlock(&svc->lock);
+    if (current && !move_away(d, &err)) {
+        delete_recorded(d, &err);
+        return;
+    }
+    (void)TKE_FAILPOINT("delete.moved", &err);
     tke_txn *txn = tke_txn_new(svc->store, &err);
-    if (current) {
-        char *folder = tke_checkpoint_folder(svc, &d->arena, c->run_id, c->kind, c->name, &err);
-        if (folder && !becomes_image(svc, c->run, folder, &d->arena)) {
-            d->temp = tke_store_temp(svc->store, &d->arena, &err);
-            if (d->temp && !tke_store_place(svc->store, folder, d->temp, &err))
-                tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s", err.message);
-        }
-        (void)TKE_FAILPOINT("delete.moved", &err);
+    if (current)
         tke_txn_exec(txn, "DELETE FROM checkpoints WHERE run_id = ? AND kind = ? AND name = ?",
                      "tit", c->run_id, (int64_t)c->kind, c->name);
-    }
     tke_txn_commit(txn, delete_recorded, d);
 }
 

@@ -5,6 +5,8 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "support/check.h"
 #include "support/scripted_mhd.h"
@@ -255,6 +257,43 @@ static void peers_that_went(void **state)
     tke_exchange_drop(x);
 }
 
+static union MHD_ConnectionInfo its_info;
+
+static const union MHD_ConnectionInfo *info_of(struct MHD_Connection *c,
+                                               enum MHD_ConnectionInfoType what, ...)
+{
+    (void)c;
+    assert_int_equal(what, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return its_info.connect_fd < 0 ? NULL : &its_info;
+}
+
+/* A look at the connection neither waits nor takes what the peer has sent. */
+static void looks_at_peers(void **state)
+{
+    (void)state;
+    int ends[2];
+    char bytes[4];
+    tke_mhd mhd = scripted_mhd;
+    mhd.info = info_of;
+    tke_exchange *x = waiting(NULL);
+    tinkc_reply *r = &x->reply;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    x->mhd = &mhd;
+    its_info.connect_fd = -1;
+    assert_false(tke_exchange_peer_gone(r)); /* nothing is known of it */
+    its_info.connect_fd = ends[0];
+    assert_false(tke_exchange_peer_gone(r));
+    assert_int_equal(write(ends[1], "GET", 3), 3);
+    assert_false(tke_exchange_peer_gone(r));
+    assert_int_equal(read(ends[0], bytes, sizeof bytes), 3);
+    close(ends[1]);
+    assert_true(tke_exchange_peer_gone(r));
+    x->mhd = &scripted_mhd;
+    r->end(r);
+    close(ends[0]);
+    tke_exchange_drop(x);
+}
+
 static void headers_that_came(void **state)
 {
     (void)state;
@@ -319,6 +358,7 @@ int main(void)
         cmocka_unit_test(lengths_go_out),
         cmocka_unit_test(events_go_out),
         cmocka_unit_test(rooms),
+        cmocka_unit_test(looks_at_peers),
         cmocka_unit_test(writes_ahead),
         cmocka_unit_test(peers_that_went),
         cmocka_unit_test(headers_that_came),

@@ -347,6 +347,21 @@ static void metrics(void **state)
     ask("GET", "/metrics", N(plain), NULL);
     http.metrics = false;
     assert_non_null(strstr(now->sent.body.data, "\ntinkc_body_bytes 0\n"));
+    char names[2000] = "";
+    for (const char *at = now->sent.body.data; (at = strstr(at, "\n# TYPE tinkc_"));) {
+        at += sizeof "\n# TYPE tinkc_" - 1;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%.*s\n",
+                 (int)strcspn(at, "\n"), at);
+    }
+    assert_string_equal(
+        names,
+        "requests_total counter\ntrained_tokens_total counter\nsampled_tokens_total counter\n"
+        "prefilled_tokens_total counter\nsample_steps_total counter\nworker_waits_total "
+        "counter\nbase_models gauge\nsessions gauge\nruns gauge\nruns_in_memory gauge\n"
+        "queued_training_requests gauge\nsamples_in_flight gauge\nopen_polls gauge\n"
+        "adapter_bytes gauge\nsnapshot_bytes gauge\nresult_bytes gauge\nqueued_bytes gauge\n"
+        "request_bytes gauge\nexchanges gauge\nconnections gauge\nmemory_bytes gauge\n"
+               "body_bytes gauge\n");
     /* The parts of the memory add up to all of it. */
     static const char part[] = "\ntinkc_memory_bytes{part=\"";
     uint64_t sum = 0, resident = 0, files = 0, other = 0;

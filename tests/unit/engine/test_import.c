@@ -1,5 +1,6 @@
 /* test_import.c - an adapter from elsewhere becomes a run with two checkpoints: its names, rows and
  * files, what is refused, and that the same adapter is imported once. */
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,14 +29,19 @@ static char *make_adapter(int rank)
     return copy;
 }
 
-static int open_all(void **state)
+static void start(void)
 {
     const char *const settings[] = { "disk_reserve", "0", "max_lora_rank", "4", NULL };
+    engine = world_open(store, 0, settings);
+    t = tinkc_engine_transport(engine);
+}
+
+static int open_all(void **state)
+{
     setup(state);
     adapter = make_adapter(4);
     store = tiny_folder();
-    engine = world_open(store, 0, settings);
-    t = tinkc_engine_transport(engine);
+    start();
     return 0;
 }
 
@@ -178,11 +184,53 @@ static void refusals(void **state)
     tiny_model_remove(empty);
 }
 
+/* A change of the database, between an end and a start. */
+static void change(const char *sql)
+{
+    char path[600];
+    sqlite3 *db = NULL;
+    tinkc_engine_free(engine);
+    snprintf(path, sizeof path, "%s/meta.db", store);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    start();
+}
+
+/* A row that is refused: nothing is imported, and the next attempt imports all of it. */
+static void refused_rows(void **state)
+{
+    static const char *const tables[] = { "sessions", "runs", "checkpoints" };
+    (void)state;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        tinkc_error err = { 0 };
+        tinkc_text weights = { 0 };
+        char sql[200], name[40];
+        const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny", .name = name };
+        snprintf(name, sizeof name, "into_%s", tables[i]);
+        snprintf(sql, sizeof sql,
+                 "CREATE TRIGGER no BEFORE INSERT ON %s BEGIN SELECT RAISE(ABORT, 'refused'); END",
+                 tables[i]);
+        change(sql);
+        refused(&o, TINKC_E_STORE, "refused");
+        assert_null(strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), name));
+        change("DROP TRIGGER no");
+        assert_null(strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), name));
+        assert_true(tinkc_engine_import(engine, &o, &weights, NULL, &err));
+        assert_ok(err);
+        change("SELECT 1");
+        assert_non_null(
+            strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), weights.data));
+        tinkc_text_free(&weights);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(imports),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_rows),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

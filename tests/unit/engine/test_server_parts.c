@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -531,6 +532,28 @@ static int64_t gauge(int32_t which)
     return atomic_load(&svc->gauges[which]);
 }
 
+/* The timer closes those that are late, and only those. */
+static void watched_peers(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_http h;
+    connection late, early;
+    http_new(&h, &peers_only, &(tinkc_serve_options){ 0 });
+    tke_peer *p = come(&h, &late);
+    come(&h, &early);
+    p->since_ns -= 31000000000;
+    assert_true(tke_peers_watch(&h, &err));
+    struct pollfd end = { .fd = late.client, .events = POLLIN };
+    assert_int_equal(poll(&end, 1, 20000), 1);
+    tke_peers_unwatch(&h);
+    assert_true(is_shut(&late));
+    assert_false(is_shut(&early));
+    go(&h, &late);
+    go(&h, &early);
+    http_end(&h);
+}
+
 static void limits_of_connections(void **state)
 {
     (void)state;
@@ -977,6 +1000,10 @@ static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port,
     va_start(o, handle_user);
     assert_int_equal(va_arg(o, int), MHD_OPTION_LISTEN_SOCKET);
     assert_int_equal(va_arg(o, int), h->listen_fd);
+    int reuse = 0; /* or a restart could not listen while old connections linger */
+    socklen_t len = sizeof reuse;
+    assert_int_equal(getsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &reuse, &len), 0);
+    assert_int_equal(reuse, !h->socket_path);
     assert_int_equal(va_arg(o, int), MHD_OPTION_THREAD_POOL_SIZE);
     assert_int_equal(va_arg(o, unsigned int), 4);
     assert_int_equal(va_arg(o, int), MHD_OPTION_CONNECTION_LIMIT);
@@ -1115,6 +1142,7 @@ int main(void)
         cmocka_unit_test(tokens),
         cmocka_unit_test(limits_of_connections),
         cmocka_unit_test(late_peers),
+        cmocka_unit_test(watched_peers),
         cmocka_unit_test(life_of_a_peer),
         cmocka_unit_test(one_too_many),
         cmocka_unit_test(shares_of_addresses),

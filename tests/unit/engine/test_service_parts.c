@@ -211,7 +211,7 @@ static void archive_sizes(void **state)
 
 /* ---- unrecorded requests ---- */
 
-enum { FILE_BYTES = 65536, RECORD = 40, SLOTS = FILE_BYTES / RECORD };
+enum { FILE_BYTES = 65536, RECORD = 56, SLOTS = FILE_BYTES / RECORD };
 
 typedef struct kept {
     tke_unrecorded r[8];
@@ -242,20 +242,24 @@ static void unrecorded_bytes(void **state)
     tke_store *s = open_store(folder);
     unrecorded_path(path, folder);
     (void)unlink(path);
-    assert_false(tke_unrecorded_add(s, "run", 1, 2, false)); /* the file must exist before */
+    tke_hash128 run = tke_unrecorded_run("run"), other = tke_unrecorded_run("other");
+    tke_unrecorded one = { run, other, 0x0102030405060708, 9, 0x0a0b0c0d, true };
+    tke_unrecorded two = { .run = other, .seq = 2, .kind = 3 };
+    assert_false(tke_unrecorded_add(s, &one)); /* the file must exist before */
     tke_unrecorded_clear(s);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, FILE_BYTES);
-    assert_true(tke_unrecorded_add(s, "run", 0x0102030405060708, 9, true));
-    assert_true(tke_unrecorded_add(s, "other", 2, 3, false));
-    tke_hash128 run = tke_unrecorded_run("run"), other = tke_unrecorded_run("other");
+    assert_true(tke_unrecorded_add(s, &one));
+    assert_true(tke_unrecorded_add(s, &two));
     memcpy(want, &run, 16);
     memcpy(want + 16, "\x08\7\6\5\4\3\2\1\x09\0\0\0\1\0\0\0", 16);
+    memcpy(want + 32, &other, 16);
+    memcpy(want + 48, "\x0d\x0c\x0b\x0a", 4);
     memcpy(want + RECORD, &other, 16);
     memcpy(want + RECORD + 16, "\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0", 16);
     for (int i = 0; i < 2; i++) {
-        uint32_t crc = tke_crc32c(0, want + i * RECORD, 36);
-        memcpy(want + i * RECORD + 36, &crc, 4);
+        uint32_t crc = tke_crc32c(0, want + i * RECORD, RECORD - 4);
+        memcpy(want + i * RECORD + RECORD - 4, &crc, 4);
     }
     FILE *f = fopen(path, "r+");
     assert_int_equal(fread(bytes, 1, sizeof bytes, f), sizeof bytes);
@@ -265,6 +269,7 @@ static void unrecorded_bytes(void **state)
     assert_int_equal(k.n, 2);
     assert_true(tke_hash_eq(k.r[0].run, run) && tke_hash_eq(k.r[1].run, other));
     assert_true(k.r[0].seq == 0x0102030405060708 && k.r[0].kind == 9 && k.r[0].failed);
+    assert_true(tke_hash_eq(k.r[0].hash, other) && k.r[0].epoch == 0x0a0b0c0d);
     assert_true(k.r[1].seq == 2 && k.r[1].kind == 3 && !k.r[1].failed);
     k = (kept){ .stop_after = 1 }; /* an error of the reader ends it */
     assert_false(tke_unrecorded_each(s, keep, &k, &err));
@@ -305,8 +310,9 @@ static void unrecorded_is_full(void **state)
     memset(full, 0xff, sizeof full);
     memset(full + RECORD * (SLOTS - 1), 0, RECORD);
     assert_true(tkc_write_file(path, full, sizeof full, 0600, &err));
-    assert_true(tke_unrecorded_add(s, "run", 7, 1, false));
-    assert_false(tke_unrecorded_add(s, "run", 8, 1, false));
+    tke_unrecorded seven = { .seq = 7, .kind = 1 }, eight = { .seq = 8, .kind = 1 };
+    assert_true(tke_unrecorded_add(s, &seven));
+    assert_false(tke_unrecorded_add(s, &eight));
     kept k = { .stop_after = 8 };
     assert_true(tke_unrecorded_each(s, keep, &k, &err));
     assert_int_equal(k.n, 1);
@@ -317,7 +323,7 @@ static void unrecorded_is_full(void **state)
     tiny_model_remove(folder);
     s = open_store(NULL); /* in memory: nothing is kept, nothing fails */
     tke_unrecorded_clear(s);
-    assert_false(tke_unrecorded_add(s, "run", 7, 1, false));
+    assert_false(tke_unrecorded_add(s, &seven));
     assert_true(tke_unrecorded_each(s, keep, &k, &err));
     assert_int_equal(k.n, 1);
     tke_store_close(s);

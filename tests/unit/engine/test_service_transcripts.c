@@ -17,7 +17,7 @@
  *     . name                                         its answer
  *     @ owner KEY_ID                                 who asks from here on
  *     + SECONDS                                      time passes; a second does before each request
- *     ? NAME NAME                                    these numbers of the status
+ *     ? NAME NAME                                    these numbers of the owner's status
  *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
  *     ! upkeep                                       what the housekeeper does at this time, all of it
  *     ! files                                        names and sizes in the store, after an end; then a start
@@ -381,7 +381,7 @@ typedef struct waiting {
     int32_t status;
     tkc_buf head, body;
     size_t shown; /* of the body */
-    bool done;
+    bool done, asked_room;
     tkc_buf text; /* the request, which the service borrows */
     char header[2][200];
     const char *headers[5];
@@ -402,9 +402,18 @@ static void on_header(tinkc_reply *r, const char *name, const char *value)
     bool type = strcmp(name, "Content-Type") == 0;
     tkc_buf_printf(&of(r)->head, &err, type ? " %s%s" : " %s: %s", type ? "" : name, value);
 }
+/* A stream looks at the room first and writes no more. */
+enum { ROOM = 50 };
+static size_t on_room(tinkc_reply *r)
+{
+    of(r)->asked_room = true;
+    return ROOM;
+}
 static bool on_write(tinkc_reply *r, const void *data, size_t len)
 {
     tinkc_error err = { 0 };
+    assert_true(len <= ROOM || !of(r)->asked_room);
+    of(r)->asked_room = false;
     pthread_mutex_lock(&of(r)->lock);
     bool ok = tkc_buf_add(&of(r)->body, data, len, &err);
     pthread_cond_signal(&of(r)->over);
@@ -458,9 +467,12 @@ static waiting *ask_begin(const char *line)
     const tke_caller caller = { .owner = world.owner, .key_id = world.key_id };
     waiting *w = tkc_zalloc(NULL, sizeof *w, &err);
     assert_non_null(w);
-    w->reply = (tinkc_reply){
-        .status = on_status, .header = on_header, .write = on_write, .end = on_end, .fail = on_fail
-    };
+    w->reply = (tinkc_reply){ .status = on_status,
+                              .header = on_header,
+                              .write = on_write,
+                              .end = on_end,
+                              .fail = on_fail,
+                              .room = on_room };
     pthread_mutex_init(&w->lock, NULL);
     assert_true(tkc_cond_init(&w->over, &err));
     tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
@@ -792,19 +804,21 @@ static void command(const char *what, tkc_buf *out)
 static void show_status(char *names, tkc_buf *out)
 {
     tinkc_error err = { 0 };
-    tinkc_text text = { 0 };
+    tkc_buf text;
     char mark[80], *rest = NULL;
-    const char *status = tinkc_engine_status(world.engine, &text, &err);
+    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
+    assert_true(tke_service_status(tke_engine_service(world.engine), world.owner, &text, &err) &&
+                tkc_buf_terminate(&text, &err));
     tkc_buf_char(out, '<', &err);
     for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
         snprintf(mark, sizeof mark, "\"%s\":", name);
-        const char *at = strstr(status, mark);
+        const char *at = strstr(text.data, mark);
         assert_non_null(at);
         at += strlen(mark);
         tkc_buf_printf(out, &err, " %s=%.*s", name, (int)strcspn(at, ",}"), at);
     }
     tkc_buf_char(out, '\n', &err);
-    tinkc_text_free(&text);
+    tkc_buf_free(&text);
 }
 
 /* Does what a line says; what is answered is appended. */

@@ -152,9 +152,11 @@ static void a_lost_database_is_noticed(void **state)
              store);
     assert_int_equal(system(command), 0);
     err = (tinkc_error){ 0 };
+    s = (seen){ 0 };
     assert_true(
         tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
     assert_ok(err);
+    assert_int_equal(s.n_bad, 1); /* the database */
     tiny_model_remove(store);
 }
 
