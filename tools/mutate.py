@@ -18,7 +18,8 @@ What is not planted, because no test of behaviour can see it:
 
     - what a log line says, and whether it is written (an if with nothing else in it): only its level and the secrets
       in it are promised
-    - releases (free, close, unlink of a temporary file), nor what they are given: the leak checker of `make asan` owns those
+    - releases (free, close, unlink of a temporary file), what they are given, and whether (`if (fd >= 0) close(fd);`): the
+      leak checker of `make asan` owns those
     - sizes in calls that allocate or copy bytes, the count of one descriptor that is polled, and loops that run one past
       the end: too much room shows nowhere, too little and one too far are what `make asan` is for
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
@@ -393,7 +394,7 @@ class Source:
             word = t[i].text
             if word in ("if", "while", "switch", "for") and t[i + 1].text == "(":
                 close = closing(t, i + 1)
-                if word == "if" and self.only_logs(close + 1):
+                if word == "if" and (self.only_logs(close + 1) or self.only_releases(i + 2, close)):
                     pass
                 elif word == "if" and self.only_grows(close + 1):
                     self.site(i + 2, close, "growth", i + 2, close, function)
@@ -441,6 +442,16 @@ class Source:
             return closing(self.tokens, i) + 1
         plain = self.tokens[i].text not in ("if", "while", "switch", "for", "do")
         return self.semicolon(i, end) + 1 if plain else i
+
+    def only_releases(self, first, close):
+        """Is it if (x) free(x); or if (fd >= 0) close(fd); without an else?"""
+        t, i = self.tokens, close + 1
+        i += 3 if flat(t, i, i + 3) == "( void )" else 0
+        if not RELEASE.match(t[i].text) or t[i + 1].text != "(":
+            return False
+        end = closing(t, i + 1)
+        held = re.sub(r" >= 0$", "", flat(t, first, close))
+        return t[end + 1].text == ";" and t[end + 2].text != "else" and flat(t, i + 2, end) == held
 
     def only_grows(self, i):
         """Does the statement at i begin with a list's next capacity?"""

@@ -17,7 +17,7 @@
 #include "base/str.h"
 #include "service/identity.h"
 
-enum { HEX = 32, LINE = 400 };
+enum { HEX = 32 };
 
 static bool hash_file(const char *path, char hex[HEX + 1], size_t *size, tinkc_error *err)
 {

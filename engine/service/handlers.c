@@ -418,7 +418,6 @@ static bool unpack(tke_call *call, tkc_buf *space)
     const char *how = tke_call_header(call, "Content-Encoding");
     tinkc_bytes body = call->request->body;
     size_t max = (size_t)body_limit(call->svc, call->route.endpoint);
-    call->body = tkc_strn((const char *)body.data, body.len);
     if (!how || !*how || tkc_cstr_eq(how, "identity"))
         return true;
     bool ok;
@@ -542,8 +541,8 @@ bool tke_deferred_cancel(tke_service *svc, const tinkc_reply *reply)
     return found;
 }
 
-/* Takes over the call and the buffer of its body. False: answered. */
-static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
+/* Takes over the call and the buffer of its body, or answers it. */
+static void defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
 {
     tke_service *svc = call->svc;
     deferred *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
@@ -555,7 +554,7 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
         tkc_release(svc->a, d, sizeof *d);
         tke_refuse(call, room ? 503 : 429, room ? "memory" : "busy",
                    room ? "out of memory" : "Too many texts are waiting; slow down");
-        return false;
+        return;
     }
     d->call = *call;
     d->space = *space;
@@ -567,7 +566,8 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
     d->caller.key_id = d->key_id;
     d->caller.email = NULL; /* only a token exchange needs it */
     d->call.caller = &d->caller;
-    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old one */
+    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old ones */
+    tkc_buf_init(space, &svc->bodies.allocator, TKC_BUF_NO_MAX);
     d->base.run = run_deferred;
     pthread_mutex_lock(&svc->lock);
     d->next = svc->deferred;
@@ -577,7 +577,6 @@ static bool defer(tke_call *call, tkc_buf *space, tke_front_fn *handler)
         d->call.err = (tinkc_error){ 0 };
         run_deferred(&d->base); /* slow on this thread, but answered */
     }
-    return true;
 }
 
 void tke_front(tke_call *call)
@@ -618,10 +617,10 @@ void tke_front(tke_call *call)
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call)) {
         bool text = call->openai && call->body.len; /* needs a template or a tokenizer */
-        if (!text)
+        if (text)
+            defer(call, &space, handler);
+        else
             handler(call);
-        else if (defer(call, &space, handler))
-            return;
     }
     tkc_buf_free(&space);
 }

@@ -63,7 +63,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
     if (!run)
         return false;
     int64_t flags = tke_row_i64(row, 6);
-    tinkc_bytes hash = tke_row_blob(row, 12);
+    tinkc_bytes hash = tke_row_blob(row, 11);
     run->session = session;
     session->n_runs++;
     run->model_seq = tke_row_i64(row, 2);
@@ -74,14 +74,13 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
                                     .seed = (uint64_t)tke_row_i64(row, 5) };
     run->by_load = flags & TKE_RUN_BY_LOAD;
     run->user_metadata = tke_copy(svc, text_of(&b->arena, row, 7, err), err);
-    run->created_us = tke_row_i64(row, 8);
-    run->last_request_us = tke_row_i64(row, 9);
-    run->is.life = tke_run_life_of_row(tke_row_i64(row, 10));
-    run->corrupted = tke_row_i64(row, 11) != 0;
+    run->last_request_us = tke_row_i64(row, 8);
+    run->is.life = tke_run_life_of_row(tke_row_i64(row, 9));
+    run->corrupted = tke_row_i64(row, 10) != 0;
     if (hash.len == sizeof run->hash)
         memcpy(&run->hash, hash.data, sizeof run->hash);
-    run->create_request_id = tke_copy(svc, text_of(&b->arena, row, 13, err), err);
-    run->error = tke_copy(svc, text_of(&b->arena, row, 14, err), err);
+    run->create_request_id = tke_copy(svc, text_of(&b->arena, row, 12, err), err);
+    run->error = tke_copy(svc, text_of(&b->arena, row, 13, err), err);
     return !tkc_failed(err);
 }
 
@@ -592,7 +591,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                         session_row, &b, err, "") &&
         tke_store_query(s,
                         "SELECT id, session_id, model_seq, base_model, rank, seed, flags, "
-                        "user_metadata, created_us, last_request_us, state, corrupted, hash, "
+                        "user_metadata, last_request_us, state, corrupted, hash, "
                         "request_id, error FROM runs ORDER BY created_us",
                         run_row, &b, err, "") &&
         tke_store_query(s,

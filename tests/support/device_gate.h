@@ -15,6 +15,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool closed, broken;
+    int waiting; /* threads at the closed gate */
     const tke_device_ops *own;
     tke_device_ops ops; /* the device's own, but for what waits at the gate */
 } gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
@@ -28,12 +29,24 @@ static inline void gate_set(bool closed, bool broken)
     pthread_mutex_unlock(&gate.lock);
 }
 
+/* Waits until the device is asked to compute; the gate is closed. */
+static inline void gate_await(void)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.waiting)
+        pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+}
+
 /* True: the device may compute. */
 static inline bool gate_pass(tinkc_error *err)
 {
     pthread_mutex_lock(&gate.lock);
+    gate.waiting++;
+    pthread_cond_broadcast(&gate.changed);
     while (gate.closed)
         pthread_cond_wait(&gate.changed, &gate.lock);
+    gate.waiting--;
     bool broken = gate.broken;
     pthread_mutex_unlock(&gate.lock);
     return broken ? tkc_fail(err, TINKC_E_SERVER, "the device has failed") : true;

@@ -361,7 +361,7 @@ static void metrics(void **state)
         "queued_training_requests gauge\nsamples_in_flight gauge\nopen_polls gauge\n"
         "adapter_bytes gauge\nsnapshot_bytes gauge\nresult_bytes gauge\nqueued_bytes gauge\n"
         "request_bytes gauge\nexchanges gauge\nconnections gauge\nmemory_bytes gauge\n"
-               "body_bytes gauge\n");
+        "body_bytes gauge\n");
     /* The parts of the memory add up to all of it. */
     static const char part[] = "\ntinkc_memory_bytes{part=\"";
     uint64_t sum = 0, resident = 0, files = 0, other = 0;
@@ -379,6 +379,23 @@ static void metrics(void **state)
     assert_true(other == 0 || sum + other == resident - files);
     assert_non_null(strstr(now->sent.body.data, "\ntinkc_base_models 1\n"));
     expect(200, "Content-Type: text/plain; version=0.0.4\n", NULL);
+    /* The status names the same parts. */
+    ask("GET", "/api/v1/status", N(plain), NULL);
+    static const char *const parts[] = { "\"memory\":{\"adapters\":",
+                                         "\"snapshots\":",
+                                         "\"results\":",
+                                         "\"queued_requests\":",
+                                         "\"requests_under_way\":",
+                                         "\"work_space\":",
+                                         "\"database\":",
+                                         "\"unused_heap\":",
+                                         "\"other\":",
+                                         "\"resident\":",
+                                         "\"resident_files\":" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strstr(now->sent.body.data, parts[i]))
+            fail_msg("no %s in %s", parts[i], now->sent.body.data);
+    expect(200, TYPE, NULL);
 }
 
 /* ---- keys ---- */

@@ -1,11 +1,13 @@
 /* test_service_life.c - sessions that end, checkpoints that expire, memory and disks that run
  * short, what was used and by whom. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "service/service_state.h"
 #include "support/check.h"
 #include "support/service_call.h"
 #include "support/tiny_model.h"
@@ -528,6 +530,80 @@ static void bad_options(void **state)
     tinkc_engine_free(NULL);
 }
 
+/* ---- threads ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+} door = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void wait_at_door(tkc_job *job)
+{
+    (void)job;
+    pthread_mutex_lock(&door.lock);
+    while (!door.open)
+        pthread_cond_wait(&door.changed, &door.lock);
+    pthread_mutex_unlock(&door.lock);
+}
+
+static size_t threads_named(const char *name)
+{
+    size_t n = 0;
+    DIR *all = opendir("/proc/self/task");
+    assert_non_null(all);
+    for (struct dirent *e; (e = readdir(all));) {
+        char path[400], line[40] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", e->d_name);
+        FILE *f = e->d_name[0] != '.' ? fopen(path, "r") : NULL;
+        if (f && fgets(line, sizeof line, f))
+            n += strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == '\n';
+        if (f)
+            fclose(f);
+    }
+    closedir(all);
+    return n;
+}
+
+static bool worker_waits(tinkc_engine *engine)
+{
+    return status_of(engine, "worker_waits_total") > 0;
+}
+
+/* One thread for files, or saves and deletes of a name would overtake each other; however much
+ * there is to do, no pool has more threads than it should. */
+static void threads(void **state)
+{
+    enum { MANY = TKE_MAX_DOWNLOADS + 2 };
+    static tkc_job jobs[4][MANY];
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
+    const tke_service *svc = tke_engine_service(engine);
+    const struct {
+        tkc_pool *pool;
+        const char *name;
+        size_t n;
+    } rows[] = { { svc->files, "tinkc-files", 1 },
+                 { svc->results, "tinkc-results", 1 },
+                 { svc->texts, "tinkc-texts", 2 },
+                 { svc->downloads, "tinkc-archives", 64 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t k = 0; k < MANY; k++) {
+            jobs[i][k].run = wait_at_door;
+            assert_true(tkc_pool_submit(rows[i].pool, &jobs[i][k], &err));
+        }
+        assert_int_equal(threads_named(rows[i].name), rows[i].n);
+    }
+    assert_int_equal(threads_named("tinkc-worker"), 1);
+    await(worker_waits, engine, "a look for work in vain");
+    pthread_mutex_lock(&door.lock);
+    door.open = true;
+    pthread_cond_broadcast(&door.changed);
+    pthread_mutex_unlock(&door.lock);
+    tinkc_engine_free(engine);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +616,7 @@ int main(void)
         cmocka_unit_test(too_little_memory),
         cmocka_unit_test(a_disk_in_trouble),
         cmocka_unit_test(bad_options),
+        cmocka_unit_test(threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,6 @@
 /* test_service_restart.c - what is there again after an engine was closed, or copied while it ran
  * (which is what a sudden end leaves behind). */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -387,18 +388,29 @@ static void bad_stores(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    char *store = tiny_folder();
+    char *store = tiny_folder(), path[300];
     tinkc_engine *engine = open_engine(store, 0);
     assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
     assert_int_equal(err.code, TINKC_E_STORE);
     assert_non_null(strstr(err.message, "another process has it open"));
     tinkc_engine_free(engine);
 
+    /* Tables that cannot be read: what was started before is ended again. */
+    sqlite3 *db = NULL;
+    snprintf(path, sizeof path, "%s/meta.db", store);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "DROP TABLE runs; CREATE VIEW runs AS SELECT 1 AS id", NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+
     err = (tinkc_error){ 0 };
     tiny_write(store, "meta.db",
                "not a database, and long enough that its first page is read ....."
                "................................................................");
-    char path[300];
     snprintf(path, sizeof path, "%s/meta.db-wal", store);
     unlink(path);
     assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));

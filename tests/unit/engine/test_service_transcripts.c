@@ -25,6 +25,9 @@
  *     ! sh rm ...                                    the same of its files: a command in the store
  *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
  *     ! hold, ! go                                   the device computes nothing; it works again
+ *     ! held                                         waits until the device is asked to compute
+ *     ! far                                          requests come from a connection that is there
+ *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! set NAME VALUE                               a restart with this setting
@@ -158,6 +161,7 @@ static struct {
     tinkc_engine *engine;
     char owner[64], key_id[TKE_KEY_ID];
     bool openai;      /* models/nano too, and its texts */
+    uint32_t flags;   /* TKE_CALL_* of every request */
     char set[2][100]; /* a setting, or "" */
     struct {
         char name[16], value[400];
@@ -219,6 +223,7 @@ static int open_world(void **state)
     atomic_store(&n_random, 0);
     world.n_names = 0;
     world.openai = false;
+    world.flags = 0;
     world.set[0][0] = '\0';
     memory.thread = pthread_self();
     strcpy(world.owner, "default");
@@ -423,6 +428,8 @@ static bool on_write(tinkc_reply *r, const void *data, size_t len)
 static void on_end(tinkc_reply *r)
 {
     waiting *w = of(r);
+    /* What outlives the answer has its own copy of the request. */
+    memset((char *)(uintptr_t)w->request.body.data, '#', w->request.body.len);
     pthread_mutex_lock(&w->lock);
     w->done = true;
     w->n_ends++;
@@ -436,6 +443,12 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
     tkc_buf_clear(&of(r)->body);
     on_write(r, message, strlen(message));
     on_end(r);
+}
+
+static bool is_gone(tinkc_reply *r)
+{
+    (void)r;
+    return false;
 }
 
 /* "METHOD PATH BODY" */
@@ -480,7 +493,7 @@ static waiting *ask_begin(const char *line)
     tkc_buf_init(&w->text, NULL, TKC_BUF_NO_MAX);
     read_request(w, line);
     tke_service_handle(tke_engine_service(world.engine), &w->request, &w->reply, &caller,
-                       world.openai ? TKE_CALL_OPENAI : 0);
+                       world.flags | (world.openai ? TKE_CALL_OPENAI : 0));
     return w;
 }
 
@@ -774,6 +787,19 @@ static void command(const char *what, tkc_buf *out)
         (void)tke_housekeep(tke_engine_service(world.engine), &(tke_due){ 0 });
         return;
     }
+    if (strcmp(what, "held") == 0) {
+        gate_await();
+        return;
+    }
+    if (strcmp(what, "far") == 0) {
+        tke_service_set_gone(tke_engine_service(world.engine), is_gone);
+        world.flags |= TKE_CALL_REMOTE;
+        return;
+    }
+    if (strcmp(what, "drain") == 0) {
+        tke_service_drain(tke_engine_service(world.engine));
+        return;
+    }
     if (strcmp(what, "hold") == 0 || strcmp(what, "go") == 0) {
         gate_set(what[0] == 'h', false);
         return;
@@ -960,6 +986,7 @@ TRANSCRIPT(held)
 TRANSCRIPT(fields)
 TRANSCRIPT(upkeep)
 TRANSCRIPT(store_errors)
+TRANSCRIPT(corners)
 TRANSCRIPT(edges)
 TRANSCRIPT(refusals)
 TRANSCRIPT(recovery)
@@ -1023,7 +1050,8 @@ int main(void)
         cmocka_unit_test(fields),        cmocka_unit_test(usage_is_handed_over_alone),
         cmocka_unit_test(upkeep),        cmocka_unit_test(recovery),
         cmocka_unit_test(scarce_memory), cmocka_unit_test(store_errors),
-        cmocka_unit_test(edges),         cmocka_unit_test(refusals),
+        cmocka_unit_test(corners),       cmocka_unit_test(edges),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "service/service_state.h"
 #include "support/service_world.h"
 
@@ -136,6 +137,8 @@ static void a_lost_database_is_noticed(void **state)
     seen s = { 0 };
     err = (tinkc_error){ 0 };
     assert_false(tinkc_store_check(store, NULL, note, &s, &err));
+    assert_int_equal(s.n_bad, 1); /* the folders are checked all the same */
+    assert_string_equal(err.message, "1 entries are damaged or missing");
     err = (tinkc_error){ 0 };
     assert_true(
         tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
@@ -169,6 +172,9 @@ static void nobody_else_reads_it(void **state)
     service_session(tinkc_engine_transport(engine));
     assert_int_equal(mode_of(store, "meta.db"), 0600);
     assert_int_equal(mode_of(store, "meta.db-wal"), 0600);
+    snprintf(path, sizeof path, "%s/runs",
+             store); /* from the start: it must survive a power loss */
+    assert_true(tkc_is_dir(path));
     assert_int_equal(mode_of(store, "unrecorded"), 0600);
     tinkc_engine_free(engine);
     snprintf(path, sizeof path, "%s/meta.db", store); /* one from before */
