@@ -7,7 +7,6 @@
  */
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "service/service_state.h"
 #include "service/unrecorded.h"
@@ -323,6 +322,16 @@ static bool needs_row(const tke_job *job)
            tke_store_durable(job->svc->store);
 }
 
+/* Ids begin with the epoch in which the request was accepted. */
+static uint32_t epoch_of(const tke_job *job)
+{
+    tinkc_str rest = tkc_str(job->request_id), number;
+    int64_t epoch = 0;
+    if (tkc_str_cut(&rest, '-', &number))
+        (void)tkc_parse_i64(number, &epoch);
+    return (uint32_t)epoch;
+}
+
 static void row_committed(void *user, const tinkc_error *err)
 {
     tke_job *job = user;
@@ -330,14 +339,13 @@ static void row_committed(void *user, const tinkc_error *err)
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: not recorded: %s", job->request_id,
                      err->message);
         if (needs_row(job))
-            (void)tke_unrecorded_add(
-                job->svc->store,
-                &(tke_unrecorded){ .run = tke_unrecorded_run(job->run->id),
-                                   .hash = job->hash,
-                                   .seq = job->seq,
-                                   .kind = job->kind,
-                                   .epoch = (uint32_t)strtoul(job->request_id, NULL, 10),
-                                   .failed = job->failed && !job->touched });
+            (void)tke_unrecorded_add(job->svc->store,
+                                     &(tke_unrecorded){ .run = tke_unrecorded_run(job->run->id),
+                                                        .hash = job->hash,
+                                                        .seq = job->seq,
+                                                        .kind = job->kind,
+                                                        .epoch = epoch_of(job),
+                                                        .failed = job->failed && !job->touched });
     }
     tke_job_complete(job);
 }

@@ -360,7 +360,7 @@ static void logprobs(void **state)
             "length") "],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,"
                       "\"total_tokens\":7}}");
     over();
-    /* In pieces: each has its own, and those of a stop string are never told. */
+    /* In pieces: each has its own, and those of a stop string are never sent. */
     begin((tke_openai_answer){ .logprobs = true, .top = TOP }, 1, 1, stops, 1);
     add(0, 0, 1);
     events(0, TEXT("0", "a",
