@@ -387,7 +387,6 @@ static bool await_bytes(tinkc_deltas *d, int64_t timeout_ms, int64_t deadline_ns
 static const tinkc_delta *give(tinkc_deltas *d)
 {
     d->delta.tokens = (tinkc_i32s){ d->tokens.data, d->tokens.len };
-    d->delta.logprobs = (tinkc_f32s){ 0 };
     if (d->logprobs.len == d->tokens.len)
         d->delta.logprobs = (tinkc_f32s){ d->logprobs.data, d->logprobs.len };
     d->ended = d->delta.last;

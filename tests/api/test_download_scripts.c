@@ -241,6 +241,7 @@ static void entries(void **state)
         { "d", NULL, '4' },
         { "d", NULL, '6' },
         { "one/two/three", NULL, '0' },
+        { "e", NULL, '5' },
     };
     script *s = begin("entries");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -326,6 +327,8 @@ static void heads(void **state)
         { { 429, { "Retry-After", "2" }, "busy", 0 },
           { 503, { "Retry-After", "60" }, "busy", 0 },
           { 200, { NULL }, "0123456789", 0 } },
+        { { 200, { "Content-Length", "0" }, "0123456789", 0 } },
+        { { 200, { "Content-Length", "0" }, "", 0 } },
     };
     script *s = begin("heads");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -219,6 +219,21 @@ static void sparse_and_packed_arrays_are_shown_dense(void **state)
     before = tinkc_batch_bytes(batch);
     assert_true(tinkc_batch_set(batch, "integers", &integers, &err));
     assert_int_equal(tinkc_batch_bytes(batch) - before, 8 + 8 * (4 + 1));
+    /* (rows + 1) + 2 nnz < rows * cols: 5 of 6, and 7 of 6 */
+    static const int64_t small[] = { 2, 3 };
+    static const float one[] = { 0, 0, 0, 0, 8, 0 }, two[] = { 0, 9, 0, 0, 8, 0 };
+    plain = (tinkc_array){
+        .data = one, .count = 6, .shape = small, .ndim = 2, .dtype = TINKC_F32, .may_pack = true
+    };
+    before = tinkc_batch_bytes(batch);
+    assert_true(tinkc_batch_set(batch, "one", &plain, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 4 + 8 * (3 + 1));
+    before = tinkc_batch_bytes(batch);
+    plain.data = two;
+    assert_true(tinkc_batch_set(batch, "two", &plain, &err));
+    assert_int_equal(tinkc_batch_bytes(batch) - before, 6 * 4);
+    assert_f32s(0, "one", one, 6);
+    assert_f32s(0, "two", two, 6);
     assert_f32s(0, "sparse", dense, 12);
     assert_f32s(0, "packed", dense, 12);
     assert_f32s(0, "plain", dense, 12);

@@ -1,0 +1,545 @@
+/* test_small_print.c - rules about one element, one letter or one moment that the larger tests pass over: the last of
+ * several, names of one letter, texts that differ at their end, what is refused at once and not later. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "support/api_support.h"
+
+#define API "/api/v1/"
+
+static const tinkc_lora_options lora = { .base_model = "mock/nano" };
+static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
+static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_sampler *sampler;
+    tinkc_batch *batch;
+} fixture;
+
+static int make(void **state, const char *path, const char *config)
+{
+    fixture *x = calloc(1, sizeof *x);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    if (path)
+        tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client = mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key" }, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    for (int i = 0; i < 3; i++)
+        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+    *state = x;
+    return 0;
+}
+
+static int setup(void **state)
+{
+    return make(state, NULL, NULL);
+}
+
+static int setup_cancels(void **state)
+{
+    return make(state, API "client/dynamic_config",
+                "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
+                "\"sample_cancel_max_batch_size\":1}");
+}
+
+static int setup_tokens(void **state)
+{
+    return make(state, API "client/config", "{\"pjwt_auth_enabled\":true}");
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_sampler_free(x->sampler);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+static void settle(fixture *x)
+{
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+}
+
+/* The last call failed like this. */
+static void check_error(fixture *x, int32_t code, const char *message)
+{
+    assert_int_equal(x->err.code, code);
+    assert_string_equal(x->err.message, message);
+    x->err = (tinkc_error){ 0 };
+}
+
+static tinkc_sampling three_tokens(void)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 3;
+    return o;
+}
+
+/* ---- names and lists ---- */
+
+static void names_of_one_letter(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *f =
+        tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "m" }, &x->err);
+    settle(x);
+    const tinkc_request *r = nth_request(x->mock, API "create_sampling_session", 0);
+    assert_non_null(r);
+    assert_non_null(strstr((const char *)r->body.data, "\"base_model\":\"m\""));
+    tinkc_future_free(f);
+}
+
+/* Every place of a list is looked at, the last one too. */
+static void the_last_id_is_checked(void **state)
+{
+    fixture *x = *state;
+    for (size_t i = 0; i < 3; i++) {
+        int32_t some[] = { 1, 2, 3 };
+        tinkc_sampling o = three_tokens();
+        some[i] = -1;
+        assert_null(tinkc_sample(x->sampler, some, 3, 1, &o, &x->err));
+        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+        x->err = (tinkc_error){ 0 };
+        o.stop_tokens = some;
+        o.n_stop_tokens = 3;
+        assert_null(tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err));
+        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+        x->err = (tinkc_error){ 0 };
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
+}
+
+static bool spoil(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const size_t *at = user;
+    (void)err;
+    tinkc_loss_set(loss, 1);
+    tinkc_loss_grad(loss, at[0])[at[1]] = NAN;
+    return true;
+}
+
+static void each_gradient_is_checked(void **state)
+{
+    fixture *x = *state;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t k = 0; k < 5; k++) {
+            size_t at[] = { i, k };
+            char want[100];
+            tinkc_future *f =
+                tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, spoil, at, &x->err);
+            if (f)
+                (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
+            (void)snprintf(want, sizeof want,
+                           "the loss function left gradient %zu of example %zu non-finite", k, i);
+            check_error(x, TINKC_E_CALLBACK, want);
+            tinkc_future_free(f);
+        }
+}
+
+/* ---- refused by the call itself ---- */
+
+static void what_cannot_be_sent_is_refused_at_once(void **state)
+{
+    fixture *x = *state;
+    static const float ones[] = { 1, 1, 1, 1, 1 };
+    tinkc_array weights = { .data = ones, .count = 5, .dtype = TINKC_F32 };
+    assert_true(tinkc_batch_set(x->batch, "odd \xff", &weights, &x->err));
+    assert_null(tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "the name of a loss input is not UTF-8");
+    static const char *const names[] = { "good", "odd \xff", NULL };
+    static const double values[] = { 1, 2 };
+    tinkc_batch_clear(x->batch);
+    tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_null(tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY,
+                                       &(tinkc_loss_options){ .names = names, .values = values },
+                                       &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "a name in loss_fn_config is not UTF-8");
+    assert_null(tinkc_forward_backward(x->trainer, x->batch, "odd \xff", NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "loss_fn is not UTF-8");
+    assert_null(tinkc_tokenizer_fetch(x->client, "", NULL, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "model is empty");
+    assert_null(tinkc_tokenizer_fetch(x->client, NULL, NULL, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "model is empty");
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
+}
+
+static void limits_below_zero_are_refused(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = three_tokens();
+    tinkc_mock_always(x->mock, NULL, API "asample", &silent, &x->err);
+    tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
+    assert_true(tinkc_future_limit(f, 1000, &x->err));
+    assert_false(tinkc_future_limit(f, -2, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_true(tinkc_future_limit(f, TINKC_FOREVER, &x->err)); /* takes the limit back */
+    settle(x);
+    tinkc_mock_advance(x->mock, 1000);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    tinkc_future_free(f);
+}
+
+/* ---- cancelling ---- */
+
+/* A pass behind another one has sent nothing: it did not run. The one before it may have. */
+static void a_pass_that_never_left_did_not_run(void **state)
+{
+    fixture *x = *state;
+    tinkc_error err = { 0 };
+    tinkc_mock_always(x->mock, NULL, API "forward_backward", &silent, &x->err);
+    tinkc_future *both[2];
+    for (int i = 0; i < 2; i++)
+        both[i] = tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    settle(x);
+    for (int i = 1; i >= 0; i--) {
+        tinkc_future_cancel(both[i]);
+        assert_false(tinkc_future_wait(both[i], PATIENCE_MS, &err));
+        assert_int_equal(err.code, TINKC_E_CANCELLED);
+        assert_int_equal(err.flags & TINKC_MAY_HAVE_RUN, i ? 0 : TINKC_MAY_HAVE_RUN);
+        err = (tinkc_error){ 0 };
+        tinkc_future_free(both[i]);
+    }
+}
+
+/* A service that wants to hear of one cancelled sample at a time hears of each. */
+static void cancels_one_at_a_time(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = three_tokens();
+    tinkc_future *f[3];
+    tinkc_mock_always(x->mock, NULL, API "retrieve_future", &silent, &x->err);
+    tinkc_mock_always(x->mock, NULL, API "cancel_future",
+                      &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 }, &x->err);
+    for (size_t i = 0; i < 3; i++)
+        f[i] = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
+    settle(x);
+    for (size_t i = 0; i < 3; i++)
+        tinkc_future_free(f[i]);
+    for (size_t i = 1; i <= 3; i++) {
+        settle(x);
+        assert_int_equal(tinkc_mock_count(x->mock, API "cancel_future"), i);
+        tinkc_mock_advance(x->mock, 1000);
+    }
+    settle(x);
+    assert_int_equal(tinkc_mock_count(x->mock, API "cancel_future"), 3);
+}
+
+static atomic_size_t received;
+
+static bool receive(void *user, const void *data, size_t len)
+{
+    (void)user, (void)data;
+    atomic_fetch_add(&received, len);
+    return true;
+}
+
+/* A download that waits for its next byte ends when it is cancelled, and so does its thread. */
+static void a_download_is_cancelled_while_nothing_comes(void **state)
+{
+    fixture *x = *state;
+    tinkc_error err = { 0 };
+    tinkc_mock_always(
+        x->mock, NULL, "/store/x",
+        &(tinkc_mock_answer){ .body = "0123456789", .fault = TINKC_FAULT_DRIP, .drip_ms = 1000 },
+        &x->err);
+    atomic_store(&received, 0);
+    tinkc_future *f = tinkc_url_download(x->client, "https://files.test/store/x",
+                                         &(tinkc_download_options){ .write = receive }, &x->err);
+    wait_until(tinkc_mock_count(x->mock, "/store/x") == 1);
+    settle(x);
+    tinkc_mock_advance(x->mock, 1000);
+    wait_until(atomic_load(&received) > 0);
+    assert_true(atomic_load(&received) > 0);
+    tinkc_future_cancel(f);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_true(tinkc_client_close(x->client, PATIENCE_MS, &x->err)); /* it waits for the thread */
+    tinkc_future_free(f);
+}
+
+/* ---- answers ---- */
+
+static void scores_that_are_not_there(void **state)
+{
+    fixture *x = *state;
+    tinkc_input *input = tinkc_input_new(x->client, &x->err);
+    tinkc_input_add_tokens(input, ids, 3, &x->err);
+    for (int i = 0; i < 2; i++) {
+        tinkc_mock_once(
+            x->mock, NULL, API "retrieve_future",
+            &(tinkc_mock_answer){ .body = "{\"sequences\":[{\"tokens\":[1],\"logprobs\":[-1],"
+                                          "\"stop_reason\":\"length\"}]}" },
+            &x->err);
+        tinkc_future *f = i ? tinkc_logprobs_input(x->sampler, input, &x->err)
+                            : tinkc_logprobs(x->sampler, ids, 3, &x->err);
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        assert_int_equal(x->err.flags & (TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN),
+                         TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN);
+        check_error(x, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
+        tinkc_future_free(f);
+    }
+    tinkc_input_free(input);
+}
+
+static void count_queue_event(const tinkc_event *e, void *user)
+{
+    assert_int_equal(e->kind, TINKC_EVENT_QUEUE);
+    ++*(int *)user;
+}
+
+/* A pause is news when its reason changes within the 159 bytes that are kept of it. */
+static void reasons_that_differ_at_their_end(void **state)
+{
+    fixture *x = *state;
+    static const struct {
+        size_t at; /* where this reason has another letter than the first */
+        int news;
+    } rows[] = { { 500, 1 }, { 158, 1 }, { 158, 0 }, { 159, 1 }, { 300, 0 } };
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    int n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char reason[320], body[500];
+        memset(reason, 'a', sizeof reason - 1);
+        reason[sizeof reason - 1] = '\0';
+        if (rows[i].at < sizeof reason - 1)
+            reason[rows[i].at] = 'b';
+        (void)snprintf(body, sizeof body,
+                       "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
+                       "\"paused_capacity\",\"queue_state_reason\":\"%s\"}",
+                       reason);
+        tinkc_mock_once(x->mock, NULL, API "retrieve_future", &(tinkc_mock_answer){ .body = body },
+                        &x->err);
+    }
+    tinkc_sampling o = three_tokens();
+    tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
+    tinkc_future_on_event(f, queue, TINKC_EVENT_QUEUE, count_queue_event, &n, &x->err);
+    size_t polls = 0;
+    for (int64_t next; !tinkc_future_done(f); tinkc_mock_advance(x->mock, next)) {
+        next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        assert_true(next != TINKC_FOREVER && !x->err.code);
+        n = 0;
+        while (tinkc_queue_run(queue, 0, &x->err) > 0)
+            ;
+        size_t now = tinkc_mock_count(x->mock, API "retrieve_future");
+        if (now > polls && now <= sizeof rows / sizeof *rows)
+            assert_int_equal(n, rows[now - 1].news);
+        polls = now;
+    }
+    assert_true(polls > sizeof rows / sizeof *rows);
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+/* ---- events ---- */
+
+static void take_event(const tinkc_event *e, void *user)
+{
+    (void)e;
+    ++*(int *)user;
+}
+
+/* A queue that is freed takes the client's events with it. */
+static void events_end_with_their_queue(void **state)
+{
+    fixture *x = *state;
+    int n = 0;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(
+        tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
+    for (int i = 0; i < 2; i++) {
+        tinkc_future *f = tinkc_health_check(x->client, &x->err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        tinkc_future_free(f);
+        settle(x);
+        if (i == 0) {
+            while (tinkc_queue_run(queue, 0, &x->err) > 0)
+                ;
+            assert_true(n > 0);
+            tinkc_queue_free(queue);
+        }
+    }
+    assert_ok(&x->err);
+}
+
+static void count_ready(tinkc_stream *s, void *user)
+{
+    (void)s;
+    ++*(int *)user;
+}
+
+/* Who reads events is called again when more has come, as who reads bytes is. */
+static void events_call_the_listener_again(void **state)
+{
+    fixture *x = *state;
+    static const char body[] = "data: 1\n\ndata: 2\n\n";
+    int calls = 0, events = 0;
+    tinkc_mock_always(
+        x->mock, NULL, "/x",
+        &(tinkc_mock_answer){ .body = body, .fault = TINKC_FAULT_DRIP, .drip_ms = 100 }, &x->err);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_stream *s = tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/x" }, &x->err);
+    assert_true(tinkc_stream_on_ready(s, queue, count_ready, &calls, &x->err));
+    settle(x);
+    for (size_t i = 0; i < sizeof body - 1; i++) {
+        calls = 0;
+        tinkc_mock_advance(x->mock, 100);
+        settle(x);
+        while (tinkc_queue_run(queue, 0, &x->err) > 0)
+            ;
+        assert_true(calls > 0);
+        tinkc_error none = { 0 };
+        if (tinkc_stream_event(s, 0, &none))
+            events++;
+    }
+    assert_int_equal(events, 2);
+    tinkc_stream_free(s);
+    tinkc_queue_free(queue);
+}
+
+static void count_retry(const tinkc_event *e, void *user)
+{
+    assert_int_equal(e->kind, TINKC_EVENT_RETRY);
+    assert_string_equal(e->operation, "trainer_open_from");
+    assert_int_equal(e->wait_ms, 2000);
+    ++*(int *)user;
+}
+
+/* Somebody else's key is exchanged for a token first: what that meets shows at the future. */
+static void the_exchange_of_a_key_is_seen(void **state)
+{
+    fixture *x = *state;
+    static const char *const wait[] = { "Retry-After", "2", NULL };
+    int n = 0;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_mock_once(x->mock, NULL, API "auth/token",
+                    &(tinkc_mock_answer){ .status = 503, .headers = wait, .body = "{}" }, &x->err);
+    tinkc_future *f = tinkc_trainer_open_from(
+        x->client,
+        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-theirs" },
+        &x->err);
+    tinkc_future_on_event(f, queue, TINKC_EVENT_RETRY, count_retry, &n, &x->err);
+    settle(x);
+    while (tinkc_queue_run(queue, 0, &x->err) > 0)
+        ;
+    assert_int_equal(n, 1);
+    assert_string_equal(request_header(nth_request(x->mock, API "auth/token", 0), "X-API-Key"),
+                        "tml-theirs");
+    assert_int_equal(tinkc_mock_count(x->mock, API "auth/token"), 1);
+    tinkc_mock_advance(x->mock, 2000);
+    settle(x);
+    assert_int_equal(tinkc_mock_count(x->mock, API "auth/token"), 2);
+    assert_int_equal(tinkc_mock_count(x->mock, API "weights_info"), 1);
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+/* ---- what the service is told ---- */
+
+static void the_machine_has_its_usual_name(void **state)
+{
+    fixture *x = *state;
+    struct utsname machine;
+    assert_int_equal(uname(&machine), 0);
+    const char *want = strcmp(machine.machine, "x86_64") == 0    ? "x64"
+                       : strcmp(machine.machine, "aarch64") == 0 ? "arm64"
+                                                                 : machine.machine;
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    assert_string_equal(request_header(tinkc_mock_request(x->mock, 0), "X-Stainless-Arch"), want);
+}
+
+/* As Python writes them. */
+static void sessions_of_days(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ms;
+        const char *text;
+    } rows[] = { { 86399000, "\"duration\":\"23:59:59\"" },
+                 { 86400000, "\"duration\":\"1 day, 0:00:00\"" },
+                 { 172800000 + 3 * 3600000 + 4 * 60000 + 5006,
+                   "\"duration\":\"2 days, 3:04:05.006000\"" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+        tinkc_client *client =
+            mock_client(mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &err);
+        assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        tinkc_mock_advance(mock, rows[i].ms); /* in one step: no timer in between */
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        (void)tinkc_client_close(client, PATIENCE_MS, &err);
+        size_t n = tinkc_mock_count(mock, API "telemetry");
+        const tinkc_request *last = n ? nth_request(mock, API "telemetry", n - 1) : NULL;
+        assert_non_null(last);
+        assert_non_null(strstr((const char *)last->body.data, rows[i].text));
+        assert_ok(&err);
+        tinkc_client_free(client);
+        tinkc_mock_free(mock);
+    }
+}
+
+/* A copy made by a newer library may hold members that this one does not know. */
+static void copies_with_unknown_members(void **state)
+{
+    fixture *x = *state;
+    tinkc_text text = { 0 };
+    char newer[4096];
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
+                                     .clock = tinkc_mock_clock(x->mock) };
+    const char *exported = tinkc_sampler_export(x->sampler, &text, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(exported[0], '{');
+    (void)snprintf(newer, sizeof newer, "{\"later\":{\"a\":[1,\"}\"]},%s", exported + 1);
+    tinkc_sampler *copy = tinkc_sampler_import(newer, &options, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_sampler_id(copy), tinkc_sampler_id(x->sampler));
+    tinkc_sampler_free(copy);
+    tinkc_text_free(&text);
+}
+
+#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH(names_of_one_letter, setup),
+        WITH(the_last_id_is_checked, setup),
+        WITH(each_gradient_is_checked, setup),
+        WITH(what_cannot_be_sent_is_refused_at_once, setup),
+        WITH(limits_below_zero_are_refused, setup),
+        WITH(a_pass_that_never_left_did_not_run, setup),
+        WITH(cancels_one_at_a_time, setup_cancels),
+        WITH(a_download_is_cancelled_while_nothing_comes, setup),
+        WITH(scores_that_are_not_there, setup),
+        WITH(reasons_that_differ_at_their_end, setup),
+        WITH(events_end_with_their_queue, setup),
+        WITH(events_call_the_listener_again, setup),
+        WITH(the_exchange_of_a_key_is_seen, setup_tokens),
+        WITH(the_machine_has_its_usual_name, setup),
+        cmocka_unit_test(sessions_of_days),
+        WITH(copies_with_unknown_members, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
