@@ -213,17 +213,16 @@ static const char *read_complaints(tkc_json *j)
 }
 
 /* {"error": {"message": "...", "code": "..."}} and plain forms of the same. */
-static void read_error_member(tkc_json *j, tinkc_str key, tkc_error_body *out, int depth)
+static void read_error_member(tkc_json *j, tinkc_str key, tkc_error_body *out, bool nested)
 {
     tinkc_str inner;
-    assert(depth <= 1);
     bool text = tkc_str_is(key, "detail") || tkc_str_is(key, "message") || tkc_str_is(key, "error");
     if (text && tkc_json_peek(j) == TKC_JSON_ARRAY) {
         out->detail = read_complaints(j);
-    } else if (text && tkc_json_peek(j) == TKC_JSON_OBJECT && depth == 0) {
+    } else if (text && tkc_json_peek(j) == TKC_JSON_OBJECT && !nested) {
         tkc_json_object(j);
         while (tkc_json_key(j, &inner))
-            read_error_member(j, inner, out, depth + 1);
+            read_error_member(j, inner, out, true);
     } else if (text && tkc_json_peek(j) == TKC_JSON_STRING) {
         const char *found = tkc_read_cstr(j);
         if (!out->detail || tkc_str_is(key, "detail"))
@@ -261,7 +260,7 @@ bool tkc_error_body_read(tinkc_str body, tkc_arena *arena, tkc_error_body *out, 
     tkc_json_open(&j, body, arena, &bad);
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key))
-            read_error_member(&j, key, out, 0);
+            read_error_member(&j, key, out, false);
     if (tkc_json_close(&j)) {
         out->is_json = true;
         return true;

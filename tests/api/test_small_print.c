@@ -301,6 +301,115 @@ static void scores_that_are_not_there(void **state)
     tinkc_input_free(input);
 }
 
+/* What a stage says of itself is not said any more in the next one. */
+static void the_status_ends_with_its_stage(void **state)
+{
+    fixture *x = *state;
+    static const char *const wait[] = { "Retry-After", "3", NULL };
+    tinkc_text text = { 0 };
+    tinkc_sampling o = three_tokens();
+    tinkc_mock_once(x->mock, NULL, API "asample",
+                    &(tinkc_mock_answer){ .status = 429, .headers = wait, .body = "{}" }, &x->err);
+    tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
+    settle(x);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_QUEUED);
+    assert_string_equal(tinkc_future_status(f, &text, &x->err), "rate limited, next try in 3.0 s");
+    tinkc_mock_always(x->mock, NULL, API "asample", &silent, &x->err);
+    tinkc_mock_advance(x->mock, 3250);
+    settle(x);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_SENDING);
+    assert_string_equal(tinkc_future_status(f, &text, &x->err), "is being sent");
+    tinkc_text_free(&text);
+    tinkc_future_free(f);
+}
+
+/* ---- passes as JSON ---- */
+
+#define PASS API "forward_backward"
+
+static const char *type_of(fixture *x, size_t i)
+{
+    return request_header(nth_request(x->mock, PASS, i), "Content-Type");
+}
+
+/* A service that fails at JSON, too, is broken: it does not get protobuf once more. */
+static void json_that_fails_is_final(void **state)
+{
+    fixture *x = *state;
+    static const struct {
+        int32_t json; /* its status for JSON */
+        size_t requests;
+    } rows[] = { { 400, 3 }, { 499, 3 }, { 500, 2 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        const int32_t statuses[] = { 500, rows[i].json, 403 };
+        tinkc_client *client = mock_client(x->mock,
+                                           &(tinkc_client_options){ .api_key = "tml-key",
+                                                                    .max_retries = TINKC_ZERO,
+                                                                    .retry_window_ms = TINKC_ZERO },
+                                           &x->err);
+        tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+        tinkc_mock_forget(x->mock);
+        for (size_t k = 0; k < rows[i].requests; k++)
+            tinkc_mock_once(x->mock, NULL, PASS,
+                            &(tinkc_mock_answer){ .status = statuses[k], .body = "{}" }, &x->err);
+        tinkc_future *f = tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        assert_true(run_until_done(x->mock, f, 3600 * 1000));
+        assert_false(tinkc_future_wait(f, 0, &err));
+        assert_int_equal(err.http_status, statuses[rows[i].requests - 1]);
+        assert_int_equal(tinkc_mock_count(x->mock, PASS), rows[i].requests);
+        for (size_t k = 0; k < rows[i].requests; k++)
+            assert_string_equal(type_of(x, k),
+                                k == 1 ? "application/json" : "application/x-protobuf");
+        assert_ok(&x->err);
+        tinkc_future_free(f);
+        tinkc_trainer_free(t);
+        tinkc_client_free(client);
+    }
+}
+
+static atomic_int json_is_silent;
+
+static bool take_json_alone(const tinkc_request *r, tinkc_mock_answer *answer, void *user)
+{
+    (void)user;
+    if (strcmp(r->path, PASS) != 0)
+        return false;
+    if (strcmp(request_header(r, "Content-Type"), "application/json") != 0)
+        *answer = (tinkc_mock_answer){ .status = 415, .body = "{}" };
+    else
+        *answer = atomic_load(&json_is_silent)
+                      ? silent
+                      : (tinkc_mock_answer){ .body = "{\"request_id\":\"r\"}" };
+    return true;
+}
+
+/* A pass of which nobody knows whether it has come is sent again as it was. */
+static void a_lost_pass_is_json_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_mock_compute(x->mock, take_json_alone, NULL, &x->err);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&json_is_silent, i);
+        tinkc_future_free(
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
+        tinkc_future *f =
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        settle(x);
+        tinkc_future_free(f);
+        settle(x);
+    }
+    size_t before = tinkc_mock_count(x->mock, PASS);
+    atomic_store(&json_is_silent, 0);
+    tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
+    assert_true(run_until_done(x->mock, step, 3600 * 1000));
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), before + 1);
+    assert_string_equal(type_of(x, before), "application/json");
+    tinkc_future_free(step);
+    tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
+}
+
 static void count_queue_event(const tinkc_event *e, void *user)
 {
     assert_int_equal(e->kind, TINKC_EVENT_QUEUE);
@@ -453,7 +562,7 @@ static void the_exchange_of_a_key_is_seen(void **state)
     tinkc_queue_free(queue);
 }
 
-/* ---- what the service is told ---- */
+/* ---- what the service gets to know ---- */
 
 static void the_machine_has_its_usual_name(void **state)
 {
@@ -533,6 +642,9 @@ int main(void)
         WITH(cancels_one_at_a_time, setup_cancels),
         WITH(a_download_is_cancelled_while_nothing_comes, setup),
         WITH(scores_that_are_not_there, setup),
+        WITH(the_status_ends_with_its_stage, setup),
+        WITH(json_that_fails_is_final, setup),
+        WITH(a_lost_pass_is_json_again, setup),
         WITH(reasons_that_differ_at_their_end, setup),
         WITH(events_end_with_their_queue, setup),
         WITH(events_call_the_listener_again, setup),

@@ -535,7 +535,7 @@ static void memory_runs_out(int needs)
 {
     static const char tokens[] = "{\"pjwt_auth_enabled\":true}";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (int k = 0; k < 2 && kinds[i].needs == needs; k++) {
+        for (int k = 0; kinds[i].needs == needs && k < (needs == NEEDS_NOTHING ? 2 : 1); k++) {
             const char *config = k ? tokens : parallel;
             int32_t usual = usual_code(&kinds[i], config);
             long n = 1;
@@ -676,6 +676,11 @@ static void ended_under_a_helper(int how, bool reads)
     tinkc_allocator allocator = { gate_alloc, gate_resize, gate_release, &g };
     tinkc_error err = { 0 }, why = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/dynamic_config",
+                      &(tinkc_mock_answer){ .body = "{\"refresh_interval_sec\":300,"
+                                                    "\"sample_cancel_enabled\":true,"
+                                                    "\"sample_cancel_max_batch_size\":9}" },
+                      &err);
     tinkc_client *client =
         mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
     tinkc_retry_options retry = { .progress_timeout_ms = 1000 };

@@ -462,6 +462,57 @@ static void dense_tensors(void **state)
     assert_string_equal(err.message, "JSON carries float32 and int64 only");
 }
 
+/* The text of a message begins with its brace, whatever stands before it. */
+static void texts_of_messages(void **state)
+{
+    (void)state;
+    static const char run[] =
+        "{ \"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\","
+        "\"is_lora\":false,\"last_request_time\":\"2026-01-03T00:00:00Z\" }";
+    char json[400];
+    tkc_training_runs_response r;
+    (void)snprintf(
+        json, sizeof json,
+        "{\"training_runs\":[ \n%s ],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":1}}",
+        run);
+    decode(&tkc_training_runs_response_type, json, &r);
+    assert_int_equal(r.training_runs.len, 1);
+    assert_int_equal(r.training_runs.data[0].json.len, sizeof run - 1);
+    assert_memory_equal(r.training_runs.data[0].json.data, run, sizeof run - 1);
+}
+
+/* A sparse tensor that was written is whole when it is read. */
+static void sparse_tensors_travel(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static const float values[] = { 1, 2 };
+    static const int64_t shape[] = { 2, 3 }, crow[] = { 0, 1, 2 }, col[] = { 1, 2 };
+    static const int32_t ids[] = { 1 };
+    tinkc_chunk chunk = { .kind = TINKC_CHUNK_TOKENS, .expected_tokens = -1, .tokens = { ids, 1 } };
+    tkc_named_tensor input = { "weights",
+                               { .data = values,
+                                 .count = 2,
+                                 .shape = { shape, 2 },
+                                 .crow = { crow, 3 },
+                                 .col = { col, 2 },
+                                 .dtype = TINKC_F32,
+                                 .sparse = true } };
+    tkc_datum datum = { .chunks = { &chunk, 1 }, .inputs = { &input, 1 } };
+    tkc_forward_backward_request r = { .model_id = "m", .loss_fn = "l", .data = { &datum, 1 } },
+                                 back;
+    tkc_buf_clear(&out);
+    assert_true(tkc_forward_backward_to_pb(&r, &out, &err));
+    assert_true(tkc_forward_backward_from_pb((tinkc_bytes){ (void *)out.data, out.len },
+                                             TINKC_E_BAD_RESPONSE, &arena, &back, &err));
+    assert_ok(err);
+    const tkc_tensor *t = tkc_datum_input(&back.data.data[0], "weights");
+    assert_true(t->sparse && !t->ragged && t->count == 2 && t->crow.len == 3 && t->col.len == 2);
+    assert_memory_equal(t->data, values, sizeof values);
+    assert_memory_equal(t->crow.data, crow, sizeof crow);
+    assert_memory_equal(t->col.data, col, sizeof col);
+}
+
 static void element_types(void **state)
 {
     (void)state;
@@ -803,6 +854,8 @@ int main(void)
         TEST(numbers_of_samples),
         TEST(rows_of_candidates),
         TEST(sparse_tensors_are_checked),
+        TEST(sparse_tensors_travel),
+        TEST(texts_of_messages),
         TEST(dense_tensors),
         TEST(element_types),
         TEST(element_types_in_json),

@@ -135,6 +135,14 @@ static void checkpoints_take_one_segment_or_two(void **state)
     assert_int_equal(r.endpoint->id, TKC_EP_ARCHIVE);
     assert_string_equal(r.id, "r");
     assert_string_equal(r.ckpt, "sampler_weights/x");
+    r = route_of("POST", "/api/v1/training_runs/r/checkpoints/0001/publish");
+    assert_int_equal(r.endpoint->id, TKC_EP_PUBLISH);
+    assert_string_equal(r.ckpt, "0001");
+    r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/weights");
+    assert_int_equal(r.endpoint->id, TKC_EP_DELETE_CHECKPOINT);
+    assert_string_equal(r.ckpt, "weights");
+    assert_int_equal(route_of("POST", "/api/v1/training_runs/r/checkpoints/a/b/publish").status,
+                     404);
 }
 
 int main(void)

@@ -152,9 +152,9 @@ static void damaged_samples_are_refused(void **state)
         "0b",                       /* a group */
         "00",                       /* field 0 */
         "ffffffffffffffffffff01",
-        "2a021818",                 /* a tensor of an unknown type: log-probs of targets */
-        "32040a021818",             /* other tokens */
-        "320412021818",             /* their log-probs */
+        "2a021818",     /* a tensor of an unknown type: log-probs of targets */
+        "32040a021818", /* other tokens */
+        "320412021818", /* their log-probs */
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tinkc_error err = { 0 };
@@ -351,6 +351,38 @@ static void rows_become_records_and_rows_again(void **state)
     assert_int_equal(err.code, TINKC_E_TENSOR);
 }
 
+/* Tags travel; names that no text can hold are refused in both forms. */
+static void tags_and_names_of_records(void **state)
+{
+    (void)state;
+    static const float one[] = { 1 };
+    static const int64_t offsets[] = { 0, 4 };
+    tinkc_error err = { 0 };
+    tkc_batched_tensor field = {
+        .name = "a", .data = { (const void *)one, 4 }, .offsets = { offsets, 2 }, .dtype = TINKC_F32
+    };
+    tkc_array_record record = { .type_tag = "tag", .fields = { &field, 1 }, .n_datums = 1 };
+    tkc_forward_backward_output o = { .type = "T", .records = { &record, 1 }, .n_datums = 1 }, back;
+    tkc_buf_clear(&out);
+    assert_true(tkc_output_to_pb(&o, &out, &err));
+    assert_true(
+        tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err));
+    assert_ok(err);
+    assert_int_equal(back.records.len, 1);
+    assert_string_equal(back.records.data[0].type_tag, "tag");
+    field.name = "odd \xff";
+    for (int json = 0; json < 2; json++) {
+        tkc_buf_clear(&out);
+        assert_false(json ? tkc_output_to_json(&o, &out, &err) : tkc_output_to_pb(&o, &out, &err));
+        assert_string_equal(err.message, "the name of an output is not UTF-8");
+        assert_int_equal(out.len, 0);
+        err = (tinkc_error){ 0 };
+    }
+    tkc_forward_backward_output none = { 0 }; /* without so much as a type */
+    assert_true(tkc_output_to_pb(&none, &out, &err));
+    assert_int_equal(out.len, 0);
+}
+
 /* A record of one datum with field "a"; each change is one that would mislead a reader. */
 static bool reads(tkc_batched_tensor field, int64_t n_datums)
 {
@@ -543,6 +575,7 @@ static void error_bodies_of_every_shape_are_read(void **state)
           NULL, true },
         { "{\"detail\":[{\"msg\":{\"a\":1}}]}", "{\"a\":1}", NULL, true },
         { "{\"error\":{\"message\":{\"a\":1}}}", NULL, NULL, true },
+        { "{\"error\":{\"message\":{\"message\":\"x\",\"code\":\"y\"}}}", NULL, NULL, true },
         { "{\"error\":{\"detail\":[\"q\"]}}", "q", NULL, true },
         { "{\"error\":7,\"other\":\"o\"}", NULL, NULL, true },
         { "{\"detail\":null}", NULL, NULL, true },
@@ -736,6 +769,7 @@ int main(void)
         cmocka_unit_test(outputs_with_a_name_twice_are_refused),
         cmocka_unit_test(an_empty_output_is_valid),
         cmocka_unit_test(rows_become_records_and_rows_again),
+        cmocka_unit_test(tags_and_names_of_records),
         cmocka_unit_test(misleading_outputs_are_refused),
         cmocka_unit_test(records_must_agree_in_their_fields),
         cmocka_unit_test(answers_are_sorted_in_the_clients_order),
