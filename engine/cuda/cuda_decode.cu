@@ -1,65 +1,98 @@
 /* cuda_decode.cu - all layers of a decoding step of very few rows, in one launch.
  *
- * Layer by layer such a step waits for launches and for chains of K / 16 matrix instructions, not for bytes. Here one block
- * of threads stays on every multiprocessor and the blocks meet at barriers, six a layer:
+ * Layer by layer such a step waits for launches and for chains of K / 16 matrix instructions, not for bytes. Here one block of
+ * threads stays on every multiprocessor, and a layer has six phases:
  *
  *     norm, q k v | rotation, scores | weights, values | o | norm, gate and up, SwiGLU | down
  *
- * Which rows of which matrices a warp multiplies is known beforehand, so one more warp keeps a ring of the next pieces of
- * weights filled for each of the eight that compute, across barriers and layers: the memory does not wait for a barrier.
- * Attention is divided by key blocks (scores), then by columns (values).
+ * Blocks have no barrier in common. What one block computes and others need, it writes as words that carry a tag, the number
+ * of the layer: a reader repeats its read until the tag is there. A word is written again one layer later, when everybody has
+ * read it: a block that reads words computes others from them, which the next layer's words depend on.
+ *
+ * Of a block's nine warps the first four multiply (wgmma: the block's rows of a matrix are one chain), the next four look after
+ * scores meanwhile, and all eight share norms, weights of attention and copies. The ninth keeps a ring of the next pieces of
+ * weights filled across phases and layers: the memory does not wait for other blocks. Attention is divided by key blocks
+ * (scores), then by columns (values).
  *
  * Every number is computed by the instructions of the layered path in the same order, so the bits are the same: products are
- * the chain of cuda_chain.cuh, rows those of cuda_rows.cuh, attention that of cuda_attention.cu. Must not: change how a
- * number is computed; run with rows that have adapters. Needs compute capability 9.0 (the tensor copy engine).
+ * the chain of cuda_chain.cuh (wgmma gives its bits), rows those of cuda_rows.cuh, attention that of cuda_attention.cu. Must
+ * not: change how a number is computed; run with rows that have adapters. Needs compute capability 9.0a.
  */
-/* The warps that compute; one more fills their rings. */
+/* The warps that compute; one more fills their ring. */
 #define BLOCK_SYNC() asm volatile("bar.sync 1,256;" ::: "memory")
-#define BLOCK_WARPS 8
+#define BLOCK_WARPS  8
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_rows.cuh"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
-enum { TEAM = 8, BLOCK = TEAM * 32 }; /* warps, threads */
+enum { TEAM = 8, BLOCK = TEAM * 32, HALF = BLOCK / 2 }; /* warps, threads; threads that multiply, or that score */
 /* A piece: 8 rows of a matrix, PIECE_K numbers of each, in tiles of 64 columns whose 16-byte pieces are permuted by the copy. */
 enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
-/* Places of a warp's ring. The first warp has more: where a matrix has no more units than there are blocks, it alone multiplies. */
-enum { LONG_RING = 8, RING = 4, PLACES = LONG_RING + (TEAM - 1) * RING };
-enum { CHUNK_BLOCKS = 32, CHUNK_ROWS = CHUNK_BLOCKS * KEYS }; /* key blocks, rows of 8 values, met at a time */
-enum { IDS = 512 }; /* cache blocks of a row that are looked up in shared memory */
+/* A slice: pieces side by side, the rows of one instruction. At most SLICES of them are in the ring. */
+enum { MOST_SIDE = 8, SLICES = 32, FEWEST_PIECES = 2 * MOST_SIDE };
+enum { VALUE_BLOCKS = 32, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, rows of 8 values, in shared memory at a time */
+enum { WEIGHTS_BYTES = BLOCK * (KEYS / 8) * 4 }; /* of the key blocks that are weighed at a time: a quad has a head of one */
+enum { IDS = 512 };                              /* cache blocks of a row that are looked up in shared memory */
 enum { MOST_GROUP = 8, WIDTH_PIECES = 4 };
 enum matrix { QKV = 0, OUT, GATE_UP, DOWN, MATRICES };
+enum { HEADS = MATRICES }; /* words of attention's output; those of a matrix are what it gives */
 
 typedef tcu_decode_layer layer_of;
 
-/* ---- the barrier of all blocks ---- */
+/* ---- words: 32 bits of numbers and the tag of their layer ---- */
 
-typedef struct grid_barrier {
-    unsigned *count, next;
-} grid_barrier;
+typedef struct words { /* two neighbours */
+    uint64_t a, b;
+} words;
 
-/* Every block arrives; what any of them wrote before is seen by all afterwards. The counter starts at 0. */
-DEVICE void grid_sync(grid_barrier &m)
+DEVICE uint64_t word(uint32_t numbers, uint32_t tag)
 {
-    m.next += gridDim.x;
-    BLOCK_SYNC();
-    if (threadIdx.x == 0) {
-        unsigned seen;
-        asm volatile("red.release.gpu.global.add.u32 [%0],1;" ::"l"(m.count) : "memory");
-        do
-            asm volatile("ld.acquire.gpu.global.u32 %0,[%1];" : "=r"(seen) : "l"(m.count) : "memory");
-        while (seen < m.next);
-    }
-    BLOCK_SYNC();
+    return (uint64_t)tag << 32 | numbers;
 }
 
-/* ---- weights: each warp has a ring of its next pieces, which one more warp keeps filled ---- */
+DEVICE void put_word(uint64_t *at, uint64_t w)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0],%1;" ::"l"(at), "l"(w) : "memory");
+}
+
+DEVICE void put_words(uint64_t *at, words w)
+{
+    asm volatile("st.relaxed.gpu.global.v2.u64 [%0],{%1,%2};" ::"l"(at), "l"(w.a), "l"(w.b) : "memory");
+}
+
+DEVICE words read_words(const uint64_t *at)
+{
+    words w;
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0,%1},[%2];" : "=l"(w.a), "=l"(w.b) : "l"(at) : "memory");
+    return w;
+}
+
+DEVICE bool are_of(const words &w, uint32_t tag)
+{
+    return (uint32_t)(w.a >> 32) == tag && (uint32_t)(w.b >> 32) == tag;
+}
+
+/* The numbers of two words that were read once, when they are of this layer. */
+DEVICE uint2 await_words(const uint64_t *at, words w, uint32_t tag)
+{
+    while (!are_of(w, tag))
+        w = read_words(at);
+    return make_uint2((uint32_t)w.a, (uint32_t)w.b);
+}
+
+/* ---- weights: which are a block's, and the ring of their next slices ---- */
 
 DEVICE int width_of(const tcu_decode &p, int matrix)
 {
     return matrix == OUT ? p.n_heads * p.d : matrix == DOWN ? p.inner : p.hidden;
+}
+
+/* Numbers that a matrix gives, after SwiGLU. */
+DEVICE int given_by(const tcu_decode &p, int matrix)
+{
+    return matrix == QKV ? (p.n_heads + 2 * p.n_kv_heads) * p.d : matrix == GATE_UP ? p.inner : p.hidden;
 }
 
 DEVICE int pieces_of(int k)
@@ -67,47 +100,57 @@ DEVICE int pieces_of(int k)
     return (k + PIECE_K - 1) / PIECE_K;
 }
 
-/* A unit is 8 rows of a matrix; of gate and up, 8 of each. */
-DEVICE int units_of(const tcu_decode &p, int matrix)
+/* A unit is 8 rows of a matrix; of gate and up, 8 of each. Unit i of a block is unit blockIdx.x + i * gridDim.x of the matrix. */
+DEVICE int own_units(const tcu_decode &p, int matrix)
 {
-    return (matrix == QKV ? (p.n_heads + 2 * p.n_kv_heads) * p.d : matrix == GATE_UP ? p.inner : p.hidden) / 8;
+    return (given_by(p, matrix) / 8 - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
 }
 
-DEVICE int first_unit(int warp)
+DEVICE int own_column(int i)
 {
-    return warp * (int)gridDim.x + (int)blockIdx.x;
+    return ((int)blockIdx.x + i * (int)gridDim.x) * 8;
 }
 
-DEVICE int next_unit(int unit)
-{
-    return unit + TEAM * (int)gridDim.x;
-}
+enum { FULL = 0, EMPTY = 1 }; /* a slice's barriers: its bytes have arrived, they have been used */
 
-enum { FULL = 0, EMPTY = 1 }; /* a place's barriers: its bytes have arrived, they have been used */
-
-typedef struct ring {
-    uint32_t places, bars; /* shared addresses */
-    int n;                 /* places */
+typedef struct ring {  /* as seen by who fills it or by who uses it */
+    uint32_t at, bars; /* shared addresses */
+    int pieces, place; /* how many it has room for; the next slice's, or the end */
+    uint32_t n;        /* slices so far */
 } ring;
 
-DEVICE uint32_t bar_of(const ring &r, int place, int kind)
+DEVICE uint32_t bar_of(const ring &r, uint32_t n, int kind)
 {
-    return r.bars + place * 16 + kind * 8;
+    return r.bars + n % SLICES * 16 + kind * 8;
 }
 
-DEVICE ring ring_of(unsigned char *shared, int warp)
+DEVICE uint32_t phase_of(uint32_t n)
 {
-    uint32_t base = (uint32_t)__cvta_generic_to_shared(shared), first = warp ? LONG_RING + (warp - 1) * RING : 0;
-    ring r = { base + first * PIECE, base + PLACES * PIECE + first * 16, warp ? (int)RING : (int)LONG_RING };
-    return r;
+    return n / SLICES & 1;
 }
 
-DEVICE void make_rings(unsigned char *shared)
+/* Pieces at the end of the ring that a slice does not fit into. */
+DEVICE int skipped(const ring &r, int side)
+{
+    return r.place + side > r.pieces ? r.pieces - r.place : 0;
+}
+
+/* The place of the next slice. */
+DEVICE uint32_t next_slice(ring &r, int side)
+{
+    int place = r.place + side > r.pieces ? 0 : r.place;
+    r.place = place + side;
+    r.n++;
+    return r.at + place * PIECE;
+}
+
+DEVICE void make_ring(const ring &r)
 {
 #if __CUDA_ARCH__ >= 900
-    for (int i = threadIdx.x; i < PLACES * 2; i += BLOCK)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"((uint32_t)__cvta_generic_to_shared(shared) + PLACES * PIECE + i * 8)
-                     : "memory");
+    if ((int)threadIdx.x < SLICES) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"(bar_of(r, threadIdx.x, FULL)) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0],4;" ::"r"(bar_of(r, threadIdx.x, EMPTY)) : "memory"); /* a warp each */
+    }
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
@@ -116,22 +159,11 @@ DEVICE void make_rings(unsigned char *shared)
 DEVICE void wait_for(uint32_t bar, uint32_t phase)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again;\n}" ::"r"(bar),
-                 "r"(phase)
-                 : "memory");
+    asm volatile(
+        "{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again;\n}" ::"r"(bar),
+        "r"(phase)
+        : "memory");
 #endif
-}
-
-DEVICE bool is_over(uint32_t bar, uint32_t phase)
-{
-    uint32_t done = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done,[%1],%2;\nselp.u32 %0,1,0,done;\n}"
-                 : "=r"(done)
-                 : "r"(bar), "r"(phase)
-                 : "memory");
-#endif
-    return done;
 }
 
 DEVICE void arrive(uint32_t bar)
@@ -141,211 +173,162 @@ DEVICE void arrive(uint32_t bar)
 #endif
 }
 
+DEVICE void expect(uint32_t bar, int bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+
 /* One copy brings a piece; zero past the end of a row. */
 DEVICE void copy_piece(uint32_t to, const void *map, int row, int tile, uint32_t bar)
 {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(bar), "r"((int)PIECE) : "memory");
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3,%4}],[%5];" ::"r"(to),
-                 "l"(map), "r"(0), "r"(row), "r"(tile), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3,%4}],[%5];" ::"r"(to),
+        "l"(map), "r"(0), "r"(row), "r"(tile), "r"(bar)
+        : "memory");
 #endif
 }
 
-typedef struct feed { /* what one warp's ring is to be filled with next */
-    int layer, matrix, unit, left; /* left: pieces of the unit */
-    const void *map;               /* of the matrix */
-    int row, tile;                 /* where the next piece begins */
-    int across, along[2];          /* to the next: rows (gate and up take turns), tiles of this turn and of the other */
-    int place;
-    uint32_t phase;
-} feed;
-
-/* The unit at hand, or the first one after it that is the warp's; false if there is none. */
-DEVICE bool feed_aim(feed &f, const tcu_decode &p, const layer_of *layers, int warp)
+/* Rows of a block's piece i: of gate and up, which take turns, one of each for a unit. */
+DEVICE int row_of(const tcu_decode &p, int matrix, int i)
 {
-    while (f.layer < p.n_layers && f.unit >= units_of(p, f.matrix)) {
-        f.unit = first_unit(warp);
-        if (++f.matrix == MATRICES) {
-            f.matrix = 0;
-            f.layer++;
-        }
+    return matrix == GATE_UP ? own_column(i / 2) + i % 2 * p.inner : own_column(i);
+}
+
+DEVICE int own_pieces(const tcu_decode &p, int matrix)
+{
+    return own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
+}
+
+typedef struct filler { /* the filling warp's */
+    ring r;
+    int free;      /* pieces */
+    uint32_t done; /* slices known to be used */
+    int cost;      /* of slices n with n % SLICES == lane: pieces, with those skipped */
+} filler;
+
+/* Waits until a slice has room. */
+DEVICE void make_room(filler &f, int side)
+{
+    int need = side + skipped(f.r, side);
+    while (f.free < need || f.r.n - f.done == SLICES) {
+        wait_for(bar_of(f.r, f.done, EMPTY), phase_of(f.done));
+        f.free += __shfl_sync(0xffffffffu, f.cost, f.done % SLICES);
+        f.done++;
     }
-    if (f.layer == p.n_layers)
-        return false;
-    bool pair = f.matrix == GATE_UP;
-    f.left = pieces_of(width_of(p, f.matrix)) * (pair ? 2 : 1);
-    f.map = layers[f.layer].map[f.matrix];
-    f.row = f.unit * 8;
-    f.tile = 0;
-    f.across = pair ? p.inner : 0;
-    f.along[0] = pair ? 0 : PIECE_K / 64;
-    f.along[1] = PIECE_K / 64;
-    return true;
+    f.free -= need;
+    f.cost = threadIdx.x % 32 == f.r.n % SLICES ? need : f.cost;
 }
 
-/* The filling warp: each lane looks after the ring of one warp, until the last piece of the step. */
-DEVICE void fill_rings(const tcu_decode &p, const layer_of *layers, unsigned char *shared)
+/* The slices of a block's pieces first .. first + side - 1 of a matrix; a lane brings a piece of each. */
+DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int first, int side, filler &f)
 {
-    int warp = threadIdx.x % 32;
-    if (warp >= TEAM)
-        return;
-    ring r = ring_of(shared, warp);
-    feed f = {};
-    f.unit = first_unit(warp);
-    f.phase = 1; /* at first every place is free */
-    bool more = feed_aim(f, p, layers, warp);
-    while (more) {
-        if (!is_over(bar_of(r, f.place, EMPTY), f.phase))
-            continue;
-        copy_piece(r.places + f.place * PIECE, f.map, f.row, f.tile, bar_of(r, f.place, FULL));
-        int along = f.along[0];
-        f.row += f.across;
-        f.across = -f.across;
-        f.tile += along;
-        f.along[0] = f.along[1];
-        f.along[1] = along;
-        if (++f.place == r.n) {
-            f.place = 0;
-            f.phase ^= 1;
-        }
-        if (--f.left == 0) {
-            f.unit = next_unit(f.unit);
-            more = feed_aim(f, p, layers, warp);
-        }
-    }
-}
-
-/* ---- activations in shared memory: each 32 numbers of a row in the order in which a lane reads them ---- */
-
-/* Where the word of numbers k, k + 1 lies in its row. */
-DEVICE int word_of(int k)
-{
-    return k / 32 * 16 + k % 8 / 2 * 4 + k % 32 / 8;
-}
-
-/* Columns n .. of the last piece of x are zero. */
-DEVICE void pad_rows(const tcu_decode &p, uint32_t *x, int n)
-{
-    int end = pieces_of(n) * PIECE_K;
+    int lane = threadIdx.x % 32, n = pieces_of(width_of(p, matrix)), row = row_of(p, matrix, first + min(lane, side - 1));
+    const void *map = l.map[matrix];
 #pragma unroll 1
-    for (int r = 0; r < p.rows; r++)
-        for (int i = n + threadIdx.x * 2; i < end; i += BLOCK * 2)
-            x[r * p.ld + word_of(i)] = 0;
+    for (int k = 0; k < n; k++) {
+        make_room(f, side);
+        uint32_t bar = bar_of(f.r, f.r.n, FULL), at = next_slice(f.r, side);
+        if (lane == 0)
+            expect(bar, side * PIECE);
+        __syncwarp();
+        if (lane < side)
+            copy_piece(at + lane * PIECE, map, row, k * (PIECE_K / 64), bar);
+    }
+}
+
+DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const ring &r)
+{
+    filler f = { r, r.pieces, 0, 0 };
+#pragma unroll 1
+    for (int i = 0; i < p.n_layers * MATRICES; i++) {
+        int matrix = i % MATRICES, n = own_pieces(p, matrix);
+#pragma unroll 1
+        for (int first = 0; first < n; first += MOST_SIDE)
+            fill_slices(p, layers[i / MATRICES], matrix, first, min((int)MOST_SIDE, n - first), f);
+    }
+}
+
+/* ---- activations in shared memory: [k / 8][ROWS][8], so that a matrix instruction reads rows as they lie ---- */
+
+/* Numbers 4 i .. 4 i + 3 of row r. */
+template <int ROWS> DEVICE uint2 *x_at(uint2 *x, int r, int i)
+{
+    return x + (i / 2 * ROWS + r) * 2 + i % 2;
+}
+
+/* n numbers of each row were written by all, and are read by matrix instructions next: in whole pieces, so zeros follow. */
+template <int ROWS> DEVICE void x_ready(const tcu_decode &p, int n, uint2 *x)
+{
+#pragma unroll 1
+    for (int i = n / 4 + threadIdx.x; i < pieces_of(n) * (PIECE_K / 4); i += BLOCK)
+        for (int r = 0; r < p.rows; r++)
+            *x_at<ROWS>(x, r, i) = make_uint2(0, 0);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
     BLOCK_SYNC();
 }
 
-DEVICE void copy_rows(const tcu_decode &p, const bf16 *from, int n, uint32_t *x)
+/* n numbers a row that others give. */
+template <int ROWS> DEVICE void take_rows(const tcu_decode &p, const uint64_t *from, int n, uint32_t tag, uint2 *x)
 {
+    enum { AHEAD = 4 };
+    BLOCK_SYNC(); /* the product before has read x */
 #pragma unroll 1
-    for (int r = 0; r < p.rows; r++)
-#pragma unroll 2
-        for (int i = threadIdx.x; i < n / 8; i += BLOCK) {
-            uint4 v = __ldcg((const uint4 *)(from + (int64_t)r * n) + i);
-            uint32_t *to = x + r * p.ld + word_of(i * 8);
-            to[0] = v.x;
-            to[4] = v.y;
-            to[8] = v.z;
-            to[12] = v.w;
-        }
-    pad_rows(p, x, n);
-}
-
-/* Waits for the others, if anybody wrote; then the norm before a matrix. One block writes the sum down. */
-DEVICE void norm_before(const tcu_decode &p, const layer_of &l, int matrix, bool first, grid_barrier &m, uint32_t *x)
-{
-    const float *h = first || matrix == GATE_UP ? p.h : p.h_mid;
-    const bf16 *y = first ? NULL : p.y;
-    float *sum = first || blockIdx.x ? NULL : matrix == GATE_UP ? p.h_mid : p.h;
-    float4 w[WIDTH_PIECES];
-    norm_weights<WIDTH_PIECES>(matrix == QKV ? l.norm_in : l.norm_post, p.hidden, w);
-    if (!first)
-        grid_sync(m);
+    for (int r = 0; r < p.rows; r++, from += n / 2)
 #pragma unroll 1
-    for (int r = 0; r < p.rows; r++) {
-        int64_t at = (int64_t)r * p.hidden;
-        norm_row<WIDTH_PIECES>(h + at, y ? y + at : NULL, sum ? sum + at : NULL, w, p.eps, p.hidden, true, [&](int i, uint2 v) {
-            uint32_t *to = x + r * p.ld + word_of(i * 4);
-            to[0] = v.x;
-            to[4] = v.y;
-        });
-    }
-    pad_rows(p, x, p.hidden);
-}
-
-/* ---- products ---- */
-
-/* Operands of two steps along k: 8 rows of weights twice, or 8 of gate and 8 of up; rows of x. */
-struct operands {
-    uint32_t w[2][4], x[4];
-};
-
-typedef struct places { /* shared addresses of what a lane reads of a piece, for the four steps of a tile */
-    uint32_t step[4];
-} places;
-
-/* Pair i of a piece. */
-DEVICE void take(operands &o, uint32_t x, const places &at, int i)
-{
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3},[%4];"
-                 : "=r"(o.x[0]), "=r"(o.x[1]), "=r"(o.x[2]), "=r"(o.x[3])
-                 : "r"(x + i * 64));
+        for (int i = threadIdx.x; i < n / 4; i += BLOCK * AHEAD) {
+            words w[AHEAD];
 #pragma unroll
-    for (int s = 0; s < 2; s++)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
-                     : "=r"(o.w[s][0]), "=r"(o.w[s][1]), "=r"(o.w[s][2]), "=r"(o.w[s][3])
-                     : "r"(at.step[i % 2 * 2 + s] + i / 2 * TILE));
+            for (int j = 0; j < AHEAD; j++)
+                if (i + j * BLOCK < n / 4)
+                    w[j] = read_words(from + (i + j * BLOCK) * 2);
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++)
+                if (i + j * BLOCK < n / 4)
+                    *x_at<ROWS>(x, r, i + j * BLOCK) = await_words(from + (i + j * BLOCK) * 2, w[j], tag);
+        }
+    x_ready<ROWS>(p, n, x);
 }
 
-DEVICE void multiply(float acc[4], const operands &o)
+/* The norm before a matrix, of the residual stream that every block keeps; `from` (or NULL) is added to it first. */
+template <int ROWS>
+DEVICE void norm_before(const tcu_decode &p, const float *weights, const uint64_t *from, uint32_t tag, float *out, float4 *h,
+                        uint2 *x)
 {
-    mma(acc, o.w[0], o.x[0], o.x[1]);
-    mma(acc, o.w[1], o.x[2], o.x[3]);
+    float4 w[WIDTH_PIECES];
+    norm_weights<WIDTH_PIECES>(weights, p.hidden, w);
+#pragma unroll 1
+    for (int r = 0; r < p.rows; r++, h += p.hidden / 4) {
+        const uint64_t *y = from + (int64_t)r * p.hidden / 2;
+        words in[WIDTH_PIECES];
+        float4 v[WIDTH_PIECES];
+#pragma unroll
+        for (int j = 0; j < WIDTH_PIECES; j++) {
+            int i = threadIdx.x + j * ROW_THREADS;
+            if (i * 4 >= p.hidden)
+                break;
+            in[j] = from ? read_words(y + i * 2) : words{};
+        }
+#pragma unroll
+        for (int j = 0; j < WIDTH_PIECES; j++) {
+            int i = threadIdx.x + j * ROW_THREADS;
+            if (i * 4 >= p.hidden)
+                break;
+            v[j] = from ? add_pairs(h[i], await_words(y + i * 2, in[j], tag)) : h[i];
+            h[i] = v[j];
+            if (out)
+                ((float4 *)out)[(int64_t)r * p.hidden / 4 + i] = v[j];
+        }
+        norm_put<WIDTH_PIECES>(v, w, p.eps, p.hidden, [&](int i, uint2 n) { *x_at<ROWS>(x, r, i) = n; });
+    }
+    x_ready<ROWS>(p, p.hidden, x);
 }
 
-typedef struct reader { /* where a warp is in its ring */
-    ring r;
-    int place;
-    uint32_t phase;
-} reader;
-
-/* `places` further, at most a round. */
-DEVICE void advance(reader &r, int places)
-{
-    r.place += places;
-    bool over = r.place >= r.r.n;
-    r.place -= over ? r.r.n : 0;
-    r.phase ^= over;
-}
-
-/* What a lane reads of the next piece; of gate and up, one of each: matrices 0 and 2 of a lane's four are rows of the first,
- * 1 and 3 of the other. */
-DEVICE places places_at(const reader &r, int pair)
-{
-    int lane = threadIdx.x % 32, row = lane & 7;
-    reader other = r;
-    advance(other, pair);
-    uint32_t at = r.r.places + (lane & 8 ? other.place : r.place) * PIECE + row * 128 + (((lane >> 4) ^ row) << 4);
-    places out = { { at, at ^ 32, at ^ 64, at ^ 96 } };
-    return out;
-}
-
-/* True if the next piece has arrived; of gate and up, both. */
-DEVICE bool has_arrived(const reader &r, int pair)
-{
-    reader other = r;
-    advance(other, pair);
-    bool first = is_over(bar_of(r.r, r.place, FULL), r.phase);
-    return __all_sync(0xffffffffu, is_over(bar_of(r.r, other.place, FULL), other.phase) & first);
-}
-
-DEVICE void await(const reader &r, int pair)
-{
-    reader other = r;
-    advance(other, pair);
-    wait_for(bar_of(r.r, r.place, FULL), r.phase);
-    wait_for(bar_of(r.r, other.place, FULL), other.phase);
-}
+/* ---- products, by the first four warps ---- */
 
 /* A sum, as the layered path rounds it. */
 DEVICE bf16 rounded(float sum, const float *bias, int column)
@@ -359,91 +342,163 @@ DEVICE uint32_t twice(bf16 x)
     return pack(wide(x), wide(x));
 }
 
-/* Column `column` of the product, for the rows of x that this lane has. */
-DEVICE void finish(const tcu_decode &p, const layer_of &l, int matrix, int column, const float acc[4])
+typedef struct given { /* where the numbers of a matrix go */
+    uint64_t *to;
+    bf16 *plain; /* or NULL: in addition, for what follows the launch */
+    int width;
+    uint32_t tag;
+} given;
+
+/* Column `column` of the rows of x that this lane has; two neighbouring columns are a word. */
+DEVICE void give(const given &to, int rows, int column, const bf16 v[2])
 {
-    int width = matrix == QKV ? (p.n_heads + 2 * p.n_kv_heads) * p.d : matrix == GATE_UP ? p.inner : p.hidden;
-    bf16 *out = (matrix == QKV ? p.qkv : matrix == GATE_UP ? p.m : p.y) + column;
-    const float *bias = l.bias[matrix];
+    int lane = threadIdx.x % 32;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
-        int row = threadIdx.x % 4 * 2 + e;
-        if (row >= p.rows)
-            break;
-        bf16 v = rounded(acc[e], bias, column);
-        if (matrix == GATE_UP) {
-            bf16 up = rounded(acc[2 + e], bias, p.inner + column);
-            v = narrow(unpack(swiglu_pair(twice(v), twice(up))).x);
-        }
-        out[(int64_t)row * width] = v;
+        uint32_t mine = __bfloat16_as_ushort(v[e]), next = __shfl_down_sync(0xffffffffu, mine, 4);
+        int row = lane % 4 * 2 + e;
+        if (row >= rows)
+            continue;
+        if (lane / 4 % 2 == 0)
+            put_word(to.to + ((int64_t)row * to.width + column) / 2, word(mine | next << 16, to.tag));
+        if (to.plain)
+            to.plain[(int64_t)row * to.width + column] = v[e];
     }
 }
 
-/* The units of a matrix that are this warp's; x: rows in shared memory. Weights are the left operand and rows of x the right
- * one, so that all of them are read as the instruction wants them; lanes without a row of x read the first one, and what
- * comes of it is not used.
- *
- * A branch waits for the matrix instruction before it and delays the next one, so a piece has two, side by side: whether the
- * next piece has arrived is asked while this one is multiplied, and its first operands are read on the chance that it has.
- * A place of the ring is given back once the last of it was multiplied, so certainly read. */
-DEVICE void products(reader &r, const tcu_decode &p, const layer_of &l, int matrix, const uint32_t *x)
+/* What a warp has of the rows from piece `first` on. */
+DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const given &to, int first, int n, const float acc[4])
 {
-    enum { PAIRS_OF = PIECE_K / 32 };
-    int lane = threadIdx.x % 32, g = lane / 4, n = pieces_of(width_of(p, matrix)), units = units_of(p, matrix);
-    int pair = matrix == GATE_UP ? 1 : 0;
-    uint32_t mine = (uint32_t)__cvta_generic_to_shared(x + (g < p.rows ? g : 0) * p.ld) + lane % 4 * 16;
-#pragma unroll 1
-    for (int unit = first_unit(threadIdx.x / 32); unit < units; unit = next_unit(unit)) {
-        float acc[4] = {};
-        operands even, odd;
-        places at = places_at(r, pair);
-        uint32_t from = mine;
-        bool there = false;
-#pragma unroll 1
-        for (int piece = 0; piece < n; piece++) {
-            if (!there) {
-                await(r, pair);
-                take(even, from, at, 0);
-            }
-            int used = r.place + lane;
-            places next;
+    int mine = first + threadIdx.x / 32 * 2, g = threadIdx.x % 32 / 4;
+    if (matrix == GATE_UP) {
+        int column = own_column(mine / 2) + g;
+        bf16 v[2];
 #pragma unroll
-            for (int j = 0; j < PAIRS_OF; j += 2) {
-                take(odd, from, at, j + 1);
-                multiply(acc, even);
-                if (j == 0) {
-                    advance(r, 1 + pair);
-                    next = places_at(r, pair);
-                }
-                if (j == 2)
-                    there = has_arrived(r, pair);
-                if (j + 2 < PAIRS_OF)
-                    take(even, from, at, j + 2);
-                else
-                    take(even, from + PAIRS_OF * 64, next, 0); /* after the last piece not used */
-                multiply(acc, odd);
-            }
-            __syncwarp();
-            if (lane <= pair)
-                arrive(bar_of(r.r, used >= r.r.n ? used - r.r.n : used, EMPTY));
-            at = next;
-            from += PAIRS_OF * 64;
+        for (int e = 0; e < 2; e++) {
+            bf16 gate = rounded(acc[e], bias, column), up = rounded(acc[2 + e], bias, p.inner + column);
+            v[e] = narrow(unpack(swiglu_pair(twice(gate), twice(up))).x);
         }
-        finish(p, l, matrix, unit * 8 + g, acc);
+        give(to, mine < n ? p.rows : 0, column, v);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int column = own_column(mine + i) + g;
+        bf16 v[2] = { rounded(acc[2 * i], bias, column), rounded(acc[2 * i + 1], bias, column) };
+        give(to, mine + i < n ? p.rows : 0, column, v);
+    }
+}
+
+/* Shared memory as a matrix instruction reads it: address and stride along k, in units of 16 bytes, in the low half; in the
+ * high half the stride across 8 rows, and whether the copy permuted. Low halves are the same for a warp, and the compiler has
+ * to see it: each one that it moves to a register of the warp costs more than the instruction that uses it. */
+enum { WEIGHTS_HIGH = PIECE / 16 | 1 << 30, ROWS_HIGH = 0 };
+
+DEVICE uint32_t low_half(uint32_t at, uint32_t along)
+{
+    uint32_t none = threadIdx.x / HALF; /* 0, which the compiler does not know: it would remove the shuffle */
+    return __shfl_sync(0xffffffffu, at >> 4 | along << 16 | none, 0);
+}
+
+/* acc[64][8] += w[64][16] x[8][16]: rows of w past the block's own, and of x past p.rows, are whatever lies there; what comes of
+ * them is not used. */
+DEVICE void multiply(float acc[4], uint32_t w, uint32_t x)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("{\n.reg .b64 w,x;\nmov.b64 w,{%4,%5};\nmov.b64 x,{%6,%7};\n"
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0,%1,%2,%3},w,x,1,1,1,0,0;\n}"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(w), "r"((int)WEIGHTS_HIGH), "r"(x), "r"((int)ROWS_HIGH));
+#endif
+}
+
+DEVICE void multiply_begin(void)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+
+DEVICE void multiply_commit(void)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+
+/* All groups but the last N are done. */
+template <int N> DEVICE void multiply_wait(void)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/* The chain of `side` pieces of rows along k. */
+template <int ROWS> DEVICE void chain(ring &r, int pieces, int side, uint32_t x, float acc[4])
+{
+#pragma unroll 1
+    for (int i = 0; i < pieces; i++) {
+        uint32_t n = r.n, a = low_half(next_slice(r, side), 1), b = low_half(x + i * PIECE_K * 2 * ROWS, ROWS);
+        wait_for(bar_of(r, n, FULL), phase_of(n));
+        multiply_begin();
+#pragma unroll
+        for (int s = 0; s < PIECE_K / 16; s++)
+            multiply(acc, a + s / 4 * (TILE / 16) + s % 4 * 2, b + s * 2 * ROWS);
+        multiply_commit();
+        multiply_wait<1>();
+        if (i && threadIdx.x % 32 == 0)
+            arrive(bar_of(r, n - 1, EMPTY));
+    }
+    multiply_wait<0>();
+    asm volatile("" : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])::"memory");
+    if (threadIdx.x % 32 == 0)
+        arrive(bar_of(r, r.n - 1, EMPTY));
+}
+
+template <int ROWS>
+DEVICE void products(ring &r, const tcu_decode &p, const layer_of &l, int matrix, uint32_t tag, bf16 *plain, const uint2 *x)
+{
+    int n = own_pieces(p, matrix);
+    given to = { p.words[matrix], plain, given_by(p, matrix), tag };
+#pragma unroll 1
+    for (int first = 0; first < n; first += MOST_SIDE) {
+        float acc[4] = {};
+        chain<ROWS>(r, pieces_of(width_of(p, matrix)), min((int)MOST_SIDE, n - first), (uint32_t)__cvta_generic_to_shared(x), acc);
+        finish(p, l.bias[matrix], matrix, to, first, n, acc);
     }
 }
 
 /* ---- attention ---- */
 
-template <int D> struct heads_area { /* in the place of x */
-    bf16 q[MOST_GROUP * D], key[D];
-    uint32_t w[CHUNK_BLOCKS][4][2][32]; /* weights as operands: step, half of k, lane */
-    float top[CHUNK_BLOCKS][MOST_GROUP], shrink[CHUNK_BLOCKS][MOST_GROUP], part[CHUNK_BLOCKS][MOST_GROUP];
+/* Which four warps this one belongs to: 0 those that multiply. */
+DEVICE int own_half(void)
+{
+    return threadIdx.x / HALF;
+}
+
+DEVICE void half_sync(void)
+{
+    if (own_half())
+        asm volatile("bar.sync 2,128;" ::: "memory");
+    else
+        asm volatile("bar.sync 3,128;" ::: "memory");
+}
+
+template <int D> struct heads_area {
+    __align__(16) bf16 q[2][MOST_GROUP * D], key[2][D], raw[TEAM][D]; /* of a half of the block; raw: just read, by a warp */
+    float top[VALUE_BLOCKS][MOST_GROUP], shrink[VALUE_BLOCKS][MOST_GROUP], part[VALUE_BLOCKS][MOST_GROUP];
 };
 
-typedef bf16 values_area[CHUNK_ROWS * 8]; /* [tile][key][8] */
+typedef bf16 values_area[VALUE_ROWS * 8]; /* [tile][key][8] */
 
-typedef struct sequence { /* one row's */
+/* Weights of key block i of a chunk, behind the rest, as operands: [step][half of k][head of the group][4]. */
+template <int D> DEVICE uint32_t *weights_of(const tcu_decode &p, const heads_area<D> *t, int i)
+{
+    return (uint32_t *)(t + 1) + (i * (KEYS / 8) << (2 + p.head_shift));
+}
+
+typedef struct sequence {      /* one row's */
     int row, pos, slot, first; /* first: key block */
     const int *ids;            /* of its cache blocks: those of the first positions are in shared memory */
     const int32_t *all_ids;
@@ -461,7 +516,7 @@ DEVICE void read_sequences(const tcu_decode &p, sequences &all)
     for (int r = 0; r < p.rows; r++) {
         tcu_span s = p.spans[r];
         int n = min(s.begin / TCU_CACHE_TOKENS + 1, (int)IDS);
-        for (int i = threadIdx.x; i < n; i += BLOCK)
+        for (int i = threadIdx.x; i < n; i += BLOCK + 32)
             all.ids[r][i] = p.tables[s.table + i];
         if (threadIdx.x == 0) {
             all.spans[r] = s;
@@ -511,18 +566,32 @@ DEVICE score_item find_scores(const tcu_decode &p, const layer_of &l, const sequ
     return it;
 }
 
-/* This lane's key of the block, as an operand; the row's own key is not there yet. */
-template <int D>
-DEVICE void load_old_keys(const tcu_decode &p, const layer_of &l, const score_item &it, uint32_t k[D / 16][2])
+enum { SCORED = 2 }; /* times 8 keys of a block, by each scoring warp */
+
+template <int D> struct keys_of { /* a lane's keys, as operands */
+    uint32_t k[SCORED][D / 16][2];
+};
+
+DEVICE int first_scored(const score_item &it)
 {
-    int lane = threadIdx.x % 32, key = it.block * KEYS + threadIdx.x / 32 * 8 + lane / 4;
-    bool there = it.index >= 0 && key < it.s.pos;
-    const bf16 *from = there ? cached(p, l, it.s, it.kv_head, key) + lane % 4 * 2 : NULL;
+    return it.block * KEYS + threadIdx.x % HALF / 32 * SCORED * 8;
+}
+
+/* The row's own key is not there yet. */
+template <int D> DEVICE void load_old_keys(const tcu_decode &p, const layer_of &l, const score_item &it, keys_of<D> &k)
+{
+    int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < D / 16; i++)
+    for (int n = 0; n < SCORED; n++) {
+        int key = first_scored(it) + n * 8 + lane / 4;
+        bool there = it.index >= 0 && key < it.s.pos;
+        const bf16 *from = there ? cached(p, l, it.s, it.kv_head, key) + lane % 4 * 2 : NULL;
 #pragma unroll
-        for (int e = 0; e < 2; e++)
-            k[i][e] = there ? __ldcg((const uint32_t *)(from + i * 16 + e * 8)) : 0;
+        for (int i = 0; i < D / 16; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                k.k[n][i][e] = there ? __ldcg((const uint32_t *)(from + i * 16 + e * 8)) : 0;
+    }
 }
 
 /* What rotation needs beside q, k and v: of a warp's first head of an item. */
@@ -547,63 +616,80 @@ DEVICE head_setup find_setup(const tcu_decode &p, const layer_of &l, const score
     return t;
 }
 
+/* A head of q, k or v, when it is there. */
+template <int D> DEVICE head_row await_head(const uint64_t *from, uint32_t tag, bf16 *raw)
+{
+    int lane = threadIdx.x % 32;
+    __syncwarp();
+    if (lane < D / 4)
+        ((uint2 *)raw)[lane] = await_words(from + lane * 2, read_words(from + lane * 2), tag);
+    __syncwarp();
+    return head_of(D / 2, [&](int j) { return raw[j]; });
+}
+
 /* Queries of the group into shared memory, unless they are there; with the last key block also the row's own key and value,
  * which go into the cache. */
 template <int D>
-DEVICE void rotate(const tcu_decode &p, const layer_of &l, const score_item &it, const head_setup &turn, bool there, heads_area<D> &t)
+DEVICE void rotate(const tcu_decode &p, const layer_of &l, const score_item &it, uint32_t tag, const head_setup &turn, bool there,
+                   heads_area<D> &t)
 {
-    int group = p.n_heads / p.n_kv_heads, width = (p.n_heads + 2 * p.n_kv_heads) * D;
+    int group = p.n_heads / p.n_kv_heads, half = own_half(), warp = threadIdx.x / 32;
     bool last = it.block == it.s.pos / KEYS;
     tcu_heads h = heads_of(p);
-    const bf16 *qkv = p.qkv + (int64_t)it.s.row * width;
+    const uint64_t *qkv = p.words[QKV] + (int64_t)it.s.row * given_by(p, QKV) / 2;
     bf16 *to = (bf16 *)l.cache + (int64_t)(it.s.slot / TCU_CACHE_TOKENS) * p.stride +
                (it.kv_head * TCU_CACHE_TOKENS + it.s.slot % TCU_CACHE_TOKENS) * D;
 #pragma unroll 1
-    for (int i = threadIdx.x / 32 + (there ? group : 0); i < group + (last ? 2 : 0); i += TEAM) {
+    for (int i = warp % (TEAM / 2) + (there ? group : 0); i < group + (last ? 2 : 0); i += TEAM / 2) {
         int head = i < group ? it.kv_head * group + i : p.n_heads + (i - group) * p.n_kv_heads + it.kv_head;
-        head_row x = head_load(qkv + head * D, D / 2);
+        head_row x = await_head<D>(qkv + head * D / 2, tag, t.raw[warp]);
         if (i < group)
             head_ready(x, h, l.q_norm != NULL, turn.q, turn.t);
         else if (i == group)
             head_ready(x, h, l.k_norm != NULL, turn.k, turn.t);
         if (i < group)
-            head_store(x, D / 2, t.q + i * D);
+            head_store(x, D / 2, t.q[half] + i * D);
         else
             head_store(x, D / 2, to + (i == group ? 0 : p.values));
         if (i == group)
-            head_store(x, D / 2, t.key);
+            head_store(x, D / 2, t.key[half]);
     }
-    BLOCK_SYNC();
+    half_sync();
 }
 
-/* Scores of the group's heads with 8 keys a warp. */
+/* Scores of the group's heads with the keys of a block. */
 template <int D>
-DEVICE void score(const tcu_decode &p, const layer_of &l, const score_item &it, const head_setup &turn, bool there, heads_area<D> &t,
-                  uint32_t k[D / 16][2])
+DEVICE void score(const tcu_decode &p, const layer_of &l, const score_item &it, uint32_t tag, const head_setup &turn, bool there,
+                  heads_area<D> &t, keys_of<D> &k)
 {
-    int lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads;
-    int key0 = it.block * KEYS + threadIdx.x / 32 * 8, key = key0 + lane % 4 * 2;
-    rotate<D>(p, l, it, turn, there, t);
-    if (key0 + g == it.s.pos)
+    int lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads, low = l.window > 0 ? it.s.pos - l.window : -1;
+    rotate<D>(p, l, it, tag, turn, there, t);
 #pragma unroll
-        for (int i = 0; i < D / 16; i++)
+    for (int n = 0; n < SCORED; n++)
+        if (first_scored(it) + n * 8 + g == it.s.pos)
 #pragma unroll
-            for (int e = 0; e < 2; e++)
-                k[i][e] = *(const uint32_t *)(t.key + i * 16 + e * 8 + lane % 4 * 2);
-    float s[4] = {};
+            for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    k.k[n][i][e] = *(const uint32_t *)(t.key[own_half()] + i * 16 + e * 8 + lane % 4 * 2);
+    float s[SCORED][4] = {};
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
-        const uint32_t *q = (const uint32_t *)(t.q + g * D + i * 16) + lane % 4;
+        const uint32_t *q = (const uint32_t *)(t.q[own_half()] + g * D + i * 16) + lane % 4;
         uint32_t a[4] = { q[0], 0, q[4], 0 };
-        mma(s, a, k[i][0], k[i][1]);
+#pragma unroll
+        for (int n = 0; n < SCORED; n++)
+            mma(s[n], a, k.k[n][i][0], k.k[n][i][1]);
     }
-    if (g < group) {
-        int low = l.window > 0 ? it.s.pos - l.window : -1;
-        float2 v = make_float2(key <= it.s.pos && key > low ? s[0] : -INFINITY,
-                               key + 1 <= it.s.pos && key + 1 > low ? s[1] : -INFINITY);
-        *(float2 *)(p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + key) = v;
+#pragma unroll
+    for (int n = 0; n < SCORED; n++) {
+        int key = first_scored(it) + n * 8 + lane % 4 * 2;
+        bool one = key <= it.s.pos && key > low, two = key + 1 <= it.s.pos && key + 1 > low;
+        words w = { word(__float_as_uint(one ? s[n][0] : -INFINITY), tag), word(__float_as_uint(two ? s[n][1] : -INFINITY), tag) };
+        if (g < group)
+            put_words(p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + key, w);
     }
-    BLOCK_SYNC(); /* t.q is read */
+    half_sync(); /* t.q is read */
 }
 
 typedef struct value_item { /* columns of one head's values: `tiles` of 8 from `tile` on */
@@ -611,9 +697,9 @@ typedef struct value_item { /* columns of one head's values: `tiles` of 8 from `
     int index, kv_head, tile;
 } value_item;
 
-template <int D> DEVICE value_item find_values(const tcu_decode &p, const layer_of &l, const sequences &all)
+DEVICE value_item find_values(const tcu_decode &p, const layer_of &l, const sequences &all)
 {
-    int per = D / 8 / p.tiles, n = blockIdx.x;
+    int per = p.d / 8 / p.tiles, n = blockIdx.x;
     value_item it = {};
     it.index = -1;
     if (n >= p.rows * p.n_kv_heads * per)
@@ -625,12 +711,12 @@ template <int D> DEVICE value_item find_values(const tcu_decode &p, const layer_
     return it;
 }
 
-/* Asks for values of n key blocks from key0 on; zero past the row's own, which is not there yet. */
+/* The scoring warps ask for values of n key blocks from key0 on; zero past the row's own, which is not there yet. */
 DEVICE void load_values(const tcu_decode &p, const layer_of &l, const value_item &it, int key0, int n, bf16 *v)
 {
-    int shift = p.tile_shift, keys = CHUNK_ROWS >> shift;
+    int shift = p.tile_shift, keys = VALUE_ROWS >> shift;
 #pragma unroll 2
-    for (int at = threadIdx.x; at < n * KEYS << shift; at += BLOCK) {
+    for (int at = threadIdx.x - HALF; at < n * KEYS << shift; at += HALF) {
         int i = at >> shift, tile = at & (p.tiles - 1), key = key0 + i;
         bool there = key < it.s.pos;
         if (key != it.s.pos)
@@ -641,77 +727,74 @@ DEVICE void load_values(const tcu_decode &p, const layer_of &l, const value_item
 }
 
 /* The row's own value, from q, k and v. */
-template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item &it, int key0, bf16 *v)
+template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item &it, uint32_t tag, int key0, bf16 *v)
 {
-    int width = (p.n_heads + 2 * p.n_kv_heads) * D, keys = CHUNK_ROWS >> p.tile_shift, i = it.s.pos - key0, tile = threadIdx.x;
-    if (tile < p.tiles && i >= 0 && i < keys)
-        *(uint4 *)(v + (tile * keys + i) * 8) = __ldcg((const uint4 *)(
-            p.qkv + (int64_t)it.s.row * width + (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8));
+    int keys = VALUE_ROWS >> p.tile_shift, i = it.s.pos - key0, tile = threadIdx.x;
+    if (tile >= p.tiles || i < 0 || i >= keys)
+        return;
+    int column = (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8;
+    const uint64_t *from = p.words[QKV] + ((int64_t)it.s.row * given_by(p, QKV) + column) / 2;
+    words a = read_words(from), b = read_words(from + 2);
+    uint2 lo = await_words(from, a, tag), hi = await_words(from + 2, b, tag);
+    *(uint4 *)(v + (tile * keys + i) * 8) = make_uint4(lo.x, lo.y, hi.x, hi.y);
 }
 
-/* Weights of a chunk's key blocks, a warp up to four of them: operands, sums and shrinks into shared memory. `run` is
- * the running maximum of head g of the group, before and after. */
+/* Weights of a chunk's key blocks, by a quad of lanes for each head of each: operands, sums and shrinks into shared memory.
+ * `run` is the running maximum of the lane's head, before and after. */
 template <int D>
-DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, int block0, int n, float &run, heads_area<D> &t)
+DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag, int block0, int n, float &run, heads_area<D> &t)
 {
-    enum { OWN = CHUNK_BLOCKS / TEAM };
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads;
-    float scale2 = p.scale * 1.4426950408889634f, before[OWN];
-    float2 s[OWN][KEYS / 8];
-    const float *from = p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + lane % 4 * 2;
-#pragma unroll
-    for (int u = 0; u < OWN; u++) {
-        int i = warp + u * TEAM;
-#pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
-            s[u][j] = i < n && g < group ? __ldcg((const float2 *)(from + (block0 + i) * KEYS + j * 8)) :
-                                           make_float2(-INFINITY, -INFINITY);
-    }
-#pragma unroll
-    for (int u = 0; u < OWN; u++) {
-        if (warp + u * TEAM >= n)
-            break;
-        float top = fmaxf(s[u][0].x, s[u][0].y);
-#pragma unroll
-        for (int j = 1; j < KEYS / 8; j++)
-            top = fmaxf(top, fmaxf(s[u][j].x, s[u][j].y));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        if (lane % 4 == 0)
-            t.top[warp + u * TEAM][g] = top;
-    }
-    BLOCK_SYNC();
-#pragma unroll
-    for (int u = 0; u < OWN; u++)
-        before[u] = run;
-#pragma unroll 8
-    for (int i = 0; i < n; i++) { /* maxima before the warp's own blocks, and of all */
-        float top = t.top[i][g];
-#pragma unroll
-        for (int u = 0; u < OWN; u++)
-            before[u] = i < warp + u * TEAM ? fmaxf(before[u], top) : before[u];
-        run = fmaxf(run, top);
-    }
-#pragma unroll
-    for (int u = 0; u < OWN; u++) {
-        int i = warp + u * TEAM;
-        if (i >= n)
-            break;
-        float part = 0, base = base_of(fmaxf(before[u], t.top[i][g]), scale2);
-        if (lane % 4 == 0)
-            t.shrink[i][g] = power(before[u], scale2, base);
+    int lane = threadIdx.x % 32, i = threadIdx.x >> (2 + p.head_shift), g = threadIdx.x / 4 & ((1 << p.head_shift) - 1);
+    int group = p.n_heads / p.n_kv_heads;
+    bool own = i < n && g < group, there;
+    float scale2 = p.scale * 1.4426950408889634f;
+    float2 s[KEYS / 8];
+    const uint64_t *from =
+        p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + (block0 + i) * KEYS + lane % 4 * 2;
+    do {
+        there = true;
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {
-            s[u][j].x = power(s[u][j].x, scale2, base);
-            part = __fadd_rn(part, s[u][j].x);
-            s[u][j].y = power(s[u][j].y, scale2, base);
-            part = __fadd_rn(part, s[u][j].y);
-            t.w[i][j / 2][j % 2][lane] = pack(s[u][j].x, s[u][j].y);
+            words v = { word(0xff800000u, tag), word(0xff800000u, tag) }; /* -INFINITY */
+            if (own)
+                v = read_words(from + j * 8);
+            there = there && are_of(v, tag);
+            s[j] = make_float2(__uint_as_float((uint32_t)v.a), __uint_as_float((uint32_t)v.b));
         }
-        part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 1));
-        part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 2));
-        if (lane % 4 == 0)
-            t.part[i][g] = part;
+    } while (!there);
+    __syncwarp();
+    float top = fmaxf(s[0].x, s[0].y);
+#pragma unroll
+    for (int j = 1; j < KEYS / 8; j++)
+        top = fmaxf(top, fmaxf(s[j].x, s[j].y));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    if (own && lane % 4 == 0)
+        t.top[i][g] = top;
+    BLOCK_SYNC();
+    float before = run;
+#pragma unroll 8
+    for (int e = 0; e < n; e++) { /* maxima before the lane's own block, and of all */
+        float other = t.top[e][g];
+        before = e < i ? fmaxf(before, other) : before;
+        run = fmaxf(run, other);
+    }
+    float part = 0, base = base_of(fmaxf(before, top), scale2);
+    uint32_t *w = weights_of(p, &t, i) + g * 4 + lane % 4;
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++) {
+        s[j].x = power(s[j].x, scale2, base);
+        part = __fadd_rn(part, s[j].x);
+        s[j].y = power(s[j].y, scale2, base);
+        part = __fadd_rn(part, s[j].y);
+        if (own)
+            w[j << (2 + p.head_shift)] = pack(s[j].x, s[j].y);
+    }
+    part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 1));
+    part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 2));
+    if (own && lane % 4 == 0) {
+        t.shrink[i][g] = power(before, scale2, base);
+        t.part[i][g] = part;
     }
     BLOCK_SYNC();
 }
@@ -722,15 +805,16 @@ typedef struct addend {
     float shrink, part;
 } addend;
 
-template <int D> DEVICE void load_addend(addend &x, const heads_area<D> &t, const bf16 *v, int i)
+template <int D> DEVICE void load_addend(const tcu_decode &p, addend &x, const heads_area<D> &t, const bf16 *v, int i)
 {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % 32, lanes = 4 << p.head_shift;
+    const uint32_t *w = weights_of(p, &t, i) + (lane & (lanes - 1)); /* rows past the group are not used */
     x.shrink = t.shrink[i][lane / 4];
     x.part = t.part[i][lane / 4];
 #pragma unroll
     for (int s = 0; s < 4; s++) {
-        x.a[s][0] = t.w[i][s][0][lane];
-        x.a[s][1] = t.w[i][s][1][lane];
+        x.a[s][0] = w[s * 2 * lanes];
+        x.a[s][1] = w[(s * 2 + 1) * lanes];
     }
     ldmatrix_transposed(x.b[0], v + i * KEYS * 8);
     ldmatrix_transposed(x.b[1], v + (i * KEYS + 32) * 8);
@@ -741,12 +825,12 @@ template <int D>
 DEVICE void gather_chunk(const tcu_decode &p, int n, float o[4], float &sum, const heads_area<D> &t, const bf16 *values)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const bf16 *v = values + (warp * (CHUNK_ROWS >> p.tile_shift) + lane) * 8;
+    const bf16 *v = values + (warp * (VALUE_ROWS >> p.tile_shift) + lane) * 8;
     addend now, next;
-    load_addend<D>(now, t, v, 0);
+    load_addend<D>(p, now, t, v, 0);
 #pragma unroll 1
     for (int i = 0; i < n; i++) {
-        load_addend<D>(next, t, v, min(i + 1, n - 1));
+        load_addend<D>(p, next, t, v, min(i + 1, n - 1));
         sum = __fmaf_rn(sum, now.shrink, now.part);
         o[0] = __fmul_rn(o[0], now.shrink);
         o[1] = __fmul_rn(o[1], now.shrink);
@@ -759,47 +843,52 @@ DEVICE void gather_chunk(const tcu_decode &p, int n, float o[4], float &sum, con
     }
 }
 
-/* Key blocks of a chunk that begins at `block`. */
-DEVICE int chunk_of(const tcu_decode &p, const value_item &it, int block)
+/* Key blocks of the values that are loaded from `block` on. */
+DEVICE int loaded_from(const tcu_decode &p, const value_item &it, int block)
 {
-    return min(CHUNK_BLOCKS >> p.tile_shift, it.s.pos / KEYS - block + 1);
+    return min(VALUE_BLOCKS >> p.tile_shift, it.s.pos / KEYS - block + 1);
 }
 
 /* Weights and values of one item; the values of its first chunk were asked for. */
 template <int D>
-DEVICE void gather_values(const tcu_decode &p, const layer_of &l, const value_item &it, heads_area<D> &t, bf16 *v)
+DEVICE void gather_values(const tcu_decode &p, const layer_of &l, const value_item &it, uint32_t tag, heads_area<D> &t, bf16 *v)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads;
     int last = it.s.pos / KEYS;
     float o[4] = {}, sum = 0, run = -INFINITY;
 #pragma unroll 1
     for (int block = it.s.first, n; block <= last; block += n) {
-        n = chunk_of(p, it, block);
-        if (block > it.s.first)
+        n = loaded_from(p, it, block);
+        if (block > it.s.first && threadIdx.x >= HALF)
             load_values(p, l, it, block * KEYS, n, v);
-        put_own_value<D>(p, it, block * KEYS, v);
+        put_own_value<D>(p, it, tag, block * KEYS, v);
         copy_wait<0>(); /* weigh_chunk synchronizes */
-        weigh_chunk<D>(p, it, block, n, run, t);
-        if (warp < p.tiles)
-            gather_chunk<D>(p, n, o, sum, t, v);
-        BLOCK_SYNC();
+#pragma unroll 1
+        for (int i = 0, some; i < n; i += some) {
+            some = min(n - i, min((int)VALUE_BLOCKS, BLOCK / 4 >> p.head_shift));
+            weigh_chunk<D>(p, it, tag, block + i, some, run, t);
+            if (warp < p.tiles)
+                gather_chunk<D>(p, some, o, sum, t, v + i * KEYS * 8);
+            BLOCK_SYNC();
+        }
     }
     if (warp < p.tiles && g < group) {
         float over = __frcp_rn(sum);
         int64_t head = (int64_t)it.s.row * p.n_heads + it.kv_head * group + g;
-        *(uint32_t *)(p.o + head * D + (it.tile + warp) * 8 + lane % 4 * 2) = pack(__fmul_rn(o[0], over), __fmul_rn(o[1], over));
+        put_word(p.words[HEADS] + (head * D + (it.tile + warp) * 8) / 2 + lane % 4,
+                 word(pack(__fmul_rn(o[0], over), __fmul_rn(o[1], over)), tag));
     }
 }
 
-typedef struct own_items { /* a block's first item of each kind, in shared memory */
-    score_item scores;
+typedef struct own_items { /* a block's first items of each kind, in shared memory */
+    score_item scores[2];  /* of each half of the block, which take turns */
     value_item values;
     int64_t window; /* of the layers that they are for */
-    int turn;       /* key blocks from one item of scores to the next, of the same sequence */
+    int turn;       /* key blocks from one item of a half to its next, of the same sequence */
 } own_items;
 
-DEVICE score_item next_scores(const tcu_decode &p, const layer_of &l, const sequences &all, const own_items &own, const score_item &it,
-                              int &n)
+DEVICE score_item next_scores(const tcu_decode &p, const layer_of &l, const sequences &all, const own_items &own,
+                              const score_item &it, int &n)
 {
     score_item next = it;
     n += own.turn * p.n_kv_heads; /* so a block's items have the same key head */
@@ -810,104 +899,158 @@ DEVICE score_item next_scores(const tcu_decode &p, const layer_of &l, const sequ
     return it.index == p.rows - 1 ? next : find_scores(p, l, all, n);
 }
 
-template <int D> DEVICE void find_items(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own)
+/* Number of a half's first item: the half that does not multiply is ready first. */
+DEVICE int first_item(const tcu_decode &p, int half)
 {
-    BLOCK_SYNC();
-    if (threadIdx.x == 0) {
-        own.scores = find_scores(p, l, all, blockIdx.x);
-        own.values = find_values<D>(p, l, all);
-        own.window = l.window;
-        own.turn = (int)gridDim.x / p.n_kv_heads;
-        if ((int)blockIdx.x >= own.turn * p.n_kv_heads)
-            own.scores.index = -1;
-    }
-    BLOCK_SYNC();
+    return (int)blockIdx.x + (half ? 0 : (int)gridDim.x / p.n_kv_heads * p.n_kv_heads);
 }
 
-/* Asks for keys and values of earlier steps, of a block's first items, before the layer's first product: they arrive while
- * others are waited for. */
-template <int D>
-DEVICE void ask(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, uint32_t k[D / 16][2], bf16 *v)
+DEVICE void find_items(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own)
 {
-    if (own.window != l.window)
-        find_items<D>(p, l, all, own);
+    int turn = (int)gridDim.x / p.n_kv_heads;
+    for (int half = 0; half < 2; half++) {
+        own.scores[half] = find_scores(p, l, all, first_item(p, half));
+        if ((int)blockIdx.x >= turn * p.n_kv_heads)
+            own.scores[half].index = -1;
+    }
+    own.values = find_values(p, l, all);
+    own.window = l.window;
+    own.turn = 2 * turn;
+}
+
+/* The half that does not multiply asks for values of earlier steps, of a block's item, one product before they are used. */
+DEVICE void ask_values(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, bf16 *v)
+{
+    if (own.window != l.window) {
+        half_sync();
+        if (threadIdx.x == HALF)
+            find_items(p, l, all, own);
+        half_sync();
+    }
     const value_item &mine = own.values;
     if (mine.index >= 0)
-        load_values(p, l, mine, mine.s.first * KEYS, chunk_of(p, mine, mine.s.first), v);
-    load_old_keys<D>(p, l, own.scores, k);
+        load_values(p, l, mine, mine.s.first * KEYS, loaded_from(p, mine, mine.s.first), v);
 }
 
+/* The scores of a half's items; the keys of the first were asked for. */
 template <int D>
-DEVICE void attend(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, grid_barrier &m,
-                   uint32_t k[D / 16][2], heads_area<D> &t, bf16 *v)
+DEVICE void score_items(const tcu_decode &p, const layer_of &l, const sequences &all, const own_items &own, uint32_t tag,
+                        keys_of<D> &k, heads_area<D> &t)
 {
-    uint32_t next_k[D / 16][2];
-    int n = blockIdx.x;
-    score_item it = own.scores;
-    const value_item &mine = own.values;
+    int n = first_item(p, own_half()), there = -1; /* the sequence whose queries are in shared memory */
+    score_item it = own.scores[own_half()];
+    if (it.index < 0)
+        return;
     head_setup turn = find_setup(p, l, it);
-    grid_sync(m);
-    int there = -1; /* the sequence whose queries are in shared memory */
 #pragma unroll 1
     while (it.index >= 0) {
-        score_item next = next_scores(p, l, all, own, it, n);
-        load_old_keys<D>(p, l, next, next_k);
-        score<D>(p, l, it, turn, it.index == there, t, k);
+        score<D>(p, l, it, tag, turn, it.index == there, t, k);
         there = it.index;
-        if (next.index >= 0 && next.index != it.index)
-            turn.t = angles_at(heads_of(p), next.s.pos);
-        it = next;
-        memcpy(k, next_k, sizeof next_k);
+        it = next_scores(p, l, all, own, it, n);
+        load_old_keys<D>(p, l, it, k);
+        if (it.index >= 0 && it.index != there)
+            turn.t = angles_at(heads_of(p), it.s.pos);
     }
-    grid_sync(m);
-    if (mine.index >= 0)
-        gather_values<D>(p, l, mine, t, v);
-    grid_sync(m);
 }
 
 /* ---- a step ---- */
 
-/* Shared memory: the ring and its list, values, x or a heads_area, the layers' table. */
-template <int D> __global__ void __launch_bounds__(BLOCK + 32, 1) decode_layers(const __grid_constant__ tcu_decode p)
+template <int D> struct block_state { /* in shared memory */
+    const layer_of *layers;
+    const sequences &all;
+    own_items &own;
+    heads_area<D> &t;
+    float4 *h;
+    bf16 *v;
+    uint2 *x;
+};
+
+/* What a block's first four warps do, or the next four. */
+template <int D, int ROWS, bool MULTIPLIES> DEVICE void run_layers(const tcu_decode &p, ring r, const block_state<D> &b)
+{
+    bool has_norms = own_units(p, QKV) + own_units(p, GATE_UP) > 0;
+    uint32_t tag = *p.counter - (uint32_t)p.n_layers;
+    keys_of<D> k;
+    if (!MULTIPLIES)
+        ask_values(p, b.layers[0], b.all, b.own, b.v);
+    load_old_keys<D>(p, b.layers[0], b.own.scores[own_half()], k);
+#pragma unroll 1
+    for (int i = 0; i < p.n_layers; i++, tag++) {
+        const layer_of &l = b.layers[i];
+        bool last = i == p.n_layers - 1;
+        if (has_norms)
+            norm_before<ROWS>(p, l.norm_in, i ? p.words[DOWN] : NULL, tag - 1, NULL, b.h, b.x);
+        else
+            BLOCK_SYNC(); /* b.own may be that of other layers than before */
+        if (MULTIPLIES)
+            products<ROWS>(r, p, l, QKV, tag, NULL, b.x);
+        score_items<D>(p, l, b.all, b.own, tag, k, b.t);
+        if (b.own.values.index >= 0)
+            gather_values<D>(p, l, b.own.values, tag, b.t, b.v);
+        if (own_units(p, OUT))
+            take_rows<ROWS>(p, p.words[HEADS], p.n_heads * D, tag, b.x);
+        if (MULTIPLIES)
+            products<ROWS>(r, p, l, OUT, tag, NULL, b.x);
+        if (has_norms)
+            norm_before<ROWS>(p, l.norm_post, p.words[OUT], tag, last && blockIdx.x == 0 ? p.h_mid : NULL, b.h, b.x);
+        if (MULTIPLIES)
+            products<ROWS>(r, p, l, GATE_UP, tag, NULL, b.x);
+        if (own_units(p, DOWN))
+            take_rows<ROWS>(p, p.words[GATE_UP], p.inner, tag, b.x);
+        if (MULTIPLIES)
+            products<ROWS>(r, p, l, DOWN, tag, last ? p.y : NULL, b.x);
+        else if (!last)
+            ask_values(p, b.layers[i + 1], b.all, b.own, b.v);
+        if (!last)
+            load_old_keys<D>(p, b.layers[i + 1], b.own.scores[own_half()], k);
+    }
+}
+
+/* Shared memory: the ring and its barriers, values, heads, the residual stream, x, the layers' table. */
+/* ROWS: that x has room for. */
+template <int D, int ROWS> __global__ void __launch_bounds__(BLOCK + 32, 1) decode_layers(const __grid_constant__ tcu_decode p)
 {
     extern __shared__ __align__(1024) unsigned char shared[]; /* tiles of the ring begin at multiples of 1024 */
     __shared__ sequences all;
     __shared__ own_items own;
-    bf16 *v = (bf16 *)(shared + PLACES * (PIECE + 16));
-    uint32_t *x = (uint32_t *)((unsigned char *)v + sizeof(values_area));
-    heads_area<D> &t = *(heads_area<D> *)x;
-    layer_of *layers = (layer_of *)((unsigned char *)x + p.area);
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
+    ring r = { base, base + p.pieces * PIECE, p.pieces, 0, 0 };
+    bf16 *v = (bf16 *)(shared + p.pieces * PIECE + SLICES * 16);
+    heads_area<D> &t = *(heads_area<D> *)((unsigned char *)v + sizeof(values_area));
+    float4 *h = (float4 *)((unsigned char *)(&t + 1) + WEIGHTS_BYTES);
+    layer_of *layers = (layer_of *)(h + p.rows * p.hidden / 4);
+    uint2 *x = (uint2 *)((unsigned char *)layers + (p.n_layers * sizeof *layers + 15) / 16 * 16);
     for (int i = threadIdx.x; i < (int)(p.n_layers * sizeof *layers / 4); i += BLOCK + 32)
         ((uint32_t *)layers)[i] = ((const uint32_t *)p.layers)[i];
-    make_rings(shared);
-    __syncthreads(); /* the last time that all warps grid_sync */
-    if (threadIdx.x >= BLOCK) {
-        fill_rings(p, layers, shared);
-        return;
-    }
+    for (int i = threadIdx.x; i < p.rows * p.hidden / 4; i += BLOCK + 32)
+        h[i] = ((const float4 *)p.h)[i];
+    make_ring(r);
     read_sequences(p, all);
-    BLOCK_SYNC();
-    find_items<D>(p, layers[0], all, own);
-    reader r = { ring_of(shared, threadIdx.x / 32) };
-    grid_barrier m = { p.barrier, 0 };
-    uint32_t k[D / 16][2];
-#pragma unroll 1
-    for (int i = 0; i < p.n_layers * MATRICES; i++) {
-        const layer_of &l = layers[i / MATRICES];
-        int matrix = i % MATRICES;
-        if (matrix == QKV)
-            ask<D>(p, l, all, own, k, v);
-        if (matrix == QKV || matrix == GATE_UP) {
-            norm_before(p, l, matrix, i == 0, m, x);
-        } else {
-            if (matrix == OUT)
-                attend<D>(p, l, all, own, m, k, t, v);
-            else
-                grid_sync(m);
-            copy_rows(p, matrix == OUT ? p.o : p.m, width_of(p, matrix), x);
-        }
-        products(r, p, l, matrix, x);
-    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        find_items(p, layers[0], all, own);
+    __syncthreads(); /* the last time that all warps meet */
+    block_state<D> b = { layers, all, own, t, h, v, x };
+    int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
+    if (role == 2)
+        fill_ring(p, layers, r);
+    else if (role == 1)
+        run_layers<D, ROWS, false>(p, r, b);
+    else
+        run_layers<D, ROWS, true>(p, r, b);
+}
+
+/* Tags of a launch: counter - n_layers .. counter - 1, which no word has. They begin again after 2^32 layers; then words of
+ * former rounds are forgotten. */
+static __global__ void begin_launch(uint32_t *counter, uint32_t layers, uint64_t *words, int64_t n)
+{
+    uint32_t now = *counter;
+    bool again = now > UINT32_MAX - 2 * (layers + 1);
+    for (int64_t i = threadIdx.x; again && i < n; i += blockDim.x)
+        words[i] = 0;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *counter = (again ? 0 : now) + layers + 1;
 }
 
 /* ---- launches ---- */
@@ -922,43 +1065,59 @@ int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
         return e ? e : cudaErrorNotSupported;
     cuuint64_t dims[3] = { 64, (cuuint64_t)rows, (cuuint64_t)k / 64 }, strides[2] = { (cuuint64_t)k * sizeof(bf16), 128 };
     cuuint32_t box[3] = { 64, 8, PIECE_K / 64 }, steps[3] = { 1, 1, 1 };
-    CUresult r = ((PFN_cuTensorMapEncodeTiled_v12000)encode)(
-        (CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)w, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult r =
+        ((PFN_cuTensorMapEncodeTiled_v12000)encode)((CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)w, dims,
+                                                    strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* Of a block, without the ring's pieces. */
 static size_t shared_bytes(const tcu_decode *p)
 {
-    return (size_t)PLACES * (PIECE + 16) + sizeof(values_area) + (size_t)p->area + (size_t)p->n_layers * sizeof(layer_of);
+    size_t q = (size_t)p->n_heads * (size_t)p->d, rows = (size_t)p->rows;
+    size_t widest = (size_t)(p->inner > p->hidden ? p->inner : p->hidden);
+    widest = q > widest ? q : widest;
+    return SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
+           rows * (size_t)p->hidden * sizeof(float) + ((size_t)p->n_layers * sizeof(layer_of) + 15) / 16 * 16 +
+           (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
+}
+
+bool tcu_decode_here(void)
+{
+    cudaFuncAttributes a;
+    return cudaFuncGetAttributes(&a, decode_layers<128, 1>) == cudaSuccess && a.binaryVersion == 90 && a.ptxVersion >= 90;
 }
 
 bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
 {
-    int32_t widest = p->inner > p->hidden ? p->inner : p->hidden, q = p->n_heads * p->d;
     if (p->rows < 1 || p->rows > TCU_DECODE_ROWS || (p->d != 64 && p->d != 128) || p->n_heads / p->n_kv_heads > MOST_GROUP ||
-        p->hidden > WIDTH_PIECES * ROW_PIECE || (p->hidden | p->inner | q) % 64)
+        p->n_kv_heads > processors || p->hidden > WIDTH_PIECES * ROW_PIECE || (p->hidden | p->inner | p->n_heads * p->d) % 64)
         return false;
-    widest = q > widest ? q : widest;
-    p->ld = (widest + PIECE_K - 1) / PIECE_K * PIECE_K / 2 + 16; /* rows in different banks */
-    size_t rows = (size_t)p->rows * (size_t)p->ld * sizeof(uint32_t);
-    size_t heads = p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>);
-    p->area = (int32_t)(((rows > heads ? rows : heads) + 127) / 128 * 128);
     p->tile_shift = 0;
     for (p->tiles = 1; p->rows * p->n_kv_heads * (p->d / 8 / p->tiles) > processors; p->tiles *= 2, p->tile_shift++)
         if (p->tiles == TEAM)
             return false;
-    return shared_bytes(p) + sizeof(sequences) + sizeof(own_items) + 1024 <= shared; /* and what is declared with a size */
+    for (p->head_shift = 0; 1 << p->head_shift < p->n_heads / p->n_kv_heads;)
+        p->head_shift++;
+    size_t others = shared_bytes(p), reach = (MOST_SIDE - 1) * PIECE; /* an instruction reads past the last slice */
+    size_t taken =
+        (others > reach ? others : reach) + sizeof(sequences) + sizeof(own_items) + 1024; /* what is declared with a size */
+    p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
+    return p->pieces >= FEWEST_PIECES;
 }
 
 int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream)
 {
-    void (*kernel)(const tcu_decode) = p->d == 64 ? decode_layers<64> : decode_layers<128>;
-    size_t bytes = shared_bytes(p);
+    void (*kernels[2][2])(const tcu_decode) = { { decode_layers<64, 1>, decode_layers<64, TCU_DECODE_ROWS> },
+                                                { decode_layers<128, 1>, decode_layers<128, TCU_DECODE_ROWS> } };
+    void (*kernel)(const tcu_decode) = kernels[p->d == 128][p->rows > 1];
+    size_t others = shared_bytes(p), reach = (MOST_SIDE - 1) * PIECE;
+    size_t bytes = (others > reach ? others : reach) + (size_t)p->pieces * PIECE;
     void *arguments[] = { (void *)p };
     int e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (!e)
-        e = cudaMemsetAsync(p->barrier, 0, sizeof *p->barrier, stream);
+        e = launch(begin_launch, 1, 1024, 0, stream, p->counter, (uint32_t)p->n_layers, p->all_words, p->n_words);
     if (!e)
         e = cudaLaunchCooperativeKernel((const void *)kernel, dim3(processors), dim3(BLOCK + 32), arguments, bytes, stream);
     return e;

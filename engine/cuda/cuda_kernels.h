@@ -200,13 +200,18 @@ typedef struct tcu_decode {
     int64_t stride, values; /* of the cache: from block to block, from keys to values */
     const tcu_span *spans;  /* of the rows, one each */
     const int32_t *slots, *tables;
-    float *h, *h_mid; /* [rows][hidden]: h comes in, h_mid and y go out */
-    tcu_bf16 *qkv, *o, *m, *y;
-    float *scores; /* [rows][n_heads][ld_scores] */
-    int64_t ld_scores;
-    uint32_t *barrier;
-    int32_t ld, area, tiles, tile_shift; /* filled in by tcu_decode_plan */
+    const float *h; /* [rows][hidden] */
+    float *h_mid;   /* [rows][hidden]: goes out, and y is still to be added */
+    tcu_bf16 *y;
+    uint64_t *words[5];  /* what blocks exchange: q k v, o's, m, down's, heads; [rows][width / 2] */
+    uint64_t *scores;    /* [rows][n_heads][ld_scores] */
+    uint64_t *all_words; /* all of them, n_words */
+    int64_t n_words, ld_scores;
+    uint32_t *counter;
+    int32_t pieces, tiles, tile_shift, head_shift; /* filled in by tcu_decode_plan */
 } tcu_decode;
+/* True if the card runs code that was compiled for 9.0a, and not PTX of an older chip: other code has no such instructions. */
+bool tcu_decode_here(void);
 /* False: such a step runs layer by layer. shared: bytes that a block may have. */
 enum { TCU_MAP_BYTES = 128 };
 int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k);

@@ -50,27 +50,16 @@ template <int M> DEVICE void norm_weights(const float *w, int n, float4 out[M])
     }
 }
 
-/* One row, by a whole block: h + y (y may be NULL) to h_out (or NULL). If it is wanted, put(i, v) gets numbers 4 i .. 4 i + 3 of its
- * norm times w. n is a multiple of 4. */
-template <int M, typename F>
-DEVICE void norm_row(const float *h, const bf16 *y, float *h_out, const float4 w[M], float eps, int n, bool wanted, F put)
+/* The norm of x times w, by a whole block: put(i, v) gets numbers 4 i .. 4 i + 3. */
+template <int M, typename F> DEVICE void norm_put(const float4 x[M], const float4 w[M], float eps, int n, F put)
 {
-    float4 x[M];
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < M; j++) {
-        int i = threadIdx.x + j * ROW_THREADS;
-        if (i * 4 >= n)
+        if ((threadIdx.x + j * ROW_THREADS) * 4 >= n)
             break;
-        x[j] = __ldcg((const float4 *)h + i);
-        if (y)
-            x[j] = add_pairs(x[j], __ldcg((const uint2 *)y + i));
-        if (h_out)
-            ((float4 *)h_out)[i] = x[j];
         sum = dot4(x[j], x[j], sum);
     }
-    if (!wanted)
-        return;
     float rho = rsqrtf(block_sum(sum) / (float)n + eps);
 #pragma unroll
     for (int j = 0; j < M; j++) {
@@ -81,6 +70,27 @@ DEVICE void norm_row(const float *h, const bf16 *y, float *h_out, const float4 w
     }
 }
 
+/* One row, by a whole block: h + y (y may be NULL) to h_out (or NULL). If it is wanted, put(i, v) gets numbers 4 i .. 4 i + 3 of its
+ * norm times w. n is a multiple of 4. */
+template <int M, typename F>
+DEVICE void norm_row(const float *h, const bf16 *y, float *h_out, const float4 w[M], float eps, int n, bool wanted, F put)
+{
+    float4 x[M];
+#pragma unroll
+    for (int j = 0; j < M; j++) {
+        int i = threadIdx.x + j * ROW_THREADS;
+        if (i * 4 >= n)
+            break;
+        x[j] = __ldcg((const float4 *)h + i);
+        if (y)
+            x[j] = add_pairs(x[j], __ldcg((const uint2 *)y + i));
+        if (h_out)
+            ((float4 *)h_out)[i] = x[j];
+    }
+    if (wanted)
+        norm_put<M>(x, w, eps, n, put);
+}
+
 /* ---- heads: one warp each ---- */
 
 enum { PAIRS = 2 }; /* a lane holds numbers j and j + d/2 for up to two j */
@@ -89,16 +99,22 @@ typedef struct head_row {
     float lo[PAIRS], hi[PAIRS];
 } head_row;
 
-DEVICE head_row head_load(const bf16 *x, int half)
+/* at(j): number j of the head. */
+template <typename F> DEVICE head_row head_of(int half, F at)
 {
     head_row r;
 #pragma unroll
     for (int p = 0; p < PAIRS; p++) {
         int j = threadIdx.x % 32 + p * 32;
-        r.lo[p] = j < half ? wide(__ldcg(x + j)) : 0;
-        r.hi[p] = j < half ? wide(__ldcg(x + half + j)) : 0;
+        r.lo[p] = j < half ? wide(at(j)) : 0;
+        r.hi[p] = j < half ? wide(at(half + j)) : 0;
     }
     return r;
+}
+
+DEVICE head_row head_load(const bf16 *x, int half)
+{
+    return head_of(half, [&](int j) { return __ldcg(x + j); });
 }
 
 DEVICE void head_store(const head_row &r, int half, bf16 *x)

@@ -75,6 +75,18 @@ static void take(walk *w, void *out, size_t bytes)
 
 #define TAKE(w, out, count) take((w), &(out), (size_t)(count) * sizeof *(out))
 
+static void place_words(walk *w, tcu_sampler *s)
+{
+    const tcu_model *m = s->model;
+    const int32_t widths[5] = { m->qkv_width, m->hidden, m->inner, m->hidden, m->q_width };
+    size_t begin = w->used;
+    TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
+    for (size_t i = 0; i < 5; i++)
+        TAKE(w, s->decode.words[i], TCU_DECODE_ROWS * (size_t)widths[i] / 2);
+    s->decode.all_words = s->decode.scores;
+    s->decode.n_words = (int64_t)((w->used - begin) / sizeof *s->decode.all_words);
+}
+
 static void place(walk *w, tcu_sampler *s)
 {
     const tcu_model *m = s->model;
@@ -95,8 +107,8 @@ static void place(walk *w, tcu_sampler *s)
     TAKE(w, s->log_sum, LOGIT_ROWS);
     TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
     TAKE(w, s->draw_parts, TCU_DRAW_GROUP * TCU_DRAW_PARTS);
-    TAKE(w, s->decode.barrier, 1);
-    TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
+    TAKE(w, s->decode.counter, 1);
+    place_words(w, s);
 }
 
 static bool make_buffers(tcu_sampler *s, tinkc_error *err)
@@ -206,11 +218,8 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     p->values = (int64_t)m->k_width * TKE_BLOCK_TOKENS;
     p->h = s->h;
     p->h_mid = s->acts.h_mid;
-    p->qkv = s->acts.qkv;
-    p->o = s->acts.o;
-    p->m = s->acts.m;
     p->y = s->acts.y;
-    if (d->props.major < 9 || !d->props.cooperativeLaunch ||
+    if (!d->props.cooperativeLaunch || !tcu_decode_here() ||
         !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
         return true;
     return send_decode(s, err);
