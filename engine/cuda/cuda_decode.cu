@@ -372,6 +372,7 @@ DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const giv
     int mine = first + threadIdx.x / 32 * 2, g = threadIdx.x % 32 / 4;
     if (matrix == GATE_UP) {
         int column = own_column(mine / 2) + g;
+        bias = mine < n ? bias : NULL;
         bf16 v[2];
 #pragma unroll
         for (int e = 0; e < 2; e++) {
@@ -384,7 +385,8 @@ DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const giv
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int column = own_column(mine + i) + g;
-        bf16 v[2] = { rounded(acc[2 * i], bias, column), rounded(acc[2 * i + 1], bias, column) };
+        const float *added = mine + i < n ? bias : NULL;
+        bf16 v[2] = { rounded(acc[2 * i], added, column), rounded(acc[2 * i + 1], added, column) };
         give(to, mine + i < n ? p.rows : 0, column, v);
     }
 }
@@ -965,44 +967,49 @@ template <int D> struct block_state { /* in shared memory */
     uint2 *x;
 };
 
-/* What a block's first four warps do, or the next four. */
-template <int D, int ROWS, bool MULTIPLIES> DEVICE void run_layers(const tcu_decode &p, ring r, const block_state<D> &b)
+/* What comes before a product: its x, and attention. */
+template <int D, int ROWS> DEVICE void prepare(const tcu_decode &p, const layer_of &l, int i, uint32_t tag, const block_state<D> &b)
 {
-    bool has_norms = own_units(p, QKV) + own_units(p, GATE_UP) > 0;
+    int matrix = i % MATRICES;
+    bool first = i == 0, last = i / MATRICES == p.n_layers - 1;
+    if (matrix == OUT && b.own.values.index >= 0)
+        gather_values<D>(p, l, b.own.values, tag, b.t, b.v);
+    if (matrix == OUT || matrix == DOWN) {
+        if (own_units(p, matrix))
+            take_rows<ROWS>(p, p.words[matrix == OUT ? HEADS : GATE_UP], width_of(p, matrix), tag, b.x);
+    } else if (own_units(p, QKV) + own_units(p, GATE_UP)) {
+        bool in = matrix == QKV;
+        norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag,
+                          !in && last && blockIdx.x == 0 ? p.h_mid : NULL, b.h, b.x);
+    } else {
+        BLOCK_SYNC(); /* b.own may be that of other layers than before */
+    }
+}
+
+/* What a block's warps do, but the one that fills the ring. All matrices share the code: it is fetched once a layer, and
+ * instructions that do not fit into the cache cost more than branches. */
+template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
+{
     uint32_t tag = *p.counter - (uint32_t)p.n_layers;
     keys_of<D> k;
-    if (!MULTIPLIES)
+    if (!multiplies)
         ask_values(p, b.layers[0], b.all, b.own, b.v);
     load_old_keys<D>(p, b.layers[0], b.own.scores[own_half()], k);
 #pragma unroll 1
-    for (int i = 0; i < p.n_layers; i++, tag++) {
-        const layer_of &l = b.layers[i];
-        bool last = i == p.n_layers - 1;
-        if (has_norms)
-            norm_before<ROWS>(p, l.norm_in, i ? p.words[DOWN] : NULL, tag - 1, NULL, b.h, b.x);
-        else
-            BLOCK_SYNC(); /* b.own may be that of other layers than before */
-        if (MULTIPLIES)
-            products<ROWS>(r, p, l, QKV, tag, NULL, b.x);
-        score_items<D>(p, l, b.all, b.own, tag, k, b.t);
-        if (b.own.values.index >= 0)
-            gather_values<D>(p, l, b.own.values, tag, b.t, b.v);
-        if (own_units(p, OUT))
-            take_rows<ROWS>(p, p.words[HEADS], p.n_heads * D, tag, b.x);
-        if (MULTIPLIES)
-            products<ROWS>(r, p, l, OUT, tag, NULL, b.x);
-        if (has_norms)
-            norm_before<ROWS>(p, l.norm_post, p.words[OUT], tag, last && blockIdx.x == 0 ? p.h_mid : NULL, b.h, b.x);
-        if (MULTIPLIES)
-            products<ROWS>(r, p, l, GATE_UP, tag, NULL, b.x);
-        if (own_units(p, DOWN))
-            take_rows<ROWS>(p, p.words[GATE_UP], p.inner, tag, b.x);
-        if (MULTIPLIES)
-            products<ROWS>(r, p, l, DOWN, tag, last ? p.y : NULL, b.x);
-        else if (!last)
-            ask_values(p, b.layers[i + 1], b.all, b.own, b.v);
-        if (!last)
-            load_old_keys<D>(p, b.layers[i + 1], b.own.scores[own_half()], k);
+    for (int i = 0; i < p.n_layers * MATRICES; i++) {
+        int matrix = i % MATRICES;
+        const layer_of &l = b.layers[i / MATRICES];
+        bool last = i / MATRICES == p.n_layers - 1, next = matrix == DOWN && !last;
+        prepare<D, ROWS>(p, l, i, tag, b);
+        if (multiplies)
+            products<ROWS>(r, p, l, matrix, tag, matrix == DOWN && last ? p.y : NULL, b.x);
+        else if (next)
+            ask_values(p, b.layers[i / MATRICES + 1], b.all, b.own, b.v);
+        if (matrix == QKV)
+            score_items<D>(p, l, b.all, b.own, tag, k, b.t);
+        if (next)
+            load_old_keys<D>(p, b.layers[i / MATRICES + 1], b.own.scores[own_half()], k);
+        tag += matrix == DOWN;
     }
 }
 
@@ -1034,10 +1041,8 @@ template <int D, int ROWS> __global__ void __launch_bounds__(BLOCK + 32, 1) deco
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
     if (role == 2)
         fill_ring(p, layers, r);
-    else if (role == 1)
-        run_layers<D, ROWS, false>(p, r, b);
     else
-        run_layers<D, ROWS, true>(p, r, b);
+        run_layers<D, ROWS>(p, role == 0, r, b);
 }
 
 /* Tags of a launch: counter - n_layers .. counter - 1, which no word has. They begin again after 2^32 layers; then words of
