@@ -368,48 +368,6 @@ static void json_that_fails_is_final(void **state)
     }
 }
 
-static atomic_int json_is_silent;
-
-static bool take_json_alone(const tinkc_request *r, tinkc_mock_answer *answer, void *user)
-{
-    (void)user;
-    if (strcmp(r->path, PASS) != 0)
-        return false;
-    if (strcmp(request_header(r, "Content-Type"), "application/json") != 0)
-        *answer = (tinkc_mock_answer){ .status = 415, .body = "{}" };
-    else
-        *answer = atomic_load(&json_is_silent)
-                      ? silent
-                      : (tinkc_mock_answer){ .body = "{\"request_id\":\"r\"}" };
-    return true;
-}
-
-/* A pass of which nobody knows whether it has come is sent again as it was. */
-static void a_lost_pass_is_json_again(void **state)
-{
-    fixture *x = *state;
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    tinkc_mock_compute(x->mock, take_json_alone, NULL, &x->err);
-    for (int i = 0; i < 2; i++) {
-        atomic_store(&json_is_silent, i);
-        tinkc_future_free(
-            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
-        tinkc_future *f =
-            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-        settle(x);
-        tinkc_future_free(f);
-        settle(x);
-    }
-    size_t before = tinkc_mock_count(x->mock, PASS);
-    atomic_store(&json_is_silent, 0);
-    tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
-    assert_true(run_until_done(x->mock, step, 3600 * 1000));
-    assert_int_equal(tinkc_mock_count(x->mock, PASS), before + 1);
-    assert_string_equal(type_of(x, before), "application/json");
-    tinkc_future_free(step);
-    tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
-}
-
 static void count_queue_event(const tinkc_event *e, void *user)
 {
     assert_int_equal(e->kind, TINKC_EVENT_QUEUE);
@@ -644,7 +602,6 @@ int main(void)
         WITH(scores_that_are_not_there, setup),
         WITH(the_status_ends_with_its_stage, setup),
         WITH(json_that_fails_is_final, setup),
-        WITH(a_lost_pass_is_json_again, setup),
         WITH(reasons_that_differ_at_their_end, setup),
         WITH(events_end_with_their_queue, setup),
         WITH(events_call_the_listener_again, setup),
