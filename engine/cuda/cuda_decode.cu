@@ -1077,6 +1077,8 @@ int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+static_assert(sizeof(values_area) >= (MOST_SIDE - 1) * PIECE, "an instruction reads past the ring's last slice");
+
 /* Of a block, without the ring's pieces. */
 static size_t shared_bytes(const tcu_decode *p)
 {
@@ -1105,9 +1107,7 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
             return false;
     for (p->head_shift = 0; 1 << p->head_shift < p->n_heads / p->n_kv_heads;)
         p->head_shift++;
-    size_t others = shared_bytes(p), reach = (MOST_SIDE - 1) * PIECE; /* an instruction reads past the last slice */
-    size_t taken =
-        (others > reach ? others : reach) + sizeof(sequences) + sizeof(own_items) + 1024; /* what is declared with a size */
+    size_t taken = shared_bytes(p) + sizeof(sequences) + sizeof(own_items) + 1024; /* what is declared with a size */
     p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
     return p->pieces >= FEWEST_PIECES;
 }
@@ -1117,8 +1117,7 @@ int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream
     void (*kernels[2][2])(const tcu_decode) = { { decode_layers<64, 1>, decode_layers<64, TCU_DECODE_ROWS> },
                                                 { decode_layers<128, 1>, decode_layers<128, TCU_DECODE_ROWS> } };
     void (*kernel)(const tcu_decode) = kernels[p->d == 128][p->rows > 1];
-    size_t others = shared_bytes(p), reach = (MOST_SIDE - 1) * PIECE;
-    size_t bytes = (others > reach ? others : reach) + (size_t)p->pieces * PIECE;
+    size_t bytes = shared_bytes(p) + (size_t)p->pieces * PIECE;
     void *arguments[] = { (void *)p };
     int e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (!e)
