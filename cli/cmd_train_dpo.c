@@ -20,6 +20,8 @@
 #include "train_epochs.h"
 #include "weights.h"
 
+enum { MOST_PAIRS = 4096 }; /* in one step */
+
 typedef struct dpo {
     cli_job job;
     cli_pairs pairs;
@@ -220,8 +222,7 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
                                          "rejected_reward" };
     dpo *d = user;
     filled f;
-    size_t picked[4096];
-    n = n < 4096 ? n : 4096;
+    size_t picked[MOST_PAIRS];
     for (size_t i = 0; i < n; i++)
         picked[i] = d->train[which[i]];
     tinkc_future *pass = NULL, *moved = NULL;
@@ -314,8 +315,8 @@ static int split(dpo *d)
                             .user = d,
                             .step = step,
                             .evaluate = held ? evaluate : NULL };
-    if (cli_int(app, "batch-size") > 4096)
-        return cli_fail(app, "usage", NULL, "--batch-size must be at most 4096");
+    if (cli_int(app, "batch-size") > MOST_PAIRS)
+        return cli_fail(app, "usage", NULL, "--batch-size must be at most %d", MOST_PAIRS);
     return cli_epochs_plan(&d->loop);
 }
 

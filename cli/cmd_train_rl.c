@@ -117,14 +117,11 @@ static int show_cost(const cli_rl *r)
 
 static int train(cli_rl *r)
 {
-    const char *paths[64];
-    size_t n = r->prompts.n_paths < 64 ? r->prompts.n_paths : 64;
-    for (size_t i = 0; i < n; i++)
-        paths[i] = r->prompts.paths[i];
     int bad = open_reference(r);
     if (bad)
         return bad;
-    json_t *config = cli_job_config(&r->job, paths, n);
+    json_t *config =
+        cli_job_config(&r->job, (const char *const *)r->prompts.paths, r->prompts.n_paths);
     bad = cli_rl_run(r, config);
     json_decref(config);
     return bad;

@@ -803,7 +803,7 @@ static const cli_option train_sft_options[] = {
       .value = "N",
       .standard = "1",
       .cookbook = "submit_ahead",
-      .help = "steps sent before waiting" },
+      .help = "steps sent before waiting, at most 8" },
     { .name = "metadata",
       .kind = CLI_TEXT,
       .value = "K=V",

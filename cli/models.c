@@ -1,7 +1,6 @@
 /* models.c - what is known about models by name: sizes, formats, learning rates. Pure data. */
 #include "models.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -106,23 +105,13 @@ const char *cli_model_renderer(const cli_model_facts *m, size_t i)
     return NULL;
 }
 
-static bool contains(const char *name, const char *word)
-{
-    char lower[128];
-    size_t n = 0;
-    for (; name[n] && n + 1 < sizeof lower; n++)
-        lower[n] = (char)tolower((unsigned char)name[n]);
-    lower[n] = '\0';
-    return strstr(lower, word) != NULL;
-}
-
 /* lr = 5e-5 (x 10 for LoRA) x (2000 / hidden)^p, with p calibrated for two families only. */
 double cli_model_rate(const char *name, int64_t hidden, bool lora)
 {
     double p;
-    if (contains(name, "llama"))
+    if (strcasestr(name, "llama"))
         p = 0.781;
-    else if (contains(name, "qwen"))
+    else if (strcasestr(name, "qwen"))
         p = 0.0775;
     else
         return 0;

@@ -476,7 +476,7 @@ void cli_job_show_step(cli_job *j, size_t step, const char *format, ...)
     size_t done = step + 1 - j->first_step, rest = j->total_steps - step - 1;
     double seconds = (double)(cli_now_ms() - j->begun_ms) / 1000;
     va_list args;
-    cli_format_duration(done ? seconds / (double)done * (double)rest : 0, left);
+    cli_format_duration(seconds / (double)done * (double)rest, left);
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -492,6 +492,11 @@ void cli_job_show_step(cli_job *j, size_t step, const char *format, ...)
                                j->app->utf8 ? (i < full ? "━" : "─") : (i < full ? "#" : "-"));
     (void)snprintf(j->app->status_line, sizeof j->app->status_line, "%s %s", bar, line);
     cli_status(j->app, step + 1 == j->total_steps, "%s", j->app->status_line);
+}
+
+double cli_job_speed(size_t tokens, int64_t ms)
+{
+    return ms > 0 ? (double)tokens * 1000 / (double)ms : 0;
 }
 
 /* ---- where the time goes ---- */

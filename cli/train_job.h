@@ -73,6 +73,8 @@ bool cli_job_save_if_due(cli_job *, tinkc_error *err);
 /* The status line after a step: a bar, the recipe's own words, the time that is left. */
 void cli_job_show_step(cli_job *, size_t step, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Tokens a second; 0 = there was no time to measure. */
+double cli_job_speed(size_t tokens, int64_t ms);
 /* An event: to --json, to --hook. The value is borrowed. */
 void cli_job_tell(cli_job *, const char *event, json_t *v);
 json_t *cli_job_number(double); /* null if not finite */

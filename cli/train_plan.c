@@ -237,6 +237,8 @@ static int check_options(cli_app *app)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "epochs") < 1 || cli_int(app, "epochs") > MOST_EPOCHS)
         return cli_fail(app, "usage", NULL, "--epochs must be from 1 to %d", MOST_EPOCHS);
+    if (cli_int(app, "submit-ahead") > CLI_MOST_AHEAD)
+        return cli_fail(app, "usage", NULL, "--submit-ahead must be at most %d", CLI_MOST_AHEAD);
     double seconds;
     const char *ttl = cli_text(app, "ttl");
     if (strcmp(ttl, "never") != 0 && (!cli_parse_duration(ttl, &seconds) || seconds < 1))
@@ -279,14 +281,14 @@ static char *log_dir_of(const cli_sft *s)
 /* Formats in which each turn's prompt begins with the whole turn before it. */
 static bool extends(const char *renderer)
 {
-    static const char *const names[] = { "role_colon",
+    static const char *const names[] = { "tml_v0",
                                          "llama3",
                                          "qwen3_instruct",
                                          "deepseekv3",
                                          "deepseekv3_disable_thinking",
                                          "nemotron3_preserve_thinking",
                                          "nemotron3_ultra_preserve_thinking",
-                                         "tml_v0" };
+                                         "role_colon" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], renderer) == 0)
             return true;

@@ -326,10 +326,9 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     cli_job_tell(j, "step", v);
     note_samples(r, report);
     warn_failed(r, report);
-    double seconds = (double)(cli_now_ms() - begun_ms) / 1000;
     cli_job_show_step(j, report->step, "reward %.3f  trained %zu  %zu steps old  %.0f tok/s",
                       report->reward, report->trained, report->staleness,
-                      seconds > 0 ? (double)report->tokens / seconds : 0);
+                      cli_job_speed(report->tokens, cli_now_ms() - begun_ms));
     json_decref(v);
 }
 

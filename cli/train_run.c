@@ -15,7 +15,7 @@
 #include "train_run.h"
 #include "train_samples.h"
 
-enum { MAX_IN_FLIGHT = 9 };
+enum { MAX_IN_FLIGHT = CLI_MOST_AHEAD + 1 };
 
 typedef struct flight { /* one step that was sent */
     size_t step;
@@ -68,6 +68,8 @@ static void score_example(const cli_example *e, const tinkc_tensor *logprobs, sc
     tinkc_f32s lp = tinkc_tensor_f32s(logprobs);
     for (size_t i = 0; i < lp.len && i + 1 < e->len; i++) {
         double w = (double)e->weights[i + 1], p = (double)lp.data[i];
+        if (w == 0) /* what is not trained may be impossible: 0 times infinity is not a number */
+            continue;
         out->loss -= w * p;
         out->weight += w;
         if (w > 0)
@@ -114,7 +116,7 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
             since_ms = f->sent_ms > s->settled_ms ? f->sent_ms : s->settled_ms;
     double rate = cli_sft_rate(s, f->step), seconds = (double)(now_ms - since_ms) / 1000;
     s->settled_ms = now_ms;
-    double now = seconds > 0 ? (double)sc->tokens / seconds : 0;
+    double now = cli_job_speed(sc->tokens, now_ms - since_ms);
     s->smooth_tokens_s = s->smooth_tokens_s > 0 ? 0.8 * s->smooth_tokens_s + 0.2 * now : now;
     s->job.elapsed_tokens += sc->tokens;
     json_t *v = json_pack("{s:I,s:I}", "step", (json_int_t)f->step, "epoch",
@@ -228,8 +230,6 @@ static bool train(cli_sft *s, tinkc_error *err)
     flight ring[MAX_IN_FLIGHT];
     size_t ahead = (size_t)cli_int(s->job.app, "submit-ahead"), first = 0, n = 0,
            next = s->job.step;
-    if (ahead >= MAX_IN_FLIGHT)
-        ahead = MAX_IN_FLIGHT - 1;
     while (!err->code && (next < s->job.total_steps || n)) {
         bool stop = cli_stop_signal() != 0;
         if (n == 0 && stop)

@@ -5,6 +5,8 @@
 #include "examples.h"
 #include "train_job.h"
 
+enum { CLI_MOST_AHEAD = 8 }; /* steps that are sent before the oldest is waited for */
+
 typedef struct cli_sft {
     cli_job job;
     cli_data_file *files;

@@ -9,8 +9,6 @@
 #include "term.h"
 #include "text.h"
 
-enum { MAX_PROMPTS = 32 };
-
 /* Whether the recipe has such prompts, and some were given. */
 static bool has_prompts(const cli_job *j)
 {
@@ -53,12 +51,15 @@ static tinkc_future *ask_prompt(const cli_asked *asked, const tinkc_sampling *ho
 /* All prompts at once, then their answers in order. */
 static void ask_all(cli_job *j, const cli_asked *asked, const tinkc_sampling *how, tinkc_error *err)
 {
-    tinkc_future *futures[MAX_PROMPTS] = { 0 };
-    const char *text;
     size_t n = 0;
-    for (; n < MAX_PROMPTS && (text = cli_text_at(j->app, "sample-prompt", n)); n++)
-        futures[n] = ask_prompt(asked, how, text, err);
-    for (size_t i = 0; i < n; i++) {
+    while (cli_text_at(j->app, "sample-prompt", n))
+        n++;
+    tinkc_future **futures = calloc(n, sizeof *futures);
+    if (!futures)
+        tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
+    for (size_t i = 0; futures && i < n; i++)
+        futures[i] = ask_prompt(asked, how, cli_text_at(j->app, "sample-prompt", i), err);
+    for (size_t i = 0; futures && i < n; i++) {
         if (!err->code && cli_wait(j->app, futures[i], "sampling", err)) {
             const tinkc_samples *got = tinkc_future_samples(futures[i], 0, err);
             char *answer = got ? cli_answer_text(asked, tinkc_samples_at(got, 0), how) : NULL;
@@ -68,6 +69,7 @@ static void ask_all(cli_job *j, const cli_asked *asked, const tinkc_sampling *ho
         }
         tinkc_future_free(futures[i]);
     }
+    free(futures);
 }
 
 bool cli_samples_take(cli_job *j)

@@ -7,13 +7,15 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a path that ends in "spoilt"    the promise fails; "barred": 403
     a prompt or an example with "@" the promise fails
     a prompt with "#"               the answer is cut; with "~", it is "<think>x</think>", the end of the line and the digit
-    an example with "`"             its log-probabilities are not numbers
+    an example with "`"             its log-probabilities are not numbers; with "^", they are beyond a float
+    a prompt with "|"               the service gives no most likely tokens of it
+    a checkpoint to keep for 77 s   it cannot be saved
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
 """
 import json, math
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN = 4095, 15, 31, 2, 93, 63
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED = 4095, 15, 31, 2, 93, 63, 61, 91
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -50,9 +52,10 @@ def forward(h, path, query, body):
     if any(FAILS in row for row in inputs):
         return promise(h, FAILED)
     targets = [first_targets(d["loss_fn_inputs"]["target_tokens"]) for d in asked["data"]]
+    def values(given, row):
+        return [math.nan if NAN in given else -1e39 if HUGE in given else logprob(t) for t in row]
     promise(h, {"loss_fn_output_type": "TensorData", "metrics": {"loss:sum": sum(map(len, targets)) / 2},
-                "loss_fn_outputs": [{"logprobs": tensor([logprob(t) for t in row] if NAN not in given else [math.nan] * len(row))}
-                                    for given, row in zip(inputs, targets)]})
+                "loss_fn_outputs": [{"logprobs": tensor(values(given, row))} for given, row in zip(inputs, targets)]})
 
 
 def optim_step(h, path, query, body):
@@ -67,6 +70,8 @@ def optim_step(h, path, query, body):
 def save(kind):
     def fn(h, path, query, body):
         asked = json.loads(body)
+        if asked.get("ttl_seconds") == 77:
+            return promise(h, FAILED)
         if asked.get("path"):
             return promise(h, {"path": f"tinker://{asked['model_id']}/{kind}/{asked['path']}"})
         promise(h, {"sampling_session_id": f"sampler-{asked['sampling_session_seq_id']}"})
@@ -96,9 +101,9 @@ def sample(h, path, query, body):
         tokens = [*THINK, 87, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": [logprob(t) for t in tokens]}
-    most = asked.get("topk_prompt_logprobs", 0)
+    most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
-                "prompt_logprobs": [None] + [logprob(t) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
+                "prompt_logprobs": [None] + [-1e39 if HUGE in prompt else logprob(t) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
                 "topk_prompt_logprobs": [None] + [[[t + k, logprob(t) - k] for k in range(most)] for t in prompt[1:]] if most else None})
 
 

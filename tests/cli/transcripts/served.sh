@@ -1,10 +1,11 @@
 # Read by transcripts of training at the service of stub_trainer.py, which always says the same: requests and figures are exact.
-# Times and speeds read TIME, long fractions end early; lines of steps that are neither first nor last go, as they depend on the time.
+# Times and speeds read TIME where they can be right (less than 100 s, this century), long fractions end early; lines of steps that are neither first nor last go, as they depend on the time.
 mask() {
     sed -E '/^(! )?step [0-9]+\/[0-9]+ /{/step 1\//!{/step ([0-9]+)\/\1 /!d}}
         s/20[0-9]{2}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(\.[0-9]+)?(Z|\+00:00)?/WHEN/g; s/20[0-9]{2}(-[0-9]{2}){2}[-T][0-9]{2}-[0-9]{2}(-[0-9]{2})?/STAMP/g
-        s/\b[0-9.]+ tok\/s/N tok\/s/g; s/ETA [^ ]+/ETA TIME/g; s/promise-[0-9]+/PROMISE/g; s/("version": ?)"[^"]*"/\1"VERSION"/g
-        s/("time[^"]*"|"(took_ms|duration|wall_[a-z]+|_timestamp|_runtime)"): ?[0-9.e-]+/\1:TIME/g; s/([0-9]\.[0-9]{5})[0-9]{4,}/\1/g
+        s/\b[0-9.]+ tok\/s/N tok\/s/g; s/ETA ([0-9.]{1,3}s|[0-9]m[0-9]{2}s)$/ETA TIME/g; s/promise-[0-9]+/PROMISE/g; s/("version": ?)"[^"]*"/\1"VERSION"/g
+        s/("time[^"]*"|"(duration|_runtime)"): ?(0|[1-9][0-9]?)(\.[0-9]+)?(e-[0-9]+)?\b/\1:TIME/g; s/("took_ms"): ?[0-9]{1,5}\b/\1:TIME/g
+        s/("(wall_[a-z]+|_timestamp)"): ?[12][0-9]{9}(\.[0-9]+)?\b/\1:TIME/g; s/([0-9]\.[0-9]{5})[0-9]{4,}/\1/g
         s/(train[a-z_]*|metric_exports):[0-9]+ \[/\1:LINE [/' | sed "s#$(printf %s "${NANO#/}" | tr / -)#NANO#g"
 }
 show() { python3 "$TESTS/run_folder.py" "$@"; }

@@ -6,6 +6,7 @@
 
 #include "support/check.h"
 #include "support/tiny_model.h"
+#include "files.h"
 #include "tfevents.h"
 #include "wandb_run.h"
 
@@ -173,6 +174,42 @@ static void test_a_continued_run_keeps_its_id(void **state)
     json_decref(config);
 }
 
+/* Folders of several runs, of which the last by name is continued and replaced; others, and what is not a run, stay. */
+static void test_the_last_of_several_runs_is_continued(void **state)
+{
+    static const char *const other[] = { "offline-run-20990101_000000-aaaaaaa",
+                                         "offline-run-20990101_000000-aaaaaaaaa",
+                                         "offline-run-20990101_000000-aaaaaa_a",
+                                         "offline-run-2099010a_000000-aaaaaaaa",
+                                         "Offline-run-20990101_000000-aaaaaaaa" };
+    cli_wandb w;
+    char path[700];
+    (void)state;
+    for (int i = 0; i < 13; i++) {
+        if (i < 8)
+            snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder,
+                     i, i);
+        else
+            snprintf(path, sizeof path, "%s/wandb/%s", folder, other[i - 8]);
+        assert_true(cli_make_folder(path, 0700));
+    }
+    json_t *config = json_object();
+    assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
+    assert_string_equal(w.id, "abcdefg7");
+    assert_true(cli_wandb_close(&w));
+    for (int i = 0; i < 8; i++) {
+        snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder, i,
+                 i);
+        assert_int_equal(access(path, F_OK), i == 7 ? -1 : 0);
+    }
+    cli_wandb_remove(folder);
+    for (int i = 8; i < 13; i++) {
+        snprintf(path, sizeof path, "%s/wandb/%s", folder, other[i - 8]);
+        assert_int_equal(access(path, F_OK), 0);
+    }
+    json_decref(config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +217,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_event_records_are_framed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_records_are_cut_into_blocks, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_continued_run_keeps_its_id, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_last_of_several_runs_is_continued, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,219 @@
+/* test_job_steps.c - what a training run does by its step alone: rates, when it saves, the line after a step, times. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "commands.h"
+#include "support/held_output.h"
+#include "term.h"
+#include "text.h"
+#include "train_job.h"
+
+/* The run's begin in the tests of what is left: 100 hours ago, and a little more, so that a slow machine shows the same. */
+enum { HOUR_MS = 3600000, LONG_MS = 100 * HOUR_MS + 12 * 60000 };
+
+static cli_app app;
+
+static int setup(void **state)
+{
+    (void)state;
+    app = (cli_app){ .progress = true, .command = cli_find("train", "sft") };
+    return app.command ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    cli_parse_free(&app);
+    return 0;
+}
+
+static void given(const char *option, const char *value)
+{
+    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+}
+
+static void assert_shown(const char *wanted)
+{
+    char *shown = release_output();
+    assert_string_equal(shown, wanted);
+    free(shown);
+}
+
+static void test_rates(void **state)
+{
+    static const struct {
+        const char *schedule, *warm;
+        size_t step;
+        double scale;
+    } rows[] = {
+        { "constant", "0", 0, 1 },      { "constant", "0", 9, 1 },
+        { "linear", "0", 0, 1 },        { "linear", "0", 1, 0.9 },
+        { "linear", "0", 9, 0.1 },      { "cosine", "0", 0, 1 },
+        { "cosine", "0", 5, 0.5 },      { "linear", "2", 0, 0 },
+        { "linear", "2", 1, 0.5 },      { "linear", "2", 2, 1 },
+        { "linear", "2", 4, 0.75 },     { "linear", "2", 9, 0.125 },
+        { "constant", "4", 3, 0.75 },   { "constant", "4", 4, 1 },
+        { "cosine", "2", 2, 1 },        { "cosine", "2", 6, 0.5 },
+        { "cosine", "2", 4, 0.853553 }, { "cosine", "0", 9, 0.024472 },
+        { "cosine", "2", 8, 0.146447 },
+    };
+    (void)state;
+    const cli_job j = { .app = &app, .total_steps = 10 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        given("lr-schedule", rows[i].schedule);
+        given("warmup-steps", rows[i].warm);
+        double rate = cli_job_rate(&j, 4, rows[i].step);
+        if (fabs(rate - 4 * rows[i].scale) > 1e-5)
+            fail_msg("%s, warm-up %s, step %zu: %g", rows[i].schedule, rows[i].warm, rows[i].step,
+                     rate);
+    }
+}
+
+static void test_optimizer(void **state)
+{
+    (void)state;
+    tinkc_adam a = cli_job_adam(&app, 0.25);
+    assert_true(a.learning_rate == 0.25 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-8 &&
+                a.weight_decay == 0 && a.grad_clip_norm == 0);
+    given("adam-beta1", "0.1");
+    given("adam-beta2", "0.2");
+    given("adam-eps", "0.3");
+    given("weight-decay", "0.4");
+    given("grad-clip", "0.5");
+    a = cli_job_adam(&app, 2);
+    assert_true(a.learning_rate == 2 && a.beta1 == 0.1 && a.beta2 == 0.2 && a.eps == 0.3 &&
+                a.weight_decay == 0.4 && a.grad_clip_norm == 0.5);
+}
+
+static void test_when_it_saves(void **state)
+{
+    static const struct {
+        const char *option, *value;
+        size_t step;
+        bool due, rolling;
+    } rows[] = {
+        { "save-every", "4", 8, true, false },
+        { "save-every", "4", 7, false, false },
+        { "save-every", "4", 4, false, false }, /* where this process began */
+        { "save-every", "0", 8, false, false },
+        { "save-every-tokens", "100", 7, true, false },
+        { "save-every-tokens", "101", 7, false, false },
+        { "save-every-tokens", "0", 7, false, false },
+        { "save-every-seconds", "3600", 7, true, false },
+        { "save-every-seconds", "7200", 7, false, false },
+        { "rolling-save-every", "3", 6, false, true },
+        { "rolling-save-every", "3", 7, false, false },
+        { "rolling-save-every", "2", 4, false, false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_parse_free(&app);
+        setup(NULL);
+        given("save-every", "0");
+        given(rows[i].option, rows[i].value);
+        const cli_job j = { .app = &app,
+                            .first_step = 4,
+                            .elapsed_tokens = 150,
+                            .last_save_tokens = 50,
+                            .last_save_ms = cli_now_ms() - HOUR_MS };
+        if (cli_job_save_due(&j, rows[i].step) != rows[i].due ||
+            cli_job_rolling_due(&j, rows[i].step) != rows[i].rolling)
+            fail_msg("--%s %s, step %zu", rows[i].option, rows[i].value, rows[i].step);
+    }
+    assert_false(cli_job_every(&app, "rolling-save-every", 0));
+}
+
+static void test_lines_of_steps(void **state)
+{
+    (void)state;
+    cli_job j = {
+        .app = &app, .total_steps = 12, .first_step = 2, .begun_ms = cli_now_ms() - LONG_MS
+    };
+    hold_output();
+    cli_job_show_step(&j, 2, "loss %d", 5); /* the first of this process: one of ten */
+    assert_true(j.last_line_ms >= j.begun_ms + LONG_MS);
+    cli_job_show_step(&j, 3, "too soon");
+    j.last_line_ms = cli_now_ms() - 30000;
+    cli_job_show_step(&j, 5, "x");
+    j.last_line_ms = cli_now_ms() + HOUR_MS;
+    cli_job_show_step(&j, 11, "last");
+    app.progress = false;
+    cli_job_show_step(&j, 11, "hidden");
+    assert_shown(
+        "step 3/12  loss 5  ETA 37d13h\nstep 6/12  x  ETA 6d06h\nstep 12/12  last  ETA 0.0s\n");
+    assert_string_equal(app.status_line, "");
+}
+
+static void test_bars_of_steps(void **state)
+{
+    (void)state;
+    cli_job j = { .app = &app, .total_steps = 10, .begun_ms = cli_now_ms() - LONG_MS };
+    app.draws = true;
+    hold_output();
+    cli_job_show_step(&j, 4, "half");
+    assert_string_equal(app.status_line, "##########---------- step 5/10  half  ETA 4d04h");
+    app.utf8 = true;
+    cli_job_show_step(&j, 9, "whole");
+    assert_string_equal(app.status_line, "━━━━━━━━━━━━━━━━━━━━ step 10/10  whole  ETA 0.0s");
+    j.total_steps = 40;
+    cli_job_show_step(&j, 1, "%s", "few");
+    assert_string_equal(app.status_line, "━─────────────────── step 2/40  few  ETA 79d07h");
+    char *shown = release_output();
+    assert_non_null(strstr(shown, "^M━━━━━━━━━━━━━━━━━━━━ step 10/10  whole  ETA 0.0s^[[K"));
+    free(shown);
+}
+
+static double member(const json_t *v, const char *name)
+{
+    assert_true(json_is_real(json_object_get(v, name)));
+    return json_real_value(json_object_get(v, name));
+}
+
+static void test_times_and_numbers(void **state)
+{
+    (void)state;
+    cli_job j = { .app = &app };
+    double now = (double)cli_now_us() / 1e6;
+    int64_t now_ms = cli_now_ms();
+    cli_job_span(&j, "step", now_ms - 5 * HOUR_MS, now_ms - 2 * HOUR_MS);
+    assert_int_equal(json_array_size(j.spans), 1);
+    const json_t *v = json_array_get(j.spans, 0);
+    assert_string_equal(json_string_value(json_object_get(v, "name")), "step");
+    assert_true(fabs(member(v, "duration") - 3 * 3600) < 0.01);
+    assert_true(fabs(member(v, "wall_start") - (now - 5 * 3600)) < 600);
+    assert_true(fabs(member(v, "wall_end") - (now - 2 * 3600)) < 600);
+    cli_job_note_time(&j, "time/evals", now_ms - HOUR_MS);
+    assert_true(fabs(member(j.pending, "time/evals") - 3600) < 600);
+    v = json_array_get(j.spans, 1);
+    assert_string_equal(json_string_value(json_object_get(v, "name")), "evals");
+    assert_true(fabs(member(v, "duration") - 3600) < 600);
+    json_decref(j.spans);
+    json_decref(j.pending);
+    assert_true(cli_job_speed(50, 2000) == 25 && cli_job_speed(3, 1) == 3000 &&
+                cli_job_speed(3, 0) == 0 && cli_job_speed(3, -1) == 0);
+    const double odd[] = { NAN, INFINITY, -INFINITY, 0.5 };
+    for (size_t i = 0; i < 4; i++) {
+        json_t *n = cli_job_number(odd[i]);
+        assert_true(i < 3 ? json_is_null(n) : json_real_value(n) == 0.5);
+        json_decref(n);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_rates, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_optimizer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_when_it_saves, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lines_of_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_bars_of_steps, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_times_and_numbers, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
