@@ -611,7 +611,7 @@ void tke_front(tke_call *call)
                          "Content-Type must be application/json or application/x-protobuf");
         return;
     }
-    if (is_counted(call) && !tke_quota_request(call))
+    if ((is_counted(call) && !tke_quota_request(call)) || !tke_call_query_known(call))
         return;
     tkc_buf space;
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);

@@ -217,11 +217,13 @@ static void read_stream_options(tkc_json *j, asked *in)
     tinkc_str key;
     if (!tkc_json_object(j))
         return;
-    while (tkc_json_key(j, &key))
-        if (tkc_str_is(key, "include_usage") && !tkc_json_null(j))
-            in->usage = tkc_json_bool(j);
-        else
-            tkc_json_skip(j);
+    while (tkc_json_key(j, &key)) {
+        bool on = !tkc_json_null(j) && tkc_json_bool(j);
+        if (tkc_str_is(key, "include_usage"))
+            in->usage = on;
+        else if (on && !tkc_str_is(key, "include_obfuscation")) /* padding, which hides lengths */
+            tkc_json_fail(j, "include_usage is the only option that this server supports");
+    }
 }
 
 static tinkc_str read_array(tkc_json *j)
@@ -416,6 +418,13 @@ static bool check(tke_call *call, const asked *in)
 
 /* ---- from request to sample ---- */
 
+/* The model's template, which tells its roles and how it writes tool calls; NULL = it has none. */
+static const char *template_of(const tinkc_tokenizer *tok)
+{
+    const char *tools = tinkc_tokenizer_template(tok, "tool_use");
+    return tools ? tools : tinkc_tokenizer_template(tok, NULL);
+}
+
 /* The tokens of a conversation, in *space. */
 static bool encode_chat(tke_call *call, const asked *in, const tinkc_tokenizer *tok,
                         tinkc_tokens *space)
@@ -425,7 +434,7 @@ static bool encode_chat(tke_call *call, const asked *in, const tinkc_tokenizer *
     tkc_buf_init(&messages, call->svc->a, TKC_BUF_NO_MAX);
     if (in->form.offers)
         how.tools_json = tkc_arena_str(&call->arena, in->form.tools, &call->err);
-    if (tke_openai_messages(in->messages, &call->arena, &messages, &call->err) &&
+    if (tke_openai_messages(in->messages, template_of(tok), &call->arena, &messages, &call->err) &&
         tkc_buf_terminate(&messages, &call->err))
         (void)tinkc_chat_encode(tok, messages.data, &how, space, &call->err);
     tkc_buf_free(&messages);
@@ -547,16 +556,10 @@ static bool take_constraint(tke_call *call, const asked *in, const tinkc_tokeniz
     return true;
 }
 
-/* The model's template tells how it writes tool calls. */
 static bool settle_form(tke_call *call, asked *in, const tinkc_tokenizer *tok)
 {
     const char *param = NULL;
-    return !in->chat ||
-           tke_form_style(&in->form,
-                          tinkc_tokenizer_template(tok, "tool_use")
-                              ? tinkc_tokenizer_template(tok, "tool_use")
-                              : tinkc_tokenizer_template(tok, NULL),
-                          &param, &call->err) ||
+    return !in->chat || tke_form_style(&in->form, template_of(tok), &param, &call->err) ||
            refuse_form(call, param);
 }
 
@@ -763,7 +766,7 @@ static void front_model(tke_call *call)
         write_model(&w, id, base ? base->added_us : c->created_us);
     pthread_mutex_unlock(&svc->lock);
     if (!found)
-        tke_openai_refuse(call, 404, "unknown_model", NULL, "There is no such model");
+        tke_openai_refuse(call, 404, "model_not_found", "model", "There is no such model");
     else if (tkc_failed(&call->err))
         refuse_failure(call, NULL);
     else

@@ -95,14 +95,13 @@ static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t
 }
 
 /* Reads limit and offset of the query. False: answered. */
-static bool take_page(tke_call *call, int64_t fallback, size_t n, tkc_cursor *cursor)
+static bool take_page(tke_call *call, int64_t fallback, tkc_cursor *cursor)
 {
     if (!tke_call_query_i64(call, "limit", fallback, &cursor->limit) ||
         !tke_call_query_i64(call, "offset", 0, &cursor->offset))
         return false;
     if (cursor->limit > MAX_LIMIT)
         cursor->limit = MAX_LIMIT;
-    cursor->total_count = (int64_t)n;
     return true;
 }
 
@@ -130,10 +129,18 @@ static bool may_see(tke_call *call, const tke_run *run, bool accessible)
     return tkc_cstr_eq(run->owner, call->owner) || (accessible && run_is_shared(call->svc, run));
 }
 
-static bool wants_accessible(tke_call *call)
+/* False: answered, the scope is not one. */
+static bool take_scope(tke_call *call, bool *accessible)
 {
     const char *scope = tke_call_query(call, "access_scope");
-    return scope && tkc_cstr_eq(scope, "accessible");
+    *accessible = scope && tkc_cstr_eq(scope, "accessible");
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    else if (scope && *scope && !*accessible && !tkc_cstr_eq(scope, "owned"))
+        tke_refuse(call, 400, "bad_request", "access_scope must be 'owned' or 'accessible'");
+    else
+        return true;
+    return false;
 }
 
 /* The newest checkpoint of a kind, or NULL. */
@@ -180,7 +187,9 @@ void tke_front_run(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_training_run out;
-    bool accessible = wants_accessible(call);
+    bool accessible;
+    if (!take_scope(call, &accessible))
+        return;
     pthread_mutex_lock(&svc->lock);
     const tke_run *run = tke_find_run(svc, call->route.id);
     if (run && !may_see(call, run, accessible))
@@ -210,11 +219,10 @@ static int latest_first(const void *a, const void *b)
 }
 
 /* Runs that the caller may see, latest request first. Locks: needs svc->lock. */
-static const tke_run **collect_runs(tke_call *call, const char *project, size_t *n)
+static const tke_run **collect_runs(tke_call *call, const char *project, bool accessible, size_t *n)
 {
     tke_service *svc = call->svc;
     const tkc_map_entry *e;
-    bool accessible = wants_accessible(call);
     const tke_run **all =
         tkc_arena_array(&call->arena, svc->runs.n_live + 1, sizeof *all, &call->err);
     *n = 0;
@@ -250,11 +258,12 @@ void tke_front_runs(tke_call *call)
     tke_service *svc = call->svc;
     tkc_cursor cursor = { 0 };
     size_t n, n_page = 0;
+    bool accessible;
     const char *project = tke_call_query(call, "project_id");
-    if (!take_page(call, 20, 0, &cursor))
+    if (!take_page(call, 20, &cursor) || !take_scope(call, &accessible))
         return;
     pthread_mutex_lock(&svc->lock);
-    const tke_run **all = collect_runs(call, project, &n);
+    const tke_run **all = collect_runs(call, project, accessible, &n);
     cursor.total_count = (int64_t)n;
     tkc_training_run *page = tkc_arena_array(&call->arena, n + 1, sizeof *page, &call->err);
     for (size_t i = 0; page && i < n; i++)
@@ -286,7 +295,7 @@ void tke_front_checkpoints(tke_call *call)
 {
     tkc_cursor cursor = { 0 };
     size_t n;
-    if (!take_page(call, 100, 0, &cursor))
+    if (!take_page(call, 100, &cursor))
         return;
     pthread_mutex_lock(&call->svc->lock);
     const tke_checkpoint **all = collect(call, NULL, &n);
@@ -820,7 +829,8 @@ void tke_front_sessions(tke_call *call)
     const tkc_map_entry *e;
     tkc_cursor cursor = { 0 };
     size_t n = 0, n_page = 0;
-    if (!take_page(call, 20, 0, &cursor))
+    bool accessible; /* or not: sessions are never shared */
+    if (!take_page(call, 20, &cursor) || !take_scope(call, &accessible))
         return;
     pthread_mutex_lock(&svc->lock);
     size_t all = svc->sessions.n_live;
@@ -855,6 +865,9 @@ void tke_front_session(tke_call *call)
     tke_service *svc = call->svc;
     const tkc_map_entry *e;
     size_t n_runs = 0, n_samplers = 0;
+    bool accessible;
+    if (!take_scope(call, &accessible))
+        return;
     pthread_mutex_lock(&svc->lock);
     const tke_session *session = own_session(call);
     if (!session) {

@@ -52,7 +52,7 @@ tke_base *tke_base_named(tke_call *call, const char *name)
         all[n++] = e->value; /* never freed while the service lives */
     pthread_mutex_unlock(&svc->lock);
     size_t len = name ? strlen(name) : 0;
-    while (len > 1 && name[len - 1] == '/')
+    while (len && name[len - 1] == '/')
         len--;
     for (size_t i = 0; !base && i < n; i++) {
         const char *folder = tke_shared_folder(call, all[i]);

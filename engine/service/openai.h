@@ -48,7 +48,8 @@ tke_openai_answer *tke_openai_answer_new(const tinkc_allocator *, const tke_open
 void tke_openai_answer_free(tke_openai_answer *, size_t n_choices);
 
 /* Appends the messages (a JSON array) to `out` with contents of parts joined. Errors: BAD_REQUEST. */
-bool tke_openai_messages(tinkc_str messages, tkc_arena *, tkc_buf *out, tinkc_error *err);
+bool tke_openai_messages(tinkc_str messages, const char *template, tkc_arena *, tkc_buf *out,
+                         tinkc_error *err);
 
 extern const tke_stream_style tke_openai_whole, tke_openai_events;
 

@@ -1,8 +1,9 @@
 /* openai_messages.c - the messages of a chat request, as chat templates take them.
  *
  * OpenAI's clients may send a content as a list of parts. Templates of text models take a string,
- * so parts of text are joined; other parts are refused by place and type. All else is kept as sent:
- * templates read members of their own. Pure.
+ * so parts of text are joined; other parts are refused by place and type. A template may drop a
+ * message whose role it does not know, so such a role is refused. All else is kept as sent: templates
+ * read members of their own. Pure.
  */
 #include "service/openai.h"
 
@@ -49,22 +50,58 @@ static void write_parts(tkc_json *j, tkc_jsonw *w, size_t message)
     tkc_buf_free(&text);
 }
 
-static void write_message(tkc_json *j, tkc_jsonw *w, size_t i)
+/* One of OpenAI's, or one that the template names in quotes. */
+static bool is_role(tinkc_str role, const char *template)
+{
+    static const char *const roles[] = { "system",    "developer", "user",
+                                         "assistant", "tool",      "function" };
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (tkc_str_is(role, roles[i]))
+            return true;
+    const char *at = role.len ? template : NULL;
+    while (at && (at = memmem(at, strlen(at), role.data, role.len))) {
+        if (at > template && strchr("'\"", at[-1]) && at[role.len] == at[-1])
+            return true;
+        at++;
+    }
+    return false;
+}
+
+static void write_role(tkc_json *j, tkc_jsonw *w, const char *template, size_t i)
+{
+    bool string = tkc_json_peek(j) == TKC_JSON_STRING;
+    tinkc_str role = string ? tkc_json_string(j) : tkc_json_skip(j);
+    if (!tkc_failed(j->err) && !(string && is_role(role, template)))
+        tkc_fail(j->err, TINKC_E_BAD_REQUEST,
+                 "messages[%zu].role: '%.*s' is neither a role of this API nor of the model's chat "
+                 "template",
+                 i, (int)(role.len < 40 ? role.len : 40), role.data);
+    tkc_jsonw_str(w, role);
+}
+
+static void write_message(tkc_json *j, tkc_jsonw *w, const char *template, size_t i)
 {
     tinkc_str key;
+    bool has_role = false;
     (void)tkc_json_object(j);
     tkc_jsonw_object(w);
     while (tkc_json_key(j, &key)) {
         tkc_jsonw_key_str(w, key);
-        if (tkc_str_is(key, "content") && tkc_json_peek(j) == TKC_JSON_ARRAY)
+        if (tkc_str_is(key, "role")) {
+            write_role(j, w, template, i);
+            has_role = true;
+        } else if (tkc_str_is(key, "content") && tkc_json_peek(j) == TKC_JSON_ARRAY)
             write_parts(j, w, i);
         else
             tkc_jsonw_raw(w, tkc_json_skip(j));
     }
+    if (!has_role && !tkc_failed(j->err))
+        tkc_fail(j->err, TINKC_E_BAD_REQUEST, "messages[%zu]: role is missing", i);
     tkc_jsonw_end(w);
 }
 
-bool tke_openai_messages(tinkc_str messages, tkc_arena *arena, tkc_buf *out, tinkc_error *err)
+bool tke_openai_messages(tinkc_str messages, const char *template, tkc_arena *arena, tkc_buf *out,
+                         tinkc_error *err)
 {
     tkc_json j;
     tkc_jsonw w;
@@ -74,7 +111,7 @@ bool tke_openai_messages(tinkc_str messages, tkc_arena *arena, tkc_buf *out, tin
     tkc_jsonw_array(&w);
     for (size_t i = 0; !tkc_failed(err) && tkc_json_item(&j); i++)
         if (tkc_json_peek(&j) == TKC_JSON_OBJECT)
-            write_message(&j, &w, i);
+            write_message(&j, &w, template, i);
         else
             tkc_jsonw_raw(&w, tkc_json_skip(&j)); /* refused with the template's other needs */
     tkc_jsonw_end(&w);

@@ -55,10 +55,8 @@ static void flush(tke_stream *s)
         }
         s->written += n;
     }
-    if (s->written == s->out.len) {
-        tkc_buf_clear(&s->out);
-        s->written = 0;
-    }
+    tkc_buf_clear(&s->out); /* written, or nobody reads it */
+    s->written = 0;
     s->quiet_ms = tkc_now_ms(s->svc->clock);
     if (s->ended && s->reply) {
         s->reply->end(s->reply);

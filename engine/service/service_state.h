@@ -705,6 +705,8 @@ const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
 bool tke_unknown_in_pass(tinkc_str body, char *out, size_t size);
 /* False: there is one, and the call is refused. */
 bool tke_call_fields_known(tke_call *, const tkc_message *);
+/* The same for the parameters of the query: unknown ones, ones given twice, and text that is not UTF-8. */
+bool tke_call_query_known(tke_call *);
 
 /* ---- request_decode.c: the bodies of training requests ---- */
 

@@ -222,6 +222,5 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     }
     pthread_mutex_unlock(&svc->lock);
     tkc_jsonw_end(&w);
-    tkc_buf_terminate(out, err);
     return !tkc_failed(err);
 }

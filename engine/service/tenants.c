@@ -8,19 +8,34 @@
 
 #define DAY_US ((int64_t)86400 * 1000000)
 
+/* Resets the counters of a minute or a day that is over. */
+static tke_tenant *turn_over(const tke_service *svc, tke_tenant *t)
+{
+    int64_t now_us = tkc_wall_us(svc->clock), minute = now_us / 60000000, day = now_us / DAY_US;
+    if (t->minute != minute) {
+        t->minute = minute;
+        t->n_requests = 0;
+    }
+    if (t->day != day) {
+        t->day = day;
+        t->n_tokens = 0;
+    }
+    return t;
+}
+
 /* Locks: needs svc->lock. NULL: memory is short, and nothing is limited. */
 static tke_tenant *tenant_of(tke_service *svc, const char *owner)
 {
     tinkc_error ignored = { 0 };
     tke_tenant *t = tkc_map_get(&svc->tenants, tkc_str(owner));
     if (t)
-        return t;
+        return turn_over(svc, t);
     t = tkc_zalloc(svc->a, sizeof *t, &ignored);
     if (t && !tkc_map_set(&svc->tenants, tkc_str(owner), t, NULL, &ignored)) {
         tkc_release(svc->a, t, sizeof *t);
         return NULL;
     }
-    return t;
+    return t ? turn_over(svc, t) : NULL;
 }
 
 void tke_tenants_free(tke_service *svc)
@@ -40,27 +55,11 @@ void tke_service_set_quota(tke_service *svc, const char *owner, const tke_quota 
     pthread_mutex_unlock(&svc->lock);
 }
 
-/* Locks: needs svc->lock. Resets the counters of a minute or a day that is over. */
-static void turn_over(tke_service *svc, tke_tenant *t)
-{
-    int64_t now_us = tkc_wall_us(svc->clock), minute = now_us / 60000000, day = now_us / DAY_US;
-    if (t->minute != minute) {
-        t->minute = minute;
-        t->n_requests = 0;
-    }
-    if (t->day != day) {
-        t->day = day;
-        t->n_tokens = 0;
-    }
-}
-
 void tke_tenant_used(tke_service *svc, const char *owner, int64_t tokens)
 {
     tke_tenant *t = tenant_of(svc, owner);
-    if (!t)
-        return;
-    turn_over(svc, t);
-    t->n_tokens += tokens;
+    if (t)
+        t->n_tokens += tokens;
 }
 
 static bool tenant_row(const tke_row *row, void *user, tinkc_error *err)
@@ -106,7 +105,6 @@ bool tke_quota_request(tke_call *call)
     int64_t limit = 0, left_s = 60 - tkc_wall_us(svc->clock) / 1000000 % 60;
     bool over = false;
     if (t) {
-        turn_over(svc, t);
         limit = t->quota.requests_per_minute;
         over = limit && t->n_requests >= limit;
         t->n_requests += !over;
@@ -125,7 +123,6 @@ bool tke_quota_tokens(tke_service *svc, const char *owner, tinkc_error *err)
     pthread_mutex_lock(&svc->lock);
     tke_tenant *t = tenant_of(svc, owner);
     if (t) {
-        turn_over(svc, t);
         limit = t->quota.tokens_per_day;
         used = t->n_tokens;
     }
@@ -158,8 +155,6 @@ void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
 {
     tke_tenant *t = tenant_of(svc, owner);
     const tke_tenant none = { 0 };
-    if (t)
-        turn_over(svc, t);
     const tke_tenant *now = t ? t : &none;
     const struct {
         const char *name;

@@ -1,4 +1,4 @@
-/* unknown_fields.c - finds fields of a request that this server does not know.
+/* unknown_fields.c - finds fields and query parameters of a request that this server does not know.
  *
  * No field is ignored silently: an unknown field with a value is refused by name. A field without
  * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
@@ -7,6 +7,8 @@
 #include <stdio.h>
 
 #include "codec/pb.h"
+#include "codec/query.h"
+#include "codec/url.h"
 #include "service/service_state.h"
 
 /* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */
@@ -177,4 +179,66 @@ bool tke_call_fields_known(tke_call *call, const tkc_message *type)
         tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
                    unknown);
     return !unknown;
+}
+
+/* ---- query parameters ---- */
+
+enum { MOST_PARAMETERS = 4 };
+
+/* Endpoints that are not listed have none. Sessions are never shared, so there access_scope, which
+ * clients send, changes nothing. */
+static const char *const parameters[TKC_EP_COUNT][MOST_PARAMETERS + 1] = {
+    [TKC_EP_TRAINING_RUN] = { "access_scope" },
+    [TKC_EP_TRAINING_RUNS] = { "limit", "offset", "access_scope", "project_id" },
+    [TKC_EP_CHECKPOINTS] = { "limit", "offset" },
+    [TKC_EP_SESSIONS] = { "limit", "offset", "access_scope" },
+    [TKC_EP_SESSION] = { "access_scope" },
+    [TKC_EP_AUDIT] = { "event_type", "day" },
+    [TKC_EP_USAGE] = { "starting_on", "ending_before" },
+    [TKC_EP_STORAGE] = { "project_id" },
+};
+static const char *const of_openai[] = { "api-version", NULL }; /* sent by clients made for Azure */
+
+static bool refuse_parameter(tke_call *call, const char *name, const char *why)
+{
+    char text[200];
+    (void)snprintf(text, sizeof text, "%s '%.100s'", why, name);
+    if (call->openai)
+        tke_openai_refuse(call, 400, "unknown_parameter", name, text);
+    else
+        tke_refuse_after(call, tke_front_refused(call), 400, "unknown_parameter", "%s", text);
+    return false;
+}
+
+static bool is_given_before(tke_call *call, size_t until, const char *name)
+{
+    tinkc_error ignored = { 0 };
+    return tkc_query_find(tkc_strn(call->query.data, until), name, &call->arena, &ignored) != NULL;
+}
+
+bool tke_call_query_known(tke_call *call)
+{
+    const tkc_endpoint *endpoint = call->route.endpoint;
+    tinkc_str rest = call->query, pair;
+    if (endpoint && endpoint->id == TKC_EP_HEALTH)
+        return true; /* monitors add what defeats caches */
+    const char *const *known = endpoint ? parameters[endpoint->id] : of_openai;
+    while (tkc_str_cut(&rest, '&', &pair)) {
+        size_t equals = tkc_str_find(pair, '=');
+        const char *name = tkc_form_decode(tkc_strn(pair.data, equals), &call->arena, &call->err);
+        const char *all = tkc_form_decode(pair, &call->arena, &call->err);
+        if (tkc_failed(&call->err)) {
+            tke_send_failure(call->reply, call->svc->a, &call->err);
+            return false;
+        }
+        if (!name || !all) {
+            tke_refuse(call, 400, "bad_request", "The query is not percent-encoded UTF-8");
+            return false;
+        }
+        if (pair.len && !is_listed(known, tkc_str(name)))
+            return refuse_parameter(call, name, "This server does not know the query parameter");
+        if (pair.len && is_given_before(call, (size_t)(pair.data - call->query.data), name))
+            return refuse_parameter(call, name, "The query has more than one parameter");
+    }
+    return true;
 }

@@ -134,6 +134,27 @@ static void read_model(tke_vocab *v, tkc_json *j)
     }
 }
 
+/* Reads the members of this name and skips the others. */
+static void read_members(tke_vocab *v, tinkc_str json, const char *name,
+                         void (*read)(tke_vocab *, tkc_json *), tinkc_error *err)
+{
+    tkc_arena scratch;
+    tkc_json j;
+    tinkc_str key;
+    tkc_arena_init(&scratch, v->a, 0);
+    tkc_json_open(&j, json, &scratch, err);
+    j.code = TINKC_E_TOKENIZER;
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            if (tkc_str_is(key, name))
+                read(v, &j);
+            else
+                tkc_json_skip(&j);
+        }
+    tkc_json_close(&j);
+    tkc_arena_free(&scratch);
+}
+
 tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error *err)
 {
     tke_vocab *v = tkc_zalloc(a, sizeof *v, err);
@@ -141,26 +162,8 @@ tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error
         return NULL;
     v->a = a;
     tkc_arena_init(&v->arena, a, 0);
-    tkc_arena scratch;
-    tkc_arena_init(&scratch, a, 0);
-    /* Added tokens override others, but may come first in the file: read twice. */
-    for (int round = 0; round < 2; round++) {
-        tkc_json j;
-        tinkc_str key;
-        tkc_json_open(&j, json, &scratch, err);
-        j.code = TINKC_E_TOKENIZER;
-        if (tkc_json_object(&j))
-            while (tkc_json_key(&j, &key)) {
-                if (round == 0 && tkc_str_is(key, "model"))
-                    read_model(v, &j);
-                else if (round == 1 && tkc_str_is(key, "added_tokens"))
-                    read_added(v, &j);
-                else
-                    tkc_json_skip(&j);
-            }
-        tkc_json_close(&j);
-    }
-    tkc_arena_free(&scratch);
+    read_members(v, json, "model", read_model, err);
+    read_members(v, json, "added_tokens", read_added, err); /* they override the others */
     if (tkc_failed(err)) {
         tke_vocab_free(v);
         return NULL;

@@ -490,7 +490,7 @@ static void one_model(void **state)
     json_t *v = parse(service_json(t, 200, "GET", "/v1/models/nano", "%s", ""));
     assert_string_equal(json_string_value(json_object_get(v, "id")), "nano");
     json_decref(v);
-    const char *text = service_json(t, 404, "GET", "/v1/models/na%2Fno?x=1", "%s", "");
+    const char *text = service_json(t, 404, "GET", "/v1/models/na%2Fno?api-version=1", "%s", "");
     assert_non_null(strstr(text, "model_not_found"));
     v = parse(service_json(t, 200, "GET", "/v1/models", "%s", ""));
     json_t *last =

@@ -883,7 +883,7 @@ static void request_hashes(void **state)
 }
 
 /* The hash of a pass with so many inputs and options; `up`: in the order of their names. */
-static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last)
+static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last_input, int64_t last_option)
 {
     static char names[70][24];
     static const char *list[70];
@@ -893,8 +893,8 @@ static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last)
     for (size_t i = 0; i < n; i++) {
         size_t at = up ? i : n - 1 - i;
         snprintf(names[at], sizeof names[at], "n%02zu", i);
-        cells[at] = i + 1 == n ? last : (int64_t)i;
-        values[at] = (double)cells[at];
+        cells[at] = i + 1 == n ? last_input : (int64_t)i;
+        values[at] = (double)(i + 1 == n ? last_option : (int64_t)i);
         list[at] = names[at];
         inputs[at] =
             (tkc_named_tensor){ .name = names[at],
@@ -921,15 +921,16 @@ static void order_of_inputs(void **state)
     (void)state;
     static const size_t sizes[] = { 1, 2, 3, 63, 64 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        tke_hash128 up = hash_of_pass(sizes[i], true, 5);
-        assert_true(tke_hash_eq(up, hash_of_pass(sizes[i], false, 5)));
-        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i], true, 6)));
-        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i] + 1, true, 5)));
+        tke_hash128 up = hash_of_pass(sizes[i], true, 5, 5);
+        assert_true(tke_hash_eq(up, hash_of_pass(sizes[i], false, 5, 5)));
+        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i], true, 6, 5)));
+        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i], true, 5, 6)));
+        assert_false(tke_hash_eq(up, hash_of_pass(sizes[i] + 1, true, 5, 5)));
     }
-    tke_hash128 many = hash_of_pass(65, true, 5);
-    assert_true(tke_hash_eq(many, hash_of_pass(65, true, 6)));
-    assert_false(tke_hash_eq(many, hash_of_pass(65, false, 5)));
-    assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5)));
+    tke_hash128 many = hash_of_pass(65, true, 5, 5);
+    assert_true(tke_hash_eq(many, hash_of_pass(65, true, 6, 6)));
+    assert_false(tke_hash_eq(many, hash_of_pass(65, false, 5, 5)));
+    assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5, 5)));
 }
 
 static uint64_t next_random;

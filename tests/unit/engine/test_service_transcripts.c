@@ -17,7 +17,7 @@
  *     . name                                         its answer
  *     @ owner KEY_ID                                 who asks from here on
  *     + SECONDS                                      time passes; a second does before each request
- *     ? NAME NAME                                    these numbers of the owner's status
+ *     ? NAME NAME                                    these numbers and lists of the owner's status
  *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
  *     ! upkeep                                       what the housekeeper does at this time, all of it
  *     ! files                                        names and sizes in the store, after an end; then a start
@@ -30,10 +30,13 @@
  *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
  *     ! openai                                       a restart with models/nano, and texts for it
+ *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
+ *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
  *     ! SELECT ...                                   rows of its database, after an end; then a start
  *     # a comment
+ * In a request, $MODEL is the folder of org/tiny.
  *
  * Time and random numbers are the script's, every request waits for its answer, and polls are held
  * until there is one: so all of it is the same in every run. What depends on the machine's
@@ -162,6 +165,7 @@ static struct {
     char owner[64], key_id[TKE_KEY_ID];
     bool openai;      /* models/nano too, and its texts */
     uint32_t flags;   /* TKE_CALL_* of every request */
+    size_t deaf;      /* clients take so many bytes of an answer; 0 = all */
     char set[2][100]; /* a setting, or "" */
     struct {
         char name[16], value[400];
@@ -178,14 +182,20 @@ static struct {
 
 static void forget_past(void);
 
-/* All of its memory comes back, in the sizes in which it was taken. */
+/* All of its memory comes back, in the sizes in which it was taken, and no file of it stays mapped. */
 static void end_service(void)
 {
+    char line[1000];
     gate_set(false, false);
     tinkc_engine_free(world.engine);
     forget_past();
     assert_int_equal(atomic_load(&memory.all.bytes), 0);
     assert_null(sleeper.wake);
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        assert_null(strstr(line, world.store));
+    fclose(maps);
 }
 
 static void start_service(void)
@@ -224,6 +234,7 @@ static int open_world(void **state)
     world.n_names = 0;
     world.openai = false;
     world.flags = 0;
+    world.deaf = 0;
     world.set[0][0] = '\0';
     memory.thread = pthread_self();
     strcpy(world.owner, "default");
@@ -257,11 +268,14 @@ static void expand(const char *text, tkc_buf *out)
             if (strncmp(text + 1, world.names[i].name, strlen(world.names[i].name)) == 0 &&
                 strlen(world.names[i].name) > len)
                 best = i, len = strlen(world.names[i].name);
-        if (best < MAX_NAMES)
+        bool model = strncmp(text, "$MODEL", 6) == 0;
+        if (model)
+            tkc_buf_cstr(out, world.model, &err);
+        else if (best < MAX_NAMES)
             tkc_buf_cstr(out, world.names[best].value, &err);
         else
             tkc_buf_char(out, *text, &err);
-        text += best < MAX_NAMES ? len + 1 : 1;
+        text += model ? 6 : best < MAX_NAMES ? len + 1 : 1;
     }
     assert_non_null(tkc_buf_terminate(out, &err));
 }
@@ -420,7 +434,8 @@ static bool on_write(tinkc_reply *r, const void *data, size_t len)
     assert_true(len <= ROOM || !of(r)->asked_room);
     of(r)->asked_room = false;
     pthread_mutex_lock(&of(r)->lock);
-    bool ok = tkc_buf_add(&of(r)->body, data, len, &err);
+    bool ok = (!world.deaf || of(r)->body.len + len <= world.deaf) &&
+              tkc_buf_add(&of(r)->body, data, len, &err);
     pthread_cond_signal(&of(r)->over);
     pthread_mutex_unlock(&of(r)->lock);
     return ok;
@@ -477,7 +492,10 @@ static void read_request(waiting *w, const char *line)
 static waiting *ask_begin(const char *line)
 {
     tinkc_error err = { 0 };
-    const tke_caller caller = { .owner = world.owner, .key_id = world.key_id };
+    char owner[64], key_id[TKE_KEY_ID];
+    const tke_caller caller = { .owner = owner, .key_id = key_id };
+    memcpy(owner, world.owner, sizeof owner);
+    memcpy(key_id, world.key_id, sizeof key_id);
     waiting *w = tkc_zalloc(NULL, sizeof *w, &err);
     assert_non_null(w);
     w->reply = (tinkc_reply){ .status = on_status,
@@ -494,6 +512,9 @@ static waiting *ask_begin(const char *line)
     read_request(w, line);
     tke_service_handle(tke_engine_service(world.engine), &w->request, &w->reply, &caller,
                        world.flags | (world.openai ? TKE_CALL_OPENAI : 0));
+    /* What is not done yet has its own copy of who asks. */
+    memset(owner, '#', sizeof owner - 1);
+    memset(key_id, '#', sizeof key_id - 1);
     return w;
 }
 
@@ -777,8 +798,28 @@ static void set_quota(const char *text)
     tke_service_set_quota(tke_engine_service(world.engine), world.owner, &q);
 }
 
+/* A tokenizer.json whose 64 tokens are all the same text. */
+static void write_vocab(const char *text)
+{
+    tinkc_error err = { 0 };
+    char path[500];
+    tkc_buf json;
+    tkc_buf_init(&json, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_cstr(&json, "{\"model\":{\"vocab\":{", &err);
+    for (int i = 0; i < 64; i++)
+        tkc_buf_printf(&json, &err, "%s\"%s\":%d", i ? "," : "", text, i);
+    tkc_buf_cstr(&json, "}}}", &err);
+    snprintf(path, sizeof path, "%s/tokenizer.json", world.model);
+    assert_true(tkc_write_file(path, json.data, json.len, 0644, &err));
+    tkc_buf_free(&json);
+}
+
 static void command(const char *what, tkc_buf *out)
 {
+    if (strncmp(what, "deaf ", 5) == 0) {
+        world.deaf = strtoul(what + 5, NULL, 10);
+        return;
+    }
     if (strncmp(what, "quota ", 6) == 0) {
         set_quota(what + 6);
         return;
@@ -819,6 +860,8 @@ static void command(const char *what, tkc_buf *out)
         list_files(out);
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
+    else if (strncmp(what, "vocab ", 6) == 0)
+        write_vocab(what + 6);
     else if (strncmp(what, "set ", 4) == 0)
         assert_int_equal(sscanf(what, "set %99s %99s", world.set[0], world.set[1]), 2);
     else
@@ -830,8 +873,10 @@ static void command(const char *what, tkc_buf *out)
 static void show_status(char *names, tkc_buf *out)
 {
     tinkc_error err = { 0 };
+    tkc_arena arena;
     tkc_buf text;
     char mark[80], *rest = NULL;
+    tkc_arena_init(&arena, NULL, 0);
     tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
     assert_true(tke_service_status(tke_engine_service(world.engine), world.owner, &text, &err) &&
                 tkc_buf_terminate(&text, &err));
@@ -841,8 +886,12 @@ static void show_status(char *names, tkc_buf *out)
         const char *at = strstr(text.data, mark);
         assert_non_null(at);
         at += strlen(mark);
-        tkc_buf_printf(out, &err, " %s=%.*s", name, (int)strcspn(at, ",}"), at);
+        const char *value =
+            tkc_arena_str(&arena, tkc_strn(at, strcspn(at, *at == '[' ? "]" : ",}")), &err);
+        tkc_buf_printf(out, &err, " %s=", name);
+        contract(value, out);
     }
+    tkc_arena_free(&arena);
     tkc_buf_char(out, '\n', &err);
     tkc_buf_free(&text);
 }
@@ -990,6 +1039,8 @@ TRANSCRIPT(corners)
 TRANSCRIPT(edges)
 TRANSCRIPT(refusals)
 TRANSCRIPT(recovery)
+TRANSCRIPT(parameters)
+TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
 
 static void *flush_usage(void *svc)
@@ -1026,16 +1077,27 @@ static void usage_is_handed_over_alone(void **state)
     close_world(state);
 }
 
-static void openai(void **state)
+static void play_openai(const char *name)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = tinkc_engine_new(NULL, &err);
     bool on, possible = tke_service_openai(tke_engine_service(engine), true, &on, &err);
-    (void)state;
     tinkc_engine_free(engine);
     if (!possible) /* built without tokenizers */
         skip();
-    play(&(void *){ "openai" });
+    play(&(void *){ (void *)(uintptr_t)name });
+}
+
+static void openai(void **state)
+{
+    (void)state;
+    play_openai("openai");
+}
+
+static void openai_members(void **state)
+{
+    (void)state;
+    play_openai("openai_members");
 }
 
 int main(void)
@@ -1051,7 +1113,8 @@ int main(void)
         cmocka_unit_test(upkeep),        cmocka_unit_test(recovery),
         cmocka_unit_test(scarce_memory), cmocka_unit_test(store_errors),
         cmocka_unit_test(corners),       cmocka_unit_test(edges),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(refusals),      cmocka_unit_test(parameters),
+        cmocka_unit_test(answers),       cmocka_unit_test(openai_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
