@@ -154,14 +154,13 @@ static void free_pair(cli_pair *p)
     free(p->chosen.weights);
     free(p->rejected.ids);
     free(p->rejected.weights);
-    free(p->where);
 }
 
 static void keep(reading *r, const sides *s, size_t number)
 {
     tinkc_error err = { 0 };
     cli_pairs *p = r->out;
-    cli_pair one = { .good = s->good, .where = cli_printf("%s:%zu", r->path, number) };
+    cli_pair one = { .good = s->good };
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 64;
         cli_pair *grown = realloc(p->items, cap * sizeof *grown);

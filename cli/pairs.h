@@ -14,7 +14,6 @@ typedef struct cli_side { /* one answer in its conversation, as tokens */
 typedef struct cli_pair {
     cli_side chosen, rejected; /* unpaired: the answer, and the next row's answer to this prompt */
     bool good;                 /* unpaired */
-    char *where;
 } cli_pair;
 
 typedef struct cli_pairs {

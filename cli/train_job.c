@@ -586,8 +586,6 @@ static json_t *checkpoint_record(const cli_job *j, const char *name, bool final,
     json_object_set_new(v, "elapsed_tokens", json_integer((json_int_t)j->elapsed_tokens));
     if (rolling)
         json_object_set_new(v, "rolling", json_true());
-    if (j->record_extra)
-        json_object_update_missing(v, j->record_extra);
     return v;
 }
 
@@ -733,7 +731,6 @@ void cli_job_free(cli_job *j)
     cli_progress_clear();
     json_decref(j->pending);
     json_decref(j->spans);
-    json_decref(j->record_extra);
     tinkc_trainer_free(j->trainer);
     tinkc_tokenizer_free(j->tokenizer);
     j->app->log_file = NULL;

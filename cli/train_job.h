@@ -31,7 +31,6 @@ typedef struct cli_job {
     /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */
     bool (*before_save)(void *user, tinkc_error *err);
     void *before_save_user;
-    json_t *record_extra; /* members that every checkpoint record has; NULL = none */
 } cli_job;
 
 /* Settles model, renderer, tokenizer and seed. 0, or an exit code after reporting. */

@@ -30,14 +30,13 @@ int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
                     "another process is training into %s", folder);
 }
 
-void cli_trainlog_release(cli_claim *claim, const char *folder)
+void cli_trainlog_release(const cli_claim *claim, const char *folder)
 {
     if (!claim->held)
         return;
     if (claim->made)
         (void)rmdir(folder);
     close(claim->fd);
-    claim->held = false;
 }
 
 static FILE *open_log(const char *folder, const char *name, const char *mode)

@@ -34,7 +34,7 @@ typedef struct cli_claim {
  * has it. */
 int cli_trainlog_claim(const cli_app *, const char *folder, cli_claim *out);
 /* Also removes a folder that was made and into which nothing was written. */
-void cli_trainlog_release(cli_claim *, const char *folder);
+void cli_trainlog_release(const cli_claim *, const char *folder);
 
 /* Makes the folder and opens the files for appending. 0, or an exit code after reporting. */
 int cli_trainlog_open(cli_app *, const char *folder, const char *hook, cli_trainlog *out);

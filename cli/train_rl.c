@@ -194,9 +194,8 @@ static bool tick(void *user)
     cli_app *app = r->job.app;
     if (app->events)
         (void)tinkc_queue_run(app->events, 0, NULL);
-    if (app->draws && r->job.begun_ms && cli_now_ms() - r->job.begun_ms > 1000)
-        cli_status(app, false, "step %zu/%zu  reward %.3f%s", r->job.step + 1, r->job.total_steps,
-                   r->last_reward, r->job.step == r->job.first_step ? "  (sampling)" : "");
+    cli_status(app, false, "step %zu/%zu  reward %.3f%s", r->job.step + 1, r->job.total_steps,
+               r->last_reward, r->job.step == r->job.first_step ? "  (sampling)" : "");
     return !cli_stop_signal() && cli_now_ms() < app->deadline_ms;
 }
 

@@ -2,7 +2,7 @@
 
     run_folder.py FOLDER [FILE...]       its files, or these: rows, settings, rollouts, and the trackers' records decoded
 """
-import json, os, pathlib, re, struct, sys, zlib
+import datetime, json, os, pathlib, re, struct, sys, zlib
 import stub_trainer
 
 # Times that can be right: less than 100 s, this century. Others stay, and differ.
@@ -127,6 +127,8 @@ def tracked(path):
 def show_tracked(path):
     wandb_id = path.stem[4:]
     assert path.parent.name.endswith("-" + wandb_id) and re.fullmatch(r"offline-run-\d{8}_\d{6}-[a-z0-9]{8}", path.parent.name)
+    begun = datetime.datetime.strptime(path.parent.name[12:27] + "+0000", "%Y%m%d_%H%M%S%z")  # transcripts run with TZ=UTC
+    assert abs(begun.timestamp() - path.stat().st_mtime) < 1200
     for r in tracked(path):
         for run in r.get(17, []):
             began = run.pop(17)[0]

@@ -130,6 +130,10 @@ def one_run(h, path, query, body):
         return h.answer(200, {"checkpoints": CHECKPOINTS, "cursor": None})
     if name in ("sealed", "export-1") and tail.endswith("/archive"):
         return h.answer(400, {"detail": "archives are no longer made"})
+    if name.startswith("refused-") and tail.endswith("/archive"):
+        return h.answer(int(name[8:]), {"detail": "not as an archive"}, [("x-should-retry", "false")])
+    if h.command == "DELETE" and name == "export-1" and getattr(h.server, "stuck", False):
+        return h.answer(409, {"detail": "it is stuck"})
     if tail.endswith("/external_weights_urls"):
         base = f"http://{h.headers['Host']}/file/"
         return h.answer(200, {"urls": {n: base + n for n in FILES}, "expires": "2030-01-01T00:00:00Z"})

@@ -4,10 +4,12 @@ A token's log-probability is -(id % 7 + 1) / 8. An answer is one digit and the e
 seed and number of the sample choose the digit. Texts in a request make it fail:
 
     a path that ends in "lost"      404, as a checkpoint that was deleted
+    a path that ends in "stuck"     what is saved after it was loaded cannot be deleted
     a path that ends in "spoilt"    the promise fails; "barred": 403
     a prompt or an example with "@" the promise fails
     a prompt with "#"               the answer is cut; with "~", it is "<think>x</think>", the end of the line and the digit
     an example with "`"             its log-probabilities are not numbers; with "^", they are beyond a float
+    a prompt with "&"               the connection ends without an answer
     a prompt with "|"               the service gives no most likely tokens of it
     a checkpoint to keep for 77 s   it cannot be saved
 
@@ -15,7 +17,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 """
 import json, math
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED = 4095, 15, 31, 2, 93, 63, 61, 91
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT = 4095, 15, 31, 2, 93, 63, 61, 91, 5
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -80,6 +82,7 @@ def save(kind):
 
 def load(h, path, query, body):
     wanted = json.loads(body)["path"]
+    h.server.stuck = wanted.endswith("stuck")
     if wanted.endswith("lost"):
         return h.answer(404, {"detail": "no such checkpoint"}, [("x-should-retry", "false")])
     if wanted.endswith("barred"):
@@ -94,6 +97,9 @@ def tokens_of(asked):
 def sample(h, path, query, body):
     asked = json.loads(body)
     prompt, how = tokens_of(asked), asked["sampling_params"]
+    if SILENT in prompt:
+        h.close_connection = True
+        return
     if FAILS in prompt:
         return promise(h, FAILED)
     def sequence(i):

@@ -164,6 +164,10 @@ static void test_a_continued_run_keeps_its_id(void **state)
     assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
     memcpy(id, w.id, sizeof id);
     assert_true(cli_wandb_close(&w));
+    snprintf(below, sizeof below, "%s/other", folder);
+    assert_true(cli_wandb_open(&w, below, NULL, NULL, config));
+    assert_string_not_equal(w.id, id);
+    assert_true(cli_wandb_close(&w));
     assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
     assert_string_equal(w.id, id);
     assert_true(cli_wandb_close(&w));
