@@ -8,16 +8,15 @@
 
 /* ---- health ---- */
 
-static bool decode_health(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_health(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_health_response r = { 0 };
     if (!tkc_rest_decode(f, answer, &tkc_health_response_type, &r, err))
-        return false;
+        return;
     f->result = f;
-    if (r.status && strcmp(r.status, "ok") == 0)
-        return true;
-    return tkc_fail(err, TINKC_E_SERVER, "health check failed: the service reports %.100s",
-                    r.status ? r.status : "no status");
+    if (!r.status || strcmp(r.status, "ok") != 0)
+        tkc_fail(err, TINKC_E_SERVER, "health check failed: the service reports %.100s",
+                 r.status ? r.status : "no status");
 }
 
 tinkc_future *tinkc_health_check(tinkc_client *client, tinkc_error *err)
@@ -34,15 +33,15 @@ struct tinkc_capabilities {
     size_t n;
 };
 
-static bool decode_capabilities(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_capabilities(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_capabilities_response r = { 0 };
     tinkc_capabilities *c = tkc_arena_zalloc(&f->arena, sizeof *c, err);
     if (!c || !tkc_rest_decode(f, answer, &tkc_capabilities_response_type, &r, err))
-        return false;
+        return;
     c->models = tkc_arena_array(&f->arena, r.supported_models.len, sizeof *c->models, err);
     if (!c->models)
-        return false;
+        return;
     c->n = r.supported_models.len;
     for (size_t i = 0; i < c->n; i++) {
         const tkc_supported_model *m = &r.supported_models.data[i];
@@ -51,7 +50,6 @@ static bool decode_capabilities(tinkc_future *f, const tkc_call *answer, tinkc_e
                                       .json = m->json };
     }
     f->result = c;
-    return true;
 }
 
 tinkc_future *tinkc_capabilities_get(tinkc_client *client, tinkc_error *err)

@@ -642,11 +642,9 @@ static void read_outcome(inner *c, reply *r)
     else if (!is_success(r->status))
         tkc_status_error(&call->err, r->status, call->body,
                          (c->client->transport->flags & TINKC_TRANSPORT_LOCAL) != 0);
-    else if (!call->body.len && r->status == 200 && c->spec.pool == TINKC_POOL_RETRIEVE) {
+    else if (!call->body.len && r->status == 200 && c->spec.pool == TINKC_POOL_RETRIEVE)
         /* A poll's answer always has a body: a server that stops may end one after its head. */
         tkc_fail(&call->err, TINKC_E_CONNECTION, "the connection ended before the answer's body");
-        call->may_have_run = true;
-    }
     if (r->code || r->status == 408 || r->status >= 500 || r->too_large || r->no_memory)
         call->may_have_run = true;
     if (call->err.code) {
@@ -1059,7 +1057,7 @@ static void rest_stop(tinkc_future *f, const tinkc_error *why)
 static void rest_decode(tkc_offload *o)
 {
     rest_op *op = TKC_OWNER(o, rest_op, offload);
-    (void)op->decode(&op->f, op->call, &op->err);
+    op->decode(&op->f, op->call, &op->err);
 }
 
 static void rest_decoded(tkc_offload *o)

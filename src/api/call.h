@@ -109,9 +109,9 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool l
 
 /* ---- the common case: one request, one answer, one result ---- */
 
-/* Reads an answer into f->arena and sets f->result. Runs on the I/O thread or, for large bodies, on
+/* Reads an answer into f->arena and sets f->result, or err: that alone decides how f ends. Runs on the I/O thread or, for large bodies, on
  * a helper; nobody else touches f->arena meanwhile. answer->body stays valid only inside. */
-typedef bool tkc_decode_fn(tinkc_future *f, const tkc_call *answer, tinkc_error *err);
+typedef void tkc_decode_fn(tinkc_future *f, const tkc_call *answer, tinkc_error *err);
 
 /* The whole of a REST call:
  *

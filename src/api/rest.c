@@ -155,15 +155,14 @@ bool tkc_fill_run(tinkc_run *to, const tkc_training_run *from, tkc_arena *arena,
 
 static const tkc_rest_class run_class = { "run_get", "run" };
 
-static bool decode_run(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_run(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_training_run *msg = tkc_arena_alloc(&f->arena, sizeof *msg, err);
     tinkc_run *run = msg ? tkc_arena_alloc(&f->arena, sizeof *run, err) : NULL;
     if (!run || !tkc_rest_decode(f, answer, &tkc_training_run_type, msg, err) ||
         !tkc_fill_run(run, msg, &f->arena, err))
-        return false;
+        return;
     f->result = run;
-    return true;
 }
 
 tinkc_future *tinkc_run_get(tinkc_client *client, const char *run_id, int32_t scope,
@@ -229,12 +228,12 @@ const tinkc_run *tinkc_future_run(tinkc_future *f, int64_t timeout_ms, tinkc_err
 
 /* ---- one checkpoint ---- */
 
-static bool decode_weights(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_weights(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_weights_info_response *msg = tkc_arena_alloc(&f->arena, sizeof *msg, err);
     tinkc_weights *weights = msg ? tkc_arena_zalloc(&f->arena, sizeof *weights, err) : NULL;
     if (!weights || !tkc_rest_decode(f, answer, &tkc_weights_info_response_type, msg, err))
-        return false;
+        return;
     weights->base_model = msg->base_model;
     weights->is_lora = msg->is_lora;
     weights->lora_rank = rank_of(&msg->lora_rank);
@@ -247,7 +246,6 @@ static bool decode_weights(tinkc_future *f, const tkc_call *answer, tinkc_error 
     if (msg->train_unembed.is == TKC_GIVEN && !msg->train_unembed.value)
         weights->freeze |= TINKC_FREEZE_UNEMBED;
     f->result = weights;
-    return true;
 }
 
 tinkc_future *tinkc_checkpoint_get(tinkc_client *client, const char *path, tinkc_error *err)
@@ -269,14 +267,14 @@ const tinkc_weights *tinkc_future_weights(tinkc_future *f, int64_t timeout_ms, t
 
 /* Where nothing changed, one service answers 409 and another 200 with {"changed": false}: both are
  * CONFLICT. Any other body, or none, is a change. */
-static bool decode_change(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_change(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key;
     tinkc_error unread = { 0 };
     bool unchanged = false;
     if (!answer->body.len)
-        return true;
+        return;
     tkc_json_open(&j, tkc_strn((const char *)answer->body.data, answer->body.len), &f->arena,
                   &unread);
     if (tkc_json_peek(&j) == TKC_JSON_OBJECT && tkc_json_object(&j))
@@ -285,8 +283,8 @@ static bool decode_change(tinkc_future *f, const tkc_call *answer, tinkc_error *
             tkc_json_skip(&j);
         }
     tkc_json_close(&j);
-    return !unchanged || tkc_failed(&unread) ||
-           tkc_fail(err, TINKC_E_CONFLICT, "nothing changed: it was so already");
+    if (unchanged && !tkc_failed(&unread))
+        tkc_fail(err, TINKC_E_CONFLICT, "nothing changed: it was so already");
 }
 
 /* Calls on a path whose answer is nothing. */
@@ -359,13 +357,13 @@ tinkc_future *tinkc_checkpoint_clear_ttl(tinkc_client *client, const char *path,
 
 /* ---- sessions ---- */
 
-static bool decode_session(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_session(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     static const char *const none[] = { NULL };
     tkc_session_response *msg = tkc_arena_alloc(&f->arena, sizeof *msg, err);
     tinkc_session *session = msg ? tkc_arena_alloc(&f->arena, sizeof *session, err) : NULL;
     if (!session || !tkc_rest_decode(f, answer, &tkc_session_response_type, msg, err))
-        return false;
+        return;
     *session = (tinkc_session){
         .training_run_ids = msg->training_run_ids ? msg->training_run_ids : none,
         .sampler_ids = msg->sampler_ids ? msg->sampler_ids : none,
@@ -374,7 +372,6 @@ static bool decode_session(tinkc_future *f, const tkc_call *answer, tinkc_error 
         .display_name = msg->display_name,
     };
     f->result = session;
-    return true;
 }
 
 tinkc_future *tinkc_session_get(tinkc_client *client, const char *session_id, int32_t scope,
@@ -427,16 +424,16 @@ struct tinkc_audit {
     const tinkc_audit_entry *entries;
 };
 
-static bool decode_audit(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_audit(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_audit_response msg;
     if (!tkc_rest_decode(f, answer, &tkc_audit_response_type, &msg, err))
-        return false;
+        return;
     size_t n = msg.entries.len;
     tinkc_audit *audit = tkc_arena_alloc(&f->arena, sizeof *audit, err);
     tinkc_audit_entry *entries = audit ? tkc_arena_array(&f->arena, n, sizeof *entries, err) : NULL;
     if (!entries)
-        return false;
+        return;
     for (size_t i = 0; i < n; i++) {
         const tkc_audit_entry *e = &msg.entries.data[i];
         entries[i] = (tinkc_audit_entry){ .time = e->timestamp.text,
@@ -449,7 +446,6 @@ static bool decode_audit(tinkc_future *f, const tkc_call *answer, tinkc_error *e
     }
     *audit = (tinkc_audit){ n, entries };
     f->result = audit;
-    return true;
 }
 
 /* A calendar day as the service wants it: "YYYY-MM-DD" that exists. */
@@ -541,18 +537,18 @@ static void fill_usage(tinkc_usage_event *to, const tkc_usage_event *from)
     };
 }
 
-static bool decode_usage(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_usage(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_usage_response msg;
     if (!tkc_rest_decode(f, answer, &tkc_usage_response_type, &msg, err))
-        return false;
+        return;
     tinkc_usage *usage = tkc_arena_alloc(&f->arena, sizeof *usage, err);
     tinkc_usage_event *events =
         usage ? tkc_arena_array(&f->arena, msg.data.len, sizeof *events, err) : NULL;
     tinkc_usage_session *sessions =
         events ? tkc_arena_array(&f->arena, msg.sessions.len, sizeof *sessions, err) : NULL;
     if (!sessions)
-        return false;
+        return;
     for (size_t i = 0; i < msg.data.len; i++)
         fill_usage(&events[i], &msg.data.data[i]);
     for (size_t i = 0; i < msg.sessions.len; i++)
@@ -560,7 +556,6 @@ static bool decode_usage(tinkc_future *f, const tkc_call *answer, tinkc_error *e
                                              msg.sessions.data[i].user_metadata.pairs };
     *usage = (tinkc_usage){ msg.data.len, msg.sessions.len, events, sessions };
     f->result = usage;
-    return true;
 }
 
 static bool check_time(const char *text, const char *name, tinkc_error *err)

@@ -20,60 +20,57 @@ struct tinkc_sessions {
 
 /* ---- answers as pages ---- */
 
-static bool decode_runs(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_runs(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_training_runs_response msg;
     const char **ids;
     unsigned char *items;
     if (!tkc_rest_decode(f, answer, &tkc_training_runs_response_type, &msg, err))
-        return false;
+        return;
     tkc_page *p = tkc_page_new(f, msg.training_runs.len, sizeof(tinkc_run), &ids, &items, err);
     if (!p)
-        return false;
+        return;
     for (size_t i = 0; i < p->n; i++) {
         tinkc_run *run = (tinkc_run *)(void *)items + i;
         if (!tkc_fill_run(run, &msg.training_runs.data[i], &f->arena, err))
-            return false;
+            return;
         ids[i] = run->id;
     }
     p->total = msg.cursor ? msg.cursor->total_count : -1;
-    return true;
 }
 
-static bool decode_checkpoints(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_checkpoints(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_checkpoints_response msg;
     const char **ids;
     unsigned char *items;
     if (!tkc_rest_decode(f, answer, &tkc_checkpoints_response_type, &msg, err))
-        return false;
+        return;
     tkc_page *p = tkc_page_new(f, msg.checkpoints.len, sizeof(tinkc_checkpoint), &ids, &items, err);
     if (!p)
-        return false;
+        return;
     for (size_t i = 0; i < p->n; i++) {
         tinkc_checkpoint *checkpoint = (tinkc_checkpoint *)(void *)items + i;
         tkc_fill_checkpoint(checkpoint, &msg.checkpoints.data[i]);
         ids[i] = checkpoint->path;
     }
     p->total = msg.cursor ? msg.cursor->total_count : -1;
-    return true;
 }
 
-static bool decode_sessions(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_sessions(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_sessions_response msg;
     const char **ids;
     unsigned char *items;
     size_t n = 0;
     if (!tkc_rest_decode(f, answer, &tkc_sessions_response_type, &msg, err))
-        return false;
+        return;
     while (msg.sessions && msg.sessions[n])
         n++;
     if (!tkc_page_new(f, n, sizeof(char), &ids, &items, err))
-        return false;
+        return;
     for (size_t i = 0; i < n; i++)
         ids[i] = msg.sessions[i];
-    return true;
 }
 
 /* ---- questions ---- */

@@ -95,23 +95,22 @@ static void fill_session(tinkc_session_summary *to, const tkc_session_summary *f
     };
 }
 
-static bool decode_found(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_found(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_search_response msg = { 0 };
     const char **ids;
     unsigned char *items;
     if (!tkc_rest_decode(f, answer, &tkc_search_response_type, &msg, err))
-        return false;
+        return;
     tkc_page *p =
         tkc_page_new(f, msg.sessions.len, sizeof(tinkc_session_summary), &ids, &items, err);
     if (!p)
-        return false;
+        return;
     for (size_t i = 0; i < p->n; i++) {
         fill_session((tinkc_session_summary *)(void *)items + i, &msg.sessions.data[i]);
         ids[i] = msg.sessions.data[i].session_id;
     }
     p->cursor = msg.next_cursor;
-    return true;
 }
 
 static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)

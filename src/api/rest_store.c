@@ -12,15 +12,14 @@
 
 /* ---- copies ---- */
 
-static bool decode_copy(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_copy(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_copy_weights_response msg = { 0 };
     if (!tkc_rest_decode(f, answer, &tkc_copy_weights_response_type, &msg, err))
-        return false;
+        return;
     if (!msg.tinker_path[0])
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "checkpoint_copy: the answer names no path");
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "checkpoint_copy: the answer names no path");
     f->result = (void *)msg.tinker_path;
-    return true;
 }
 
 static bool check_copy(const tinkc_copy_options *o, tinkc_error *err)
@@ -76,12 +75,12 @@ static bool check_link(const tinkc_link *link, tinkc_error *err)
     return true;
 }
 
-static bool decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_external_urls_response msg = { 0 };
     tinkc_links *out = tkc_arena_zalloc(&f->arena, sizeof *out, err);
     if (!out || !tkc_rest_decode(f, answer, &tkc_external_urls_response_type, &msg, err))
-        return false;
+        return;
     const char *const *pairs = msg.urls.pairs;
     while (pairs && pairs[2 * out->n])
         out->n++;
@@ -89,12 +88,11 @@ static bool decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *e
     for (size_t i = 0; links && i < out->n; i++) {
         links[i] = (tinkc_link){ .name = pairs[2 * i], .url = pairs[2 * i + 1] };
         if (!check_link(&links[i], err))
-            return false;
+            return;
     }
     out->links = links;
     out->expires_us = tkc_time_us(&msg.expires);
     f->result = out;
-    return links != NULL;
 }
 
 tinkc_future *tinkc_checkpoint_links(tinkc_client *client, const char *path, tinkc_error *err)
@@ -149,16 +147,16 @@ static double number_or_nan(const tkc_opt_f64 *value)
     return value->is == TKC_GIVEN ? value->value : NAN;
 }
 
-static bool decode_storage(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_storage(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_storage_response msg = { 0 };
     if (!tkc_rest_decode(f, answer, &tkc_storage_response_type, &msg, err))
-        return false;
+        return;
     tinkc_storage *storage = tkc_arena_alloc(&f->arena, sizeof *storage, err);
     tinkc_storage_item *items =
         storage ? tkc_arena_array(&f->arena, msg.data.len, sizeof *items, err) : NULL;
     if (!items)
-        return false;
+        return;
     for (size_t i = 0; i < msg.data.len; i++) {
         const tkc_storage_item *from = &msg.data.data[i];
         items[i] = (tinkc_storage_item){
@@ -176,7 +174,6 @@ static bool decode_storage(tinkc_future *f, const tkc_call *answer, tinkc_error 
     *storage = (tinkc_storage){ items, msg.data.len,
                                 number_or_nan(&msg.effective_rate_usd_per_gigabyte_month) };
     f->result = storage;
-    return true;
 }
 
 tinkc_future *tinkc_storage_get(tinkc_client *client, const char *project_id, tinkc_error *err)

@@ -256,18 +256,17 @@ tinkc_sampler *tinkc_sampler_new(tinkc_client *client, const tinkc_sampler_optio
 
 /* ---- records ---- */
 
-static bool decode_record(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_record(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_sampler_response *r = tkc_arena_zalloc(&f->arena, sizeof *r, err);
     tinkc_sampler_record *record = tkc_arena_zalloc(&f->arena, sizeof *record, err);
     if (!r || !record || !tkc_rest_decode(f, answer, &tkc_sampler_response_type, r, err))
-        return false;
+        return;
     *record = (tinkc_sampler_record){ .sampler_id = r->sampler_id ? r->sampler_id : "",
                                       .base_model = r->base_model ? r->base_model : "",
                                       .model_path = r->model_path,
                                       .json = r->json };
     f->result = record;
-    return true;
 }
 
 tinkc_future *tinkc_sampler_get(tinkc_client *client, const char *sampler_id, tinkc_error *err)

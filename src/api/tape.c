@@ -152,7 +152,9 @@ tinkc_var tinkc_tape_weights(tinkc_tape *t)
     node *x = add_leaf(t, SHAPE_TOKENS);
     for (size_t i = 0; x && i < t->n_sequences; i++) {
         tinkc_f32s w =
-            tinkc_tensor_f32s(tinkc_batch_tensor(tinkc_loss_batch(t->loss), i, "weights"));
+            tinkc_tensor_f32s(tkc_batch_show(tinkc_loss_batch(t->loss), i, "weights", &t->err));
+        if (tkc_failed(&t->err)) /* not the same as none */
+            return bad;
         size_t n = t->begin[i + 1] - t->begin[i];
         for (size_t k = 0; k < n; k++)
             x->values[t->begin[i] + k] = k < w.len ? (double)w.data[k] : w.data ? 0 : 1;

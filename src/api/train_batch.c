@@ -553,23 +553,27 @@ const tinkc_input *tinkc_batch_input(const tinkc_batch *cb, size_t i)
     return e->as_input;
 }
 
-const tinkc_tensor *tinkc_batch_tensor(const tinkc_batch *cb, size_t i, const char *name)
+const tinkc_tensor *tinkc_batch_tensor(const tinkc_batch *batch, size_t i, const char *name)
+{
+    tinkc_error ignored = { 0 };
+    return tkc_batch_show(batch, i, name, &ignored);
+}
+
+const tinkc_tensor *tkc_batch_show(const tinkc_batch *cb, size_t i, const char *name,
+                                   tinkc_error *err)
 {
     tinkc_batch *batch = (tinkc_batch *)cb;
     if (!batch || i >= batch->n || !name)
         return NULL;
     tkc_example *e = &batch->examples[i];
-    tinkc_error ignored = { 0 };
     if (!e->shown)
-        e->shown =
-            tkc_arena_array(&batch->store->arena, e->cap_inputs + 1, sizeof *e->shown, &ignored);
+        e->shown = tkc_arena_array(&batch->store->arena, e->cap_inputs + 1, sizeof *e->shown, err);
     for (size_t k = 0; e->shown && k < e->n_inputs; k++) {
         if (strcmp(e->inputs[k].name, name) != 0)
             continue;
         if (!e->shown[k]) {
-            tinkc_tensor *view = tkc_arena_zalloc(&batch->store->arena, sizeof *view, &ignored);
-            if (view &&
-                tkc_tensor_dense(&e->inputs[k].tensor, &batch->store->arena, view, &ignored))
+            tinkc_tensor *view = tkc_arena_zalloc(&batch->store->arena, sizeof *view, err);
+            if (view && tkc_tensor_dense(&e->inputs[k].tensor, &batch->store->arena, view, err))
                 e->shown[k] = view;
         }
         return e->shown[k];

@@ -49,6 +49,9 @@ const tinkc_chunk *tkc_input_chunks(const tinkc_input *, size_t *n);
 
 /* Whether it can be passed over at all: there, not empty, as many numbers as there are targets. */
 bool tkc_batch_check(const tinkc_batch *, tinkc_error *err);
+/* As tinkc_batch_tensor. NULL without an error: example i has no such input. */
+const tinkc_tensor *tkc_batch_show(const tinkc_batch *, size_t i, const char *name,
+                                   tinkc_error *err);
 /* The same examples, whatever becomes of `from`; nothing is copied but the table of them. */
 tinkc_batch *tkc_batch_share(const tinkc_batch *from, tinkc_error *err);
 /* The same examples with target_tokens and weights alone. `fresh` NULL: weights stay, zeros where

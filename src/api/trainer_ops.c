@@ -712,12 +712,12 @@ tinkc_sampler *tinkc_trainer_sampler(tinkc_trainer *trainer, tinkc_error *err)
 
 /* ---- what the service knows ---- */
 
-static bool decode_info(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void decode_info(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
 {
     tkc_get_info_response *r = tkc_arena_zalloc(&f->arena, sizeof *r, err);
     tinkc_model_info *info = tkc_arena_zalloc(&f->arena, sizeof *info, err);
     if (!r || !info || !tkc_rest_decode(f, answer, &tkc_get_info_response_type, r, err))
-        return false;
+        return;
     const char *name = r->model_data.model_name ? r->model_data.model_name : r->model_name;
     tinkc_str id = tkc_str(r->model_data.tokenizer_id);
     id.len = tkc_str_find(id, ':'); /* a revision behind the name is not part of it */
@@ -728,7 +728,6 @@ static bool decode_info(tinkc_future *f, const tkc_call *answer, tinkc_error *er
                                 .lora_rank = (int32_t)r->lora_rank.value,
                                 .is_lora = r->is_lora.value };
     f->result = info;
-    return !tkc_failed(err);
 }
 
 tinkc_future *tinkc_trainer_info(tinkc_trainer *trainer, tinkc_error *err)

@@ -32,7 +32,7 @@ typedef struct hub {
     int breaks, behaviour;
     size_t break_at;
     atomic_int lists, files, revisions;
-    char token[64], list[1200];
+    char token[64], list[1200], path[300];
     char *big; /* tokenizer.json behind white space, for transfers that take a while */
     size_t big_len;
 } hub;
@@ -114,6 +114,7 @@ static void answer_file(hub *h, const stub_request *r, stub_answer *a)
 static void serve(const stub_request *r, stub_answer *a, void *user)
 {
     hub *h = user;
+    snprintf(h->path, sizeof h->path, "%s", r->path);
     stub_header(r, "Authorization", h->token, sizeof h->token);
     if (h->needs_token && strcmp(h->token, "Bearer hf_good") != 0) {
         a->status = 401;
@@ -244,9 +245,19 @@ static void names_resolve(void **state)
     tinkc_error err = { 0 };
     assert_false(tinkc_tokenizer_resolve(":x", NULL, &repo, &revision, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(err.message, "model is empty");
     err = (tinkc_error){ 0 };
-    assert_false(tinkc_tokenizer_resolve(NULL, NULL, &repo, &revision, &err));
-    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_false(tinkc_tokenizer_resolve("x", ":y", &repo, &revision, &err));
+    assert_string_equal(err.message, "tokenizer_id is empty");
+    for (int i = 0; i < 3; i++) {
+        static const char *const missing[] = { "model is NULL", "repo is NULL",
+                                               "revision is NULL" };
+        err = (tinkc_error){ 0 };
+        assert_false(tinkc_tokenizer_resolve(i == 0 ? NULL : "x", NULL, i == 1 ? NULL : &repo,
+                                             i == 2 ? NULL : &revision, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_string_equal(err.message, missing[i]);
+    }
     tinkc_text_free(&repo);
     tinkc_text_free(&revision);
 }
@@ -270,6 +281,70 @@ static void fetched_once_then_cached(void **state)
     check_works(&w, fetch(&w, "org/model/variant"));
     assert_null(fetch(&w, "org/other"));
     assert_int_equal(w.err.code, TINKC_E_OFFLINE);
+    assert_memory_equal(w.err.message, "the tokenizer of org/other is not in ", 37);
+    close_world(&w);
+}
+
+static void remove_cache(world *w)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s/*", w->cache);
+    assert_int_equal(system(command), 0);
+}
+
+static void check_gone(world *w, const char *model)
+{
+    assert_null(fetch(w, model));
+    assert_int_equal(w->err.code, TINKC_E_OFFLINE);
+    w->err = (tinkc_error){ 0 };
+}
+
+/* The client itself keeps 32 of them: the ones used last, each for its model, tokenizer, folder and hub. */
+static void the_last_ones_stay_in_memory(void **state)
+{
+    enum { MOST = 32 };
+    world w;
+    char name[40];
+    (void)state;
+    open_world(&w);
+    for (int i = 0; i < MOST; i++) {
+        snprintf(name, sizeof name, "org/model/%d", i);
+        check_works(&w, fetch(&w, name));
+    }
+    check_works(&w, fetch(&w, "org/model/0")); /* used again: now 1 is the oldest */
+    assert_int_equal(w.h.files, 2);
+    check_works(&w, fetch(&w, "org/model"));
+    tinkc_future *f = tinkc_tokenizer_fetch(w.client, "any", "org/model", &w.o, &w.err);
+    check_works(&w, tinkc_future_tokenizer(f, PATIENCE_MS, &w.err)); /* 2 goes */
+    tinkc_future_free(f);
+    assert_int_equal(w.h.files, 2);
+    remove_cache(&w);
+    w.o.offline = true;
+    check_works(&w, fetch(&w, "org/model"));
+    check_works(&w, fetch(&w, "org/model/0"));
+    check_works(&w, fetch(&w, "org/model/3"));
+    check_works(&w, fetch(&w, "org/model/31"));
+    check_gone(&w, "org/model/1");
+    check_gone(&w, "org/model/2");
+    check_gone(&w, "any"); /* that was another's tokenizer */
+    w.o.cache_dir = "/tmp/tinkc-no-such-folder";
+    check_gone(&w, "org/model");
+    w.o.cache_dir = w.cache;
+    w.o.hub_url = "http://127.0.0.1:2";
+    check_gone(&w, "org/model");
+    close_world(&w);
+}
+
+/* A model's own revision is asked for, where it has one. */
+static void pinned_revisions_are_asked_for(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w);
+    assert_null(fetch(&w, "moonshotai/Kimi-K2.5-Text-Only"));
+    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_non_null(strstr(w.h.path, "/moonshotai/Kimi-K2.5/"));
+    assert_non_null(strstr(w.h.path, "4d01dfe0332d63057c186e0b262165819efb6611"));
     close_world(&w);
 }
 
@@ -337,11 +412,24 @@ static void tokens_go_to_the_hub(void **state)
     w.h.needs_token = true;
     assert_null(fetch(&w, "org/model"));
     assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_int_equal(w.err.http_status, 401);
+    assert_memory_equal(w.err.message, "tokenizer: ", 11);
     assert_non_null(strstr(w.err.message, "HF_TOKEN"));
     w.err = (tinkc_error){ 0 };
     w.o.hub_token = "hf_good";
     check_works(&w, fetch(&w, "org/model"));
     close_world(&w);
+}
+
+static void check_closed(world *w, const char *model)
+{
+    char want[200];
+    w->err = (tinkc_error){ 0 };
+    assert_null(fetch(w, model));
+    assert_int_equal(w->err.code, TINKC_E_TOKENIZER);
+    snprintf(want, sizeof want,
+             "%s has no public tokenizer: register one with tinkc_tokenizer_register", model);
+    assert_string_equal(w->err.message, want);
 }
 
 static void names_that_are_no_repository(void **state)
@@ -362,10 +450,18 @@ static void names_that_are_no_repository(void **state)
     w.err = (tinkc_error){ 0 };
     assert_null(fetch(&w, "org/missing"));
     assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
-    w.err = (tinkc_error){ 0 };
-    assert_null(fetch(&w, "thinkingmachines/Inkling"));
-    assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
+    assert_int_equal(w.err.http_status, 404);
+    uint64_t before = stub_requests(w.server);
+    check_closed(&w, "thinkingmachines/Inkling");
+    check_closed(&w, "TML/Inkling");
+    assert_int_equal(stub_requests(w.server), before);
     assert_null(tinkc_tokenizer_fetch(w.client, "", NULL, NULL, NULL));
+    assert_null(tinkc_tokenizer_fetch(w.client, NULL, NULL, NULL, NULL));
+    w.o.reserved[3] = 1;
+    assert_null(tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, NULL));
+    w.o.reserved[3] = 0;
+    w.o.reserved_bools[5] = true;
+    assert_null(tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, NULL));
     close_world(&w);
 }
 
@@ -469,11 +565,17 @@ static void registered_ones_win(void **state)
     assert_ok(&w.err);
     assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
     assert_true(tinkc_tokenizer_register(w.client, "thinkingmachines/Inkling", mine, &w.err));
-    tinkc_tokenizer_free(mine);
     check_works(&w, fetch(&w, "thinkingmachines/Inkling"));
     assert_int_equal(stub_requests(w.server), 0);
     assert_false(tinkc_tokenizer_register(w.client, "x", NULL, &w.err));
     assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(w.err.message, "tokenizer is NULL");
+    for (int i = 0; i < 2; i++) {
+        w.err = (tinkc_error){ 0 };
+        assert_false(tinkc_tokenizer_register(w.client, i ? "" : NULL, mine, &w.err));
+        assert_string_equal(w.err.message, "model is empty");
+    }
+    tinkc_tokenizer_free(mine);
     close_world(&w);
 }
 
@@ -490,6 +592,7 @@ static void a_close_ends_the_waiting(void **state)
     tinkc_future *f = tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, &w.err);
     while (w.h.files < 2)
         usleep(1000);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_FETCHING);
     tinkc_client_close(w.client, 0, &w.err);
     assert_null(tinkc_future_tokenizer(f, PATIENCE_MS, &err));
     assert_int_equal(err.code, TINKC_E_CLOSED);
@@ -521,9 +624,12 @@ static void the_environment_is_read_once(void **state)
     setenv("HF_HUB_OFFLINE", "1", 1);
     setenv("XDG_CACHE_HOME", late, 1);
     w.h.needs_token = true;
+    w.o = (tinkc_tokenizer_options){ .no_compiled_cache = true };
+    check_works(&w, fetch(&w, "org/model/without"));
+    snprintf(file, sizeof file, "%s/tinkc/tokenizers", early); /* the compiled form */
+    assert_int_not_equal(stat(file, &st), 0);
     w.o = (tinkc_tokenizer_options){ 0 };
     check_works(&w, fetch(&w, "org/model"));
-    snprintf(file, sizeof file, "%s/tinkc/tokenizers", early); /* the compiled form */
     assert_int_equal(stat(file, &st), 0);
     assert_int_not_equal(stat(late, &st), 0);
     if (kept)
@@ -544,6 +650,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_resolve),
         cmocka_unit_test(fetched_once_then_cached),
+        cmocka_unit_test(the_last_ones_stay_in_memory),
+        cmocka_unit_test(pinned_revisions_are_asked_for),
         cmocka_unit_test(all_who_ask_wait_for_one_download),
         cmocka_unit_test(broken_downloads_go_on),
         cmocka_unit_test(wrong_bytes_are_never_used),

@@ -4,9 +4,12 @@
 
 #include "api/loss_priv.h"
 #include "support/api_support.h"
+#include "support/scarce.h"
 #include "tinkc/tape.h"
 
 enum { N = 4, LEN = 6 };
+
+static const tinkc_allocator *lean; /* of the next bench; NULL = the usual one */
 
 typedef struct bench {
     tinkc_mock *mock;
@@ -27,7 +30,7 @@ static void open_bench(bench *b, const int64_t *shape, size_t ndim, const float 
     int32_t ids[LEN] = { 1, 2, 3, 4, 5, 6 };
     int64_t targets[LEN] = { 2, 3, 4, 5, 6, 7 };
     b->mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    b->client = mock_client(b->mock, NULL, &err);
+    b->client = mock_client(b->mock, &(tinkc_client_options){ .allocator = lean }, &err);
     b->batch = tinkc_batch_new(b->client, &err);
     b->names[0] = "logprobs";
     b->forward = (tinkc_fwdbwd){ .n = N, .names = b->names, .n_names = 1, .tensors = b->cells };
@@ -184,6 +187,52 @@ static void reverse_kl_gradients(void **state)
     static const float sure[LEN] = { 1, 1, 1, 0, 1, 1 };
     open_bench(&b, (int64_t[]){ LEN, 1 }, 2, sure);
     assert_true(fabs(evaluate(&b, tinkc_loss_reverse_kl, NULL)) < 1e-6);
+    close_bench(&b);
+}
+
+/* Positions count where any candidate has a weight, the last one too; where none counts the mean is 0. */
+static void positions_of_a_reverse_kl(void **state)
+{
+    (void)state;
+    bench b;
+    tinkc_error err = { 0 };
+    static const float last[LEN] = { 0, 0, 0.5f, 0, 0, 0 }, none[LEN] = { 0 };
+    open_bench(&b, (int64_t[]){ 2, 3 }, 2, last);
+    tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) < 1e-7); /* of one position in two */
+    assert_true(fabs(loss.value - N * log(2.0)) < 1e-6);
+    tkc_arena_free(&loss.arena);
+    b.tensors[N - 1].count = LEN - 1;
+    assert_false(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    assert_string_equal(err.message,
+                        "example 3: target_tokens and weights must be matrices of one shape");
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_loss_reverse_kl(&loss, &b, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(err.message, "user: must be NULL");
+    close_bench(&b);
+    open_bench(&b, (int64_t[]){ LEN }, 1, last);
+    err = (tinkc_error){ 0 };
+    loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_false(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_TENSOR);
+    err = (tinkc_error){ 0 };
+    close_bench(&b);
+    open_bench(&b, (int64_t[]){ 2, 3 }, 2, none);
+    loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_true(metric(&loss, "reverse_kl") == 0 && loss.value == 0);
+    tkc_arena_free(&loss.arena);
+    assert_false(tinkc_loss_metric(NULL, "x", 1, &err));
+    assert_string_equal(err.message, "loss: must not be empty");
+    for (int i = 0; i < 2; i++) {
+        err = (tinkc_error){ 0 };
+        assert_false(tinkc_loss_metric(&loss, i ? "" : NULL, 1, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_string_equal(err.message, "name: must not be empty");
+    }
     close_bench(&b);
 }
 
@@ -385,6 +434,30 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, tinkc_tape_sum(t, v), err);
 }
 
+/* Weights that cannot be shown for lack of memory are not weights of 1. */
+static void weights_without_memory(void **state)
+{
+    (void)state;
+    static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
+    scarce s = { .thread = pthread_self() };
+    tinkc_allocator allocator = scarce_allocator(&s);
+    bench b;
+    tinkc_error err = { 0 };
+    int row = 9;
+    lean = &allocator;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    lean = NULL;
+    for (s.until = 1; !s.failed;) /* uses up the memory that the batch has left */
+        (void)tkc_arena_alloc(&b.batch->store->arena, 1, &(tinkc_error){ 0 });
+    s.until = 1;
+    tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_false(edges(&loss, &row, &err));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    s.until = 0;
+    tkc_arena_free(&loss.arena);
+    close_bench(&b);
+}
+
 static void gradients_at_the_edges(void **state)
 {
     (void)state;
@@ -498,7 +571,8 @@ int main(void)
         cmocka_unit_test(dpo_gradients),          cmocka_unit_test(dpo_reports_its_rewards),
         cmocka_unit_test(reverse_kl_gradients),   cmocka_unit_test(tape_gradients),
         cmocka_unit_test(tape_of_everything),     cmocka_unit_test(mistakes_on_a_tape_are_reported),
-        cmocka_unit_test(gradients_at_the_edges),
+        cmocka_unit_test(gradients_at_the_edges), cmocka_unit_test(positions_of_a_reverse_kl),
+        cmocka_unit_test(weights_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
