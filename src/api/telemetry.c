@@ -11,7 +11,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 #include "api/call.h"
 #include "api/client_priv.h"
@@ -185,7 +184,6 @@ static bool take_batch(tkc_telemetry *t, tinkc_error *err)
 {
     char uuid[TKC_UUID_TEXT];
     tinkc_client *client = t->client;
-    struct utsname machine;
     tkc_jsonw w;
     size_t n = 0;
     pthread_mutex_lock(&t->shared.lock);
@@ -214,7 +212,7 @@ static bool take_batch(tkc_telemetry *t, tinkc_error *err)
     }
     tkc_jsonw_end(&w);
     tkc_jsonw_key(&w, "platform");
-    tkc_jsonw_cstr(&w, uname(&machine) == 0 ? machine.sysname : "Linux");
+    tkc_jsonw_cstr(&w, "Linux");
     tkc_jsonw_key(&w, "sdk_version");
     tkc_jsonw_cstr(&w, TINKC_TINKER_VERSION);
     tkc_jsonw_key(&w, "session_id");

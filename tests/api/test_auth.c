@@ -319,6 +319,37 @@ static void a_snapshot_saves_the_questions(void **state)
     tinkc_text_free(&text);
 }
 
+/* A token that came with a snapshot is used if it has more than a minute left. */
+static void tokens_of_snapshots_must_last(void **state)
+{
+    static const struct {
+        int64_t later_ms;
+        size_t exchanges;
+    } rows[] = { { 3539999, 0 }, { 3540000, 1 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_text text = { 0 };
+        tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                          &(tinkc_mock_answer){ .body = token_answer("kept", 3600) }, &err);
+        tinkc_client_options o = { .api_key = "tml-s" };
+        tinkc_client *client = mock_client(mock, &o, &err);
+        assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+        o.snapshot = tinkc_client_snapshot(client, &text, &err);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err); /* nothing of it holds the client any more */
+        tinkc_client_free(client);
+        tinkc_mock_forget(mock);
+        tinkc_mock_advance(mock, rows[i].later_ms);
+        client = mock_client(mock, &o, &err);
+        assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+        assert_ok(&err);
+        assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), rows[i].exchanges);
+        tinkc_text_free(&text);
+        end(client, mock);
+    }
+}
+
 static void bad_options_are_named(void **state)
 {
     (void)state;
@@ -366,6 +397,7 @@ int main(void)
         cmocka_unit_test(the_way_to_a_credential_changes_while_one_waits),
         cmocka_unit_test(a_plain_key_names_nobody),
         cmocka_unit_test(a_snapshot_saves_the_questions),
+        cmocka_unit_test(tokens_of_snapshots_must_last),
         cmocka_unit_test(bad_options_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -188,6 +188,46 @@ static void a_broken_endpoint_costs_three_attempts(void **state)
     close_world(&w);
 }
 
+/* A batch that failed keeps its time: an error that comes meanwhile does not send it earlier. */
+static void a_batch_waits_for_its_attempt(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_once(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
+    assert_true(tinkc_client_report(w.client, "first", NULL, TINKC_LOG_INFO, &w.err));
+    pass_ms(&w, 10000);
+    assert_int_equal(sent(&w), 1);
+    assert_true(tinkc_client_report(w.client, "second", NULL, TINKC_LOG_ERROR, &w.err));
+    tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*",
+                    &(tinkc_mock_answer){ .status = 404, .body = "{}" }, &w.err);
+    tinkc_future *f = tinkc_run_get(w.client, "x", TINKC_OWNED, &w.err);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, NULL));
+    tinkc_future_free(f);
+    pass_ms(&w, 999);
+    assert_int_equal(sent(&w), 1);
+    pass_ms(&w, 1);
+    assert_int_equal(sent(&w), 3); /* the first batch, then what came meanwhile */
+    assert_string_equal(body(&w, 0), body(&w, 1));
+    assert_non_null(strstr(body(&w, 2), "second"));
+    close_world(&w);
+}
+
+/* Events that were sent make room for others. */
+static void the_queue_empties(void **state)
+{
+    world w;
+    (void)state;
+    open_world(&w, TINKC_TELEMETRY_ON);
+    for (size_t i = 1; i <= 2; i++) {
+        for (int k = 0; k < 6000; k++)
+            assert_true(tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err));
+        pass_ms(&w, 10000);
+        assert_int_equal(sent(&w), 60 * i);
+    }
+    close_world(&w);
+}
+
 static void errors_are_told_at_once(void **state)
 {
     world w;
@@ -637,6 +677,8 @@ int main(void)
         cmocka_unit_test(batches_hold_a_hundred),
         cmocka_unit_test(the_queue_has_an_end),
         cmocka_unit_test(a_broken_endpoint_costs_three_attempts),
+        cmocka_unit_test(a_batch_waits_for_its_attempt),
+        cmocka_unit_test(the_queue_empties),
         cmocka_unit_test(errors_are_told_at_once),
         cmocka_unit_test(c49_two_clients_tell_their_own_story),
         cmocka_unit_test(secrets_never_leave),
