@@ -592,10 +592,8 @@ static void window_outcome(inner *c)
 /* An edge proxy that answers 400 without a word means "this connection", not "this request". */
 static void apply_pool_rule(inner *c)
 {
-    int32_t pool = c->spec.pool;
-    if (pool < 0 || pool >= TKC_N_POOLS)
-        return;
-    int32_t *left = &c->client->io.bare_400_left[pool];
+    assert(c->spec.pool >= 0 && c->spec.pool < TKC_N_POOLS);
+    int32_t *left = &c->client->io.bare_400_left[c->spec.pool];
     if (!c->call.err.code) {
         *left += *left < BARE_400_BUDGET;
         return;

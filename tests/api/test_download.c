@@ -449,22 +449,53 @@ static void the_next_run_goes_on(void **state)
     }
 }
 
+static void compress_archive(world *w)
+{
+    char command[300];
+    snprintf(command, sizeof command, "%s/x.tar", w->dir);
+    FILE *f = fopen(command, "wb");
+    fwrite(w->s.archive.data, 1, w->s.archive.len, f);
+    fclose(f);
+    snprintf(command, sizeof command, "gzip -f %s/x.tar", w->dir);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/x.tar.gz", w->dir);
+    f = fopen(command, "rb");
+    w->s.archive.len = fread(w->s.archive.data, 1, w->s.archive.len, f);
+    fclose(f);
+}
+
+/* max_bytes counts what an archive unpacks to, however small it is on its way. */
+static void archives_that_swell(void **state)
+{
+    enum { LEN = 100000 };
+    static const char zeros[LEN];
+    static world w;
+    (void)state;
+    open_world(&w);
+    free(w.s.archive.data);
+    w.s.archive = (tar){ 0 };
+    tar_raw(&w.s.archive, "a", '0', NULL, zeros, LEN - 1);
+    tar_raw(&w.s.archive, "b", '0', NULL, zeros, 1);
+    tar_end(&w.s.archive);
+    compress_archive(&w);
+    assert_true(w.s.archive.len < LEN / 10);
+    tinkc_future_free(download(&w, (tinkc_download_options){ .max_bytes = LEN - 1 }));
+    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
+    assert_string_equal(w.err.message, "archive: unpacks to more than max_bytes");
+    assert_false(there(&w, NAME));
+    w.err = (tinkc_error){ 0 };
+    tinkc_future_free(download(&w, (tinkc_download_options){ .max_bytes = LEN }));
+    assert_ok(&w.err);
+    assert_true(there(&w, NAME));
+    close_world(&w);
+}
+
 static void compressed_archives(void **state)
 {
     static world w;
-    char command[300];
     (void)state;
     open_world(&w);
-    snprintf(command, sizeof command, "%s/x.tar", w.dir);
-    FILE *f = fopen(command, "wb");
-    fwrite(w.s.archive.data, 1, w.s.archive.len, f);
-    fclose(f);
-    snprintf(command, sizeof command, "gzip %s/x.tar", w.dir);
-    assert_int_equal(system(command), 0);
-    snprintf(command, sizeof command, "%s/x.tar.gz", w.dir);
-    f = fopen(command, "rb");
-    w.s.archive.len = fread(w.s.archive.data, 1, w.s.archive.len, f);
-    fclose(f);
+    compress_archive(&w);
     w.s.break_at = 20000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
     tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
     check_whole(&w);
@@ -1120,6 +1151,7 @@ int main(void)
         cmocka_unit_test(a_service_that_is_down_is_told_once),
         cmocka_unit_test(the_next_run_goes_on),
         cmocka_unit_test(compressed_archives),
+        cmocka_unit_test(archives_that_swell),
         cmocka_unit_test(unsafe_archives_are_refused),
         cmocka_unit_test(the_folder_itself_may_be_an_entry),
         cmocka_unit_test(downloads_pause_as_the_server_asks),

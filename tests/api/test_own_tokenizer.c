@@ -131,7 +131,7 @@ static void models_without_a_tokenizer(void **state)
     check_works(x, tinkc_sampler_tokenizer(x->sampler, &x->err));
 }
 
-/* On the client's own thread: waiting there would be for ever. */
+/* On the client's own thread: waiting there would never end. */
 static void on_log(int32_t level, const char *line, void *user)
 {
     fixture *x = user;

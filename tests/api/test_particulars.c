@@ -140,7 +140,7 @@ static void pauses_in_the_log(void **state)
     assert_true(was_logged(x, "Model creation for mock/nano is paused. Reason: full house.\n"));
 }
 
-/* An error of an accepted request names it, for whoever helps. */
+/* An error of an accepted request names it: support can find it by that. */
 static void failures_name_their_request(void **state)
 {
     fixture *x = *state;
@@ -175,6 +175,34 @@ static void forgiven_answers_begin_again(void **state)
     assert_true(run_until_done(x->mock, f, 600000));
     assert_false(tinkc_future_wait(f, 0, &x->err));
     assert_int_equal(x->err.http_status, 400);
+    tinkc_future_free(f);
+}
+
+/* However long it waits: polls leave nothing behind in memory. */
+static void waiting_takes_no_memory(void **state)
+{
+    enum { POLLS = 200 };
+    fixture *x = *state;
+    char body[1200];
+    (void)snprintf(body, sizeof body,
+                   "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":\"active\","
+                   "\"queue_state_reason\":\"%01000d\"}",
+                   0);
+    for (int i = 0; i < POLLS; i++)
+        once(x, POLL, 200, body);
+    tinkc_future *f = sample(x);
+    size_t early = 0, late = 0;
+    while (!tinkc_future_done(f)) {
+        int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        size_t polls = tinkc_mock_count(x->mock, POLL), now = atomic_load(&x->memory.bytes);
+        early = polls == 5 ? now : early;
+        late = polls == POLLS - 5 ? now : late;
+        if (!tinkc_future_done(f))
+            tinkc_mock_advance(x->mock, next);
+    }
+    assert_true(early && late);
+    assert_true(late < early + 50000); /* what 190 answers hold is four times that */
     tinkc_future_free(f);
 }
 
@@ -423,6 +451,7 @@ int main(void)
         TEST(pauses_in_the_log),
         TEST(failures_name_their_request),
         TEST(forgiven_answers_begin_again),
+        TEST(waiting_takes_no_memory),
         TEST(pauses_for_billing),
         TEST(searches_keep_their_question),
         TEST(inputs_take_the_clients_memory),
