@@ -262,18 +262,21 @@ static bool evaluate(void *user, json_t *row, tinkc_error *err)
         pass = tinkc_forward(d->job.trainer, f.batch, TINKC_CROSS_ENTROPY, NULL, err);
     bool ok = cli_wait(d->job.app, pass, "evaluating", err);
     double right = 0, margin = 0, nll = 0, tokens = 0, beta = cli_number(d->job.app, "dpo-beta");
+    bool by_length = cli_flag(d->job.app, "length-normalized");
     const tinkc_fwdbwd *got = ok ? tinkc_future_fwdbwd(pass, 0, err) : NULL;
     for (size_t i = 0; ok && i + 1 < f.n; i += 2) {
         double r[2];
         for (size_t k = 0; k < 2; k++) {
             tinkc_f32s lp = tinkc_tensor_f32s(tinkc_fwdbwd_output(got, i + k, "logprobs"));
             tinkc_f32s w = tinkc_tensor_f32s(tinkc_batch_tensor(f.batch, i + k, "weights"));
-            r[k] = -f.reference[i + k];
+            double sum = 0, count = 0;
             for (size_t t = 0; t < lp.len && t < w.len; t++) {
-                r[k] += (double)w.data[t] * (double)lp.data[t];
-                nll -= k == 0 ? (double)w.data[t] * (double)lp.data[t] : 0;
-                tokens += k == 0 ? (double)w.data[t] : 0;
+                sum += (double)w.data[t] * (double)lp.data[t];
+                count += (double)w.data[t];
             }
+            r[k] = (sum - f.reference[i + k]) / (by_length ? count : 1);
+            nll -= k == 0 ? sum : 0;
+            tokens += k == 0 ? count : 0;
         }
         right += r[0] > r[1];
         margin += beta * (r[0] - r[1]);

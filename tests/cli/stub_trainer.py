@@ -10,6 +10,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a prompt with "#"               the answer is cut; with "~", it is "<think>x</think>", the end of the line and the digit
     an example with "`"             its log-probabilities are not numbers; with "^", they are beyond a float
     a prompt with "&"               the connection ends without an answer
+    a prompt with ";"               a sampler's log-probabilities of it are twice those of a trainer
     a prompt with "|"               the service gives no most likely tokens of it
     a checkpoint to keep for 77 s   it cannot be saved
 
@@ -17,7 +18,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 """
 import json, math
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT = 4095, 15, 31, 2, 93, 63, 61, 91, 5
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -109,7 +110,7 @@ def sample(h, path, query, body):
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": [logprob(t) for t in tokens]}
     most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
-                "prompt_logprobs": [None] + [-1e39 if HUGE in prompt else logprob(t) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
+                "prompt_logprobs": [None] + [-1e39 if HUGE in prompt else logprob(t) * (1 + (TWICE in prompt)) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
                 "topk_prompt_logprobs": [None] + [[[t + k, logprob(t) - k] for k in range(most)] for t in prompt[1:]] if most else None})
 
 
