@@ -36,7 +36,7 @@ What is not planted, because no test of behaviour can see it:
     - fractions below 1e-4: guards against division by zero
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
       of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`); for the same reason one more
-      in the condition of a smaller one of two (`n < 60 ? n : 60`), where the last 60 alone is changed
+      in the condition of a smaller or larger one of two (`n < 60 ? n : 60`), where the last 60 alone is changed
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
     - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
@@ -48,6 +48,7 @@ What is not planted, because no test of behaviour can see it:
     - a failpoint that is only passed: the library is built without them
     - a wait whose result nobody looks at ((void)poll(...)): without it a loop looks again sooner
     - > for >= in the last comparison of an order ((a > b) - (a < b)): what is the same may come in any order
+    - 0 for the -1 of an order (a < b ? 1 : -1): a merge sort, as qsort is one, takes the first of two for both
 
 -1 stands for "none" nearly everywhere, so it becomes 0 and not -2.
 """
@@ -224,10 +225,12 @@ def called_before(tokens, at):
 
 
 def bound_of_smaller(tokens, i):
-    """Is tokens[i] the 60 of the condition in `n < 60 ? n : 60`? With n < 61 there, 60 itself still gives 60."""
+    """Is tokens[i] the 60 of the condition in `n < 60 ? n : 60` or `n < 60 ? 60 : n`? With n < 61 there, 60 itself
+    still gives 60."""
     if tokens[i - 1].text != "<" or tokens[i + 1].text != "?" or not tokens[i].text.isdigit():
         return False
-    return any(flat(tokens, i - 1 - n, i - 1) + " : " + tokens[i].text == flat(tokens, i + 2, i + 4 + n)
+    return any(flat(tokens, i + 2, i + 4 + n) in (flat(tokens, i - 1 - n, i - 1) + " : " + tokens[i].text,
+                                                  tokens[i].text + " : " + flat(tokens, i - 1 - n, i - 1))
                for n in range(1, 16) if i - 1 - n >= 0 and i + 4 + n <= len(tokens))
 
 
@@ -285,6 +288,8 @@ def changes_of(tokens, first, last, loop):
             if REAL_TIME.match(caller(tokens, i, first)) or bound_of_smaller(tokens, i):
                 continue
             none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
+            if none and flat(tokens, max(i - 4, 0), i - 1) == "? 1 :":
+                continue
             new, what = "0" if none else changed_number(t.text), "number"
         elif t.text in ("true", "false"):
             new, what = {"true": "false", "false": "true"}[t.text], "truth"

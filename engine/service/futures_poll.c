@@ -35,8 +35,8 @@ static bool is_of(const tke_job *job, const tke_many *many)
     tinkc_str rest = tkc_str(job->request_id), epoch;
     size_t n = strlen(many->sampler);
     int64_t number;
-    return job->kind == TKE_JOB_SAMPLE && tkc_str_cut(&rest, '-', &epoch) && rest.len > n + 1 &&
-           memcmp(rest.data, many->sampler, n) == 0 && rest.data[n] == ':' &&
+    return job->kind == TKE_JOB_SAMPLE && tkc_str_cut(&rest, '-', &epoch) &&
+           tkc_starts_with(rest, many->sampler) && rest.data[n] == ':' &&
            tkc_parse_i64(tkc_strn(rest.data + n + 1, rest.len - n - 1), &number) &&
            number / CLONE_NUMBERS == many->clone;
 }

@@ -51,6 +51,7 @@ static bool load(tinkc_error *err)
 
 bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
 {
+    enum { CHUNK = 1 << 16 };
     struct archive_entry *entry;
     if (!load(err))
         return false;
@@ -65,8 +66,8 @@ bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
     if (!ok)
         tkc_fail(err, TINKC_E_UNPROCESSABLE, "not gzip");
     while (ok) {
-        char *room = tkc_buf_room(out, 65536, err);
-        la_ssize_t n = room ? la.read_data(a, room, 65536) : -1;
+        char *room = tkc_buf_room(out, CHUNK, err);
+        la_ssize_t n = room ? la.read_data(a, room, CHUNK) : -1;
         if (n <= 0) {
             if (n < 0)
                 ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "damaged or cut off gzip");

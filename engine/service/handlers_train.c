@@ -121,7 +121,7 @@ static bool datum_input(tke_job *job, const tkc_named_tensor *t, size_t vocab, s
     out->is_float = dense.dtype == TINKC_F32;
     out->data = dense.data;
     out->cols = dense.ndim == 2 ? (size_t)dense.shape[1] : 1;
-    out->rows = dense.ndim >= 1 ? (size_t)dense.shape[0] : dense.count;
+    out->rows = dense.ndim == 2 ? (size_t)dense.shape[0] : dense.count;
     return true;
 }
 
@@ -435,12 +435,13 @@ static void available_models(tke_service *svc, tkc_buf *out, tinkc_error *err)
     tkc_buf_terminate(out, err);
 }
 
-/* False: the request is invalid, and has been answered. */
-static bool check_create(tke_call *call, const tkc_create_model_request *in,
-                         const tkc_lora_config *lora)
+/* The base model; NULL: the request is invalid, and has been answered. */
+static tke_base *check_create(tke_call *call, const tkc_create_model_request *in,
+                              const tkc_lora_config *lora)
 {
     tke_service *svc = call->svc;
     int64_t rank = lora->rank;
+    tke_base *base = NULL;
     if (!in->base_model || !*in->base_model) {
         tke_refuse(call, 400, "bad_request", "base_model is required");
     } else if (rank <= 0) {
@@ -455,17 +456,17 @@ static bool check_create(tke_call *call, const tkc_create_model_request *in,
                    "At least one of train_unembed, train_mlp, or train_attn must be True");
     } else if (in->model_seq_id < 0) {
         tke_refuse(call, 400, "bad_request", "model_seq_id must not be negative");
-    } else if (!tke_base_named(call, in->base_model)) {
+    } else if (!(base = tke_base_named(call, in->base_model)) && tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, svc->a, &call->err);
+    } else if (!base) {
         tkc_buf names;
         tkc_buf_init(&names, svc->a, TKC_BUF_NO_MAX);
         available_models(svc, &names, &call->err);
         tke_refuse(call, 400, "unknown_model", "Unknown base model '%.100s'. Available: %.300s",
                    in->base_model, names.data ? names.data : "");
         tkc_buf_free(&names);
-    } else {
-        return true;
     }
-    return false;
+    return base;
 }
 
 static tke_hash128 hash_create(const char *base_model, const tkc_lora_config *lora,
@@ -639,13 +640,9 @@ void tke_front_create_model(tke_call *call)
         lora = *in.lora_config;
     else
         lora.rank = 32;
-    if (!check_create(call, &in, &lora))
+    tke_base *base = check_create(call, &in, &lora);
+    if (!base)
         return;
-    tke_base *base = tke_base_named(call, in.base_model); /* NULL only if memory ran out */
-    if (!base) {
-        tke_send_failure(call->reply, svc->a, &call->err);
-        return;
-    }
     in.base_model = base->name;
     new_run n = { .session_id = in.session_id,
                   .model_seq = in.model_seq_id,

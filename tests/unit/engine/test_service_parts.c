@@ -999,19 +999,63 @@ static void salts_and_secrets(void **state)
     tiny_model_remove(folder);
 }
 
+/* What clients see of each kind of error. */
+static void statuses(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t error, status;
+        const char *code;
+    } rows[] = {
+        { TINKC_E_RATE_LIMITED, 429, "busy" },
+        { TINKC_E_UNPROCESSABLE, 422, "unprocessable" },
+        { TINKC_E_BAD_RESPONSE, 422, "unprocessable" },
+        { TINKC_E_TOO_LARGE, 403, "quota" },
+        { TINKC_E_NOT_FOUND, 404, "not_found" },
+        { TINKC_E_FORBIDDEN, 403, "forbidden" },
+        { TINKC_E_BAD_REQUEST, 400, "bad_request" },
+        { TINKC_E_ARGUMENT, 400, "bad_request" },
+        { TINKC_E_UNSUPPORTED, 400, "bad_request" },
+        { TINKC_E_PATH, 400, "bad_request" },
+        { TINKC_E_STORE, 500, "store" },
+        { TINKC_E_FILE, 500, "store" },
+        { TINKC_E_MEMORY, 503, "memory" },
+        { TINKC_E_SERVER, 500, "server_error" },
+        { TINKC_E_CONNECTION, 500, "server_error" },
+        { TINKC_E_STATE, 500, "server_error" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *code = NULL;
+        int32_t status = tke_failure_status(&(tinkc_error){ .code = rows[i].error }, &code);
+        if (status != rows[i].status || strcmp(code, rows[i].code) != 0)
+            fail_msg("%d: %d %s", (int)rows[i].error, (int)status, code);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(salts_and_secrets), cmocka_unit_test(archive_bytes),
-        cmocka_unit_test(archive_ends),      cmocka_unit_test(archive_sizes),
-        cmocka_unit_test(unrecorded_bytes),  cmocka_unit_test(unrecorded_is_full),
-        cmocka_unit_test(journal_bytes),     cmocka_unit_test(torn_journals),
-        cmocka_unit_test(byte_alphabet),     cmocka_unit_test(odd_vocabularies),
-        cmocka_unit_test(token_ids),         cmocka_unit_test(utf8_edges),
-        cmocka_unit_test(gzip_limits),       cmocka_unit_test(budgets),
-        cmocka_unit_test(checksums),         cmocka_unit_test(sums_of_folders),
-        cmocka_unit_test(shares_of_time),    cmocka_unit_test(order_of_inputs),
-        cmocka_unit_test(request_hashes),    cmocka_unit_test(names),
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(salts_and_secrets),
+        cmocka_unit_test(archive_bytes),
+        cmocka_unit_test(archive_ends),
+        cmocka_unit_test(archive_sizes),
+        cmocka_unit_test(unrecorded_bytes),
+        cmocka_unit_test(unrecorded_is_full),
+        cmocka_unit_test(journal_bytes),
+        cmocka_unit_test(torn_journals),
+        cmocka_unit_test(byte_alphabet),
+        cmocka_unit_test(odd_vocabularies),
+        cmocka_unit_test(token_ids),
+        cmocka_unit_test(utf8_edges),
+        cmocka_unit_test(gzip_limits),
+        cmocka_unit_test(budgets),
+        cmocka_unit_test(checksums),
+        cmocka_unit_test(sums_of_folders),
+        cmocka_unit_test(shares_of_time),
+        cmocka_unit_test(order_of_inputs),
+        cmocka_unit_test(request_hashes),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

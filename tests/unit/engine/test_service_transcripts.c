@@ -7,7 +7,8 @@
  *     * POST /api/v1/optim_step ...                  a request, and then its result
  *     : name text                                    $name is this text
  *     = s session_id                                 $s is that field of the last answer from here on
- *     ~ X-Header: value                              a header of the next request
+ *     ~ X-Header: value                              a header of the next request; Content-Encoding: zstd
+ *                                                    compresses a body that begins with @
  *     | name POST /api/v1/retrieve_future ...        a request whose answer is not awaited yet
  *     o POST /api/v1/asample ...                     a request whose first allocation fails, then its
  *                                                    second, and so on: the answers that differ
@@ -31,6 +32,7 @@
  *     ! break, ! fix                                 whatever the device is asked to compute fails
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
+ *     ! strict                                       a restart with the official service's rules
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
@@ -52,6 +54,7 @@
 
 #include "base/file.h"
 #include "base/thread.h"
+#include "codec/zstd.h"
 #include "support/check.h"
 #include "support/device_gate.h"
 #include "support/scarce.h"
@@ -163,7 +166,8 @@ static struct {
     char *model, *store;
     tinkc_engine *engine;
     char owner[64], key_id[TKE_KEY_ID];
-    bool openai;      /* models/nano too, and its texts */
+    bool openai; /* models/nano too, and its texts */
+    bool strict;
     uint32_t flags;   /* TKE_CALL_* of every request */
     size_t deaf;      /* clients take so many bytes of an answer; 0 = all */
     char set[2][100]; /* a setting, or "" */
@@ -216,6 +220,7 @@ static void start_service(void)
                                                              .store = world.store,
                                                              .durability = TINKC_DURABILITY_JOURNAL,
                                                              .memory_bytes = 1 << 30,
+                                                             .strict = world.strict,
                                                              .clock = &script_clock,
                                                              .allocator = &allocator,
                                                              .settings = settings },
@@ -232,7 +237,7 @@ static int open_world(void **state)
     atomic_store(&now_us, 1700000000000000);
     atomic_store(&n_random, 0);
     world.n_names = 0;
-    world.openai = false;
+    world.openai = world.strict = false;
     world.flags = 0;
     world.deaf = 0;
     world.set[0][0] = '\0';
@@ -402,6 +407,7 @@ typedef struct waiting {
     size_t shown; /* of the body */
     bool done, asked_room;
     tkc_buf text; /* the request, which the service borrows */
+    tkc_buf packed;
     char header[2][200];
     const char *headers[5];
     tinkc_request request;
@@ -487,6 +493,11 @@ static void read_request(waiting *w, const char *line)
                                   .headers = w->headers,
                                   .body = { (const unsigned char *)body, strlen(body) } };
     world.header[0][0] = '\0';
+    if (*body == '@' && strcmp(w->header[1], "zstd") == 0) {
+        tinkc_error err = { 0 };
+        assert_true(tkc_zstd_compress(body + 1, strlen(body + 1), &w->packed, &err));
+        w->request.body = (tinkc_bytes){ (const unsigned char *)w->packed.data, w->packed.len };
+    }
 }
 
 static waiting *ask_begin(const char *line)
@@ -509,6 +520,7 @@ static waiting *ask_begin(const char *line)
     tkc_buf_init(&w->head, NULL, TKC_BUF_NO_MAX);
     tkc_buf_init(&w->body, NULL, TKC_BUF_NO_MAX);
     tkc_buf_init(&w->text, NULL, TKC_BUF_NO_MAX);
+    tkc_buf_init(&w->packed, NULL, TKC_BUF_NO_MAX);
     read_request(w, line);
     tke_service_handle(tke_engine_service(world.engine), &w->request, &w->reply, &caller,
                        world.flags | (world.openai ? TKE_CALL_OPENAI : 0));
@@ -581,6 +593,7 @@ static void forget_past(void)
         tkc_buf_free(&w->head);
         tkc_buf_free(&w->body);
         tkc_buf_free(&w->text);
+        tkc_buf_free(&w->packed);
         tkc_release(NULL, w, sizeof *w);
     }
     world.past = NULL;
@@ -860,6 +873,8 @@ static void command(const char *what, tkc_buf *out)
         list_files(out);
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
+    else if (strcmp(what, "strict") == 0)
+        world.strict = true;
     else if (strncmp(what, "vocab ", 6) == 0)
         write_vocab(what + 6);
     else if (strncmp(what, "set ", 4) == 0)
