@@ -417,6 +417,28 @@ static void half_a_body_is_final(void **state)
     }
 }
 
+/* A close does not wait for telemetry that nobody takes: it is cut off. */
+static void a_close_cuts_telemetry_off(void **state)
+{
+    fixture *x = *state;
+    hand.path = API "telemetry";
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
+                                                  .transport = &by_hand,
+                                                  .clock = tinkc_mock_clock(x->mock),
+                                                  .telemetry = TINKC_TELEMETRY_ON },
+                         &x->err);
+    assert_true(tinkc_client_report(client, "last", NULL, TINKC_LOG_INFO, &x->err));
+    settle(x);
+    assert_true(tinkc_client_close(client, 0, &x->err));
+    wait_until(atomic_load(&hand.cancelled) == 1);
+    assert_int_equal(atomic_load(&hand.cancelled), 1);
+    assert_int_equal(atomic_load(&hand.sent), 1);
+    assert_null(tinkc_health_check(client, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    tinkc_client_free(client);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -428,6 +450,7 @@ int main(void)
         TEST(words_of_a_transport),
         TEST(bodies_that_are_too_long),
         TEST(answers_that_nobody_wants),
+        TEST(a_close_cuts_telemetry_off),
         cmocka_unit_test_setup_teardown(half_a_body_is_final, setup_retries, teardown),
     };
     return cmocka_run_group_tests_name("by_hand", tests, NULL, NULL);

@@ -154,6 +154,9 @@ static void wrong_arguments_and_threads(void **state)
     assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
     assert_string_equal(x->err.message, "sampler: must not be NULL");
     x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_tokenizer_fetch(NULL, "mock/nano", NULL, NULL, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
     for (int i = 0; i < 2; i++) {
         fixture own = { .err.code = TINKC_E_STATE }; /* nothing is asked yet */
         tinkc_client *client = mock_client(x->mock,

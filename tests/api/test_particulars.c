@@ -427,6 +427,56 @@ static void ends_are_not_failed_renewals(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
+/* The query of the client's options is for the service alone. */
+static void queries_stay_with_the_service(void **state)
+{
+    static const char *const query[] = { "key", "secret", NULL };
+    static const struct {
+        const char *url, *path;
+    } rows[] = { { "https://elsewhere.example/far?x=1", "/far?x=1" },
+                 { "/near?x=1", "/near?x=1&key=secret" },
+                 { "/near", "/near?key=secret" } };
+    fixture *x = *state;
+    tinkc_client *client = mock_client(
+        x->mock, &(tinkc_client_options){ .api_key = "tml-key", .query = query }, &x->err);
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &x->err));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_mock_forget(x->mock);
+        tinkc_future *f =
+            tinkc_http_call(client, &(tinkc_http_options){ .path = rows[i].url }, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_string_equal(tinkc_mock_request(x->mock, 0)->path, rows[i].path);
+        tinkc_future_free(f);
+    }
+    tinkc_client_free(client);
+}
+
+/* A copy brings its account along: none of these may be given beside it. */
+static void options_beside_a_copy(void **state)
+{
+    static const char *const list[] = { "a", "b", NULL };
+    static const tinkc_client_options rows[] = {
+        { .api_key = "tml-x" },     { .credential_cmd = "true" },
+        { .base_url = "http://x" }, { .project_id = "p" },
+        { .tags = list },           { .user_metadata = list },
+        { .headers = list },        { .snapshot = "{}" },
+    };
+    fixture *x = *state;
+    tinkc_text text = { 0 };
+    const char *exported = tinkc_sampler_export(x->sampler, &text, &x->err);
+    assert_ok(&x->err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_client_options o = rows[i];
+        o.transport = tinkc_mock_transport(x->mock);
+        o.clock = tinkc_mock_clock(x->mock);
+        assert_null(tinkc_sampler_import(exported, &o, &x->err));
+        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+        assert_memory_equal(x->err.message, "options: what the exported text has", 35);
+        x->err = (tinkc_error){ 0 };
+    }
+    tinkc_text_free(&text);
+}
+
 static void days_that_do_not_exist(void **state)
 {
     static const char *const days[] = { "2026-02-29", "2026-02-30", "2026-04-31", "2026-13-01",
@@ -461,6 +511,8 @@ int main(void)
         TEST(a_loss_without_its_queue),
         TEST(other_texts_are_no_samplers),
         TEST(ends_are_not_failed_renewals),
+        TEST(queries_stay_with_the_service),
+        TEST(options_beside_a_copy),
         TEST(days_that_do_not_exist),
     };
     return cmocka_run_group_tests_name("particulars", tests, NULL, NULL);

@@ -557,6 +557,17 @@ static void prompts_are_scored_and_drawn_from(void **state)
     assert_true(ids[0] == 13 && ids[1] == 14 && logprobs[1] == -0.4f);
     assert_int_equal(tinkc_samples_alt_tokens(s, 3, &ids, NULL), 0);
     tinkc_future_free(f);
+    /* The first and the last id that there can be. */
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = "{" SEQUENCE "," TARGETS
+                                                    "," ALT("[0,2147483647,13,14]") "}" },
+                      &x->err);
+    f = tinkc_sample(x->sampler, (int32_t[]){ 1, 2, 3 }, 3, 1, &o, &x->err);
+    s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_samples_alt_tokens(s, 1, &ids, &logprobs), 2);
+    assert_true(ids[0] == 0 && ids[1] == INT32_MAX);
+    tinkc_future_free(f);
 }
 
 /* An answer without them, or with other counts, is none. */
@@ -567,7 +578,12 @@ static void prompt_work_that_is_missing_is_an_error(void **state)
         { "{" SEQUENCE "," ALT("[11,12,13,14]") "}", "target_tokens; the service may not know it" },
         { "{" SEQUENCE "," TARGETS "}", "prompt_alt_tokens; the service may not know it" },
         { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13]") "}", "" },
-        { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,-4]") "}", "out of range" },
+        { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,-1]") "}", "out of range" },
+        { "{" SEQUENCE "," TARGETS "," ALT("[11,12,13,2147483648]") "}", "out of range" },
+        { "{" SEQUENCE
+          ",\"target_prompt_logprobs\":{\"data\":[1,2,3,4],\"dtype\":\"int64\",\"shape\":"
+          "[2,2]}," ALT("[11,12,13,14]") "}",
+          "4 cells of another layout where 4 are due" },
         { "{" SEQUENCE
           ",\"target_prompt_logprobs\":{\"data\":[-1.0],\"dtype\":\"float32\",\"shape\":"
           "[1,1]}," ALT("[11,12,13,14]") "}",

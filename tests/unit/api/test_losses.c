@@ -434,6 +434,26 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, tinkc_tape_sum(t, v), err);
 }
 
+/* A loss that does not depend on the log-probs moves none of them. */
+static bool fixed_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    (void)user;
+    return tinkc_tape_backward(t, tinkc_tape_number(t, 3), err);
+}
+
+static void losses_that_do_not_move(void **state)
+{
+    (void)state;
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
+    assert_true(evaluate(&b, fixed_loss, NULL) == 3);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            assert_true(b.grads[i][k] == 0);
+    close_bench(&b);
+}
+
 /* Weights that cannot be shown for lack of memory are not weights of 1. */
 static void weights_without_memory(void **state)
 {
@@ -572,7 +592,7 @@ int main(void)
         cmocka_unit_test(reverse_kl_gradients),   cmocka_unit_test(tape_gradients),
         cmocka_unit_test(tape_of_everything),     cmocka_unit_test(mistakes_on_a_tape_are_reported),
         cmocka_unit_test(gradients_at_the_edges), cmocka_unit_test(positions_of_a_reverse_kl),
-        cmocka_unit_test(weights_without_memory),
+        cmocka_unit_test(weights_without_memory), cmocka_unit_test(losses_that_do_not_move),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
