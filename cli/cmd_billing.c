@@ -124,12 +124,19 @@ static void add_numbers(json_t *into, json_t *from)
     }
 }
 
-/* Every row may lack what others have: a field is known if one of them has it. */
-static int check_groups(const cli_app *app, const json_t *rows, const char *fields)
+/* Every field that one of the rows has: those of the first row, then new ones of later rows. */
+static json_t *fields_of(const json_t *rows)
 {
     json_t *whole = json_object();
     for (size_t i = 0; i < json_array_size(rows); i++)
         json_object_update_missing(whole, json_array_get(rows, i));
+    return whole;
+}
+
+/* Every row may lack what others have: a field is known if one of them has it. */
+static int check_groups(const cli_app *app, const json_t *rows, const char *fields)
+{
+    json_t *whole = fields_of(rows);
     int bad = json_object_size(whole) ? cli_check_fields(app, whole, fields) : 0;
     json_decref(whole);
     return bad;
@@ -166,26 +173,20 @@ static json_t *group(const json_t *rows, const char *fields)
 
 /* ---- output ---- */
 
-enum { MAX_COLUMNS = 24 };
-
-/* Columns: the keys of the first row, then new ones of later rows. Names are borrowed from rows. */
-static void columns_of(const json_t *rows, cli_column columns[MAX_COLUMNS + 1])
+/* A column for each of the fields, whose names are borrowed; yours. */
+static cli_column *columns_of(json_t *fields)
 {
+    cli_column *columns = calloc(json_object_size(fields) + 1, sizeof *columns);
+    const char *key;
+    json_t *v;
     size_t n = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const char *key;
-        json_t *v;
-        json_object_foreach(json_array_get(rows, i), key, v)
-        {
-            bool seen = false;
-            for (size_t k = 0; k < n && !seen; k++)
-                seen = strcmp(columns[k].name, key) == 0;
-            if (!seen && n < MAX_COLUMNS)
-                columns[n++] =
-                    (cli_column){ .name = key, .header = key, .path = key, .standard = true };
-        }
+    json_object_foreach(fields, key, v)
+    {
+        if (columns)
+            columns[n++] =
+                (cli_column){ .name = key, .header = key, .path = key, .standard = true };
     }
-    columns[n] = (cli_column){ 0 };
+    return columns;
 }
 
 /* Booleans as the Python command prints them. */
@@ -206,6 +207,18 @@ static json_t *python_booleans(const json_t *rows)
     return out;
 }
 
+static void put_csv_text(FILE *f, const char *text)
+{
+    bool quote = strpbrk(text, ",\"\r\n");
+    fputs(quote ? "\"" : "", f);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', f);
+        fputc(*text, f);
+    }
+    fputs(quote ? "\"" : "", f);
+}
+
 /* As Python's csv writes it: the shortest text of a number that reads back as the same number. */
 static void put_csv_cell(FILE *f, const json_t *v)
 {
@@ -217,34 +230,36 @@ static void put_csv_cell(FILE *f, const json_t *v)
                  : json_is_boolean(v)  ? strdup(json_is_true(v) ? "True" : "False")
                  : json_is_real(v)     ? strdup(number)
                                        : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    bool quote = text && strpbrk(text, ",\"\r\n");
-    fputs(quote ? "\"" : "", f);
-    for (const char *p = text; p && *p; p++) {
-        if (*p == '"')
-            fputc('"', f);
-        fputc(*p, f);
-    }
-    fputs(quote ? "\"" : "", f);
+    put_csv_text(f, text ? text : "");
     free(text);
 }
 
 static int write_csv(cli_app *app, const char *path, const json_t *rows)
 {
-    cli_column columns[MAX_COLUMNS + 1];
+    json_t *fields = fields_of(rows), *v;
+    const char *key;
+    size_t c = 0;
     cli_save s;
     cli_save_begin(&s, path, 0666);
-    columns_of(rows, columns);
-    for (size_t c = 0; s.f && columns[c].name; c++)
-        fprintf(s.f, "%s%s", c ? "," : "", columns[c].name);
+    json_object_foreach(fields, key, v)
+    {
+        if (s.f) {
+            fputs(c++ ? "," : "", s.f);
+            put_csv_text(s.f, key);
+        }
+    }
     if (s.f)
         fputs("\r\n", s.f);
     for (size_t i = 0; s.f && i < json_array_size(rows); i++) {
-        for (size_t c = 0; columns[c].name; c++) {
-            fputs(c ? "," : "", s.f);
-            put_csv_cell(s.f, json_object_get(json_array_get(rows, i), columns[c].name));
+        c = 0;
+        json_object_foreach(fields, key, v)
+        {
+            fputs(c++ ? "," : "", s.f);
+            put_csv_cell(s.f, json_object_get(json_array_get(rows, i), key));
         }
         fputs("\r\n", s.f);
     }
+    json_decref(fields);
     int bad = cli_save_end(&s, app, true);
     if (!bad && strcmp(path, "-") != 0)
         cli_note(app, "Wrote %zu row(s) to %s", json_array_size(rows), path);
@@ -270,7 +285,6 @@ static int write_sessions(cli_app *app, const char *path, const json_t *sessions
 
 static int show(cli_app *app, const usage *u, const json_t *raw)
 {
-    cli_column columns[MAX_COLUMNS + 1];
     if (app->format == CLI_JSON && !cli_given(app, "group-by")) {
         json_t *v = json_pack("{s:O,s:O}", "data", u->events, "sessions", u->sessions);
         if (app->compat == CLI_COMPAT_NEW) /* until when invoices are known: nobody says so here */
@@ -282,22 +296,25 @@ static int show(cli_app *app, const usage *u, const json_t *raw)
     json_t *rows = app->format == CLI_JSON || app->format == CLI_JSONL
                        ? json_incref((json_t *)(uintptr_t)raw)
                        : python_booleans(raw);
-    columns_of(rows, columns);
+    json_t *fields = fields_of(rows);
+    cli_column *columns = columns_of(fields);
     size_t n = json_array_size(rows);
     char *title =
         n ? cli_printf("%zu %susage row(s)", n, cli_given(app, "group-by") ? "" : "hourly ")
           : strdup("No billing usage in this window");
-    if (!columns[0].name) {
-        cli_note(app, "%s", title);
-        free(title);
-        json_decref(rows);
-        return 0;
-    }
     cli_list list = {
         .key = "data", .title = title, .columns = columns, .total = -1, .no_counts = true
     };
-    int bad = cli_print_list(app, &list, rows);
+    int bad = 0;
+    if (!columns)
+        bad = cli_fail(app, "internal", NULL, "out of memory");
+    else if (n)
+        bad = cli_print_list(app, &list, rows);
+    else
+        cli_note(app, "%s", title);
     free(title);
+    free(columns);
+    json_decref(fields);
     json_decref(rows);
     return bad;
 }

@@ -1,4 +1,5 @@
 /* cmd_chat.c - `tinkc chat`: a conversation, tokens as they come, and commands with a slash. */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -240,14 +241,19 @@ static void do_retry(chat *c, const char *rest)
 static void do_edit(chat *c, const char *rest)
 {
     (void)rest;
-    char path[] = "/tmp/tinkc-XXXXXX";
-    int fd = mkstemp(path), bad;
-    if (fd < 0)
+    const char *where = getenv("TMPDIR");
+    char *path = cli_printf("%s/tinkc-XXXXXX", where && *where ? where : "/tmp");
+    int fd = path ? mkstemp(path) : -1, bad;
+    if (fd < 0) {
+        cli_warn(c->app, "no temporary file: %s", strerrordesc_np(errno));
+        free(path);
         return;
+    }
     close(fd);
     size_t len;
     char *text = cli_edit_file(path) ? cli_read_all(c->app, path, &len, &bad) : NULL;
     (void)unlink(path);
+    free(path);
     for (size_t n = text ? strlen(text) : 0; n && strchr("\r\n", text[n - 1]); n--)
         text[n - 1] = '\0';
     if (text && text[strspn(text, " \r\n\t")] && cli_check_message(c->app, text, strlen(text)) == 0)

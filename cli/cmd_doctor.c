@@ -338,13 +338,14 @@ static bool can_write(const char *folder)
 static void check_cache(doctor *d)
 {
     const char *home = getenv("HF_HOME"), *user = getenv("HOME");
+    const char *offline = getenv("HF_HUB_OFFLINE");
     char *folder =
         home && *home ? strdup(home) : cli_printf("%s/.cache/huggingface", user ? user : "");
     bool ok = folder && can_write(folder);
     cli_config_value(
         d, "hub.cache", ok ? CHECK_OK : CHECK_WARN, "set HF_HOME to a folder that can be written",
         "tokenizers are cached in %s%s%s", folder ? folder : "?", ok ? "" : ", which is read-only",
-        getenv("HF_HUB_OFFLINE") ? "; HF_HUB_OFFLINE is set" : "");
+        offline && cli_doctor_is_on(offline) ? "; HF_HUB_OFFLINE is set" : "");
     if (folder && access(folder, F_OK) == 0)
         check_space(d, "hub.space", folder);
     free(folder);

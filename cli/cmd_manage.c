@@ -327,7 +327,6 @@ static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
     json_object_set_new(v, "renderers", names);
 }
 
-/* A base model is a folder to runs that were trained on it; this says where that is now. */
 /* A model that was a folder is named by its whole path, also when the folder is gone: that of its
  * parent, then. Yours. */
 static char *whole_name(const char *name)

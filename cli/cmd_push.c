@@ -115,13 +115,15 @@ static int check_files(const push *p)
 {
     const char *folder = p->files;
     if (!has(folder, "adapter_config.json") && !(p->local && has(folder, "config.json")))
-        return cli_fail(p->app, "input", NULL, "%s holds neither a PEFT adapter nor a model",
+        return cli_fail(p->app, "data_invalid", NULL, "%s holds neither a PEFT adapter nor a model",
                         p->source);
     if (has(folder, "adapter_config.json") && !has(folder, "adapter_model.safetensors") &&
         !has(folder, "adapter_model.bin"))
-        return cli_fail(p->app, "input", NULL, "%s does not contain a PEFT adapter", p->source);
+        return cli_fail(p->app, "data_invalid", NULL, "%s does not contain a PEFT adapter",
+                        p->source);
     if (!p->local && !p->external && !has(folder, "checkpoint_complete"))
-        return cli_fail(p->app, "input", "the checkpoint was not saved completely; save it again",
+        return cli_fail(p->app, "data_invalid",
+                        "the checkpoint was not saved completely; save it again",
                         "%s is missing 'checkpoint_complete'", p->source);
     return 0;
 }

@@ -41,9 +41,10 @@ static bool split_url(const char *url, char host[256], char port[8])
     host[n] = '\0';
     p += n + bracket;
     (void)snprintf(port, 8, "%s", tls ? "443" : "80");
-    if (*p == ':' && strcspn(p + 1, "/?#") < 8)
-        (void)snprintf(port, 8, "%.*s", (int)strcspn(p + 1, "/?#"), p + 1);
-    return true;
+    size_t digits = *p == ':' ? strcspn(p + 1, "/?#") : 0;
+    if (digits)
+        (void)snprintf(port, 8, "%.*s", (int)digits, p + 1);
+    return digits < 8;
 }
 
 /* A name that no server knows keeps a resolver busy for long: it works on a thread of its own,
@@ -313,7 +314,7 @@ static void check_models(doctor *d, question *q)
         failed(d, "service.models", &q->err, "");
     else
         cli_config_value(d, "service.models", n ? CHECK_OK : CHECK_WARN, "ask who runs the service",
-                         "%zu models are offered", n);
+                         n == 1 ? "%zu model is offered" : "%zu models are offered", n);
     cli_config_value(d, "service.billing",
                      blocked       ? CHECK_FAIL
                      : q->err.code ? CHECK_SKIP
@@ -432,8 +433,11 @@ void cli_doctor_hub_reach(doctor *d, bool begun)
     int fd = -1;
     char address[128];
     if (!begun) {
-        cli_config_value(d, "hub.reach", CHECK_SKIP, NULL,
-                         "%s: not asked (offline, or behind a proxy)", hub_url());
+        bool is_url = split_url(hub_url(), hub.host, hub.port);
+        cli_config_value(d, "hub.reach", is_url ? CHECK_SKIP : CHECK_WARN,
+                         "set HF_ENDPOINT to an address such as https://huggingface.co", "%s: %s",
+                         hub_url(),
+                         is_url ? "not asked (offline, or behind a proxy)" : "not an address");
         return;
     }
     bool known = finish_lookup(&hub) && !hub.fault;

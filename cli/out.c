@@ -356,6 +356,15 @@ static int unknown_column(const cli_app *app, const cli_column *columns, const c
     return cli_fail(app, "usage", hint, "unknown column '%s'", name);
 }
 
+/* Room for what choose_columns chooses: all that there are, or as many as --columns takes; yours. */
+static const cli_column **column_room(const cli_column *all)
+{
+    size_t n = 0;
+    while (all[n].name)
+        n++;
+    return calloc(n > CLI_MAX_COLUMNS ? n : CLI_MAX_COLUMNS, sizeof(const cli_column *));
+}
+
 /* 0, or an exit code after reporting; *n = 0 with `--columns help` answered. */
 static int choose_columns(const cli_app *app, const cli_column *all, const cli_column **chosen,
                           size_t *n)
@@ -364,7 +373,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
         cli_find_option(app->command, "columns", 7) ? cli_text(app, "columns") : NULL;
     *n = 0;
     if (!names) {
-        for (const cli_column *c = all; c->name && *n < CLI_MAX_COLUMNS; c++)
+        for (const cli_column *c = all; c->name; c++)
             if (c->standard)
                 chosen[(*n)++] = c;
         return 0;
@@ -404,7 +413,8 @@ static int print_table(const cli_app *app, const cli_list *list, const cli_colum
                        size_t n, const json_t *items)
 {
     bool asked = cli_find_option(app->command, "columns", 7) && cli_given(app, "columns");
-    cli_table *t = cli_table_new(json_array_size(items), n);
+    size_t left_out = n > CLI_MAX_COLUMNS ? n - CLI_MAX_COLUMNS : 0;
+    cli_table *t = cli_table_new(json_array_size(items), n -= left_out);
     if (!t)
         return cli_fail(app, "internal", NULL, "out of memory");
     for (size_t c = 0; c < n; c++) {
@@ -415,6 +425,8 @@ static int print_table(const cli_app *app, const cli_list *list, const cli_colum
     }
     cli_table_print(app, t, list->title, app->truncate ? cli_term_width(app) : 0);
     cli_table_free(t);
+    if (left_out)
+        cli_note(app, "%zu more columns are not shown: --format csv has all of them", left_out);
     return 0;
 }
 
@@ -541,26 +553,31 @@ static int print_json_list(const cli_app *app, const cli_list *list, const json_
 
 int cli_check_columns(const cli_app *app)
 {
-    const cli_column *chosen[CLI_MAX_COLUMNS], *all = app->command->columns;
+    const cli_column *all = app->command->columns;
+    const cli_column **chosen = all ? column_room(all) : NULL;
     size_t n = 1;
-    int bad = all ? choose_columns(app, all, chosen, &n) : 0;
+    int bad = chosen ? choose_columns(app, all, chosen, &n) : 0;
+    free(chosen);
     return bad ? bad : n ? 0 : -1;
 }
 
 int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items)
 {
-    const cli_column *columns[CLI_MAX_COLUMNS];
-    size_t n;
-    int bad = choose_columns(app, list->columns, columns, &n);
-    if (bad || n == 0)
-        return bad;
+    const cli_column **columns = column_room(list->columns);
+    size_t n = 0;
+    int bad = columns ? choose_columns(app, list->columns, columns, &n)
+                      : cli_fail(app, "internal", NULL, "out of memory");
     cli_progress_clear();
-    if (app->format == CLI_JSON || app->format == CLI_JSONL)
-        return print_json_list(app, list, items);
-    if (app->format == CLI_TABLE)
-        return print_table(app, list, columns, n, items);
-    print_separated(app, columns, n, items);
-    return 0;
+    if (bad || n == 0)
+        ;
+    else if (app->format == CLI_JSON || app->format == CLI_JSONL)
+        bad = print_json_list(app, list, items);
+    else if (app->format == CLI_TABLE)
+        bad = print_table(app, list, columns, n, items);
+    else
+        print_separated(app, columns, n, items);
+    free(columns);
+    return bad;
 }
 
 json_t *cli_json_text(const char *text)

@@ -349,12 +349,12 @@ char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
         }
         size_t got = fread(text + n, 1, cap - n - 1, f);
         n += got;
-        if (got == 0)
-            break;
         if (n > MOST_READ) { /* a device without end, for one */
             *exit_code = cli_fail(app, "data_invalid", NULL, "%s: longer than 1 GiB", path);
             break;
         }
+        if (got == 0 || feof(f)) /* a terminal would have to be told twice */
+            break;
     }
     if (!*exit_code && ferror(f))
         *exit_code = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));

@@ -157,6 +157,13 @@ def stall(h):
 
 EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00:00Z", "base_model": "Qwen/Qwen3-8B",
          "user_id": "u", "user_name": None, "session_id": "s-1", "project_id": None}
+# Usage of 2020: more fields than a table has columns, sums of fractions, of whole numbers and of both, names with marks of CSV.
+WIDE = {"data": [dict(EVENT, event_info=info) for info in (
+    {"type": "storage", "gigabyte_hours": 0.5, "count": 2, "token_count": 7, 'a,"b"': 'c\r\n"d"'},
+    {"type": "storage", "gigabyte_hours": 0.25, "count": 1, **{f"f{i:02}": i for i in range(22)}},
+    {"type": "other", "gigabyte_hours": 2, "token_count": 5}, {"type": "other", "gigabyte_hours": 3}, {"type": "storage", "gigabyte_hours": 4},
+    {"type": "third", "gigabyte_hours": None, "count": 3, "cached": False, "list": [1, {"a": 2}], "real": 1e16})],
+    "sessions": {"s-1": {"user_metadata": None}, "s-2": {"user_metadata": {"k": "v", "日": '"'}}, "s-3": {}}}
 TOKEN = ".".join(base64.urlsafe_b64encode(json.dumps(v).encode()).decode().rstrip("=") for v in (
     {"alg": "none"}, {"iss": "passport-1", "sub": "u:token", "email": "token@b", "exp": 4102444800})) + ".x"
 ROUTES = [
@@ -179,7 +186,7 @@ ROUTES = [
     ("/api/v1/audit", lambda h, *a: h.answer(200, {"entries": [
         {"timestamp": "2026-07-13T05:00:00Z", "event": "checkpoint.download", "model_id": "run-1",
          "tinker_path": "tinker://run-1/weights/000020", "purpose": None}]})),
-    ("/api/v1/billing/usage/events", lambda h, *a: h.answer(200, {"data": [
+    ("/api/v1/billing/usage/events", lambda h, p, q, b: h.answer(200, WIDE if q["starting_on"].startswith("2020") else {"data": [
         dict(EVENT, event_info={"type": "training", "token_count": 1000}),
         dict(EVENT, event_info={"type": "sampling_prefill", "cached": True, "token_count": 50})],
         "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
