@@ -16,7 +16,7 @@ CHECKPOINTS = [
 
 def run(i):
     return {"training_run_id": f"run-{i}", "base_model": "Qwen/Qwen3-8B", "model_owner": "an [owner]",
-            "is_lora": True, "corrupted": i == 3, "lora_rank": 32 if i != 2 else None,
+            "is_lora": True, **({} if i == 9 else {"corrupted": i == 3}), "lora_rank": 32 if i != 2 else None,
             "last_request_time": "2025-01-02T03:04:05Z", "last_checkpoint": CHECKPOINTS[1] if i == 1 else None,
             "last_sampler_checkpoint": None, "user_metadata": {"purpose": "test", "日本": "語", "renderer_name": "qwen3"} if i == 1 else None,
             "new_field": 7}
@@ -28,12 +28,12 @@ FAILURES = {"missing": (404, "no such run"), "forbidden": (403, "not yours"), "r
 
 
 @functools.lru_cache
-def archive():
+def archive(whole=True):
     size = int(os.environ.get("STUB_ARCHIVE_BYTES", "100000"))
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, body in [("adapter_config.json", b"{}"), ("adapter_model.safetensors", b"x" * size),
-                           ("checkpoint_complete", b"")]:
+                           ("checkpoint_complete", b"")][:3 if whole else 2]:
             info = tarfile.TarInfo(name)
             info.size = len(body)
             tar.addfile(info, io.BytesIO(body))
@@ -49,7 +49,7 @@ def promised(h, path, query, body):
     if what in h.server.promised:
         return h.answer(200, h.server.promised[what])
     h.answer(200, {"load": {"type": "load_weights", "path": None}, "create": {"model_id": "export-1"},
-                   "external": {"path": "tinker://export-1/external_weights/download"},
+                   "external": {"path": f"tinker://export-{2 if h.server.loaded.endswith('kept') else 1}/external_weights/download"},
                    "saved": {"path": "tinker://export-1/weights/copy"}, "sampler": {"path": "tinker://export-1/sampler_weights/copy"}}[what])
 
 
@@ -139,6 +139,10 @@ def one_run(h, path, query, body):
         return h.answer(200, {"urls": {n: base + n for n in FILES}, "expires": "2030-01-01T00:00:00Z"})
     if tail.endswith("/stalled/archive"):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/stalled.tar")])
+    if name == "torn":
+        return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/torn.tar")])
+    if name == "export-2" and h.command == "DELETE":
+        return h.answer(409, {"detail": "it is in use"})
     if tail.endswith("/archive"):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/archive.tar")])
     h.answer(204)
@@ -181,8 +185,8 @@ ROUTES = [
      h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True, "lora_rank": 32})),
     ("/api/v1/sessions", lambda h, *a: h.answer(200, {"sessions": ["s-1", "s-2"]})),
     ("/api/v1/sessions/", lambda h, *a: h.answer(200, {"training_run_ids": ["run-1"], "sampler_ids": ["smp-1"]})),
-    ("/api/v1/samplers/", lambda h, *a: h.answer(200, {"sampler_id": "smp-1", "base_model": "Qwen/Qwen3-8B",
-                                                       "model_path": None})),
+    ("/api/v1/samplers/", lambda h, path, *a: h.answer(200, {
+        "sampler_id": "smp-1", "base_model": "Qwen/Qwen3-8B", "model_path": "tinker://run-1/sampler_weights/final" if path.endswith("2") else None})),
     ("/api/v1/audit", lambda h, *a: h.answer(200, {"entries": [
         {"timestamp": "2026-07-13T05:00:00Z", "event": "checkpoint.download", "model_id": "run-1",
          "tinker_path": "tinker://run-1/weights/000020", "purpose": None}]})),
@@ -210,6 +214,7 @@ ROUTES = [
     ("/file/", lambda h, path, *a: h.answer(200, None, body=FILES[path[len("/file/"):]])),
     ("/trace", lambda h, *a: h.answer(200, None, body=b"the trace")),
     ("/archive.tar", lambda h, *a: h.answer(200, None, body=archive())),
+    ("/torn.tar", lambda h, *a: h.answer(200, None, body=archive(False))),
     ("/stalled.tar", lambda h, *a: stall(h)),
 ]
 
@@ -221,7 +226,7 @@ class Quiet(http.server.ThreadingHTTPServer):
 
 def start(certificate=None):
     server = Quiet(("127.0.0.1", 0), Handler)
-    server.seen, server.promised = [], {}
+    server.seen, server.promised, server.loaded = [], {}, ""
     server.log, server.lock = None, threading.Lock()  # a file that gets a line for each request
     server.slow = threading.Event()
     if certificate:

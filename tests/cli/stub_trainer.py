@@ -88,6 +88,7 @@ def load(h, path, query, body):
         return h.answer(404, {"detail": "no such checkpoint"}, [("x-should-retry", "false")])
     if wanted.endswith("barred"):
         return h.answer(403, {"detail": "not yours"}, [("x-should-retry", "false")])
+    h.server.loaded = wanted
     promise(h, FAILED if wanted.endswith("spoilt") else {"type": "load_weights", "path": wanted})
 
 
