@@ -611,7 +611,9 @@ class Source:
     def changed_cell(self, i):
         t = self.tokens[i]
         if t.kind == "number":
-            # A lone 0 is "nothing given", the end of a list or a place holder.
+            # A lone 0 is "nothing given", the end of a list or a place holder; -1 is "none".
+            if t.text == "1" and self.tokens[i - 1].text == "-":
+                return "0"
             return changed_number(t.text) if t.text != "0" else None
         if t.kind == "string" and re.fullmatch(r'"\d+(\.\d+)?"', t.text):
             return '"' + changed_number(t.text[1:-1]) + '"'

@@ -168,6 +168,7 @@ WIDE = {"data": [dict(EVENT, event_info=info) for info in (
     {"type": "other", "gigabyte_hours": 2, "token_count": 5}, {"type": "other", "gigabyte_hours": 3}, {"type": "storage", "gigabyte_hours": 4},
     {"type": "third", "gigabyte_hours": None, "count": 3, "cached": False, "list": [1, {"a": 2}], "real": 1e16})],
     "sessions": {"s-1": {"user_metadata": None}, "s-2": {"user_metadata": {"k": "v", "日": '"'}}, "s-3": {}}}
+WORDS = {"info_message": "the tide is out", "warning_message": "rain is near", "error_message": "the bridge is closed"}
 TOKEN = ".".join(base64.urlsafe_b64encode(json.dumps(v).encode()).decode().rstrip("=") for v in (
     {"alg": "none"}, {"iss": "passport-1", "sub": "u:token", "email": "token@b", "exp": 4102444800})) + ".x"
 ROUTES = [
@@ -203,7 +204,7 @@ ROUTES = [
              "size_gigabytes": 0, "estimated_monthly_cost_usd": None}]})),
     ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
         "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
-    ("/api/v1/create_session", lambda h, *a: h.answer(200, {"session_id": "s-9"})),
+    ("/api/v1/create_session", lambda h, p, q, b: h.answer(200, dict(WORDS if b'"words"' in b else {}, session_id="s-9"))),
     ("/api/v1/session_heartbeat", lambda h, *a: h.answer(200, {})),
     ("/api/v1/create_model", lambda h, *a: h.answer(200, {"request_id": "create", "model_id": "export-1"})),
     ("/api/v1/load_weights", lambda h, *a: h.answer(200, {"request_id": "load"})),
