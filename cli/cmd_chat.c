@@ -325,8 +325,12 @@ static void do_model(chat *c, const char *rest)
         return;
     }
     cli_asked other;
-    if (cli_give_value(c->app, "model", strdup(rest), "chat") == 0 &&
-        cli_open_sampler(c->app, &other) == 0) {
+    int bad = 0;
+    char *name = cli_add_named(c->app, rest, &bad);
+    if (bad)
+        free(name);
+    else if (cli_give_value(c->app, "model", name, "chat") == 0 &&
+             cli_open_sampler(c->app, &other) == 0) {
         cli_asked_free(&c->asked);
         c->asked = other;
         cli_note(c->app, "now %s", rest);
