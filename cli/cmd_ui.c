@@ -39,10 +39,12 @@ static const char **log_folders(cli_app *app, int *bad)
     return list;
 }
 
-/* The desktop's own way to open an address; silent where there is none. */
+/* The desktop's own way to open an address. */
 static void open_browser(const cli_app *app, const char *url)
 {
-    char *command = cli_printf("xdg-open '%s' > /dev/null 2>&1 &", url);
+    char *command = cli_printf("command -v xdg-open > /dev/null || exit 1; "
+                               "xdg-open '%s' > /dev/null 2>&1 &",
+                               url);
     if (!command || system(command) != 0)
         cli_note(app, "no browser could be started; open the address yourself");
     free(command);

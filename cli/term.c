@@ -353,7 +353,7 @@ char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
             *exit_code = cli_fail(app, "data_invalid", NULL, "%s: longer than 1 GiB", path);
             break;
         }
-        if (got == 0 || feof(f)) /* a terminal would have to be told twice */
+        if (got == 0 || feof(f)) /* at a terminal it would take two Ctrl-D */
             break;
     }
     if (!*exit_code && ferror(f))

@@ -82,13 +82,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = urllib.parse.unquote(url.path)
         self.exchanges = path.startswith("/exchange/")  # addresses below it take a credential for a token
         path = path.removeprefix("/exchange") if self.exchanges else path
-        path = path.removeprefix("/ahead").removeprefix("/behind")
+        path = path.removeprefix("/ahead").removeprefix("/behind").removeprefix("/bare").removeprefix("/owing")
         query = dict(urllib.parse.parse_qsl(url.query))
         self.server.seen.append((self.command, self.path, body))
         if self.server.log:
             self.note(body)
         if "tml-rejected" in (self.headers.get("X-API-Key") or "") and not path.endswith("/healthz"):
             return self.answer(401, {"detail": "who are you?"})
+        if path.endswith("_capabilities") and self.path.startswith(("/bare/", "/owing/")):  # no models; a bill
+            return self.answer(*((200, {"supported_models": []}) if "/bare/" in self.path else (402, {"detail": "pay first"}, [("x-should-retry", "false")])))
         for name, (status, text) in FAILURES.items():
             if f"/{name}" in path and not path.endswith("/archive.tar"):
                 return self.answer(status, {"detail": text}, [("x-should-retry", "false")])
@@ -163,7 +165,7 @@ EVENT = {"bucket_start": "2026-07-13T05:00:00Z", "bucket_end": "2026-07-13T06:00
          "user_id": "u", "user_name": None, "session_id": "s-1", "project_id": None}
 # Usage of 2020: more fields than a table has columns, sums of fractions, of whole numbers and of both, names with marks of CSV.
 WIDE = {"data": [dict(EVENT, event_info=info) for info in (
-    {"type": "storage", "gigabyte_hours": 0.5, "count": 2, "token_count": 7, 'a,"b"': 'c\r\n"d"'},
+    {"type": "storage", "gigabyte_hours": 0.5, "count": 2, "token_count": 7, 'a,"b"': 'c\t\r\n"d"'},
     {"type": "storage", "gigabyte_hours": 0.25, "count": 1, **{f"f{i:02}": i for i in range(22)}},
     {"type": "other", "gigabyte_hours": 2, "token_count": 5}, {"type": "other", "gigabyte_hours": 3}, {"type": "storage", "gigabyte_hours": 4},
     {"type": "third", "gigabyte_hours": None, "count": 3, "cached": False, "list": [1, {"a": 2}], "real": 1e16})],
@@ -204,6 +206,8 @@ ROUTES = [
              "size_gigabytes": 0, "estimated_monthly_cost_usd": None}]})),
     ("/api/v1/sessions/s-1/trace_export", lambda h, *a: h.answer(200, {
         "status": "ready", "url": f"http://{h.headers['Host']}/trace"})),
+    ("/api/v1/sessions/s-2/trace_export", lambda h, *a: h.answer(200, {
+        "status": "ready", "url": f"http://{h.headers['Host']}/missing/trace"})),
     ("/api/v1/create_session", lambda h, p, q, b: h.answer(200, dict(WORDS if b'"words"' in b else {}, session_id="s-9"))),
     ("/api/v1/session_heartbeat", lambda h, *a: h.answer(200, {})),
     ("/api/v1/create_model", lambda h, *a: h.answer(200, {"request_id": "create", "model_id": "export-1"})),
