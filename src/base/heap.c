@@ -53,7 +53,11 @@ void tkc_heap_map_large(void)
 
 tkc_heap tkc_heap_now(void)
 {
+#ifdef __SANITIZE_THREAD__ /* its own allocator stands in, and the C library's may not be ready to be asked */
+    struct mallinfo2 now = { 0 };
+#else
     struct mallinfo2 now = mallinfo2();
+#endif
     tkc_heap out = { .unused = now.fordblks, .pages = tkc_pages_held() };
     char text[128];
     uint64_t pages[3] = { 0 };
