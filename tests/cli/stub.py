@@ -143,6 +143,8 @@ def one_run(h, path, query, body):
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/stalled.tar")])
     if name == "torn":
         return h.answer(302, None, [("Location", f"http://{h.headers['Host']}/torn.tar")])
+    if name == "slow" and h.command == "DELETE":
+        threading.Event().wait(120)
     if name == "export-2" and h.command == "DELETE":
         return h.answer(409, {"detail": "it is in use"})
     if tail.endswith("/archive"):
