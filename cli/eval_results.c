@@ -72,6 +72,15 @@ static bool harness_reward(const json_t *v, double *out)
     return false;
 }
 
+static void free_row(cli_eval_row *r)
+{
+    free(r->example_id);
+    free(r->text);
+    free(r->prompt);
+    free(r->answer);
+    free(r->error);
+}
+
 static bool row_of(const json_t *v, cli_eval_row *out)
 {
     const json_t *id = json_object_get(v, "example_id"), *reward = json_object_get(v, "reward");
@@ -94,18 +103,13 @@ static bool row_of(const json_t *v, cli_eval_row *out)
         out->prompt = last_question(json_object_get(v, "turns"));
         out->truncated = json_is_string(stop) && strcmp(json_string_value(stop), "length") == 0;
     }
+    if (!out->example_id) {
+        free_row(out);
+        return false;
+    }
     if (!out->text)
         out->text = strdup("");
-    return out->example_id != NULL;
-}
-
-static void free_row(cli_eval_row *r)
-{
-    free(r->example_id);
-    free(r->text);
-    free(r->prompt);
-    free(r->answer);
-    free(r->error);
+    return true;
 }
 
 static char *place_key(const char *example_id, long long sample)
