@@ -84,6 +84,8 @@ bool tke_sync_folder(const char *path, tinkc_error *err);
 bool tke_store_place(tke_store *, const char *temp, const char *final_path, tinkc_error *err);
 /* Undoes tke_store_place: restores the previous folder, if any, and removes the new one. */
 void tke_store_take_back(tke_store *, const char *temp, const char *final_path);
+/* Like tke_store_place, for a folder that must not be lost: after an error it has its old name. */
+bool tke_store_move(tke_store *, const char *from, const char *to, tinkc_error *err);
 /* Fills a folder with hard links to the regular files of another, or copies if links are
  * impossible. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err);

@@ -52,20 +52,38 @@ static bool make_parent(const tke_store *s, const char *path, tinkc_error *err)
     return tke_store_durable(s) ? tkc_make_lasting_dirs(parent, err) : tkc_make_dirs(parent, err);
 }
 
+/* Exchanged atomically, so that at every moment the name has a complete folder. */
+static bool exchange(const char *one, const char *two)
+{
+    return renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0;
+}
+
+/* False with *moved: it is moved, but a power failure may undo that. */
+static bool move(tke_store *s, const char *from, const char *to, bool *moved, tinkc_error *err)
+{
+    *moved = false;
+    if (!make_parent(s, to, err) || !TKE_FAILPOINT("place.begun", err))
+        return false;
+    if (rename(from, to) != 0 && ((errno != ENOTEMPTY && errno != EEXIST) || !exchange(from, to)))
+        return tkc_fail_errno(err, "%s", to);
+    *moved = true;
+    return TKE_FAILPOINT("place.moved", err) && (!tke_store_durable(s) || tkc_sync_parent(to, err));
+}
+
 bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tinkc_error *err)
 {
-    if (!make_parent(s, final_path, err) || !TKE_FAILPOINT("place.begun", err))
-        return false;
-    /* Exchanged atomically, so that at every moment the name has a complete folder. */
-    if (rename(temp, final_path) != 0 &&
-        ((errno != ENOTEMPTY && errno != EEXIST) ||
-         renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) != 0))
-        return tkc_fail_errno(err, "%s", final_path);
-    if (TKE_FAILPOINT("place.moved", err) &&
-        (!tke_store_durable(s) || tkc_sync_parent(final_path, err)))
-        return true;
-    tke_store_take_back(s, temp, final_path);
-    return false;
+    bool moved, ok = move(s, temp, final_path, &moved, err);
+    if (moved && !ok)
+        tke_store_take_back(s, temp, final_path);
+    return ok;
+}
+
+bool tke_store_move(tke_store *s, const char *from, const char *to, tinkc_error *err)
+{
+    bool moved, ok = move(s, from, to, &moved, err);
+    if (moved && !ok && !exchange(to, from))
+        (void)rename(to, from);
+    return ok;
 }
 
 /* Undoes tke_store_place. If the exchange works, `temp` holds what was there before (place swapped
@@ -74,7 +92,7 @@ void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
 {
     tinkc_error ignored = { 0 };
     (void)s;
-    if (renameat2(AT_FDCWD, temp, AT_FDCWD, final_path, RENAME_EXCHANGE) == 0)
+    if (exchange(temp, final_path))
         tkc_remove_tree(temp, &ignored);
     else
         tkc_remove_tree(final_path, &ignored);

@@ -692,7 +692,7 @@ static bool put_back(deleting *d)
     pthread_mutex_lock(&svc->lock); /* also while it moves: a save must not take the name before */
     bool back = d->reply && has_name(svc, d->checkpoint);
     if (back && d->moved)
-        tke_store_place(svc->store, d->temp, d->folder, &ignored);
+        tke_store_move(svc->store, d->temp, d->folder, &ignored);
     back = back && (!d->folder || tkc_is_dir(d->folder)); /* it may have become an image */
     if (back)
         d->checkpoint->state = TKE_CKPT_DONE;
@@ -724,24 +724,25 @@ static void delete_recorded(void *user, const tinkc_error *err)
 }
 
 /* A run's newest state may be this very folder, if recovery chose it at startup. Then the folder
- * becomes the run's image instead of being deleted. */
-static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena)
+ * becomes the run's image instead of being deleted; if that fails, it must stay. */
+static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena,
+                          tinkc_error *err)
 {
-    tinkc_error err = { 0 };
+    tinkc_error ignored = { 0 };
     pthread_mutex_lock(&svc->lock);
     bool needed = run && run->is.life == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
                   !tke_run_image_is_written(run->is);
     int32_t slot = needed ? run->image_slot : 0;
     char *target =
-        needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", &err)
+        needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", err)
                : NULL;
-    char *source = target ? tke_copy(svc, target, &err) : NULL;
-    if (source && tke_store_place(svc->store, folder, target, &err)) {
+    char *source = target ? tke_copy(svc, target, err) : NULL;
+    if (source && tke_store_move(svc->store, folder, target, err)) {
         tkc_release_str(svc->a, run->source);
         run->source = source;
         run->image_slot = 1 - slot;
         pthread_mutex_unlock(&svc->lock);
-        tkc_remove_tree(folder, &err); /* the older image, which the exchange put here */
+        tkc_remove_tree(folder, &ignored); /* the older image, which the exchange put here */
         return true;
     }
     if (source)
@@ -759,9 +760,9 @@ static bool move_away(deleting *d, tinkc_error *err)
     d->temp = d->folder ? tke_store_temp(svc->store, &d->arena, err) : NULL;
     if (!d->temp)
         return false;
-    if (!tkc_is_dir(d->folder) || becomes_image(svc, c->run, d->folder, &d->arena))
+    if (!tkc_is_dir(d->folder) || becomes_image(svc, c->run, d->folder, &d->arena, err))
         return true;
-    d->moved = tke_store_place(svc->store, d->folder, d->temp, err);
+    d->moved = !tkc_failed(err) && tke_store_move(svc->store, d->folder, d->temp, err);
     return d->moved;
 }
 
@@ -1136,7 +1137,11 @@ static void write_image(tkc_job *base)
         return;
     }
     tke_txn *txn = tke_txn_new(w->svc->store, &err);
-    tke_txn_exec(txn, "SELECT 1", ""); /* has SQL, so it fails if its group fails */
+    /* Has SQL, so it fails if its group fails. And a run whose row was refused gets it with its
+     * image, or no image: the next start would not know whose it is. */
+    pthread_mutex_lock(&w->svc->lock);
+    tke_run_store(txn, w->run);
+    pthread_mutex_unlock(&w->svc->lock);
     if (w->job)
         tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, place_image, w);

@@ -326,6 +326,8 @@ static bool read_config(folder *f, tinkc_error *err)
     if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
         tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
                  f->config_path); /* unless there is an error before */
+    if (rank != floor(rank))
+        tkc_fail(err, TINKC_E_MODEL, "%s: r is not a whole number", f->config_path);
     if (tkc_failed(err))
         return false;
     f->spec.rank = (int32_t)rank;

@@ -102,6 +102,7 @@ static void test_configs_that_are_taken(void **state)
     } cases[] = {
         { "{\"r\":4,\"lora_alpha\":8}", 4, 8 },
         { "{\"r\":4,\"lora_alpha\":0.5}", 4, 0.5 },
+        { "{\"r\":4.0,\"lora_alpha\":8}", 4, 8 },
         { "{\"r\":1,\"lora_alpha\":1}", 1, 1 },
         { "{\"r\":65536,\"lora_alpha\":999999999}", 65536, 999999999 },
         { "{\"r\":4,\"lora_alpha\":8,\"use_rslora\":true}", 4, 16 }, /* alpha / sqrt(r) */
@@ -169,6 +170,9 @@ static void test_configs_that_are_refused(void **state)
         assert_int_equal(err.code, TINKC_E_MODEL);
         assert_non_null(strstr(err.message, "r or lora_alpha is missing or out of range"));
     }
+    probe(from, "{\"r\":4.5,\"lora_alpha\":8}", &spec, &err);
+    assert_int_equal(err.code, TINKC_E_MODEL);
+    assert_non_null(strstr(err.message, "adapter_config.json: r is not a whole number"));
     probe(from, "{\"r\":4,\"lora_alpha\":8,\"peft_type\":\"IA3\"}", &spec, &err);
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
     assert_non_null(strstr(err.message, "peft_type \"IA3\" is not supported (\"LORA\" is)"));
