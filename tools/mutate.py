@@ -90,7 +90,8 @@ ALLOCATES = re.compile(r"^(malloc|calloc|realloc|tkc_(z?alloc|alloc_\w+|resize|g
 # p = calloc(...), and calls that return NULL for no other reason.
 MADE = re.compile(r"(?:^|[ (;,*])([\w>.-]+(?: (?:->|\.) \w+)*) = (?:\( [\w *]+\) )?"
                   r"(?:malloc|calloc|realloc|strdup|strndup|open_memstream|cli_printf|json_array|json_object|"
-                  r"tkc_(?:z?alloc|alloc_\w+|resize|grow|buf_room|arena_(?:alloc|zalloc|array|cstr|str|printf))) \(")
+                  r"tkc_(?:z?alloc|alloc_\w+|resize|grow|buf_room|copy_str|path_join|arena_(?:alloc|zalloc|array|cstr|str|printf))|"
+                  r"tke_(?:(?:session|run|sampler|checkpoint)_add|job_new|txn_new|copy)|writing_new) \(")
 COPIES = ("memcpy", "memmove", "memset")
 PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|madvise|tkc_cond_wait_until)$")
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")

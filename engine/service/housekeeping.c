@@ -117,15 +117,10 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 
 /* ---- memory ---- */
 
-/* Locks: needs svc->lock. Is nothing running or queued? */
-static bool is_idle(tke_service *svc)
+/* Locks: needs svc->lock. Is nothing of any size running or queued? The worker, which releases, does
+ * so between two things. */
+static bool is_idle(const tke_service *svc)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
-        if (run->queue || run->create || run->loaded)
-            return false;
-    }
     return !svc->n_samples && !svc->n_images && !svc->queued_bytes;
 }
 

@@ -157,8 +157,10 @@ static void send_answer(tke_job *job, tinkc_reply *reply, const tkc_answer *answ
 static void send_fetched(tke_result_read *r, tinkc_bytes bytes, const tinkc_error *err)
 {
     if (tkc_failed(err)) { /* answered like an expired result: the client samples again */
+        tinkc_error why = *err;
+        tke_hide_paths(&why);
         tke_send_error(r->reply, r->job->svc->a, 410, "gone", "The result of '%.150s' is gone: %s",
-                       r->job->request_id, err->message);
+                       r->job->request_id, why.message);
         return;
     }
     if (!r->remote)
@@ -287,7 +289,6 @@ void tke_job_complete(tke_job *job)
     job->state = TKE_DONE;
     job->done_ms = tkc_now_ms(svc->clock);
     svc->queued_bytes -= job->queued_bytes;
-    job->queued_bytes = 0;
     tke_result_count(svc, job);
     if (job->run && job->seq > 0) {
         tke_seen *seen = tke_run_seen(job->run, job->seq);

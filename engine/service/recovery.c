@@ -215,7 +215,6 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     s->session = session;
     s->base_model = tke_copy(svc, text_of(&b->arena, row, 2, err), err);
     s->ephemeral = ephemeral;
-    s->spill_seq = tke_row_i64(row, 6);
     s->used_ms = tkc_now_ms(svc->clock);
     if (ephemeral)
         s->spill = tke_copy(svc, path, err);
@@ -613,8 +612,8 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
     tke_store_sync(s); /* the writer thread owns the database while it has work */
     ok = ok && tke_tenants_load(svc, err);
     ok = ok && tke_store_query(s,
-                               "SELECT id, session_id, base_model, model_path, ephemeral, hash, "
-                               "seq FROM samplers",
+                               "SELECT id, session_id, base_model, model_path, ephemeral, hash "
+                               "FROM samplers",
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;

@@ -211,7 +211,8 @@ void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpo
 const char *tke_kind_name(int32_t kind)
 {
     static const char *const names[] = { "weights", "sampler_weights", "external_weights" };
-    return names[kind < 0 || kind > TKE_CKPT_EXTERNAL ? 0 : kind];
+    assert(kind >= 0 && kind <= TKE_CKPT_EXTERNAL);
+    return names[kind];
 }
 
 bool tke_name_ok(const char *name)

@@ -32,7 +32,8 @@ bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_
         memset(run->seen + run->n_seen, 0, ((size_t)seq - run->n_seen) * sizeof *grown);
         run->n_seen = (size_t)seq;
     }
-    run->seen[seq - 1] = (tke_seen){ hash, epoch, (uint8_t)kind, state, false };
+    run->seen[seq - 1] =
+        (tke_seen){ .hash = hash, .epoch = epoch, .kind = (uint8_t)kind, .state = state };
     return true;
 }
 

@@ -166,8 +166,7 @@ static bool set_one(tke_settings *set, const char *name, const char *value, tink
 
 static int64_t free_memory(void)
 {
-    long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    return pages > 0 && size > 0 ? (int64_t)pages * size : (int64_t)4 << 30;
+    return (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
 static void default_settings(tke_settings *s)
@@ -415,9 +414,6 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
         tkc_pool_free(svc->files);
         svc->files = NULL;
         fail_leftovers(svc);
-        if (!svc->store) { /* nothing else was started */
-            svc->usage.n_live = 0;
-        }
         free_parts(svc);
         return NULL;
     }

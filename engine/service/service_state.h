@@ -148,7 +148,6 @@ typedef struct tke_sampler {
     tke_checkpoint *checkpoint; /* of model_path */
     tke_snapshot *snapshot;     /* ephemeral, resident */
     char *spill;                /* folder of an ephemeral one on disk */
-    int64_t spill_seq;          /* of the save that wrote it */
     int64_t used_ms;
     int64_t n_clients; /* numbers given to copies; the original has 0 */
     bool ephemeral;

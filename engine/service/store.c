@@ -53,7 +53,6 @@ static const char schema[] =
 typedef struct value {
     char type;
     int64_t i;
-    double d;
     tinkc_bytes bytes;
 } value;
 
@@ -173,12 +172,10 @@ static bool bind_values(tke_store *s, sqlite3_stmt *stmt, const value *values, s
     for (size_t i = 0; i < n; i++) {
         const value *v = &values[i];
         int at = (int)i + 1, rc = SQLITE_OK;
-        if (v->type == 'n' || ((v->type == 't' || v->type == 'b') && !v->bytes.data))
+        if (v->type != 'i' && !v->bytes.data)
             rc = sqlite3_bind_null(stmt, at);
         else if (v->type == 'i')
             rc = sqlite3_bind_int64(stmt, at, v->i);
-        else if (v->type == 'd')
-            rc = sqlite3_bind_double(stmt, at, v->d);
         else if (v->type == 't')
             rc = sqlite3_bind_text64(stmt, at, (const char *)v->bytes.data, v->bytes.len,
                                      SQLITE_STATIC, SQLITE_UTF8);
@@ -200,8 +197,6 @@ static void take_values(value *values, const char *types, va_list *args)
             values[i].bytes = (tinkc_bytes){ (const unsigned char *)text, text ? strlen(text) : 0 };
         } else if (types[i] == 'i') {
             values[i].i = va_arg(*args, int64_t);
-        } else if (types[i] == 'd') {
-            values[i].d = va_arg(*args, double);
         } else if (types[i] == 'b') {
             values[i].bytes = va_arg(*args, tinkc_bytes);
         }
@@ -301,21 +296,24 @@ void tke_store_sync(tke_store *s)
 
 /* ---- the writer ---- */
 
-static bool run_statement(tke_store *s, const statement *st, tinkc_error *err)
+/* Its error is the transaction's. */
+static void run_statement(tke_store *s, const statement *st, tinkc_error *err)
 {
-    if (!st->sql)
-        return st->fn(s, st->user, err);
+    if (!st->sql) {
+        st->fn(s, st->user, err);
+        return;
+    }
     sqlite3_stmt *stmt = prepared(s, st->sql, err);
     if (!stmt || !bind_values(s, stmt, st->values, st->n_values, err))
-        return false;
+        return;
     int rc;
     do {
         rc = sqlite3_step(stmt);
     } while (rc == SQLITE_ROW);
-    bool ok = rc == SQLITE_DONE ? true : fail_db(s, rc, err);
+    if (rc != SQLITE_DONE)
+        fail_db(s, rc, err);
     sqlite3_reset(stmt);
     sqlite3_clear_bindings(stmt);
-    return ok;
 }
 
 static void run_txn(tke_store *s, tke_txn *t)
@@ -344,9 +342,8 @@ static void write_group(tke_store *s, tke_txn *first)
          * so far is gone, and the rest must not run outside a transaction. */
         if (begun && sqlite3_get_autocommit(s->db)) {
             begun = false;
-            tkc_error_copy(&err, &t->err);
-            if (!tkc_failed(&err))
-                tkc_fail(&err, TINKC_E_STORE, "the store undid a transaction");
+            tkc_error_copy(&err, &t->err); /* nothing else undoes it */
+            assert(tkc_failed(&err));
         }
     }
     if (begun && TKE_FAILPOINT("store.written", &err))
@@ -417,12 +414,10 @@ bool tke_store_query(tke_store *s, const char *sql, tke_row_fn *fn, void *user, 
         return false;
     int rc;
     const tke_row row = { stmt };
-    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW)
-        if (!fn(&row, user, err)) {
-            rc = SQLITE_DONE;
-            break;
-        }
-    bool ok = rc == SQLITE_DONE ? !tkc_failed(err) : fail_db(s, rc, err);
+    do
+        rc = sqlite3_step(stmt);
+    while (rc == SQLITE_ROW && fn(&row, user, err));
+    bool ok = rc == SQLITE_DONE || rc == SQLITE_ROW ? !tkc_failed(err) : fail_db(s, rc, err);
     sqlite3_reset(stmt);
     sqlite3_clear_bindings(stmt);
     return ok;

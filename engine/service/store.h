@@ -45,7 +45,7 @@ int64_t tke_store_memory(const tke_store *);
 /* NULL only if memory is short. Statements added to NULL are ignored. */
 tke_txn *tke_txn_new(tke_store *, tinkc_error *err);
 /* One statement. sql must be static text: it is the key of the statement cache. types: 't' const
- * char * (NULL allowed), 'i' int64_t, 'd' double, 'b' a tinkc_bytes, 'n' no argument, SQL null.
+ * char * (NULL allowed), 'i' int64_t, 'b' a tinkc_bytes (data NULL: SQL null).
  * Values are copied. A failure is kept and reported by the commit. */
 void tke_txn_exec(tke_txn *, const char *sql, const char *types, ...);
 /* A call on the writer's thread instead of a statement: for reads and journal files. */

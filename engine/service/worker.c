@@ -32,12 +32,11 @@ bool tke_work_base(tke_service *svc, tke_base *base, tinkc_error *err)
 /* ---- choosing ---- */
 
 /* A load waits for a checkpoint that is still being written. Locks: needs svc->lock. */
-static bool waits_for_file(tke_service *svc, tke_run *run, const tke_job *job)
+static bool waits_for_file(tke_service *svc, const tke_job *job)
 {
     if (job->kind != TKE_JOB_LOAD)
         return false;
     const tke_checkpoint *c = tke_find_checkpoint(svc, job->in.load.path, NULL);
-    (void)run;
     return c && c->state == TKE_CKPT_PENDING;
 }
 
@@ -50,7 +49,7 @@ static bool is_pass(const tke_job *job)
 static tke_job *runnable(tke_service *svc, tke_run *run)
 {
     tke_job *job = run->create ? run->create : tke_run_head(run);
-    if (!job || run->loaded || run->is.memory == TKE_RUN_YIELDING || waits_for_file(svc, run, job))
+    if (!job || run->loaded || run->is.memory == TKE_RUN_YIELDING || waits_for_file(svc, job))
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
@@ -89,12 +88,12 @@ static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_be
 /* Takes at least one pass of a run, and more up to its share of tokens. Locks: needs svc->lock. */
 static void take_passes(work_item *item, tke_run *run, int64_t share)
 {
-    for (tke_job *job; item->n < MAX_JOBS && (job = tke_run_head(run)) && is_pass(job);) {
-        if (share <= 0)
-            break;
+    tke_job *job = tke_run_head(run);
+    do {
         share -= job->in.pass.n_tokens;
         item->jobs[item->n++] = tke_run_take(run);
-    }
+        job = tke_run_head(run);
+    } while (share > 0 && item->n < MAX_JOBS && job && is_pass(job));
 }
 
 static size_t count_pass_runs(tke_service *svc, const tke_base *base)
@@ -115,8 +114,6 @@ static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
     assert(run->adapter && run->base && !run->loaded);
     uint64_t before = svc->turn;
     int64_t share = svc->set.microbatch_tokens / (int64_t)count_pass_runs(svc, run->base);
-    if (share < 1)
-        share = 1;
     for (tke_run *next = run; next && item->n < MAX_JOBS; next = next_run(svc, run->base, before)) {
         take_passes(item, next, share);
         next->served = svc->turn++;

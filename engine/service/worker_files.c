@@ -192,8 +192,7 @@ static bool load_source(tke_service *svc, tke_run *run, tke_adapter *adapter, ti
 
 bool tke_work_wake(tke_service *svc, tke_run *run, bool from_scratch, tinkc_error *err)
 {
-    if (run->adapter)
-        return true;
+    assert(!run->adapter);
     if (!run->base)
         return tkc_fail(err, TINKC_E_SERVER, "the base model '%.150s' is not available here now",
                         run->base_model);
@@ -834,7 +833,6 @@ static void spill_recorded(void *user, const tinkc_error *err)
         if (w->sampler->spill) /* written again after a restart */
             tkc_release_str(svc->a, w->sampler->spill);
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
-        w->sampler->spill_seq = w->job->seq;
     }
     assert(svc->n_images > 0);
     svc->n_images--;
@@ -889,13 +887,6 @@ static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *fo
     return true;
 }
 
-/* True if this repeats a save whose sampler reached the disk before a crash, but not its answer. */
-static bool is_again(const tke_job *job, const tke_sampler *s, const char *folder)
-{
-    return s->ephemeral &&
-           (job->replayed || (s->spill_seq == job->seq && tkc_cstr_eq(s->spill, folder)));
-}
-
 static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
 {
     tke_run *run = job->run;
@@ -908,7 +899,7 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     tke_work_snapshot_room(svc, snapshot ? tke_snapshot_bytes(snapshot) : 0);
     pthread_mutex_lock(&svc->lock);
     tke_sampler *s = snapshot ? tke_find_sampler(svc, id) : NULL;
-    if (s && !is_again(job, s, folder))
+    if (s && !(s->ephemeral && job->replayed)) /* else it is on disk, but its answer was lost */
         tkc_fail(&err, TINKC_E_BAD_REQUEST, "sampling_session_seq_id %lld is already in use",
                  (long long)number);
     if (!s && !tkc_failed(&err)) {

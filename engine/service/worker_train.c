@@ -185,24 +185,20 @@ void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
 static bool encode_step(tke_job *job, const tke_metric *metrics, size_t n, tkc_buf *out,
                         tinkc_error *err)
 {
-    const char *names[TKE_MAX_METRICS + 3];
-    double values[TKE_MAX_METRICS + 3];
+    static const char failed[] = "failed_fwdbwd_since_last_step";
+    const char *names[TKE_MAX_METRICS + 1];
+    double values[TKE_MAX_METRICS + 1];
     const tke_run *run = job->run;
-    bool has_counts = false;
+    size_t n_all = 0;
     for (size_t i = 0; i < n; i++) {
-        names[i] = metrics[i].name;
-        values[i] = metrics[i].value;
-        has_counts |= tkc_cstr_eq(names[i], "optim/num_fwdbwd");
-    }
-    if (!has_counts) {
-        names[n] = "optim/num_fwdbwd";
-        values[n++] = (double)run->n_passes;
-        names[n] = "optim/num_tokens";
-        values[n++] = (double)run->n_pass_tokens;
+        if (run->n_failed_passes && tkc_cstr_eq(metrics[i].name, failed))
+            continue; /* the trainer has not seen those that were refused before it */
+        names[n_all] = metrics[i].name;
+        values[n_all++] = metrics[i].value;
     }
     if (run->n_failed_passes) {
-        names[n] = "failed_fwdbwd_since_last_step";
-        values[n++] = (double)run->n_failed_passes;
+        names[n_all] = failed;
+        values[n_all++] = (double)run->n_failed_passes;
     }
     /* Not the client's table, which has no tag: it accepts results with another tag or none. */
     static const tkc_field fields[] = {
@@ -211,8 +207,8 @@ static bool encode_step(tke_job *job, const tke_metric *metrics, size_t n, tkc_b
     };
     static const tkc_message tagged = { "optim_step result", sizeof(tkc_optim_step_result), fields,
                                         2, NULL };
-    return tkc_message_encode(&tagged, &(tkc_optim_step_result){ .metrics = { names, values, n } },
-                              out, err);
+    return tkc_message_encode(
+        &tagged, &(tkc_optim_step_result){ .metrics = { names, values, n_all } }, out, err);
 }
 
 void tke_work_optim(tke_service *svc, tke_job *job)

@@ -7,6 +7,7 @@
 #define TESTS_DEVICE_GATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/err.h"
 #include "service/service_state.h"
@@ -15,7 +16,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool closed, broken;
-    int waiting; /* threads at the closed gate */
+    int waiting;        /* threads at the closed gate */
+    _Atomic int n_made; /* on the device, and not freed */
     const tke_device_ops *own;
     tke_device_ops ops; /* the device's own, but for what waits at the gate */
 } gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
@@ -69,6 +71,62 @@ static inline bool gate_adam(tke_device *d, const tke_adam *how, size_t n, const
     return gate_pass(err) && gate.own->adam(d, how, n, g, theta, m, v, moved, err);
 }
 
+static inline void *gate_made(void *made)
+{
+    atomic_fetch_add(&gate.n_made, made != NULL);
+    return made;
+}
+
+static inline void *gate_gone(void *made)
+{
+    atomic_fetch_sub(&gate.n_made, made != NULL);
+    return made;
+}
+
+static inline tke_device_model *gate_model(tke_device *d, tke_model *m, tinkc_error *err)
+{
+    return gate_made(gate.own->model_load(d, m, err));
+}
+
+static inline void gate_model_free(tke_device_model *m)
+{
+    gate.own->model_free(gate_gone(m));
+}
+
+static inline tke_block *gate_block(tke_device *d, size_t n, tinkc_error *err)
+{
+    return gate_made(gate.own->block_new(d, n, err));
+}
+
+static inline void gate_block_free(tke_device *d, tke_block *b)
+{
+    gate.own->block_free(d, gate_gone(b));
+}
+
+static inline tke_device_trainer *gate_trainer(tke_device_model *m,
+                                               const tke_device_trainer_options *o,
+                                               tinkc_error *err)
+{
+    return gate_made(gate.own->trainer_new(m, o, err));
+}
+
+static inline void gate_trainer_free(tke_device_trainer *t)
+{
+    gate.own->trainer_free(gate_gone(t));
+}
+
+static inline tke_device_sampler *gate_sampler(tke_device_model *m,
+                                               const tke_device_sampler_options *o,
+                                               tinkc_error *err)
+{
+    return gate_made(gate.own->sampler_new(m, o, err));
+}
+
+static inline void gate_sampler_free(tke_device_sampler *s)
+{
+    gate.own->sampler_free(gate_gone(s));
+}
+
 /* Before the service has a model: its worker does not look at the device yet. */
 static inline void gate_put(tke_device *device)
 {
@@ -77,6 +135,14 @@ static inline void gate_put(tke_device *device)
     gate.ops.step_run = gate_step;
     gate.ops.microbatch_run = gate_microbatch;
     gate.ops.adam = gate_adam;
+    gate.ops.model_load = gate_model;
+    gate.ops.model_free = gate_model_free;
+    gate.ops.block_new = gate_block;
+    gate.ops.block_free = gate_block_free;
+    gate.ops.trainer_new = gate_trainer;
+    gate.ops.trainer_free = gate_trainer_free;
+    gate.ops.sampler_new = gate_sampler;
+    gate.ops.sampler_free = gate_sampler_free;
     device->ops = &gate.ops;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/file.h"
 #include "service/service_state.h"
 #include "support/service_world.h"
@@ -53,6 +54,42 @@ static int close_all(void **state)
     return teardown(state);
 }
 
+/* The name of the run: another version must find what this one has imported. */
+static void name_of(const char *base, const char *name, char out[100])
+{
+    static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
+    tinkc_error err = { 0 };
+    unsigned char sum[TKC_SHA256_BYTES];
+    char path[700];
+    tkc_digest d;
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    tke_service *svc = tke_engine_service(engine);
+    pthread_mutex_lock(&svc->lock);
+    const tke_base *of = tke_find_base(svc, base);
+    pthread_mutex_unlock(&svc->lock);
+    tkc_sha256_init(&d);
+    tkc_digest_add(&d, base, strlen(base) + 1);
+    tkc_digest_add(&d, of->model->fingerprint, sizeof of->model->fingerprint);
+    tkc_digest_add(&d, name, strlen(name) + 1);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", adapter, files[i]);
+        tinkc_bytes bytes = tkc_read_file(&arena, path, 1 << 24, &err);
+        tkc_digest_add(&d, bytes.data, bytes.len);
+    }
+    tkc_arena_free(&arena);
+    assert_ok(err);
+    (void)tkc_digest_bytes(&d, sum);
+    size_t n = 0;
+    for (int i = 0; i < 16; i++) {
+        const char *mark = i == 4 || i == 10 ? "-" : i == 6 ? "-8" : i == 8 ? "-a" : "";
+        int nibble = i == 6 || i == 8;
+        n += (size_t)snprintf(out + n, 100 - n, nibble ? "%s%x" : "%s%02x", mark,
+                              nibble ? sum[i] & 15 : sum[i]);
+    }
+    snprintf(out + n, 100 - n, ":train:0");
+}
+
 static void imports(void **state)
 {
     (void)state;
@@ -72,11 +109,18 @@ static void imports(void **state)
     assert_string_equal(weights.data, path);
     snprintf(path, sizeof path, "tinker://%s/sampler_weights/imported", run);
     assert_string_equal(sampler.data, path);
+    name_of("tiny", "imported", path);
+    assert_string_equal(run, path);
     /* Once. */
+    struct stat folder;
+    snprintf(path, sizeof path, "%s/runs/%s/weights/imported", store, run);
+    assert_int_equal(stat(path, &folder), 0);
     assert_true(tinkc_engine_import(engine, &o, &again, NULL, &err));
     assert_string_equal(again.data, weights.data);
     assert_true(tinkc_engine_import(engine, &o, NULL, &again, &err));
     assert_string_equal(again.data, sampler.data);
+    assert_int_equal(stat(path, &one), 0);
+    assert_true(one.st_ino == folder.st_ino);
     /* Its files are the same in both places, and marked as complete. */
     snprintf(path, sizeof path, "%s/runs/%s/weights/imported/adapter_model.safetensors", store,
              run);

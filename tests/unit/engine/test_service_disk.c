@@ -24,6 +24,7 @@
 
 static _Atomic int fault; /* an errno; 0 = all is well */
 static const char *_Atomic fault_path;
+static _Atomic bool no_links; /* as on a file system without hard links */
 
 static bool hit(const char *path)
 {
@@ -80,6 +81,13 @@ int fdatasync(int fd)
 int rename(const char *from, const char *to)
 {
     return hit(to) ? -1 : REAL(rename, from, to);
+}
+int linkat(int from, const char *name, int to, const char *new_name, int flags)
+{
+    if (!atomic_load(&no_links))
+        return REAL(linkat, from, name, to, new_name, flags);
+    errno = EPERM;
+    return -1;
 }
 int mkdir(const char *path, mode_t mode)
 {
@@ -491,12 +499,50 @@ static void numbers_survive_a_full_disk(void **state)
     }
 }
 
+/* A copy shares the bytes of its original, or has its own where links are impossible. */
+static void copies(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), path[600];
+    const char *session, *names[] = { "shared", "own" };
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    service_wait(t, post(t, "/api/v1/save_weights", model, 3, ",\"path\":\"a\""));
+    for (int i = 0; i < 2; i++) {
+        struct stat one, two;
+        atomic_store(&no_links, i == 1);
+        (void)service_json(t, 200, "POST", "/api/v1/copy_weights",
+                           "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"source_path\":"
+                           "\"tinker://%s/weights/a\"}",
+                           session, i + 1, model);
+        atomic_store(&no_links, false);
+        snprintf(path, sizeof path, "%s/runs/%s/weights/a/adapter_model.safetensors", store, model);
+        assert_int_equal(stat(path, &one), 0);
+        snprintf(path, sizeof path, "%s/runs/%s:train:%d/weights/a/adapter_model.safetensors",
+                 store, session, i + 1);
+        assert_int_equal(stat(path, &two), 0);
+        if ((one.st_ino == two.st_ino) != (i == 0))
+            fail_msg("bytes that are to be %s", names[i]);
+        assert_int_equal(two.st_size, one.st_size);
+        assert_int_equal(two.st_mode & 0777, 0600);
+    }
+    tinkc_engine_free(engine);
+    assert_true(tinkc_store_check(store, NULL, NULL, NULL, &err)); /* all bytes are there */
+    assert_ok(err);
+    tiny_model_remove(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saves_fail_and_leave_nothing),
         cmocka_unit_test(a_failed_overwrite_leaves_the_old_one),
         cmocka_unit_test(images),
+        cmocka_unit_test(copies),
         cmocka_unit_test(journals),
         cmocka_unit_test(samplers_and_results),
         cmocka_unit_test(creations_that_are_asked_for_again),

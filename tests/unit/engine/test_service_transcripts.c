@@ -27,6 +27,10 @@
  *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
  *     ! hold, ! go                                   the device computes nothing; it works again
  *     ! held                                         waits until the device is asked to compute
+ *     ! stall, ! flow                                the thread that writes files stops; it works again
+ *     ! stop                                         a restart; files are written again when a request is answered
+ *     ! now rm ...                                   a command in the store while the service runs
+ *     ! flush                                        writes images of all models: what tinkc_engine_flush says
  *     ! far                                          requests come from a connection that is there
  *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
@@ -34,6 +38,7 @@
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
  *     ! strict                                       a restart with the official service's rules
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
+ *     ! level N                                      a restart with this durability
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
  *     ! SELECT ...                                   rows of its database, after an end; then a start
@@ -51,6 +56,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/thread.h"
@@ -158,6 +164,45 @@ static void *stopping_resize(void *ptr, size_t old_size, size_t new_size, void *
 static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release,
                                            &memory };
 
+/* ---- the thread that writes files ---- */
+
+static struct {
+    tkc_job base; /* runs while the thread is stopped */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stopped, inside;
+    _Atomic bool until_answer; /* an answer lets it continue */
+} stalled = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void stand_still(tkc_job *job)
+{
+    (void)job;
+    pthread_mutex_lock(&stalled.lock);
+    while (stalled.stopped)
+        pthread_cond_wait(&stalled.changed, &stalled.lock);
+    stalled.inside = false;
+    pthread_cond_broadcast(&stalled.changed);
+    pthread_mutex_unlock(&stalled.lock);
+}
+
+static void stall(tkc_pool *files)
+{
+    tinkc_error err = { 0 };
+    stalled.stopped = stalled.inside = true;
+    stalled.base = (tkc_job){ .run = stand_still };
+    assert_true(tkc_pool_submit(files, &stalled.base, &err));
+}
+
+static void flow(void)
+{
+    pthread_mutex_lock(&stalled.lock);
+    stalled.stopped = false;
+    pthread_cond_broadcast(&stalled.changed);
+    while (stalled.inside)
+        pthread_cond_wait(&stalled.changed, &stalled.lock);
+    pthread_mutex_unlock(&stalled.lock);
+}
+
 /* ---- the world ---- */
 
 enum { MAX_NAMES = 64, MAX_OPEN = 8 };
@@ -171,6 +216,7 @@ static struct {
     uint32_t flags;   /* TKE_CALL_* of every request */
     size_t deaf;      /* clients take so many bytes of an answer; 0 = all */
     char set[2][100]; /* a setting, or "" */
+    int32_t durability;
     struct {
         char name[16], value[400];
     } names[MAX_NAMES];
@@ -191,9 +237,12 @@ static void end_service(void)
 {
     char line[1000];
     gate_set(false, false);
+    if (!atomic_load(&stalled.until_answer))
+        flow();
     tinkc_engine_free(world.engine);
     forget_past();
     assert_int_equal(atomic_load(&memory.all.bytes), 0);
+    assert_int_equal(atomic_load(&gate.n_made), 0); /* nor is anything left on the device */
     assert_null(sleeper.wake);
     FILE *maps = fopen("/proc/self/maps", "r");
     assert_non_null(maps);
@@ -218,7 +267,7 @@ static void start_service(void)
                                      NULL };
     world.engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1,
                                                              .store = world.store,
-                                                             .durability = TINKC_DURABILITY_JOURNAL,
+                                                             .durability = world.durability,
                                                              .memory_bytes = 1 << 30,
                                                              .strict = world.strict,
                                                              .clock = &script_clock,
@@ -241,6 +290,7 @@ static int open_world(void **state)
     world.flags = 0;
     world.deaf = 0;
     world.set[0][0] = '\0';
+    world.durability = TINKC_DURABILITY_JOURNAL;
     memory.thread = pthread_self();
     strcpy(world.owner, "default");
     world.key_id[0] = world.header[0][0] = '\0';
@@ -451,6 +501,8 @@ static void on_end(tinkc_reply *r)
     waiting *w = of(r);
     /* What outlives the answer has its own copy of the request. */
     memset((char *)(uintptr_t)w->request.body.data, '#', w->request.body.len);
+    if (atomic_exchange(&stalled.until_answer, false))
+        flow();
     pthread_mutex_lock(&w->lock);
     w->done = true;
     w->n_ends++;
@@ -733,7 +785,7 @@ static void change_files(const char *command)
         fail_msg("%s", line);
 }
 
-/* "sql STATEMENT" or "sh COMMAND" */
+/* "sql STATEMENT", "sh COMMAND" or "now COMMAND" */
 static void change_store(const char *what)
 {
     tkc_buf text;
@@ -827,6 +879,13 @@ static void write_vocab(const char *text)
     tkc_buf_free(&json);
 }
 
+static void flush_images(tkc_buf *out)
+{
+    tinkc_error err = { 0 }, ignored = { 0 };
+    bool done = tke_service_flush(tke_engine_service(world.engine), 120000, &err);
+    tkc_buf_printf(out, &ignored, "< %s%s\n", done ? "true" : "false: ", err.message);
+}
+
 static void command(const char *what, tkc_buf *out)
 {
     if (strncmp(what, "deaf ", 5) == 0) {
@@ -850,6 +909,22 @@ static void command(const char *what, tkc_buf *out)
         world.flags |= TKE_CALL_REMOTE;
         return;
     }
+    if (strcmp(what, "stall") == 0) {
+        stall(tke_engine_service(world.engine)->files);
+        return;
+    }
+    if (strcmp(what, "flow") == 0) {
+        flow();
+        return;
+    }
+    if (strncmp(what, "now ", 4) == 0) {
+        change_store(what);
+        return;
+    }
+    if (strcmp(what, "flush") == 0) {
+        flush_images(out);
+        return;
+    }
     if (strcmp(what, "drain") == 0) {
         tke_service_drain(tke_engine_service(world.engine));
         return;
@@ -862,6 +937,7 @@ static void command(const char *what, tkc_buf *out)
         gate_set(false, what[0] == 'b');
         return;
     }
+    atomic_store(&stalled.until_answer, strcmp(what, "stop") == 0);
     end_service();
     if (strncmp(what, "SELECT ", 7) == 0)
         dump(what, out);
@@ -877,9 +953,11 @@ static void command(const char *what, tkc_buf *out)
         world.strict = true;
     else if (strncmp(what, "vocab ", 6) == 0)
         write_vocab(what + 6);
+    else if (strncmp(what, "level ", 6) == 0)
+        world.durability = (int32_t)strtol(what + 6, NULL, 10);
     else if (strncmp(what, "set ", 4) == 0)
         assert_int_equal(sscanf(what, "set %99s %99s", world.set[0], world.set[1]), 2);
-    else
+    else if (strcmp(what, "stop") != 0)
         assert_string_equal(what, "restart");
     start_service();
 }
@@ -1057,6 +1135,74 @@ TRANSCRIPT(recovery)
 TRANSCRIPT(parameters)
 TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
+TRANSCRIPT(stalled_files)
+TRANSCRIPT(odd_stores)
+
+/* Waits until the worker has looked for work once more and found none. */
+static void worker_rests(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    uint64_t before = svc->n_worker_waits;
+    while (svc->n_worker_waits == before) {
+        pthread_cond_signal(&svc->work);
+        pthread_mutex_unlock(&svc->lock);
+        usleep(1000);
+        pthread_mutex_lock(&svc->lock);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Is it, this long after the idle time has begun? */
+static bool is_released_after(tke_service *svc, int64_t ms)
+{
+    (void)tke_housekeep(svc, &(tke_due){ 0 }); /* it begins now, if it has not */
+    pthread_mutex_lock(&svc->lock);
+    int64_t since = svc->idle_since_ms;
+    pthread_mutex_unlock(&svc->lock);
+    assert_true(since > 0);
+    if (ms)
+        atomic_store(&now_us, (since + ms) * 1000);
+    (void)tke_housekeep(svc, &(tke_due){ 0 });
+    pthread_mutex_lock(&svc->lock);
+    bool released = svc->released;
+    pthread_mutex_unlock(&svc->lock);
+    return released;
+}
+
+/* What only speed needs is released after idle_release_s without work: 30 s, to the millisecond. */
+static void idle_time(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_buf out;
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    open_world(state);
+    tke_service *svc = tke_engine_service(world.engine);
+    worker_rests(svc);
+    assert_false(is_released_after(svc, 0));
+    assert_false(is_released_after(svc, 29999));
+    assert_true(is_released_after(svc, 30000));
+    /* Work ends the idle time; it begins again when nothing is left to do. */
+    ask("POST /api/v1/create_session {\"tags\":[],\"sdk_version\":\"0.25.0\"}", &out);
+    remember("s", "session_id");
+    for (int i = 0; i < 2; i++) {
+        char line[300];
+        snprintf(line, sizeof line,
+                 "POST /api/v1/create_model {\"session_id\":\"$s\",\"model_seq_id\":%d,"
+                 "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":4,\"seed\":7}}",
+                 i);
+        ask(line, &out);
+        remember("f", "request_id");
+        ask("POST /api/v1/retrieve_future {\"request_id\":\"$f\"}", &out);
+        worker_rests(svc);
+        assert_false(is_released_after(svc, 0));
+        assert_false(is_released_after(svc, 29999));
+        assert_true(is_released_after(svc, 30000));
+    }
+    tkc_buf_free(&out);
+    close_world(state);
+    assert_ok(err);
+}
 
 static void *flush_usage(void *svc)
 {
@@ -1130,6 +1276,8 @@ int main(void)
         cmocka_unit_test(corners),       cmocka_unit_test(edges),
         cmocka_unit_test(refusals),      cmocka_unit_test(parameters),
         cmocka_unit_test(answers),       cmocka_unit_test(openai_members),
+        cmocka_unit_test(stalled_files), cmocka_unit_test(odd_stores),
+        cmocka_unit_test(idle_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

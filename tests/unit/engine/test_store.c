@@ -1,7 +1,9 @@
 /* test_store.c - rows that are committed in groups, folders that appear whole, the journal. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -59,6 +61,224 @@ static int64_t sessions_in(tke_store *s)
     tke_txn_commit(t, NULL, NULL);
     tke_store_sync(s);
     return c.n;
+}
+
+/* ---- what is synced ---- */
+
+/* Below the store's folder, by the tester's thread: SQLite's writer is another. */
+static struct {
+    pthread_t thread;
+    const char *folder, *fails;
+    char text[1000];
+} synced;
+
+static int sync_it(int fd, long number)
+{
+    char link[40], path[600];
+    if (!synced.folder || !pthread_equal(pthread_self(), synced.thread))
+        return (int)syscall(number, fd);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (strncmp(path, synced.folder, strlen(synced.folder)) != 0)
+        return (int)syscall(number, fd);
+    const char *part = path + strlen(synced.folder);
+    size_t len = strlen(synced.text);
+    snprintf(synced.text + len, sizeof synced.text - len, "%s ", part);
+    if (synced.fails && strcmp(part, synced.fails) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return (int)syscall(number, fd);
+}
+#pragma GCC visibility push(default)
+int fsync(int fd)
+{
+    return sync_it(fd, SYS_fsync);
+}
+int fdatasync(int fd)
+{
+    return sync_it(fd, SYS_fdatasync);
+}
+#pragma GCC visibility pop
+
+#define assert_synced(list)                                                                        \
+    do {                                                                                           \
+        assert_string_equal(synced.text, list);                                                    \
+        synced.text[0] = '\0';                                                                     \
+    } while (0)
+
+static char *filled(tke_store *s, tkc_arena *arena, const char *text)
+{
+    tinkc_error err = { 0 };
+    char *temp = tke_store_temp(s, arena, &err);
+    assert_ok(err);
+    tiny_write(temp, "data", text);
+    return temp;
+}
+
+static void assert_holds(const char *folder, const char *text)
+{
+    char path[700], got[100] = "";
+    snprintf(path, sizeof path, "%s/data", folder);
+    FILE *f = fopen(path, "r");
+    if (f) {
+        got[fread(got, 1, sizeof got - 1, f)] = '\0';
+        fclose(f);
+    }
+    assert_string_equal(got, text);
+}
+
+/* After a power loss a name leads to all of its bytes: files before folders, folders after names. */
+static void all_that_is_promised_is_synced(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    char *folder = tiny_folder();
+    tke_store *s = open_store(folder);
+    tke_store_sync(s);
+    tkc_arena_init(&arena, NULL, 0);
+    synced.thread = pthread_self();
+    synced.folder = folder;
+    char *one = filled(s, &arena, "one");
+    char *to = tke_store_run_path(s, &arena, "r", "weights/a", &err);
+    assert_true(tke_sync_folder(one, &err));
+    assert_synced("/tmp/0/data /tmp/0 ");
+    assert_true(tke_store_place(s, one, to, &err));
+    assert_synced("/runs /runs/r /runs/r/weights ");
+    char *two = filled(s, &arena, "two");
+    assert_true(tke_store_place(s, two, to, &err));
+    assert_synced("/runs/r/weights ");
+    char *back = tke_store_run_path(s, &arena, "r", "weights/b", &err);
+    assert_true(tke_store_move(s, to, back, &err));
+    assert_synced("/runs/r/weights ");
+    assert_holds(back, "two");
+    const tke_journal_record record = { .seq = 1, .kind = 2, .body = { "body", 4 } };
+    assert_true(tke_journal_append(s, "r", &record, &err));
+    assert_synced("/runs/r/journal /runs/r ");
+    assert_true(tke_journal_append(s, "r", &record, &err));
+    assert_synced("/runs/r/journal ");
+    synced.folder = NULL;
+    tke_store_close(s);
+    tkc_arena_free(&arena);
+    tiny_model_remove(folder);
+}
+
+/* What could not be synced has not happened. */
+static void what_is_not_synced_is_undone(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 }, ignored = { 0 };
+    tkc_arena arena;
+    struct stat st;
+    char *folder = tiny_folder();
+    tke_store *s = open_store(folder);
+    tke_store_sync(s);
+    tkc_arena_init(&arena, NULL, 0);
+    char *a = tke_store_run_path(s, &arena, "r", "weights/a", &err);
+    char *b = tke_store_run_path(s, &arena, "r", "weights/b", &err);
+    assert_true(tke_store_place(s, filled(s, &arena, "old"), a, &err));
+    synced.thread = pthread_self();
+    synced.folder = folder;
+    synced.fails = "/runs/r/weights";
+    char *new = filled(s, &arena, "new");
+    assert_false(tke_store_place(s, new, a, &err)); /* an old one keeps its name */
+    assert_int_equal(err.code, TINKC_E_FILE);
+    assert_holds(a, "old");
+    assert_false(tkc_is_dir(new));
+    err = (tinkc_error){ 0 };
+    assert_false(
+        tke_store_place(s, filled(s, &arena, "new"), b, &err)); /* a name that was free is */
+    assert_false(tkc_is_dir(b));
+    err = (tinkc_error){ 0 };
+    assert_false(tke_store_move(s, a, b, &err)); /* what is moved is where it was */
+    assert_holds(a, "old");
+    assert_false(tkc_is_dir(b));
+    synced.fails = NULL;
+    err = (tinkc_error){ 0 };
+    assert_true(tke_store_place(s, filled(s, &arena, "other"), b, &err));
+    synced.fails = "/runs/r/weights";
+    assert_false(tke_store_move(s, a, b, &err)); /* likewise in exchange for another */
+    assert_holds(a, "old");
+    assert_holds(b, "other");
+    synced.fails = "/runs/r/journal";
+    err = (tinkc_error){ 0 };
+    const tke_journal_record record = { .seq = 1, .kind = 2, .body = { "body", 4 } };
+    assert_false(tke_journal_append(s, "r", &record, &err)); /* nor is a part of a record left */
+    char *journal = tke_store_run_path(s, &arena, "r", "journal", &err);
+    assert_int_equal(stat(journal, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    synced.fails = "/tmp/9/data";
+    char *last = tke_store_run_path(s, &arena, "r", "../../tmp/9", &err);
+    err = (tinkc_error){ 0 };
+    assert_true(tkc_make_dirs(last, &err));
+    tiny_write(last, "data", "x");
+    assert_false(tke_sync_folder(last, &err));
+    assert_string_equal(err.message, "data: Input/output error");
+    synced.fails = "/tmp/9";
+    err = (tinkc_error){ 0 };
+    assert_false(tke_sync_folder(last, &err));
+    assert_non_null(strstr(err.message, "tmp/9: Input/output error"));
+    synced.folder = synced.fails = NULL;
+    assert_int_equal(tke_folder_bytes(last), 1);
+    assert_true(tkc_remove_tree(last, &ignored));
+    assert_int_equal(tke_folder_bytes(last), 0);
+    tke_store_close(s);
+    tkc_arena_free(&arena);
+    tiny_model_remove(folder);
+}
+
+/* ---- rows ---- */
+
+static pthread_mutex_t turnstile = PTHREAD_MUTEX_INITIALIZER;
+
+static bool wait_there(tke_store *s, void *user, tinkc_error *err)
+{
+    (void)s, (void)user, (void)err;
+    pthread_mutex_lock(&turnstile);
+    pthread_mutex_unlock(&turnstile);
+    return true;
+}
+
+static void add(tke_store *s, const char *sql, outcome *o)
+{
+    tinkc_error err = { 0 };
+    tke_txn *t = tke_txn_new(s, &err);
+    tke_txn_exec(t, sql, "");
+    tke_txn_commit(t, note, o);
+}
+
+/* SQLite undoes a whole transaction by itself, as with a full disk: all of the group has failed, and
+ * none of it runs outside a transaction. */
+static void an_undone_group(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    outcome made = { 0 }, before = { 0 }, undone = { 0 }, after = { 0 }, later = { 0 };
+    tke_store *s = open_store(NULL);
+    add(s, "CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT RAISE(ROLLBACK, 'full'); END",
+        &made);
+    tke_store_sync(s);
+    assert_true(made.done && made.code == TINKC_OK);
+    pthread_mutex_lock(&turnstile);
+    tke_txn *t = tke_txn_new(s, &err);
+    tke_txn_call(t, wait_there, NULL);
+    tke_txn_commit(t, NULL, NULL);
+    add(s, "INSERT INTO sessions(id, owner) VALUES('one', 'me')", &before);
+    add(s, "INSERT INTO runs(id) VALUES('r')", &undone);
+    add(s, "INSERT INTO sessions(id, owner) VALUES('two', 'me')", &after);
+    pthread_mutex_unlock(&turnstile);
+    tke_store_sync(s);
+    assert_true(before.done && undone.done && after.done);
+    assert_int_equal(before.code, TINKC_E_STORE);
+    assert_int_equal(undone.code, TINKC_E_STORE);
+    assert_int_equal(after.code, TINKC_E_STORE);
+    assert_int_equal(sessions_in(s), 0);
+    add(s, "INSERT INTO sessions(id, owner) VALUES('three', 'me')", &later);
+    assert_int_equal(sessions_in(s), 1);
+    assert_true(later.done && later.code == TINKC_OK);
+    tke_store_close(s);
 }
 
 /* One bad statement fails its own transaction and none of its neighbours. */
@@ -401,6 +621,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups),
+        cmocka_unit_test(an_undone_group),
+        cmocka_unit_test(all_that_is_promised_is_synced),
+        cmocka_unit_test(what_is_not_synced_is_undone),
         cmocka_unit_test(folders_change_in_one_step),
         cmocka_unit_test(a_store_in_memory_leaves_nothing),
         cmocka_unit_test(journals),

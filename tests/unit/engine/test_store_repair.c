@@ -163,6 +163,125 @@ static void a_lost_database_is_noticed(void **state)
     tiny_model_remove(store);
 }
 
+typedef struct lines {
+    char text[20][400];
+    size_t n;
+} lines;
+
+static void keep_line(const char *line, bool bad, void *user)
+{
+    lines *l = user;
+    assert_true(l->n < 20);
+    snprintf(l->text[l->n++], sizeof l->text[0], "%s %s", bad ? "bad" : "ok", line);
+}
+
+static bool has_line(const lines *l, const char *text)
+{
+    bool has = false;
+    for (size_t i = 0; i < l->n; i++)
+        has |= strcmp(l->text[i], text) == 0;
+    return has;
+}
+
+/* What a lost database is made of: the newest description of each run, or that of any adapter. */
+static void runs_are_made_again(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), text[900];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t)), *models[3];
+    for (int i = 0; i < 3; i++)
+        models[i] = hold(service_model(t, session, i, "tiny", i + 3, 7));
+    save_as(t, models[0], 1, "a");
+    service_wait(t, post(t, "/api/v1/save_weights_external", models[1], 1, ",\"path\":\"b\""));
+    service_wait(t, post(t, "/api/v1/save_weights_external", models[2], 1, ",\"path\":\"c\""));
+    tinkc_engine_free(engine);
+    /* Runs without a base model, without any folder, and of a name that is not ours. */
+    snprintf(text, sizeof text,
+             "cd '%s' && rm meta.db* && echo '{}' > runs/%s/external_weights/c/adapter_config.json "
+             "&& rm runs/%s/external_weights/c/checksums && mkdir -p runs/%s:train:9 && "
+             "cp -r runs/%s runs/elsewhere && mkdir runs/.hidden && mkdir runs/%s/weights/.x",
+             store, models[2], models[2], session, models[0], models[0]);
+    assert_int_equal(system(text), 0);
+    lines l = { 0 };
+    const tinkc_store_check_options repair = { .repair = true, .owner_key = "key" };
+    assert_false(tinkc_store_check(store, &repair, keep_line, &l, &err));
+    assert_string_equal(err.message, "3 entries are damaged or missing and could not be repaired");
+    const struct {
+        const char *format, *of;
+    } rows[] = {
+        { "bad meta.db is missing%s", "" },
+        { "ok %s/weights/a: whole", models[0] },
+        { "ok %s: made again from its files (base model tiny, rank 3)", models[0] },
+        { "ok %s/external_weights/b: whole", models[1] },
+        { "ok %s: made again from its files (base model tiny, rank 4)", models[1] },
+        { "ok %s/external_weights/c: no checksums to hold it against", models[2] },
+        { "bad %s: its folders do not name its base model; it cannot be rebuilt", models[2] },
+        { "bad %s:train:9: its folders do not name its base model; it cannot be rebuilt", session },
+        { "ok %s/weights/a: whole", "elsewhere" },
+        { "bad %s: its folders do not name its base model; it cannot be rebuilt", "elsewhere" },
+        { "ok meta.db: made again%s", "" },
+    };
+    assert_int_equal(l.n, sizeof rows / sizeof *rows);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, rows[i].format, rows[i].of);
+        if (!has_line(&l, text))
+            fail_msg("no line: %s", text);
+    }
+    /* They belong to the owner of the key. */
+    char owner[TKE_OWNER_TEXT];
+    tke_owner_of_key(&(tke_owner_salt){ { 0 } }, tkc_str("key"), owner);
+    engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    tke_service *svc = tke_engine_service(engine);
+    pthread_mutex_lock(&svc->lock);
+    for (int i = 0; i < 2; i++) {
+        const tke_run *run = tke_find_run(svc, models[i]);
+        assert_non_null(run);
+        assert_string_equal(run->owner, owner);
+        assert_string_equal(run->session->owner, owner);
+        assert_int_equal(run->spec.rank, i + 3);
+        assert_int_equal(run->spec.seed, i ? 0 : 7); /* only a state to train from has it */
+        assert_int_equal(run->spec.train, 7);
+        assert_int_equal(run->model_seq, i);
+    }
+    assert_null(tke_find_run(svc, models[2]));
+    pthread_mutex_unlock(&svc->lock);
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+/* A damaged folder that cannot be moved away is counted as left. */
+static void what_cannot_be_put_aside(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), text[900];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    save_as(t, model, 1, "a");
+    tinkc_engine_free(engine);
+    snprintf(text, sizeof text,
+             "cd '%s' && rm runs/*/weights/a/checkpoint_complete && "
+             "touch damaged",
+             store);
+    assert_int_equal(system(text), 0);
+    lines l = { 0 };
+    assert_false(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line,
+                                   &l, &err));
+    assert_string_equal(err.message, "1 entries are damaged or missing and could not be repaired");
+    assert_int_equal(l.n, 3);
+    snprintf(text, sizeof text,
+             "ok %s/weights/a: could not be moved to %s/damaged/%s/weights/a: ", model, store,
+             model);
+    assert_true(strncmp(l.text[1], text, strlen(text)) == 0);
+    if (!strstr(l.text[1], "damaged: File exists"))
+        fail_msg("%s", l.text[1]);
+    tiny_model_remove(store);
+}
+
 static void nobody_else_reads_it(void **state)
 {
     (void)state;
@@ -212,6 +331,8 @@ int main(void)
         cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(flipped_bits_are_noticed),
         cmocka_unit_test(a_lost_database_is_noticed),
+        cmocka_unit_test(runs_are_made_again),
+        cmocka_unit_test(what_cannot_be_put_aside),
         cmocka_unit_test(nobody_else_reads_it),
         cmocka_unit_test(paths_stay_here),
     };
