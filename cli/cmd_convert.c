@@ -10,12 +10,11 @@
 #include "term.h"
 #include "text.h"
 
-static void put(FILE *f, json_t *messages)
+static void put(FILE *f, json_t *conversation)
 {
-    json_t *line = json_pack("{s:o}", "messages", messages);
-    cli_write_json(f, line, 0);
+    cli_write_json(f, conversation, 0);
     fputc('\n', f);
-    json_decref(line);
+    json_decref(conversation);
 }
 
 /* What goes where, and what could not. */
@@ -30,15 +29,17 @@ typedef struct conversion {
 /* `place`: which line or item it is. */
 static void convert_one(conversion *c, const json_t *v, size_t place)
 {
-    json_t *messages = !v ? NULL : c->form ? c->form->convert(v) : cli_row_messages(v, NULL);
-    if (!messages) {
+    cli_row_fault why = { "" };
+    json_t *conversation = v ? cli_row_conversation(v, c->form, &why) : NULL;
+    if (!conversation) {
         cli_bad_line(&c->broken, c->path, place, v ? "form" : "json",
-                     !v        ? "not JSON"
-                     : c->form ? "not of this form"
-                               : "not of any known form");
+                     !v            ? "not JSON"
+                     : why.text[0] ? why.text
+                     : c->form     ? "not of this form"
+                                   : "not of any known form");
         return;
     }
-    put(c->to, messages);
+    put(c->to, conversation);
     c->n++;
 }
 
@@ -75,8 +76,8 @@ static void convert_text(conversion *c, const char *text)
         while (n && strchr("\r\n", p[n - 1]))
             n--;
         char *part = strndup(p, n);
-        put(c->to, json_pack("[{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "", "role",
-                             "assistant", "content", part ? part : ""));
+        put(c->to, json_pack("{s:[{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user", "content", "",
+                             "role", "assistant", "content", part ? part : ""));
         free(part);
         p = end ? end + strspn(end, "\r\n") : p + strlen(p);
     }
@@ -91,6 +92,9 @@ int cli_data_convert(cli_app *app)
     char *all = cli_read_all(app, app->args[0], &len, &bad);
     if (!all)
         return bad;
+    bad = cli_data_refuse(app, app->args[0], all, len);
+    if (bad)
+        return free(all), bad;
     size_t mark = len >= 3 && memcmp(all, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     const char *text = all + mark;
     len -= mark;
@@ -122,7 +126,8 @@ int cli_data_convert(cli_app *app)
 void cli_data_forms(FILE *f)
 {
     fputs("Forms of rows, as JSON lines or one JSON array:\n", f);
-    for (size_t i = 0; cli_row_form_at(i); i++)
-        fprintf(f, "  %-11s %s\n", cli_row_form_at(i)->name, cli_row_form_at(i)->example);
+    const char *name, *example;
+    for (size_t i = 0; cli_row_form_at(i, &name, &example); i++)
+        fprintf(f, "  %-11s %s\n", name, example);
     fputs("  text        paragraphs of plain text (only for convert)\n", f);
 }

@@ -79,14 +79,25 @@ typedef struct file_report {
     report *r;
     const char *path;
     size_t good, tokens;
+    json_t *unused; /* what was said of members that are not used: said for their first line only */
 } file_report;
+
+static bool was_said(file_report *f, const cli_said *said)
+{
+    if (strcmp(said->code, "unused") != 0)
+        return false;
+    bool known = json_object_get(f->unused, said->message) != NULL;
+    json_object_set_new(f->unused, said->message, json_true());
+    return known;
+}
 
 static void check_block(cli_block *b, size_t before, void *user)
 {
     file_report *f = user;
     for (size_t i = 0; i < b->n_said; i++)
-        note_problem(f->path, before + b->said[i].line, b->said[i].level, b->said[i].code,
-                     b->said[i].message, f->r);
+        if (!was_said(f, &b->said[i]))
+            note_problem(f->path, before + b->said[i].line, b->said[i].level, b->said[i].code,
+                         b->said[i].message, f->r);
     f->good += b->n_good;
     f->tokens += b->set.n_tokens;
 }
@@ -100,10 +111,12 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
     int bad = cli_data_open(app, path, &f);
     if (bad)
         return bad;
+    result.unused = json_object();
     cli_convos convos = {
         .app = app, .file = &f, .label = path, .how = how, .deliver = check_block, .user = &result
     };
     bad = cli_convos_read(&convos, &lines);
+    json_decref(result.unused);
     if (!bad && !result.good && r->errors == errors)
         note_problem(path, 0, CLI_LEVEL_ERROR, "empty",
                      lines ? "there are only blank lines" : "the file is empty", r);
@@ -307,18 +320,22 @@ static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
         json_t *v = json_loadb(line.data, line.len, 0, NULL), *m;
-        json_t *messages = cli_row_messages(v, NULL);
+        cli_row_fault why = { "" };
+        json_t *whole = v ? cli_row_conversation(v, NULL, &why) : NULL;
+        json_t *messages = json_object_get(whole, "messages");
         size_t i;
-        if (!json_is_array(messages))
+        if (!messages)
             cli_bad_line(&broken, f->path, lines.number, "messages",
-                         v ? "there is no list of \"messages\"" : "not JSON");
+                         !v            ? "not JSON"
+                         : why.text[0] ? why.text
+                                       : "there is no list of \"messages\"");
         else if (out)
             json_array_append_new(out, json_pack("{s:I,s:O}", "line", (json_int_t)lines.number,
                                                  "messages", messages));
         json_array_foreach(out ? NULL : messages, i, m) print_message(app, m);
         if (messages && !out)
             putchar('\n');
-        json_decref(messages);
+        json_decref(whole);
         json_decref(v);
     }
     return cli_bad_lines_end(&broken, f->path, "see: tinkc data check");
@@ -352,9 +369,12 @@ static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_exam
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
         tinkc_error err = { 0 };
+        cli_row_fault why;
         char *owned;
-        line = cli_row_line(line, &owned);
-        if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
+        line = cli_row_line(line, &owned, &why);
+        if (why.text[0])
+            cli_bad_line(&broken, f->path, lines.number, "form", why.text);
+        else if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
             cli_bad_line(&broken, f->path, lines.number, "render", err.message);
         free(owned);
     }

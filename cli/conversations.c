@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ordered_pool.h"
+#include "out.h"
 #include "row_forms.h"
 #include "term.h"
 
@@ -85,10 +86,56 @@ static bool leaves_reasoning_out(const char *renderer)
                  (n > sizeof suffix - 1 && strcmp(renderer + n - sizeof suffix + 1, suffix) == 0));
 }
 
+static char *rendered(const cli_example_options *how, const json_t *row)
+{
+    tinkc_text out = { 0 };
+    tinkc_chat_options chat = { .renderer = how->renderer };
+    char *text = cli_json_dump(row), *copy = NULL;
+    if (text && tinkc_chat_render(how->tokenizer, text, &chat, &out, NULL))
+        copy = strdup(out.data ? out.data : "");
+    free(text);
+    tinkc_text_free(&out);
+    return copy;
+}
+
+/* Whether the row reads the same without its tools, or without the calls in its messages. */
+static bool leaves_out(const cli_example_options *how, cli_span line, bool calls)
+{
+    json_t *row = json_loadb(line.data, line.len, 0, NULL), *m;
+    char *with = rendered(how, row), *without;
+    size_t i;
+    if (!calls)
+        json_object_del(row, "tools");
+    json_array_foreach(calls ? json_object_get(row, "messages") : NULL, i, m)
+        json_object_del(m, "tool_calls");
+    without = rendered(how, row);
+    bool same = with && without && strcmp(with, without) == 0;
+    free(with);
+    free(without);
+    json_decref(row);
+    return same;
+}
+
+/* A template that has no place for tools writes nothing of them. */
+static void check_tools(cli_block *b, const cli_example_options *how, cli_span line, size_t number,
+                        const cli_convo *facts)
+{
+    if (facts->calls && leaves_out(how, line, true))
+        note(NULL, number, facts->bare ? CLI_LEVEL_ERROR : CLI_LEVEL_WARNING,
+             facts->bare ? "tool_calls" : "unused",
+             facts->bare
+                 ? "the chat template leaves tool_calls out: an empty answer would be learnt"
+                 : "\"tool_calls\" is not used: the chat template leaves tools out",
+             b);
+    else if (facts->tools && leaves_out(how, line, false))
+        note(NULL, number, CLI_LEVEL_WARNING, "unused",
+             "\"tools\" is not used: the chat template leaves tools out", b);
+}
+
 /* What only a model can say about a line: whether it can be rendered, and what is learnt from it.
  */
 static void render(cli_block *b, const cli_example_options *how, cli_span line, size_t number,
-                   bool reasoning)
+                   const cli_convo *facts)
 {
     tinkc_error err = { 0 };
     size_t empty = b->set.n_empty, cut = b->set.n_cut;
@@ -97,10 +144,12 @@ static void render(cli_block *b, const cli_example_options *how, cli_span line, 
         (void)snprintf(text, sizeof text, "%s%s",
                        err.code == TINKC_E_TEMPLATE ? "chat template: " : "", err.message);
         note(NULL, number, CLI_LEVEL_ERROR, "render", text, b);
-    } else if (reasoning && leaves_reasoning_out(how->renderer)) {
+    } else if (facts->reasoning && leaves_reasoning_out(how->renderer)) {
         note(NULL, number, CLI_LEVEL_WARNING, "reasoning",
              "an answer has <think> in it, but this renderer is for answers without reasoning", b);
     }
+    if (!err.code)
+        check_tools(b, how, line, number, facts);
     if (b->set.n_empty > empty)
         note(NULL, number, CLI_LEVEL_WARNING, "untrained", "no token of it is learnt", b);
     if (b->set.n_cut > cut)
@@ -116,8 +165,12 @@ static void work_on(void *piece, void *user)
     cli_span line;
     cli_convo facts;
     for (char *owned = NULL; !b->no_memory && cli_lines_next(&lines, &line); free(owned)) {
-        line = cli_row_line(line, &owned);
-        if (!cli_check_conversation(c->file->path, lines.number, line,
+        cli_row_fault why;
+        line = cli_row_line(line, &owned, &why);
+        if (why.text[0])
+            note(NULL, lines.number, CLI_LEVEL_ERROR, "form", why.text, b);
+        if (why.text[0] ||
+            !cli_check_conversation(c->file->path, lines.number, line,
                                     c->how->train_on == TINKC_TRAIN_MARKED, &facts, note, b)) {
             b->n_broken++;
             continue;
@@ -127,7 +180,7 @@ static void work_on(void *piece, void *user)
             keep_hash(b, line);
         b->n_good++;
         if (c->how->tokenizer)
-            render(b, c->how, line, lines.number, facts.reasoning);
+            render(b, c->how, line, lines.number, &facts);
     }
     b->n_lines = lines.number;
 }

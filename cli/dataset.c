@@ -5,12 +5,81 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "row_members.h"
 #include "term.h"
 #include "text.h"
+
+/* ---- files of another kind ---- */
+
+static bool ends_in(const char *path, const char *suffix)
+{
+    size_t n = strlen(path), m = strlen(suffix);
+    return n > m && strcasecmp(path + n - m, suffix) == 0;
+}
+
+static bool begins_with(const char *text, size_t len, const char *bytes)
+{
+    return len >= strlen(bytes) && memcmp(text, bytes, strlen(bytes)) == 0;
+}
+
+/* The first byte that is not white space or a mark of the encoding; 0 = none. */
+static char first_byte(const char *text, size_t len)
+{
+    size_t i = begins_with(text, len, "\xEF\xBB\xBF") ? 3 : 0;
+    while (i < len && strchr(" \t\r\n", text[i]) && text[i])
+        i++;
+    return i < len ? text[i] : '\0';
+}
+
+int cli_data_refuse(cli_app *app, const char *path, const char *text, size_t len)
+{
+#define LINES(read)                                                                                \
+    "write it as JSON lines: python3 -c 'import pandas, sys; pandas." read                         \
+    "(sys.argv[1]).to_json(\"data.jsonl\", orient=\"records\", lines=True)'"
+    static const struct {
+        const char *bytes, *suffix, *what, *hint;
+    } kinds[] = {
+        { "PAR1", NULL, "a Parquet file", LINES("read_parquet") },
+        { "ARROW1", NULL, "an Arrow file", LINES("read_feather") },
+        { "\x1f\x8b", NULL, "compressed (gzip)", "unpack it: gunzip" },
+        { "\x28\xb5\x2f\xfd", NULL, "compressed (zstd)", "unpack it: unzstd" },
+        { "PK\x03\x04", NULL, "a zip archive", "unpack it: unzip" },
+        { NULL, ".csv", "a table (CSV)", LINES("read_csv") },
+        { NULL, ".tsv", "a table (TSV)", LINES("read_table") },
+    };
+#undef LINES
+    char first = first_byte(text, len);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool fits = kinds[i].bytes ? begins_with(text, len, kinds[i].bytes)
+                                   : ends_in(path, kinds[i].suffix) && first != '{' && first != '[';
+        if (!fits)
+            continue;
+        char *hint = cli_printf("%s %s", kinds[i].hint, path);
+        int bad =
+            cli_fail(app, "data_invalid", hint, "%s is %s, not JSON lines", path, kinds[i].what);
+        free(hint);
+        return bad;
+    }
+    return 0;
+}
+
+/* Only `data convert` takes one JSON array. */
+static int refuse_array(cli_app *app, const char *path, const char *text, size_t len)
+{
+    if (first_byte(text, len) != '[')
+        return 0;
+    char *hint = cli_printf("convert it: tinkc data convert %s -o data.jsonl", path);
+    int bad = cli_fail(app, "data_invalid", hint, "%s is one JSON array, not JSON lines", path);
+    free(hint);
+    return bad;
+}
+
+/* ---- lines ---- */
 
 int cli_data_open(cli_app *app, const char *path, cli_data_file *out)
 {
@@ -31,6 +100,8 @@ int cli_data_open(cli_app *app, const char *path, cli_data_file *out)
         close(fd);
     if (!out->mapped)
         out->text = cli_read_all(app, path, &out->len, &bad);
+    bad = bad ? bad : cli_data_refuse(app, path, out->text, out->len);
+    bad = bad ? bad : refuse_array(app, path, out->text, out->len);
     if (bad)
         cli_data_close(out);
     return bad;
@@ -85,7 +156,9 @@ typedef struct check {
     void *user;
     const char *file;
     size_t number;
-    char others[96]; /* members that are not "messages", as far as they fit */
+    char others[96];     /* members that are not "messages", as far as they fit */
+    cli_span unused[16]; /* those of them that may have a meaning */
+    size_t n_unused;
     bool failed;
 } check;
 
@@ -106,6 +179,29 @@ static void complain_at(check *c, int level, const char *code, const char *what,
 static bool holds(cli_span s, const char *word)
 {
     return memmem(s.data, s.len, word, strlen(word)) != NULL;
+}
+
+/* Passes over a value: its text. */
+static cli_span skipped(check *c)
+{
+    (void)cli_scan_peek(&c->scan); /* past white space */
+    const char *from = c->scan.at;
+    cli_scan_skip(&c->scan);
+    return (cli_span){ from, (size_t)(c->scan.at - from) };
+}
+
+static bool is_empty(cli_span value)
+{
+    return cli_span_is(value, "null") || cli_span_is(value, "\"\"") || cli_span_is(value, "[]") ||
+           cli_span_is(value, "{}");
+}
+
+static void complain_unused(check *c, cli_span name, const char *what)
+{
+    char text[160];
+    (void)snprintf(text, sizeof text, "\"%.*s\" %s", (int)(name.len < 64 ? name.len : 64),
+                   name.data, what);
+    complain(c, CLI_LEVEL_WARNING, "unused", text);
 }
 
 /* One part of a list content: an object with a type and the member that type needs. */
@@ -162,10 +258,21 @@ static void check_content(check *c, size_t i)
     }
 }
 
+/* `text`: what is between the quotes of a JSON string. */
+static bool is_json(cli_span text)
+{
+    json_t *string = json_loadb(text.data - 1, text.len + 2, JSON_DECODE_ANY, NULL);
+    json_t *value = json_loads(string ? json_string_value(string) : "", JSON_DECODE_ANY, NULL);
+    bool good = value != NULL;
+    json_decref(value);
+    json_decref(string);
+    return good;
+}
+
 static void check_tool_call(check *c, size_t i)
 {
     cli_span key, text;
-    bool function = false, name = false, arguments = false, parsed = false;
+    bool function = false, name = false, arguments = false, parsed = false, readable = true;
     if (cli_scan_peek(&c->scan) != '{') {
         complain_at(c, CLI_LEVEL_ERROR, "tool_calls", "a tool call must be an object", i);
         cli_scan_skip(&c->scan);
@@ -184,15 +291,18 @@ static void check_tool_call(check *c, size_t i)
             name = name || (string && cli_span_is(key, "name"));
             arguments = arguments || cli_span_is(key, "arguments");
             parsed = parsed || (!string && cli_span_is(key, "arguments"));
-            if (string)
-                cli_scan_string(&c->scan, &text);
-            else
+            if (!string)
                 cli_scan_skip(&c->scan);
+            else if (cli_scan_string(&c->scan, &text) && cli_span_is(key, "arguments"))
+                readable = is_json(text);
         }
     }
     if (!c->scan.fault && (!function || !name || !arguments))
         complain_at(c, CLI_LEVEL_ERROR, "tool_calls",
                     "a tool call needs function.name and function.arguments", i);
+    else if (!c->scan.fault && !readable)
+        complain_at(c, CLI_LEVEL_ERROR, "tool_calls",
+                    "function.arguments is a text that is not JSON", i);
     else if (!c->scan.fault && parsed)
         complain_at(c, CLI_LEVEL_WARNING, "tool_calls",
                     "function.arguments should be a JSON text, in quotes", i);
@@ -236,10 +346,22 @@ static void check_role(check *c, cli_span role, size_t i)
     complain_at(c, near ? CLI_LEVEL_ERROR : CLI_LEVEL_WARNING, "role", text, i);
 }
 
+/* OpenAI's: 0 = the answer is not learnt, 1 = as without it. */
+static void check_weight(check *c, size_t i)
+{
+    static const char *const good[] = { "0", "1", "0.0", "1.0", "null" };
+    cli_span given = skipped(c);
+    for (size_t k = 0; k < sizeof good / sizeof *good; k++)
+        if (cli_span_is(given, good[k]))
+            return;
+    if (!c->scan.fault)
+        complain_at(c, CLI_LEVEL_ERROR, "weight", "weight must be 0 or 1", i);
+}
+
 static void check_message(check *c, size_t i)
 {
     cli_span key, role = { NULL, 0 };
-    bool content = false, calls = false;
+    bool content = false, said = false, calls = false, old_call = false;
     if (cli_scan_peek(&c->scan) != '{') {
         complain_at(c, CLI_LEVEL_ERROR, "message", "must be an object", i);
         cli_scan_skip(&c->scan);
@@ -253,8 +375,10 @@ static void check_message(check *c, size_t i)
         } else if (cli_span_is(key, "content") && kind == 'n') { /* beside tool calls it may be */
             cli_scan_skip(&c->scan);
         } else if (cli_span_is(key, "content")) {
+            const char *from = c->scan.at;
             content = true;
             check_content(c, i);
+            said = said || !is_empty((cli_span){ from, (size_t)(c->scan.at - from) });
         } else if (cli_span_is(key, "tool_calls")) {
             calls = calls || kind == '[';
             check_tool_calls(c, kind, i);
@@ -263,12 +387,18 @@ static void check_message(check *c, size_t i)
             if (kind != 't' && kind != 'f')
                 complain_at(c, CLI_LEVEL_ERROR, "trainable", "trainable must be true or false", i);
             cli_scan_skip(&c->scan);
+        } else if (cli_span_is(key, "weight")) {
+            check_weight(c, i);
         } else {
-            cli_scan_skip(&c->scan);
+            old_call = old_call || cli_span_is(key, "function_call");
+            if (!is_empty(skipped(c)) && !cli_row_harmless_in_message(key))
+                complain_unused(c, key, "of a message is used only by templates that read it");
         }
     }
     if (c->scan.fault)
         return;
+    c->facts->calls = c->facts->calls || calls;
+    c->facts->bare = c->facts->bare || (calls && !said);
     if (!role.data)
         complain_at(c, CLI_LEVEL_ERROR, "role", "role is missing or not a text", i);
     else {
@@ -276,7 +406,9 @@ static void check_message(check *c, size_t i)
         count_role(c->facts, role);
     }
     if (!content && !calls)
-        complain_at(c, CLI_LEVEL_ERROR, "content", "content is missing", i);
+        complain_at(c, CLI_LEVEL_ERROR, "content",
+                    old_call ? "function_call needs a name and arguments" : "content is missing",
+                    i);
 }
 
 /* For lines of another form: what there is instead says which form. */
@@ -286,6 +418,16 @@ static void note_member(check *c, cli_span key)
     if (key.len < 40 && at + key.len + 5 < sizeof c->others)
         (void)snprintf(c->others + at, sizeof c->others - at, "%s\"%.*s\"", at ? ", " : "",
                        (int)key.len, key.data);
+}
+
+static void note_value(check *c, cli_span key, cli_span value)
+{
+    if (is_empty(value) || cli_row_harmless(key))
+        return;
+    if (cli_span_is(key, "tools"))
+        c->facts->tools = true;
+    else if (c->n_unused < sizeof c->unused / sizeof *c->unused)
+        c->unused[c->n_unused++] = key;
 }
 
 static const char *form_of(const char *others)
@@ -299,7 +441,7 @@ static void check_members(check *c, bool *found)
     while (cli_scan_key(&c->scan, &key)) {
         if (!cli_span_is(key, "messages")) {
             note_member(c, key);
-            cli_scan_skip(&c->scan);
+            note_value(c, key, skipped(c));
             continue;
         }
         *found = true;
@@ -339,6 +481,8 @@ bool cli_check_conversation(const char *file, size_t number, cli_span line, bool
         complain(&c, CLI_LEVEL_ERROR, "messages", text);
     } else if (facts->n_messages == 0 && !c.failed)
         complain(&c, CLI_LEVEL_ERROR, "messages", "messages is empty");
+    for (size_t i = 0; found && i < c.n_unused; i++)
+        complain_unused(&c, c.unused[i], "is not used");
     if (c.failed)
         return false;
     if (customized && facts->n_trainable != facts->n_messages)

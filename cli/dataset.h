@@ -21,6 +21,9 @@ typedef struct cli_data_file {
 
 /* Reads a file ("-" = stdin). 0, or an exit code after reporting. */
 int cli_data_open(cli_app *, const char *path, cli_data_file *out);
+/* Refuses Parquet, Arrow, compressed files and tables, and says what to do: an exit code, 0 = none of
+ * these. */
+int cli_data_refuse(cli_app *, const char *path, const char *text, size_t len);
 void cli_data_close(cli_data_file *);
 
 /* The next line that is not blank: its text and number; false at the end. */
@@ -36,6 +39,8 @@ typedef struct cli_convo {
     size_t n_messages, n_assistant, n_user, n_system, n_tool;
     size_t n_trainable; /* messages that have the key */
     bool reasoning;     /* a thinking part, or a <think> in a text */
+    bool tools;         /* are offered */
+    bool calls, bare;   /* a message calls tools; one of these says nothing else */
 } cli_convo;
 
 /* Checks one line. True if it can be trained on (warnings allowed). `customized`: every message

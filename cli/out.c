@@ -137,6 +137,17 @@ void cli_write_json(FILE *f, const json_t *v, int indent)
     write_value(f, v, indent ? 0 : -1, (layout){ .step = indent });
 }
 
+char *cli_json_dump(const json_t *v)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f)
+        return NULL;
+    cli_write_json(f, v, 0);
+    return fclose(f) == 0 ? text : NULL;
+}
+
 void cli_write_python_json(FILE *f, const json_t *v, int indent)
 {
     write_value(f, v, indent ? 0 : -1, (layout){ indent, true });
@@ -305,15 +316,7 @@ static char *size_text(const json_t *v, bool people)
 
 static char *plain_text(const json_t *v)
 {
-    if (json_is_string(v))
-        return strdup(json_string_value(v));
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (!f)
-        return NULL;
-    cli_write_json(f, v, 0);
-    return fclose(f) == 0 ? text : NULL;
+    return json_is_string(v) ? strdup(json_string_value(v)) : cli_json_dump(v);
 }
 
 /* 12.4, 0.0571, 9.5e-05; and whole from 100 up. */

@@ -70,6 +70,8 @@ int cli_print_done(const cli_app *, json_t *object, const char *format, ...)
 
 /* One JSON value: indent 2, or 0 for one line. Keys in order, UTF-8 as it is, shortest numbers. */
 void cli_write_json(FILE *, const json_t *, int indent);
+/* On one line, numbers with as few digits as they need. Yours; NULL = out of memory. */
+char *cli_json_dump(const json_t *);
 /* As Python's json module writes it; indent 0: on one line. */
 void cli_write_python_json(FILE *, const json_t *, int indent);
 /* A result, or the fields of it that --json names. 0, or an exit code after reporting an unknown field. */

@@ -1,11 +1,4 @@
-/* pairs.c - preferences in the forms that are in use, rendered and checked line by line.
- *
- *     {"prompt", "chosen", "rejected"}                 texts, or messages in any of the three
- *     {"chosen": [messages], "rejected": [messages]}   whole conversations
- *     {"input": {"messages"}, "preferred_output", "non_preferred_output"}
- *     {"comparison": {"prompt_conversation", "completion_A", "completion_B"}, "label": "A"}
- *     {"prompt", "completion", "label": true}          unpaired, for KTO
- */
+/* pairs.c - preferences, rendered and checked line by line. Must not: know the forms of rows. */
 #include "pairs.h"
 
 #include <stdlib.h>
@@ -13,7 +6,7 @@
 
 #include "data_rows.h"
 #include "out.h"
-#include "text.h"
+#include "row_forms.h"
 
 typedef struct reading {
     cli_app *app;
@@ -25,103 +18,14 @@ typedef struct reading {
     size_t max_length;
 } reading;
 
-/* ---- conversations ---- */
-
-/* A text by this role, or messages as they are. A new reference; NULL = neither. */
-static json_t *messages_of(const json_t *v, const char *role)
-{
-    if (json_is_string(v))
-        return json_pack("[{s:s,s:O}]", "role", role, "content", v);
-    if (!json_is_array(v))
-        return NULL;
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (!json_is_string(json_object_get(json_array_get(v, i), "role")) ||
-            !json_object_get(json_array_get(v, i), "content"))
-            return NULL;
-    return json_copy((json_t *)(uintptr_t)v);
-}
-
-/* The prompt and an answer as one conversation. An answer that is a whole conversation stands alone. */
-static json_t *join(const json_t *prompt, const json_t *answer)
-{
-    json_t *said = messages_of(answer, "assistant"), *asked = NULL;
-    const char *first = json_string_value(json_object_get(json_array_get(said, 0), "role"));
-    if (!said || !first)
-        return json_decref(said), NULL;
-    if (strcmp(first, "assistant") != 0)
-        return said;
-    asked = prompt ? messages_of(prompt, "user") : NULL;
-    if (asked)
-        json_array_extend(asked, said);
-    json_decref(said);
-    return asked;
-}
-
-typedef struct sides {
-    json_t *chosen, *rejected;
-    const char *why;
-    bool good, tie;
-} sides;
-
-static const json_t *at(const json_t *v, const char *key)
-{
-    return json_object_get(v, key);
-}
-
-static sides paired(const json_t *row)
-{
-    sides s = { 0 };
-    const json_t *c = at(row, "comparison");
-    if (c) {
-        const char *label = json_string_value(at(row, "label"));
-        bool a = label && strcmp(label, "A") == 0, b = label && strcmp(label, "B") == 0;
-        s.tie = label && strcmp(label, "Tie") == 0;
-        if (a || b) {
-            const json_t *prompt = at(c, "prompt_conversation");
-            s.chosen = join(prompt, at(c, a ? "completion_A" : "completion_B"));
-            s.rejected = join(prompt, at(c, a ? "completion_B" : "completion_A"));
-        }
-        s.why = "\"comparison\" needs prompt_conversation, completion_A, completion_B, and a label "
-                "A, B or Tie";
-    } else if (at(row, "preferred_output")) {
-        const json_t *prompt = at(at(row, "input"), "messages");
-        s.chosen = join(prompt, at(row, "preferred_output"));
-        s.rejected = join(prompt, at(row, "non_preferred_output"));
-        s.why = "needs input.messages, preferred_output and non_preferred_output";
-    } else {
-        const json_t *prompt = at(row, "prompt") ? at(row, "prompt") : at(row, "question");
-        s.chosen = join(prompt, at(row, "chosen"));
-        s.rejected = join(prompt, at(row, "rejected"));
-        s.why = "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages";
-    }
-    return s;
-}
-
-/* true and false, which some data sets write as 1 and 0. */
-static bool is_label(const json_t *v)
-{
-    return json_is_boolean(v) ||
-           (json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1));
-}
-
-static sides single(const json_t *row)
-{
-    const json_t *label = at(row, "label");
-    if (label && !is_label(label))
-        return (sides){ .why = "\"label\" is neither true nor false (nor 1 or 0)" };
-    return (sides){ .chosen = label ? join(at(row, "prompt"), at(row, "completion")) : NULL,
-                    .good = json_is_true(label) || json_integer_value(label) == 1,
-                    .why = "needs \"prompt\", \"completion\" and \"label\": true or false" };
-}
-
 /* ---- tokens ---- */
 
-static bool render(reading *r, const json_t *messages, cli_side *out, tinkc_error *err)
+static bool render(reading *r, const json_t *conversation, cli_side *out, tinkc_error *err)
 {
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
     tinkc_chat_options how = { .renderer = r->renderer, .train_on = TINKC_TRAIN_LAST_ASSISTANT };
-    char *text = json_dumps(messages, JSON_COMPACT);
+    char *text = cli_json_dump(conversation);
     bool ok = text && tinkc_chat_train(r->tokenizer, text, &how, &ids, &weights, NULL, err);
     size_t len = ids.len < r->max_length ? ids.len : r->max_length, trained = 0;
     for (size_t i = 1; ok && i < len; i++)
@@ -156,11 +60,11 @@ static void free_pair(cli_pair *p)
     free(p->rejected.weights);
 }
 
-static void keep(reading *r, const sides *s, size_t number)
+static void keep(reading *r, const cli_row_sides *s, bool good, size_t number)
 {
     tinkc_error err = { 0 };
     cli_pairs *p = r->out;
-    cli_pair one = { .good = s->good };
+    cli_pair one = { .good = good };
     if (p->n == p->cap) {
         size_t cap = p->cap ? 2 * p->cap : 64;
         cli_pair *grown = realloc(p->items, cap * sizeof *grown);
@@ -182,17 +86,23 @@ static void keep(reading *r, const sides *s, size_t number)
 static void take_row(void *user, const json_t *row, cli_span line, size_t number)
 {
     reading *r = user;
+    cli_row_fault why;
+    cli_row_sides s = { 0 };
+    bool good = false, pair = !r->out->unpaired;
     (void)line;
-    sides s = r->out->unpaired ? single(row) : paired(row);
+    if (pair)
+        s = cli_row_preference(row, &why);
+    else
+        s.chosen = cli_row_marked(row, &good, &why);
     if (s.tie)
         ;
-    else if (!s.chosen || (!r->out->unpaired && !s.rejected))
-        cli_bad_line(&r->bad, r->path, number, "pair", s.why);
-    else if (!r->out->unpaired && json_equal(s.chosen, s.rejected))
+    else if (!s.chosen || (pair && !s.rejected))
+        cli_bad_line(&r->bad, r->path, number, "pair", why.text);
+    else if (pair && json_equal(s.chosen, s.rejected))
         cli_bad_line(&r->bad, r->path, number, "equal",
                      "chosen and rejected are equal: there is nothing to prefer");
     else
-        keep(r, &s, number);
+        keep(r, &s, good, number);
     json_decref(s.chosen);
     json_decref(s.rejected);
 }

@@ -33,9 +33,8 @@ static json_t *member(const cli_app *app, const json_t *row, const char *option,
 /* Texts stay as they are; numbers and other values as JSON writes them. */
 static char *as_text(const json_t *v)
 {
-    return json_is_string(v)
-               ? strdup(json_string_value(v))
-               : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    return json_is_string(v) ? strdup(json_string_value(v))
+                             : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
 static bool are_messages(const json_t *v)
@@ -92,6 +91,8 @@ static void take_row(void *user, const json_t *row, cli_span line, size_t number
                                            "problem",  "input",  NULL };
     static const char *const answers[] = { "answer", "solution", "target", "label", NULL };
     json_t *answer = member(r->app, row, "answer-field", answers);
+    if (!answer) /* verl's rows */
+        answer = json_object_get(json_object_get(row, "reward_model"), "ground_truth");
     if (json_is_null(answer))
         answer = NULL;
     const json_t *given = member(r->app, row, "prompt-field", prompts);

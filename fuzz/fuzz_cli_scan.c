@@ -7,6 +7,7 @@
 
 #include "../cli/json_scan.c"
 #include "../cli/text.c"
+#include "../cli/row_members.c"
 #include "../cli/dataset.c"
 
 /* What dataset.c needs of the rest of the program and never calls here. */

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/json_read.h"
 #include "base/mem.h"
 #include "tokenizer/tokenizer_priv.h"
 
@@ -100,7 +101,7 @@ static const tinkc_template *parsed(const tinkc_tokenizer *tok, tinkc_str text, 
 /* ---- which template ---- */
 
 static const tkc_template_text *choose_text(const tinkc_tokenizer *tok, const tinkc_chat_options *o,
-                                            tinkc_error *err)
+                                            bool tools, tinkc_error *err)
 {
     const tkc_template_text *text;
     if (o->template_name) {
@@ -110,7 +111,7 @@ static const tkc_template_text *choose_text(const tinkc_tokenizer *tok, const ti
                      o->template_name);
         return text;
     }
-    text = o->tools_json ? tkc_find_template(tok, "tool_use") : NULL;
+    text = tools ? tkc_find_template(tok, "tool_use") : NULL;
     if (!text)
         text = tkc_find_template(tok, NULL);
     if (!text && tok->n_templates == 1)
@@ -120,10 +121,38 @@ static const tkc_template_text *choose_text(const tinkc_tokenizer *tok, const ti
     return text;
 }
 
+/* A row of training data may bring its tools: {"messages": [...], "tools": [...]}. What is not JSON
+ * is left to the reader of messages. */
+static bool find_tools(const char *json, const tinkc_allocator *a, tinkc_str *tools,
+                       tinkc_error *err)
+{
+    tkc_json j;
+    tkc_arena names;
+    tinkc_str key;
+    tinkc_error own = { 0 };
+    tkc_arena_init(&names, a, 0);
+    tkc_json_open(&j, tkc_str(json ? json : ""), &names, &own);
+    if (tkc_json_peek(&j) == TKC_JSON_OBJECT && tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            bool given = tkc_str_is(key, "tools") && tkc_json_peek(&j) != TKC_JSON_NULL;
+            tinkc_str value = tkc_json_skip(&j);
+            if (given)
+                *tools = value;
+        }
+    tkc_arena_free(&names);
+    if (own.code == TINKC_E_MEMORY)
+        *err = own;
+    return own.code != TINKC_E_MEMORY;
+}
+
 bool tkc_chat_source_of(const tinkc_tokenizer *tok, const tinkc_chat_options *o,
-                        tkc_chat_source *out, tinkc_error *err)
+                        const char *messages_json, tkc_chat_source *out, tinkc_error *err)
 {
     memset(out, 0, sizeof *out);
+    if (o->tools_json)
+        out->tools = tkc_str(o->tools_json);
+    else if (!find_tools(messages_json, tok->a, &out->tools, err))
+        return false;
     for (size_t i = 0; i < TKC_NAMES; i++)
         if (tok->specials[i].text)
             out->names[out->n_names++] =
@@ -148,7 +177,7 @@ bool tkc_chat_source_of(const tinkc_tokenizer *tok, const tinkc_chat_options *o,
         out->t = parsed(tok, tkc_str(r->text), err);
         return out->t != NULL;
     }
-    const tkc_template_text *text = choose_text(tok, o, err);
+    const tkc_template_text *text = choose_text(tok, o, out->tools.data != NULL, err);
     out->t = text ? parsed(tok, text->text, err) : NULL;
     return out->t != NULL;
 }
@@ -176,11 +205,11 @@ static bool merge_json(tkc_chat *c, tkc_jv into, const char *json, const char *w
     return true;
 }
 
-static bool set_list(tkc_chat *c, const char *name, const char *json)
+static bool set_list(tkc_chat *c, const char *name, tinkc_str json)
 {
     tkc_jv v = tkc_jv_none;
-    if (json) {
-        v = tkc_jv_from_json(&c->reader, tkc_str(json), TINKC_E_ARGUMENT, name);
+    if (json.data) {
+        v = tkc_jv_from_json(&c->reader, json, TINKC_E_ARGUMENT, name);
         if (tkc_jv_failed(v))
             return false;
         if (v.kind != TKC_JV_LIST)
@@ -272,7 +301,9 @@ bool tkc_chat_open(tkc_chat *c, const tkc_chat_source *source, const char *messa
     c->base = tkc_jv_dict(&c->reader, TKC_JV_DICT);
     c->wins = tkc_jv_dict(&c->reader, TKC_JV_DICT);
     if (tkc_jv_failed(c->base) || tkc_jv_failed(c->wins) || !read_messages(c, messages_json) ||
-        !set_list(c, "tools", o->tools_json) || !set_list(c, "documents", o->documents_json))
+        !set_list(c, "tools", o->tools_json ? tkc_str(o->tools_json) : source->tools) ||
+        !set_list(c, "documents",
+                  o->documents_json ? tkc_str(o->documents_json) : (tinkc_str){ 0 }))
         return false;
     for (size_t i = 0; i < source->n_names; i++) {
         tinkc_str text = source->names[i].text;
@@ -505,7 +536,7 @@ bool tinkc_chat_render(const tinkc_tokenizer *tok, const char *messages_json,
     if (!tkc_enter(&err, &local) ||
         !tkc_chat_check(tok, messages_json, options, out, "chat_render", err))
         return false;
-    return tkc_chat_source_of(tok, options ? options : &none, &source, err) &&
+    return tkc_chat_source_of(tok, options ? options : &none, messages_json, &source, err) &&
            tkc_chat_text(&source, messages_json, options, out, err);
 }
 

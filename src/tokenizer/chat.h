@@ -22,6 +22,7 @@ typedef struct tkc_chat_source {
     tkc_chat_name names[TKC_CHAT_NAMES];
     size_t n_names;
     const char *preset; /* variables of a renderer, a JSON object; NULL = none */
+    tinkc_str tools;    /* of the conversation itself, a JSON array; data NULL = none */
     bool cookbook;      /* messages may have parts of type "thinking", as the cookbook's do */
     bool cut_system;    /* leave out the system message that the template adds */
     bool no_thinking;   /* reasoning in a message is an error */
@@ -76,9 +77,10 @@ bool tkc_chat_text(const tkc_chat_source *, const char *messages_json, const tin
 /* Checks the arguments of the public chat functions. */
 bool tkc_chat_check(const tinkc_tokenizer *, const char *messages_json, const tinkc_chat_options *,
                     const void *out, const char *what, tinkc_error *err);
-/* The template, special tokens and renderer for a tokenizer and options. */
-bool tkc_chat_source_of(const tinkc_tokenizer *, const tinkc_chat_options *, tkc_chat_source *out,
-                        tinkc_error *err);
+/* The template, special tokens and renderer for a tokenizer, options and a conversation, which stays
+ * the caller's and may bring tools (NULL = none does). */
+bool tkc_chat_source_of(const tinkc_tokenizer *, const tinkc_chat_options *,
+                        const char *messages_json, tkc_chat_source *out, tinkc_error *err);
 
 /* A list with one stop, stored in the tokenizer. Any thread. */
 const char *const *tkc_chat_keep_stop(const tinkc_tokenizer *, tinkc_str stop, tinkc_error *err);

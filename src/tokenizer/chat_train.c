@@ -536,13 +536,34 @@ static bool add_example(view *v, size_t n, size_t from, tinkc_tokens *out, tinkc
 
 /* ---- which messages ---- */
 
-/* "trainable" is used by one rule only and is removed before rendering. */
-static bool take_trainable(view *v, size_t i, bool *marked)
+/* A mark for training: taken out of its message, as templates must not see it. *found is NULL where
+ * there is none. */
+static bool take_mark(view *v, size_t i, const char *name, const tkc_jv **found)
 {
     tkc_jev *ev = &v->chat.reader;
     tkc_jv *message = &v->chat.messages.l->items[i];
-    const tkc_jv *found = tkc_jdict_str(ev, message->d, tkc_str("trainable"));
+    *found = tkc_jdict_str(ev, message->d, tkc_str(name));
+    if (!*found)
+        return true;
+    tkc_jv copy = tkc_jv_dict(ev, TKC_JV_DICT);
+    for (size_t k = 0; !tkc_jv_failed(copy) && k < message->d->len; k++) {
+        const tkc_jentry *e = &message->d->entries[k];
+        if (!tkc_str_is(tkc_jv_text(e->key), name) && !tkc_jdict_set(ev, copy.d, e->key, e->value))
+            return false;
+    }
+    if (tkc_jv_failed(copy))
+        return false;
+    *message = copy;
+    return true;
+}
+
+/* "trainable" is used by one rule only. */
+static bool take_trainable(view *v, size_t i, bool *marked)
+{
+    const tkc_jv *found;
     bool wanted = v->o->train_on == TINKC_TRAIN_MARKED;
+    if (!take_mark(v, i, "trainable", &found))
+        return false;
     *marked = found && tkc_jv_truth(*found);
     if (wanted && (!found || found->kind != TKC_JV_BOOL))
         return tkc_fail(v->err, TINKC_E_ARGUMENT,
@@ -551,17 +572,29 @@ static bool take_trainable(view *v, size_t i, bool *marked)
         return tkc_fail(v->err, TINKC_E_ARGUMENT,
                         "messages: message %zu has \"trainable\", which train_on does not ask for",
                         i);
-    if (!found)
+    return true;
+}
+
+/* OpenAI's mark: a message of weight 0 is not learnt, whatever the rule. */
+static bool take_weight(view *v, size_t i, bool *learnt)
+{
+    const tkc_jv *found;
+    *learnt = true;
+    if (!take_mark(v, i, "weight", &found))
+        return false;
+    if (!found || found->kind == TKC_JV_NONE)
         return true;
-    tkc_jv copy = tkc_jv_dict(ev, TKC_JV_DICT);
-    for (size_t k = 0; !tkc_jv_failed(copy) && k < message->d->len; k++) {
-        const tkc_jentry *e = &message->d->entries[k];
-        if (!tkc_str_is(tkc_jv_text(e->key), "trainable") &&
-            !tkc_jdict_set(ev, copy.d, e->key, e->value))
-            return false;
-    }
-    *message = copy;
-    return !tkc_jv_failed(copy);
+    double weight = found->kind == TKC_JV_INT     ? (double)found->i
+                    : found->kind == TKC_JV_FLOAT ? found->f
+                                                  : -1;
+    *learnt = weight > 0;
+    if (weight < 0 || (weight > 0 && weight < 1) || weight > 1)
+        return tkc_fail(v->err, TINKC_E_ARGUMENT, "messages: message %zu: weight must be 0 or 1",
+                        i);
+    if (!*learnt && v->o->train_on == TINKC_TRAIN_ALL_TOKENS)
+        return tkc_fail(v->err, TINKC_E_ARGUMENT,
+                        "messages: message %zu has weight 0, but all tokens are to be learnt", i);
+    return true;
 }
 
 static bool has_reasoning(view *v, size_t i)
@@ -606,14 +639,14 @@ static bool choose(view *v)
         if (is_role(v, i, "user"))
             last_user = i;
     for (size_t i = 0; i < n; i++) {
-        bool marked;
-        if (!take_trainable(v, i, &marked))
+        bool marked, learnt;
+        if (!take_trainable(v, i, &marked) || !take_weight(v, i, &learnt))
             return false;
         if (v->chat.source->no_thinking && has_reasoning(v, i))
             return tkc_fail(v->err, TINKC_E_ARGUMENT,
                             "messages: message %zu has reasoning, which renderer '%s' leaves out",
                             i, v->o->renderer);
-        v->chosen[i] = is_chosen(v, i, last_user, marked);
+        v->chosen[i] = learnt && is_chosen(v, i, last_user, marked);
     }
     return true;
 }
@@ -657,7 +690,8 @@ bool tinkc_chat_train(const tinkc_tokenizer *tok, const char *messages_json,
     const tinkc_chat_options *o = options ? options : &none;
     if (!tkc_enter(&err, &local) ||
         !tkc_chat_check(tok, messages_json, o, out, "chat_train", err) ||
-        !check_train(o, weights, ends, err) || !tkc_chat_source_of(tok, o, &source, err))
+        !check_train(o, weights, ends, err) ||
+        !tkc_chat_source_of(tok, o, messages_json, &source, err))
         return false;
     view v = { .tok = tok, .o = o, .err = err };
     size_t had[3] = { out->len, weights->len, ends ? ends->len : 0 };
@@ -727,7 +761,7 @@ const char *const *tinkc_chat_stops(const tinkc_tokenizer *tok, const char *rend
     }
     if (tok->n_templates == 0)
         return none;
-    if (!tkc_chat_source_of(tok, &usual, &source, err))
+    if (!tkc_chat_source_of(tok, &usual, NULL, &source, err))
         return NULL;
     view v = { .tok = tok, .o = &usual, .err = err, .n = 2 };
     tinkc_str end = answer_end(&v, &source);

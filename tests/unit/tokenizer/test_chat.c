@@ -262,6 +262,40 @@ static void marked_messages_need_marks(void **state)
         "\"content\": \"b\"}<|im_end|>{\"role\": \"assistant\", \"content\": \"[c\"}<|im_end|>]#");
 }
 
+/* OpenAI's rows: 0 = not learnt, whatever the rule; the template never sees it. */
+static void messages_of_no_weight_are_not_learnt(void **state)
+{
+    static const char weighed[] =
+        "[{\"role\": \"user\", \"content\": \"a\"},"
+        " {\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0},"
+        " {\"role\": \"assistant\", \"content\": \"c\", \"weight\": 0.0},"
+        " {\"role\": \"assistant\", \"content\": \"d\", \"weight\": null},"
+        " {\"role\": \"assistant\", \"content\": \"e\", \"weight\": 1}]";
+    static const char both[] =
+        "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
+        " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": true, \"weight\": 0}]";
+    static const char *const wrong[] = { "0.5", "2", "-1", "\"0\"", "true", "[]" };
+    static const char lines[] = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.weight }}"
+                                "<|im_end|>{% endfor %}";
+    (void)state;
+    assert_view(lines, weighed, NULL,
+                "user:a<|im_end|>assistant:b<|im_end|>assistant:c<|im_end|>"
+                "assistant:[d<|im_end|>]assistant:[e<|im_end|>]#");
+    assert_view(lines, weighed, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_MESSAGES },
+                "user:[a<|im_end|>]assistant:b<|im_end|>assistant:c<|im_end|>"
+                "assistant:[d<|im_end|>]assistant:[e<|im_end|>]#");
+    assert_view(lines, both, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_MARKED },
+                "user:[a<|im_end|>]assistant:b<|im_end|>#");
+    assert_no_view(lines, weighed, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
+                   TINKC_E_ARGUMENT);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char row[200];
+        (void)snprintf(row, sizeof row,
+                       "[{\"role\": \"assistant\", \"content\": \"b\", \"weight\": %s}]", wrong[i]);
+        assert_no_view(lines, row, NULL, TINKC_E_ARGUMENT);
+    }
+}
+
 static void turns_can_be_split(void **state)
 {
     tinkc_chat_options o = { .split_turns = true };
@@ -579,6 +613,26 @@ static void models_may_have_several_templates(void **state)
                    TINKC_E_TEMPLATE);
 }
 
+static void rows_bring_their_tools(void **state)
+{
+    static const char shape[] = "{{ tools|tojson }}";
+    static const char several[] = "[{\"name\": \"default\", \"template\": \"D\"},"
+                                  " {\"name\": \"tool_use\", \"template\": \"T\"}]";
+#define ROW(tools) "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]" tools "}"
+    static const char with[] = ROW(", \"tools\": [{\"name\": \"f\"}]");
+    (void)state;
+    assert_text(shape, with, NULL, "[{\"name\": \"f\"}]");
+    assert_text(shape, with, &(tinkc_chat_options){ .tools_json = "[1]" }, "[1]");
+    assert_text(shape, ROW(", \"\\u0074ools\": [2]"), NULL, "[2]");
+    assert_text(shape, ROW(", \"tools\": null"), NULL, "null");
+    assert_text(shape, ROW(", \"more\": {\"tools\": [2]}"), NULL, "null");
+    assert_text(several, with, NULL, "T");
+    assert_text(several, ROW(", \"tools\": null"), NULL, "D");
+    assert_no_view(shape, ROW(", \"tools\": \"f\""), NULL, TINKC_E_ARGUMENT);
+    assert_no_view(shape, ROW(", \"tools\": [1"), NULL, TINKC_E_ARGUMENT);
+#undef ROW
+}
+
 /* ---- memory that runs out ---- */
 
 typedef struct counted {
@@ -608,6 +662,8 @@ static void counted_release(void *ptr, size_t size, void *user)
 static void allocations_may_fail(void **state)
 {
     bool done = false;
+    char row[1000]; /* with a name that must be copied to be read */
+    (void)snprintf(row, sizeof row, "{\"messages\": %s, \"\\u0074ools\": [1]}", talk);
     (void)state;
     for (size_t n = 0; !done && n < 3000; n++) {
         counted c = { SIZE_MAX, 0 };
@@ -619,7 +675,7 @@ static void allocations_may_fail(void **state)
         tinkc_error err = { 0 };
         tinkc_chat_options o = { .split_turns = true, .train_on = TINKC_TRAIN_ALL_MESSAGES };
         c.left = n;
-        done = tinkc_chat_train(tok, talk, &o, &ids, &weights, &ends, &err) &&
+        done = tinkc_chat_train(tok, row, &o, &ids, &weights, &ends, &err) &&
                tinkc_chat_stops(tok, NULL, &err) != NULL;
         if (!done) {
             assert_int_equal(err.code, TINKC_E_MEMORY);
@@ -710,6 +766,7 @@ int main(void)
         cmocka_unit_test(rules_choose_messages),
         cmocka_unit_test(last_rules_look_at_the_end),
         cmocka_unit_test(marked_messages_need_marks),
+        cmocka_unit_test(messages_of_no_weight_are_not_learnt),
         cmocka_unit_test(turns_can_be_split),
         cmocka_unit_test(tokens_do_not_cross_the_prompt),
         cmocka_unit_test(history_may_change),
@@ -724,6 +781,7 @@ int main(void)
         cmocka_unit_test(names_of_renderers),
         cmocka_unit_test(stops_end_an_answer),
         cmocka_unit_test(models_may_have_several_templates),
+        cmocka_unit_test(rows_bring_their_tools),
         cmocka_unit_test(allocations_may_fail),
         cmocka_unit_test(one_tokenizer_serves_all_threads),
         cmocka_unit_test(nano_trains),

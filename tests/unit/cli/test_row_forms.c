@@ -1,0 +1,241 @@
+/* test_row_forms.c - rows of every form against tests/data/cli/row_forms.txt: the conversation, what is
+ * said of it, and which of its text is learnt. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dataset.h"
+#include "out.h"
+#include "row_forms.h"
+
+/* Writes all that a row may bring. A weight is a mark for training, which it must not see. */
+static const char shape[] =
+    "{% for t in tools or [] %}{{ t.function.name }} {{ t.function.parameters|tojson }};"
+    "{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments }})"
+    "{% endfor %}{{ m.weight }};{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}";
+
+static tinkc_tokenizer *tokenizer;
+static tinkc_template *template;
+
+static int set_up(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
+    template = tinkc_template_parse(shape, sizeof shape - 1, NULL, &err);
+    if (err.code)
+        print_error("%s\n", err.message);
+    return tokenizer && template ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tinkc_template_free(template);
+    tinkc_tokenizer_free(tokenizer);
+    return 0;
+}
+
+/* ---- what the program says ---- */
+
+static FILE *sheet;
+
+static void put_learnt(const tinkc_tokens *ids, const tinkc_floats *weights)
+{
+    tinkc_text text = { 0 };
+    for (size_t from = 0, to = 0; from < ids->len; from = to) {
+        bool learnt = weights->data[from] > 0;
+        while (to < ids->len && (weights->data[to] > 0) == learnt)
+            to++;
+        tinkc_text_append(&text, "[[", learnt ? 2 : 0, NULL);
+        tinkc_decode_span(tokenizer, ids->data + from, to - from, NULL, &text, NULL);
+        tinkc_text_append(&text, "]]", learnt ? 2 : 0, NULL);
+    }
+    for (size_t i = 0; i < text.len; i++) /* a line of its own */
+        fputc(text.data[i] == '\n' ? '|' : text.data[i], sheet);
+    fputc('\n', sheet);
+    tinkc_text_free(&text);
+}
+
+static void put_rendered(char mark, const char *row, int32_t train_on)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokens ids = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_chat_options how = { .chat_template = template, .train_on = train_on };
+    if (tinkc_chat_train(tokenizer, row, &how, &ids, &weights, NULL, &err)) {
+        fprintf(sheet, "%c ", mark);
+        put_learnt(&ids, &weights);
+    } else {
+        fprintf(sheet, "! %s\n", err.message);
+    }
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+}
+
+static void put_side(char mark, const json_t *conversation)
+{
+    char *text = cli_json_dump(conversation);
+    put_rendered(mark, text, TINKC_TRAIN_LAST_ASSISTANT);
+    free(text);
+}
+
+static void put_problem(const char *file, size_t line, int level, const char *code,
+                        const char *message, void *user)
+{
+    (void)file, (void)line, (void)code, (void)user;
+    fprintf(sheet, "%c %s\n", level == CLI_LEVEL_ERROR ? '!' : '?', message);
+}
+
+static void put_conversation(const char *line, const char *wanted)
+{
+    cli_row_fault why;
+    json_t *row = json_loads(line, 0, NULL), *want = json_loads(wanted, 0, NULL);
+    json_t *made = cli_row_conversation(row, NULL, &why);
+    char *text = cli_json_dump(made);
+    if (made)
+        fprintf(sheet, "= %s\n", want && json_equal(made, want) ? wanted : text);
+    free(text);
+    json_decref(made);
+    json_decref(want);
+    json_decref(row);
+}
+
+/* As training reads it. `wanted`: the conversation as the sheet writes it. */
+static void put_sft(const char *line, const char *wanted)
+{
+    cli_row_fault why;
+    cli_convo facts;
+    char *owned, *text;
+    cli_span row = cli_row_line((cli_span){ line, strlen(line) }, &owned, &why);
+    text = strndup(row.data, row.len);
+    if (why.text[0]) {
+        fprintf(sheet, "! %s\n", why.text);
+    } else if (wanted[0]) {
+        put_conversation(line, wanted);
+        if (cli_check_conversation("f", 1, row, false, &facts, put_problem, NULL))
+            put_rendered('>', text, TINKC_TRAIN_ALL_ASSISTANT);
+    } else {
+        assert_false(cli_check_conversation("f", 1, row, false, &facts, put_problem, NULL));
+    }
+    free(text);
+    free(owned);
+}
+
+static void put_pair(const char *line)
+{
+    cli_row_fault why;
+    json_t *row = json_loads(line, 0, NULL);
+    cli_row_sides s = cli_row_preference(row, &why);
+    if (s.tie)
+        fputs("tie\n", sheet);
+    else if (!s.chosen || !s.rejected)
+        fprintf(sheet, "! %s\n", why.text);
+    else {
+        put_side('>', s.chosen);
+        put_side('<', s.rejected);
+    }
+    json_decref(s.chosen);
+    json_decref(s.rejected);
+    json_decref(row);
+}
+
+static void put_mark(const char *line)
+{
+    cli_row_fault why;
+    bool good;
+    json_t *row = json_loads(line, 0, NULL), *made = cli_row_marked(row, &good, &why);
+    if (made)
+        put_side(good ? '+' : '-', made);
+    else
+        fprintf(sheet, "! %s\n", why.text);
+    json_decref(made);
+    json_decref(row);
+}
+
+/* ---- against the sheet ---- */
+
+typedef struct a_case {
+    char *row, *wanted; /* what follows the row, up to the blank line */
+    size_t len;
+    size_t line;
+} a_case;
+
+static bool is_right(const a_case *c)
+{
+    char *got = NULL, conversation[4096] = "";
+    size_t len;
+    assert_true(c->wanted[0] != '\0');
+    if (c->wanted[0] == '=')
+        (void)snprintf(conversation, sizeof conversation, "%.*s", (int)strcspn(c->wanted + 2, "\n"),
+                       c->wanted + 2);
+    sheet = open_memstream(&got, &len);
+    assert_non_null(sheet);
+    if (strncmp(c->row, "sft ", 4) == 0)
+        put_sft(c->row + 4, conversation);
+    else if (strncmp(c->row, "pair ", 5) == 0)
+        put_pair(c->row + 5);
+    else if (strncmp(c->row, "mark ", 5) == 0)
+        put_mark(c->row + 5);
+    else
+        fputs("the sheet is broken\n", sheet);
+    assert_int_equal(fclose(sheet), 0);
+    bool right = strcmp(got, c->wanted) == 0;
+    if (!right)
+        print_error("line %zu: %s\nwanted:\n%sgot:\n%s", c->line, c->row, c->wanted, got);
+    free(got);
+    return right;
+}
+
+/* The next case of the sheet; false at its end. Comments and blank lines are between cases. */
+static bool next_case(FILE *f, size_t *number, a_case *c)
+{
+    char line[4096];
+    FILE *wanted = NULL;
+    *c = (a_case){ 0 };
+    while (fgets(line, sizeof line, f)) {
+        ++*number;
+        assert_non_null(strchr(line, '\n'));
+        if (wanted && line[0] == '\n')
+            break;
+        if (wanted) {
+            fputs(line, wanted);
+        } else if (line[0] != '#' && line[0] != '\n') {
+            c->row = strndup(line, strcspn(line, "\n"));
+            c->line = *number;
+            wanted = open_memstream(&c->wanted, &c->len);
+            assert_non_null(wanted);
+        }
+    }
+    return wanted && fclose(wanted) == 0;
+}
+
+static void rows_of_every_form(void **state)
+{
+    FILE *f = fopen("tests/data/cli/row_forms.txt", "r");
+    a_case c;
+    size_t n = 0, wrong = 0, number = 0;
+    (void)state;
+    assert_non_null(f);
+    for (; next_case(f, &number, &c); n++) {
+        wrong += !is_right(&c);
+        free(c.row);
+        free(c.wanted);
+    }
+    fclose(f);
+    assert_int_equal(wrong, 0);
+    assert_true(n > 80);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form) };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
