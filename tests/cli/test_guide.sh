@@ -12,7 +12,7 @@ export PATH=$work/bin:$PATH
 cd "$work"
 fail() { echo "$1"; [ $# -lt 2 ] || cat "$2"; exit 1; }
 sed -n 's/^    \({"[mcipq].*}\)$/\1/p' "$root/docs/guide/your-data.md" > data.jsonl
-[ "$(wc -l < data.jsonl)" = 6 ] || fail "rows in your-data.md" data.jsonl
+[ "$(wc -l < data.jsonl)" = 7 ] || fail "rows in your-data.md" data.jsonl
 cp data.jsonl other.json
 printf '{"prompt": "What is 1 + 1?"}\n{"prompt": "What is 2 + 2?"}\n' > prompts.jsonl
 run_page() { # PAGE PATTERN_OF_COMMANDS_TO_LEAVE_OUT
