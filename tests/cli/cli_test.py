@@ -565,7 +565,7 @@ def data():
         thinking = line.replace(b"yo", b"<think>a</think>yo")
         check("reasoning for a renderer that has none", "<think>" in said(thinking, *model, "--renderer", "qwen3_disable_thinking").stdout)
         check("and for one that has", said(thinking, *model, "--renderer", "qwen3").stdout == "")
-        parts = line.replace(b'"yo"', b'[{"type":"text","text":"a"}]')
+        parts = line.replace(b'"yo"', b'[{"type":"text","text":"a"},{"type":"image","image":"b"}]')
         check("whose line it is", ":1: error: chat template: line " in said(parts, *model).stdout)
     blank = pathlib.Path(home, "blank.jsonl")
     blank.write_text("\n \r\n")
