@@ -9,9 +9,10 @@
  * of the layer: a reader repeats its read until the tag is there. A word is written again one layer later, when everybody has
  * read it: a block that reads words computes others from them, which the next layer's words depend on.
  *
- * Of a block's nine warps the first four multiply (wgmma: the block's rows of a matrix are one chain), the next four look after
+ * Of a block's twelve warps the first four multiply (wgmma: the block's rows of a matrix are one chain), the next four look after
  * scores meanwhile, and all eight share norms, weights of attention and copies. The ninth keeps a ring of the next pieces of
- * weights filled across phases and layers: the memory does not wait for other blocks. Attention is divided by key blocks
+ * weights filled across phases and layers: the memory does not wait for other blocks. The last three only give their registers
+ * to the others. Attention is divided by key blocks
  * (scores), then by columns (values).
  *
  * Every number is computed by the instructions of the layered path in the same order, so the bits are the same: products are
@@ -28,9 +29,10 @@
 #include <cudaTypedefs.h>
 
 enum { TEAM = 8, BLOCK = TEAM * 32, HALF = BLOCK / 2 }; /* warps, threads; threads that multiply, or that score */
+enum { ALL_THREADS = BLOCK + HALF };                    /* with the warp that fills the ring, and three that only lend registers */
 /* A piece: 8 rows of a matrix, PIECE_K numbers of each, in tiles of 64 columns whose 16-byte pieces are permuted by the copy. */
 enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
-/* A slice: pieces side by side, the rows of one instruction. At most SLICES of them are in the ring. */
+/* A slice: pieces side by side, the rows of one instruction, one or two along k. At most SLICES of them are in the ring. */
 enum { MOST_SIDE = 8, SLICES = 32, FEWEST_PIECES = 2 * MOST_SIDE };
 enum { VALUE_BLOCKS = 32, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, rows of 8 values, in shared memory at a time */
 enum { WEIGHTS_BYTES = BLOCK * (KEYS / 8) * 4 }; /* of the key blocks that are weighed at a time: a quad has a head of one */
@@ -74,11 +76,13 @@ DEVICE bool are_of(const words &w, uint32_t tag)
     return (uint32_t)(w.a >> 32) == tag && (uint32_t)(w.b >> 32) == tag;
 }
 
-/* The numbers of two words that were read once, when they are of this layer. */
-DEVICE uint2 await_words(const uint64_t *at, words w, uint32_t tag)
+/* The numbers of two words that were read once, when they are of this layer. A warp waits as one: lanes that left the loop by
+ * themselves would slow down what follows. Lanes that are not `own` wait for nothing. */
+DEVICE uint2 await_words(const uint64_t *at, words w, uint32_t tag, bool own = true)
 {
-    while (!are_of(w, tag))
-        w = read_words(at);
+    while (!__all_sync(0xffffffffu, !own || are_of(w, tag)))
+        if (own)
+            w = read_words(at);
     return make_uint2((uint32_t)w.a, (uint32_t)w.b);
 }
 
@@ -95,9 +99,16 @@ DEVICE int given_by(const tcu_decode &p, int matrix)
     return matrix == QKV ? (p.n_heads + 2 * p.n_kv_heads) * p.d : matrix == GATE_UP ? p.inner : p.hidden;
 }
 
+/* Along k: an even number, so that slices may have two of them. Past the end of a row are zeros. */
 DEVICE int pieces_of(int k)
 {
-    return (k + PIECE_K - 1) / PIECE_K;
+    return (k + 2 * PIECE_K - 1) / (2 * PIECE_K) * 2;
+}
+
+/* Pieces of each row in a slice: two, if a block has so few that they leave room. */
+DEVICE int depth_of(int pieces)
+{
+    return pieces <= MOST_SIDE / 2 ? 2 : 1;
 }
 
 /* A unit is 8 rows of a matrix; of gate and up, 8 of each. Unit i of a block is unit blockIdx.x + i * gridDim.x of the matrix. */
@@ -109,6 +120,23 @@ DEVICE int own_units(const tcu_decode &p, int matrix)
 DEVICE int own_column(int i)
 {
     return ((int)blockIdx.x + i * (int)gridDim.x) * 8;
+}
+
+/* Rows of a block's piece i: of gate and up, which take turns, one of each for a unit. */
+DEVICE int row_of(const tcu_decode &p, int matrix, int i)
+{
+    return matrix == GATE_UP ? own_column(i / 2) + i % 2 * p.inner : own_column(i);
+}
+
+typedef struct own_matrix { /* a block's part of one */
+    int pieces, along;      /* of its rows; of each along k */
+    int width, given;       /* k; numbers that the whole matrix gives */
+} own_matrix;
+
+DEVICE own_matrix find_matrix(const tcu_decode &p, int matrix)
+{
+    int width = width_of(p, matrix), pieces = own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
+    return { pieces, pieces_of(width), width, given_by(p, matrix) };
 }
 
 enum { FULL = 0, EMPTY = 1 }; /* a slice's barriers: its bytes have arrived, they have been used */
@@ -130,16 +158,16 @@ DEVICE uint32_t phase_of(uint32_t n)
 }
 
 /* Pieces at the end of the ring that a slice does not fit into. */
-DEVICE int skipped(const ring &r, int side)
+DEVICE int skipped(const ring &r, int size)
 {
-    return r.place + side > r.pieces ? r.pieces - r.place : 0;
+    return r.place + size > r.pieces ? r.pieces - r.place : 0;
 }
 
-/* The place of the next slice. */
-DEVICE uint32_t next_slice(ring &r, int side)
+/* The address of the next slice, of `size` pieces. */
+DEVICE uint32_t next_slice(ring &r, int size)
 {
-    int place = r.place + side > r.pieces ? 0 : r.place;
-    r.place = place + side;
+    int place = r.place + size > r.pieces ? 0 : r.place;
+    r.place = place + size;
     r.n++;
     return r.at + place * PIECE;
 }
@@ -191,17 +219,6 @@ DEVICE void copy_piece(uint32_t to, const void *map, int row, int tile, uint32_t
 #endif
 }
 
-/* Rows of a block's piece i: of gate and up, which take turns, one of each for a unit. */
-DEVICE int row_of(const tcu_decode &p, int matrix, int i)
-{
-    return matrix == GATE_UP ? own_column(i / 2) + i % 2 * p.inner : own_column(i);
-}
-
-DEVICE int own_pieces(const tcu_decode &p, int matrix)
-{
-    return own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
-}
-
 typedef struct filler { /* the filling warp's */
     ring r;
     int free;      /* pieces */
@@ -210,9 +227,9 @@ typedef struct filler { /* the filling warp's */
 } filler;
 
 /* Waits until a slice has room. */
-DEVICE void make_room(filler &f, int side)
+DEVICE void make_room(filler &f, int size)
 {
-    int need = side + skipped(f.r, side);
+    int need = size + skipped(f.r, size);
     while (f.free < need || f.r.n - f.done == SLICES) {
         wait_for(bar_of(f.r, f.done, EMPTY), phase_of(f.done));
         f.free += __shfl_sync(0xffffffffu, f.cost, f.done % SLICES);
@@ -222,32 +239,33 @@ DEVICE void make_room(filler &f, int side)
     f.cost = threadIdx.x % 32 == f.r.n % SLICES ? need : f.cost;
 }
 
-/* The slices of a block's pieces first .. first + side - 1 of a matrix; a lane brings a piece of each. */
-DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int first, int side, filler &f)
+/* The slices of a block's pieces first .. first + side - 1 of a matrix, n along k; a lane brings a piece of each. */
+DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int n, int first, int side, int depth, filler &f)
 {
-    int lane = threadIdx.x % 32, n = pieces_of(width_of(p, matrix)), row = row_of(p, matrix, first + min(lane, side - 1));
+    int lane = threadIdx.x % 32, size = side * depth;
+    int row = row_of(p, matrix, first + lane % side), along = min(lane / side, depth - 1);
     const void *map = l.map[matrix];
 #pragma unroll 1
-    for (int k = 0; k < n; k++) {
-        make_room(f, side);
-        uint32_t bar = bar_of(f.r, f.r.n, FULL), at = next_slice(f.r, side);
+    for (int k = 0; k < n; k += depth) {
+        make_room(f, size);
+        uint32_t bar = bar_of(f.r, f.r.n, FULL), at = next_slice(f.r, size);
         if (lane == 0)
-            expect(bar, side * PIECE);
+            expect(bar, size * PIECE);
         __syncwarp();
-        if (lane < side)
-            copy_piece(at + lane * PIECE, map, row, k * (PIECE_K / 64), bar);
+        if (lane < size)
+            copy_piece(at + lane * PIECE, map, row, (k + along) * (PIECE_K / 64), bar);
     }
 }
 
-DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const ring &r)
+DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const ring &r)
 {
     filler f = { r, r.pieces, 0, 0 };
 #pragma unroll 1
     for (int i = 0; i < p.n_layers * MATRICES; i++) {
-        int matrix = i % MATRICES, n = own_pieces(p, matrix);
+        int matrix = i % MATRICES, n = own[matrix].pieces;
 #pragma unroll 1
         for (int first = 0; first < n; first += MOST_SIDE)
-            fill_slices(p, layers[i / MATRICES], matrix, first, min((int)MOST_SIDE, n - first), f);
+            fill_slices(p, layers[i / MATRICES], matrix, own[matrix].along, first, min((int)MOST_SIDE, n - first), depth_of(n), f);
     }
 }
 
@@ -276,21 +294,34 @@ template <int ROWS> DEVICE void x_ready(const tcu_decode &p, int n, uint2 *x)
 template <int ROWS> DEVICE void take_rows(const tcu_decode &p, const uint64_t *from, int n, uint32_t tag, uint2 *x)
 {
     enum { AHEAD = 4 };
-    BLOCK_SYNC(); /* the product before has read x */
+    int lane = threadIdx.x % 32;
+    bool sync = true; /* the product before has read x */
 #pragma unroll 1
     for (int r = 0; r < p.rows; r++, from += n / 2)
 #pragma unroll 1
-        for (int i = threadIdx.x; i < n / 4; i += BLOCK * AHEAD) {
-            words w[AHEAD];
+        for (int i = threadIdx.x; i - lane < n / 4; i += BLOCK * AHEAD) {
+            words w[AHEAD] = {}; /* no tag is 0 */
+            bool there;
+            do {
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++)
+                    if (i + j * BLOCK < n / 4 && !are_of(w[j], tag))
+                        w[j] = read_words(from + (i + j * BLOCK) * 2);
+                there = true;
+#pragma unroll
+                for (int j = 0; j < AHEAD; j++)
+                    there = there && (i + j * BLOCK >= n / 4 || are_of(w[j], tag));
+            } while (!__all_sync(0xffffffffu, there));
+            if (sync)
+                BLOCK_SYNC();
+            sync = false;
 #pragma unroll
             for (int j = 0; j < AHEAD; j++)
                 if (i + j * BLOCK < n / 4)
-                    w[j] = read_words(from + (i + j * BLOCK) * 2);
-#pragma unroll
-            for (int j = 0; j < AHEAD; j++)
-                if (i + j * BLOCK < n / 4)
-                    *x_at<ROWS>(x, r, i + j * BLOCK) = await_words(from + (i + j * BLOCK) * 2, w[j], tag);
+                    *x_at<ROWS>(x, r, i + j * BLOCK) = make_uint2((uint32_t)w[j].a, (uint32_t)w[j].b);
         }
+    if (sync)
+        BLOCK_SYNC(); /* of warps that copy nothing */
     x_ready<ROWS>(p, n, x);
 }
 
@@ -312,13 +343,17 @@ DEVICE void norm_before(const tcu_decode &p, const float *weights, const uint64_
             if (i * 4 >= p.hidden)
                 break;
             in[j] = from ? read_words(y + i * 2) : words{};
+            v[j] = h[i];
         }
 #pragma unroll
         for (int j = 0; j < WIDTH_PIECES; j++) {
             int i = threadIdx.x + j * ROW_THREADS;
+            if ((i - (int)threadIdx.x % 32) * 4 >= p.hidden)
+                break;
+            uint2 add = from ? await_words(y + i * 2, in[j], tag, i * 4 < p.hidden) : make_uint2(0, 0);
             if (i * 4 >= p.hidden)
                 break;
-            v[j] = from ? add_pairs(h[i], await_words(y + i * 2, in[j], tag)) : h[i];
+            v[j] = from ? add_pairs(v[j], add) : v[j];
             h[i] = v[j];
             if (out)
                 ((float4 *)out)[(int64_t)r * p.hidden / 4 + i] = v[j];
@@ -350,44 +385,46 @@ typedef struct given { /* where the numbers of a matrix go */
 } given;
 
 /* Column `column` of the rows of x that this lane has; two neighbouring columns are a word. */
-DEVICE void give(const given &to, int rows, int column, const bf16 v[2])
+template <int ROWS> DEVICE void give(const given &to, int rows, int column, const bf16 *v)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
+    for (int e = 0; e < (ROWS > 1 ? 2 : 1); e++) {
         uint32_t mine = __bfloat16_as_ushort(v[e]), next = __shfl_down_sync(0xffffffffu, mine, 4);
         int row = lane % 4 * 2 + e;
-        if (row >= rows)
-            continue;
-        if (lane / 4 % 2 == 0)
+        if (row < rows && lane / 4 % 2 == 0)
             put_word(to.to + ((int64_t)row * to.width + column) / 2, word(mine | next << 16, to.tag));
-        if (to.plain)
+        if (row < rows && to.plain)
             to.plain[(int64_t)row * to.width + column] = v[e];
     }
 }
 
 /* What a warp has of the rows from piece `first` on. */
+template <int ROWS>
 DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const given &to, int first, int n, const float acc[4])
 {
+    enum { OWN = ROWS > 1 ? 2 : 1 }; /* rows of x that a lane has */
     int mine = first + threadIdx.x / 32 * 2, g = threadIdx.x % 32 / 4;
+    bf16 v[2];
     if (matrix == GATE_UP) {
         int column = own_column(mine / 2) + g;
         bias = mine < n ? bias : NULL;
-        bf16 v[2];
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
+        for (int e = 0; e < OWN; e++) {
             bf16 gate = rounded(acc[e], bias, column), up = rounded(acc[2 + e], bias, p.inner + column);
             v[e] = narrow(unpack(swiglu_pair(twice(gate), twice(up))).x);
         }
-        give(to, mine < n ? p.rows : 0, column, v);
+        give<ROWS>(to, mine < n ? p.rows : 0, column, v);
         return;
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int column = own_column(mine + i) + g;
         const float *added = mine + i < n ? bias : NULL;
-        bf16 v[2] = { rounded(acc[2 * i], added, column), rounded(acc[2 * i + 1], added, column) };
-        give(to, mine + i < n ? p.rows : 0, column, v);
+#pragma unroll
+        for (int e = 0; e < OWN; e++)
+            v[e] = rounded(acc[2 * i + e], added, column);
+        give<ROWS>(to, mine + i < n ? p.rows : 0, column, v);
     }
 }
 
@@ -436,17 +473,26 @@ template <int N> DEVICE void multiply_wait(void)
 #endif
 }
 
-/* The chain of `side` pieces of rows along k. */
-template <int ROWS> DEVICE void chain(ring &r, int pieces, int side, uint32_t x, float acc[4])
+template <int ROWS> DEVICE void multiply_piece(float acc[4], uint32_t w, uint32_t x)
+{
+#pragma unroll
+    for (int s = 0; s < PIECE_K / 16; s++)
+        multiply(acc, w + s / 4 * (TILE / 16) + s % 4 * 2, x + s * 2 * ROWS);
+}
+
+/* The chain of `side` pieces of rows along k, by slices of DEPTH of them. What is done for each slice takes half as long as its 16
+ * or 32 matrix instructions. */
+template <int ROWS, int DEPTH> DEVICE void chain(ring &r, int along, int side, uint32_t x, float acc[4])
 {
 #pragma unroll 1
-    for (int i = 0; i < pieces; i++) {
-        uint32_t n = r.n, a = low_half(next_slice(r, side), 1), b = low_half(x + i * PIECE_K * 2 * ROWS, ROWS);
+    for (int i = 0; i < along; i += DEPTH, x += DEPTH * PIECE_K * 2 * ROWS) {
+        uint32_t n = r.n, at = next_slice(r, side * DEPTH), a = low_half(at, 1), b = low_half(x, ROWS);
+        uint32_t second = DEPTH > 1 ? low_half(at + side * PIECE, 1) : 0;
         wait_for(bar_of(r, n, FULL), phase_of(n));
         multiply_begin();
-#pragma unroll
-        for (int s = 0; s < PIECE_K / 16; s++)
-            multiply(acc, a + s / 4 * (TILE / 16) + s % 4 * 2, b + s * 2 * ROWS);
+        multiply_piece<ROWS>(acc, a, b);
+        if (DEPTH > 1)
+            multiply_piece<ROWS>(acc, second, b + PIECE_K * 2 * ROWS / 16);
         multiply_commit();
         multiply_wait<1>();
         if (i && threadIdx.x % 32 == 0)
@@ -458,16 +504,17 @@ template <int ROWS> DEVICE void chain(ring &r, int pieces, int side, uint32_t x,
         arrive(bar_of(r, r.n - 1, EMPTY));
 }
 
-template <int ROWS>
-DEVICE void products(ring &r, const tcu_decode &p, const layer_of &l, int matrix, uint32_t tag, bf16 *plain, const uint2 *x)
+/* Each depth has its own sums, or the compiler has every matrix instruction wait for the one before. */
+template <int ROWS, int DEPTH>
+DEVICE void products(ring &r, const tcu_decode &p, const layer_of &l, int matrix, const own_matrix &own, uint32_t tag, bf16 *plain,
+                     uint32_t x)
 {
-    int n = own_pieces(p, matrix);
-    given to = { p.words[matrix], plain, given_by(p, matrix), tag };
+    given to = { p.words[matrix], plain, own.given, tag };
 #pragma unroll 1
-    for (int first = 0; first < n; first += MOST_SIDE) {
+    for (int first = 0; first < own.pieces; first += MOST_SIDE) {
         float acc[4] = {};
-        chain<ROWS>(r, pieces_of(width_of(p, matrix)), min((int)MOST_SIDE, n - first), (uint32_t)__cvta_generic_to_shared(x), acc);
-        finish(p, l.bias[matrix], matrix, to, first, n, acc);
+        chain<ROWS, DEPTH>(r, own.along, min((int)MOST_SIDE, own.pieces - first), x, acc);
+        finish<ROWS>(p, l.bias[matrix], matrix, to, first, own.pieces, acc);
     }
 }
 
@@ -502,7 +549,7 @@ template <int D> DEVICE uint32_t *weights_of(const tcu_decode &p, const heads_ar
 
 typedef struct sequence {      /* one row's */
     int row, pos, slot, first; /* first: key block */
-    const int *ids;            /* of its cache blocks: those of the first positions are in shared memory */
+    uint32_t ids;              /* shared address: of its cache blocks, those of the first positions */
     const int32_t *all_ids;
 } sequence;
 
@@ -518,7 +565,7 @@ DEVICE void read_sequences(const tcu_decode &p, sequences &all)
     for (int r = 0; r < p.rows; r++) {
         tcu_span s = p.spans[r];
         int n = min(s.begin / TCU_CACHE_TOKENS + 1, (int)IDS);
-        for (int i = threadIdx.x; i < n; i += BLOCK + 32)
+        for (int i = threadIdx.x; i < n; i += ALL_THREADS)
             all.ids[r][i] = p.tables[s.table + i];
         if (threadIdx.x == 0) {
             all.spans[r] = s;
@@ -530,16 +577,26 @@ DEVICE void read_sequences(const tcu_decode &p, sequences &all)
 DEVICE sequence sequence_of(const tcu_decode &p, const sequences &all, int i, int window)
 {
     const tcu_span &s = all.spans[i];
-    sequence q = { s.origin + s.begin, s.begin, all.slots[i], 0, all.ids[i], p.tables + s.table };
+    sequence q = {
+        s.origin + s.begin, s.begin, all.slots[i], 0, (uint32_t)__cvta_generic_to_shared(all.ids[i]), p.tables + s.table
+    };
     if (window > 0 && q.pos >= window)
         q.first = (q.pos - window + 1) / KEYS;
     return q;
 }
 
-DEVICE const bf16 *cached(const tcu_decode &p, const layer_of &l, const sequence &s, int kv_head, int key)
+/* The cache block of a key. */
+DEVICE int cache_block(const sequence &s, int key)
 {
-    int i = key / TCU_CACHE_TOKENS;
-    int64_t block = i < IDS ? s.ids[i] : __ldg(s.all_ids + i);
+    int i = key / TCU_CACHE_TOKENS, id;
+    if (i >= IDS)
+        return __ldg(s.all_ids + i);
+    asm("ld.shared.s32 %0,[%1];" : "=r"(id) : "r"(s.ids + i * 4));
+    return id;
+}
+
+DEVICE const bf16 *cached(const tcu_decode &p, const layer_of &l, int block, int kv_head, int key)
+{
     return l.cache + block * p.stride + (kv_head * TCU_CACHE_TOKENS + key % TCU_CACHE_TOKENS) * p.d;
 }
 
@@ -570,8 +627,10 @@ DEVICE score_item find_scores(const tcu_decode &p, const layer_of &l, const sequ
 
 enum { SCORED = 2 }; /* times 8 keys of a block, by each scoring warp */
 
-template <int D> struct keys_of { /* a lane's keys, as operands */
-    uint32_t k[SCORED][D / 16][2];
+/* A lane's keys, as operands: of 16 numbers, which one instruction multiplies and adds at once, a lane has four neighbours, in keys
+ * and queries alike. */
+template <int D> struct keys_of {
+    uint2 k[SCORED][D / 16];
 };
 
 DEVICE int first_scored(const score_item &it)
@@ -587,12 +646,10 @@ template <int D> DEVICE void load_old_keys(const tcu_decode &p, const layer_of &
     for (int n = 0; n < SCORED; n++) {
         int key = first_scored(it) + n * 8 + lane / 4;
         bool there = it.index >= 0 && key < it.s.pos;
-        const bf16 *from = there ? cached(p, l, it.s, it.kv_head, key) + lane % 4 * 2 : NULL;
+        const bf16 *from = there ? cached(p, l, cache_block(it.s, key), it.kv_head, key) + lane % 4 * 4 : NULL;
 #pragma unroll
         for (int i = 0; i < D / 16; i++)
-#pragma unroll
-            for (int e = 0; e < 2; e++)
-                k.k[n][i][e] = there ? __ldcg((const uint32_t *)(from + i * 16 + e * 8)) : 0;
+            k.k[n][i] = there ? __ldcg((const uint2 *)(from + i * 16)) : make_uint2(0, 0);
     }
 }
 
@@ -622,9 +679,12 @@ DEVICE head_setup find_setup(const tcu_decode &p, const layer_of &l, const score
 template <int D> DEVICE head_row await_head(const uint64_t *from, uint32_t tag, bf16 *raw)
 {
     int lane = threadIdx.x % 32;
+    bool own = lane < D / 4;
+    from += lane * 2;
     __syncwarp();
-    if (lane < D / 4)
-        ((uint2 *)raw)[lane] = await_words(from + lane * 2, read_words(from + lane * 2), tag);
+    uint2 v = await_words(from, own ? read_words(from) : words{}, tag, own);
+    if (own)
+        ((uint2 *)raw)[lane] = v;
     __syncwarp();
     return head_of(D / 2, [&](int j) { return raw[j]; });
 }
@@ -635,7 +695,7 @@ template <int D>
 DEVICE void rotate(const tcu_decode &p, const layer_of &l, const score_item &it, uint32_t tag, const head_setup &turn, bool there,
                    heads_area<D> &t)
 {
-    int group = p.n_heads / p.n_kv_heads, half = own_half(), warp = threadIdx.x / 32;
+    int group = p.group, half = own_half(), warp = threadIdx.x / 32;
     bool last = it.block == it.s.pos / KEYS;
     tcu_heads h = heads_of(p);
     const uint64_t *qkv = p.words[QKV] + (int64_t)it.s.row * given_by(p, QKV) / 2;
@@ -664,24 +724,22 @@ template <int D>
 DEVICE void score(const tcu_decode &p, const layer_of &l, const score_item &it, uint32_t tag, const head_setup &turn, bool there,
                   heads_area<D> &t, keys_of<D> &k)
 {
-    int lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads, low = l.window > 0 ? it.s.pos - l.window : -1;
+    int lane = threadIdx.x % 32, g = lane / 4, group = p.group, low = l.window > 0 ? it.s.pos - l.window : -1;
     rotate<D>(p, l, it, tag, turn, there, t);
 #pragma unroll
     for (int n = 0; n < SCORED; n++)
         if (first_scored(it) + n * 8 + g == it.s.pos)
 #pragma unroll
             for (int i = 0; i < D / 16; i++)
-#pragma unroll
-                for (int e = 0; e < 2; e++)
-                    k.k[n][i][e] = *(const uint32_t *)(t.key[own_half()] + i * 16 + e * 8 + lane % 4 * 2);
+                k.k[n][i] = *(const uint2 *)(t.key[own_half()] + i * 16 + lane % 4 * 4);
     float s[SCORED][4] = {};
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
-        const uint32_t *q = (const uint32_t *)(t.q[own_half()] + g * D + i * 16) + lane % 4;
-        uint32_t a[4] = { q[0], 0, q[4], 0 };
+        uint2 q = *(const uint2 *)(t.q[own_half()] + g * D + i * 16 + lane % 4 * 4);
+        uint32_t a[4] = { q.x, 0, q.y, 0 };
 #pragma unroll
         for (int n = 0; n < SCORED; n++)
-            mma(s[n], a, k.k[n][i][0], k.k[n][i][1]);
+            mma(s[n], a, k.k[n][i].x, k.k[n][i].y);
     }
 #pragma unroll
     for (int n = 0; n < SCORED; n++) {
@@ -716,14 +774,24 @@ DEVICE value_item find_values(const tcu_decode &p, const layer_of &l, const sequ
 /* The scoring warps ask for values of n key blocks from key0 on; zero past the row's own, which is not there yet. */
 DEVICE void load_values(const tcu_decode &p, const layer_of &l, const value_item &it, int key0, int n, bf16 *v)
 {
+    enum { AHEAD = 4 };
     int shift = p.tile_shift, keys = VALUE_ROWS >> shift;
-#pragma unroll 2
-    for (int at = threadIdx.x - HALF; at < n * KEYS << shift; at += HALF) {
-        int i = at >> shift, tile = at & (p.tiles - 1), key = key0 + i;
-        bool there = key < it.s.pos;
-        if (key != it.s.pos)
-            copy16(v + (tile * keys + i) * 8,
-                   there ? cached(p, l, it.s, it.kv_head, key) + p.values + (it.tile + tile) * 8 : l.cache, there);
+#pragma unroll 1
+    for (int at = threadIdx.x - HALF; at < n * KEYS << shift; at += HALF * AHEAD) {
+        int block[AHEAD]; /* looked up together: one by one they would take longer than the copies */
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            int key = key0 + (at + j * HALF >> shift);
+            block[j] = key < it.s.pos ? cache_block(it.s, key) : 0;
+        }
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            int i = at + j * HALF >> shift, tile = at + j * HALF & (p.tiles - 1), key = key0 + i;
+            bool there = key < it.s.pos;
+            const bf16 *from = cached(p, l, block[j], it.kv_head, key) + p.values + (it.tile + tile) * 8;
+            if (i < n * KEYS && key != it.s.pos)
+                copy16(v + (tile * keys + i) * 8, there ? from : l.cache, there);
+        }
     }
     copy_commit();
 }
@@ -732,13 +800,15 @@ DEVICE void load_values(const tcu_decode &p, const layer_of &l, const value_item
 template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item &it, uint32_t tag, int key0, bf16 *v)
 {
     int keys = VALUE_ROWS >> p.tile_shift, i = it.s.pos - key0, tile = threadIdx.x;
-    if (tile >= p.tiles || i < 0 || i >= keys)
+    if (threadIdx.x >= 32 || i < 0 || i >= keys)
         return;
+    bool own = tile < p.tiles;
     int column = (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8;
     const uint64_t *from = p.words[QKV] + ((int64_t)it.s.row * given_by(p, QKV) + column) / 2;
-    words a = read_words(from), b = read_words(from + 2);
-    uint2 lo = await_words(from, a, tag), hi = await_words(from + 2, b, tag);
-    *(uint4 *)(v + (tile * keys + i) * 8) = make_uint4(lo.x, lo.y, hi.x, hi.y);
+    words a = own ? read_words(from) : words{}, b = own ? read_words(from + 2) : words{};
+    uint2 lo = await_words(from, a, tag, own), hi = await_words(from + 2, b, tag, own);
+    if (own)
+        *(uint4 *)(v + (tile * keys + i) * 8) = make_uint4(lo.x, lo.y, hi.x, hi.y);
 }
 
 /* Weights of a chunk's key blocks, by a quad of lanes for each head of each: operands, sums and shrinks into shared memory.
@@ -747,7 +817,7 @@ template <int D>
 DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag, int block0, int n, float &run, heads_area<D> &t)
 {
     int lane = threadIdx.x % 32, i = threadIdx.x >> (2 + p.head_shift), g = threadIdx.x / 4 & ((1 << p.head_shift) - 1);
-    int group = p.n_heads / p.n_kv_heads;
+    int group = p.group;
     bool own = i < n && g < group, there;
     float scale2 = p.scale * 1.4426950408889634f;
     float2 s[KEYS / 8];
@@ -763,8 +833,7 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag,
             there = there && are_of(v, tag);
             s[j] = make_float2(__uint_as_float((uint32_t)v.a), __uint_as_float((uint32_t)v.b));
         }
-    } while (!there);
-    __syncwarp();
+    } while (!__all_sync(0xffffffffu, there));
     float top = fmaxf(s[0].x, s[0].y);
 #pragma unroll
     for (int j = 1; j < KEYS / 8; j++)
@@ -830,7 +899,7 @@ DEVICE void gather_chunk(const tcu_decode &p, int n, float o[4], float &sum, con
     const bf16 *v = values + (warp * (VALUE_ROWS >> p.tile_shift) + lane) * 8;
     addend now, next;
     load_addend<D>(p, now, t, v, 0);
-#pragma unroll 1
+#pragma unroll 2
     for (int i = 0; i < n; i++) {
         load_addend<D>(p, next, t, v, min(i + 1, n - 1));
         sum = __fmaf_rn(sum, now.shrink, now.part);
@@ -855,23 +924,27 @@ DEVICE int loaded_from(const tcu_decode &p, const value_item &it, int block)
 template <int D>
 DEVICE void gather_values(const tcu_decode &p, const layer_of &l, const value_item &it, uint32_t tag, heads_area<D> &t, bf16 *v)
 {
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.n_heads / p.n_kv_heads;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.group;
     int last = it.s.pos / KEYS;
     float o[4] = {}, sum = 0, run = -INFINITY;
 #pragma unroll 1
     for (int block = it.s.first, n; block <= last; block += n) {
         n = loaded_from(p, it, block);
-        if (block > it.s.first && threadIdx.x >= HALF)
-            load_values(p, l, it, block * KEYS, n, v);
+        if (block > it.s.first) {
+            BLOCK_SYNC(); /* the values before are read */
+            if (threadIdx.x >= HALF)
+                load_values(p, l, it, block * KEYS, n, v);
+        }
         put_own_value<D>(p, it, tag, block * KEYS, v);
         copy_wait<0>(); /* weigh_chunk synchronizes */
 #pragma unroll 1
         for (int i = 0, some; i < n; i += some) {
             some = min(n - i, min((int)VALUE_BLOCKS, BLOCK / 4 >> p.head_shift));
+            if (i)
+                BLOCK_SYNC(); /* the weights before are read */
             weigh_chunk<D>(p, it, tag, block + i, some, run, t);
             if (warp < p.tiles)
                 gather_chunk<D>(p, some, o, sum, t, v + i * KEYS * 8);
-            BLOCK_SYNC();
         }
     }
     if (warp < p.tiles && g < group) {
@@ -921,15 +994,8 @@ DEVICE void find_items(const tcu_decode &p, const layer_of &l, const sequences &
 }
 
 /* The half that does not multiply asks for values of earlier steps, of a block's item, one product before they are used. */
-DEVICE void ask_values(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own, bf16 *v)
+DEVICE void ask_values(const tcu_decode &p, const layer_of &l, const value_item &mine, bf16 *v)
 {
-    if (own.window != l.window) {
-        half_sync();
-        if (threadIdx.x == HALF)
-            find_items(p, l, all, own);
-        half_sync();
-    }
-    const value_item &mine = own.values;
     if (mine.index >= 0)
         load_values(p, l, mine, mine.s.first * KEYS, loaded_from(p, mine, mine.s.first), v);
 }
@@ -960,30 +1026,49 @@ DEVICE void score_items(const tcu_decode &p, const layer_of &l, const sequences 
 template <int D> struct block_state { /* in shared memory */
     const layer_of *layers;
     const sequences &all;
-    own_items &own;
+    own_items *own; /* of even layers, of odd ones */
     heads_area<D> &t;
+    const own_matrix *matrices;
     float4 *h;
     bf16 *v;
     uint2 *x;
+    uint32_t x_at;
 };
 
-/* What comes before a product: its x, and attention. */
-template <int D, int ROWS> DEVICE void prepare(const tcu_decode &p, const layer_of &l, int i, uint32_t tag, const block_state<D> &b)
+/* The x of a product. */
+template <int D, int ROWS> DEVICE void take_x(const tcu_decode &p, const layer_of &l, int i, uint32_t tag, const block_state<D> &b)
 {
     int matrix = i % MATRICES;
     bool first = i == 0, last = i / MATRICES == p.n_layers - 1;
-    if (matrix == OUT && b.own.values.index >= 0)
-        gather_values<D>(p, l, b.own.values, tag, b.t, b.v);
     if (matrix == OUT || matrix == DOWN) {
-        if (own_units(p, matrix))
-            take_rows<ROWS>(p, p.words[matrix == OUT ? HEADS : GATE_UP], width_of(p, matrix), tag, b.x);
-    } else if (own_units(p, QKV) + own_units(p, GATE_UP)) {
+        if (b.matrices[matrix].pieces)
+            take_rows<ROWS>(p, p.words[matrix == OUT ? HEADS : GATE_UP], b.matrices[matrix].width, tag, b.x);
+    } else if (b.matrices[QKV].pieces + b.matrices[GATE_UP].pieces) {
         bool in = matrix == QKV;
         norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag,
                           !in && last && blockIdx.x == 0 ? p.h_mid : NULL, b.h, b.x);
     } else {
-        BLOCK_SYNC(); /* b.own may be that of other layers than before */
+        BLOCK_SYNC(); /* all have read values and weights of this layer */
     }
+}
+
+/* The half that does not multiply waits for the end of the other's product: what it reads meanwhile would slow that down. A
+ * barrier of both must follow, or the half that does not wait could come here twice. */
+DEVICE void after_product(bool multiplies)
+{
+    if (multiplies)
+        asm volatile("bar.arrive 4,256;" ::: "memory");
+    else
+        asm volatile("bar.sync 4,256;" ::: "memory");
+}
+
+/* What the half that does not multiply does during the last product of a layer, which is the longest: it asks for the next one's
+ * values. */
+template <int D> DEVICE void look_ahead(const tcu_decode &p, int layer, const block_state<D> &b)
+{
+    ask_values(p, b.layers[layer + 1], b.own[(layer + 1) % 2].values, b.v);
+    if (layer + 2 < p.n_layers && b.own[layer % 2].window != b.layers[layer + 2].window && threadIdx.x == HALF)
+        find_items(p, b.layers[layer + 2], b.all, b.own[layer % 2]);
 }
 
 /* What a block's warps do, but the one that fills the ring. All matrices share the code: it is fetched once a layer, and
@@ -993,56 +1078,88 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
     uint32_t tag = *p.counter - (uint32_t)p.n_layers;
     keys_of<D> k;
     if (!multiplies)
-        ask_values(p, b.layers[0], b.all, b.own, b.v);
-    load_old_keys<D>(p, b.layers[0], b.own.scores[own_half()], k);
+        ask_values(p, b.layers[0], b.own[0].values, b.v);
+    load_old_keys<D>(p, b.layers[0], b.own[0].scores[own_half()], k);
 #pragma unroll 1
     for (int i = 0; i < p.n_layers * MATRICES; i++) {
-        int matrix = i % MATRICES;
-        const layer_of &l = b.layers[i / MATRICES];
-        bool last = i / MATRICES == p.n_layers - 1, next = matrix == DOWN && !last;
-        prepare<D, ROWS>(p, l, i, tag, b);
-        if (multiplies)
-            products<ROWS>(r, p, l, matrix, tag, matrix == DOWN && last ? p.y : NULL, b.x);
-        else if (next)
-            ask_values(p, b.layers[i / MATRICES + 1], b.all, b.own, b.v);
+        int matrix = i % MATRICES, layer = i / MATRICES;
+        bool ahead = matrix == DOWN && layer + 1 < p.n_layers;
+        const layer_of &l = b.layers[layer];
+        if (matrix == OUT && b.own[layer % 2].values.index >= 0)
+            gather_values<D>(p, l, b.own[layer % 2].values, tag, b.t, b.v);
+        if (i > 0 && matrix != OUT && (matrix != DOWN || b.matrices[DOWN].pieces))
+            after_product(multiplies);
+        if (ahead)
+            load_old_keys<D>(p, b.layers[layer + 1], b.own[(layer + 1) % 2].scores[own_half()], k);
+        take_x<D, ROWS>(p, l, i, tag, b);
+        bf16 *plain = matrix == DOWN && !ahead ? p.y : NULL;
+        if (multiplies && depth_of(b.matrices[matrix].pieces) == 2)
+            products<ROWS, 2>(r, p, l, matrix, b.matrices[matrix], tag, plain, b.x_at);
+        else if (multiplies)
+            products<ROWS, 1>(r, p, l, matrix, b.matrices[matrix], tag, plain, b.x_at);
+        else if (ahead)
+            look_ahead<D>(p, layer, b);
         if (matrix == QKV)
-            score_items<D>(p, l, b.all, b.own, tag, k, b.t);
-        if (next)
-            load_old_keys<D>(p, b.layers[i / MATRICES + 1], b.own.scores[own_half()], k);
+            score_items<D>(p, l, b.all, b.own[layer % 2], tag, k, b.t);
         tag += matrix == DOWN;
     }
 }
 
+/* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that fills the ring needs few. */
+DEVICE void give_registers(void)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+#endif
+}
+
+DEVICE void take_registers(void)
+{
+#if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+#endif
+}
+
 /* Shared memory: the ring and its barriers, values, heads, the residual stream, x, the layers' table. */
 /* ROWS: that x has room for. */
-template <int D, int ROWS> __global__ void __launch_bounds__(BLOCK + 32, 1) decode_layers(const __grid_constant__ tcu_decode p)
+template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_constant__ tcu_decode p)
 {
     extern __shared__ __align__(1024) unsigned char shared[]; /* tiles of the ring begin at multiples of 1024 */
     __shared__ sequences all;
-    __shared__ own_items own;
+    __shared__ own_items own[2];
+    __shared__ own_matrix matrices[MATRICES];
     uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("" : "+r"(base)); /* kept, not computed again for each slice */
     ring r = { base, base + p.pieces * PIECE, p.pieces, 0, 0 };
     bf16 *v = (bf16 *)(shared + p.pieces * PIECE + SLICES * 16);
     heads_area<D> &t = *(heads_area<D> *)((unsigned char *)v + sizeof(values_area));
     float4 *h = (float4 *)((unsigned char *)(&t + 1) + WEIGHTS_BYTES);
     layer_of *layers = (layer_of *)(h + p.rows * p.hidden / 4);
     uint2 *x = (uint2 *)((unsigned char *)layers + (p.n_layers * sizeof *layers + 15) / 16 * 16);
-    for (int i = threadIdx.x; i < (int)(p.n_layers * sizeof *layers / 4); i += BLOCK + 32)
+    for (int i = threadIdx.x; i < (int)(p.n_layers * sizeof *layers / 4); i += ALL_THREADS)
         ((uint32_t *)layers)[i] = ((const uint32_t *)p.layers)[i];
-    for (int i = threadIdx.x; i < p.rows * p.hidden / 4; i += BLOCK + 32)
+    for (int i = threadIdx.x; i < p.rows * p.hidden / 4; i += ALL_THREADS)
         h[i] = ((const float4 *)p.h)[i];
+    if (threadIdx.x < MATRICES)
+        matrices[threadIdx.x] = find_matrix(p, threadIdx.x);
     make_ring(r);
     read_sequences(p, all);
     __syncthreads();
-    if (threadIdx.x == 0)
-        find_items(p, layers[0], all, own);
+    if (threadIdx.x < 2)
+        find_items(p, layers[min((int)threadIdx.x, p.n_layers - 1)], all, own[threadIdx.x]);
     __syncthreads(); /* the last time that all warps meet */
-    block_state<D> b = { layers, all, own, t, h, v, x };
+    uint32_t x_at = (uint32_t)__cvta_generic_to_shared(x);
+    asm volatile("" : "+r"(x_at));
+    block_state<D> b = { layers, all, own, t, matrices, h, v, x, x_at };
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
-    if (role == 2)
-        fill_ring(p, layers, r);
-    else
+    if (role == 2) {
+        give_registers();
+        if (threadIdx.x < BLOCK + 32)
+            fill_ring(p, layers, matrices, r);
+    } else {
+        take_registers();
         run_layers<D, ROWS>(p, role == 0, r, b);
+    }
 }
 
 /* Tags of a launch: counter - n_layers .. counter - 1, which no word has. They begin again after 2^32 layers; then words of
@@ -1087,7 +1204,7 @@ static size_t shared_bytes(const tcu_decode *p)
     widest = q > widest ? q : widest;
     return SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
            rows * (size_t)p->hidden * sizeof(float) + ((size_t)p->n_layers * sizeof(layer_of) + 15) / 16 * 16 +
-           (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
+           (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + 2 * PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
 }
 
 bool tcu_decode_here(void)
@@ -1101,13 +1218,15 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
     if (p->rows < 1 || p->rows > TCU_DECODE_ROWS || (p->d != 64 && p->d != 128) || p->n_heads / p->n_kv_heads > MOST_GROUP ||
         p->n_kv_heads > processors || p->hidden > WIDTH_PIECES * ROW_PIECE || (p->hidden | p->inner | p->n_heads * p->d) % 64)
         return false;
+    p->group = p->n_heads / p->n_kv_heads;
     p->tile_shift = 0;
     for (p->tiles = 1; p->rows * p->n_kv_heads * (p->d / 8 / p->tiles) > processors; p->tiles *= 2, p->tile_shift++)
         if (p->tiles == TEAM)
             return false;
-    for (p->head_shift = 0; 1 << p->head_shift < p->n_heads / p->n_kv_heads;)
+    for (p->head_shift = 0; 1 << p->head_shift < p->group;)
         p->head_shift++;
-    size_t taken = shared_bytes(p) + sizeof(sequences) + sizeof(own_items) + 1024; /* what is declared with a size */
+    size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + MATRICES * sizeof(own_matrix) +
+                   1024; /* what is declared with a size */
     p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
     return p->pieces >= FEWEST_PIECES;
 }
@@ -1123,6 +1242,6 @@ int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream
     if (!e)
         e = launch(begin_launch, 1, 1024, 0, stream, p->counter, (uint32_t)p->n_layers, p->all_words, p->n_words);
     if (!e)
-        e = cudaLaunchCooperativeKernel((const void *)kernel, dim3(processors), dim3(BLOCK + 32), arguments, bytes, stream);
+        e = cudaLaunchCooperativeKernel((const void *)kernel, dim3(processors), dim3(ALL_THREADS), arguments, bytes, stream);
     return e;
 }

@@ -208,7 +208,7 @@ typedef struct tcu_decode {
     uint64_t *all_words; /* all of them, n_words */
     int64_t n_words, ld_scores;
     uint32_t *counter;
-    int32_t pieces, tiles, tile_shift, head_shift; /* filled in by tcu_decode_plan */
+    int32_t group, pieces, tiles, tile_shift, head_shift; /* filled in by tcu_decode_plan */
 } tcu_decode;
 /* True if the card runs code that was compiled for 9.0a, and not PTX of an older chip: other code has no such instructions. */
 bool tcu_decode_here(void);

@@ -39,6 +39,23 @@ DEVICE uint32_t key_of(float z)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+/* Threads of a warp agree first: one atomic operation on 64 bits after the other is what a block waits for. */
+DEVICE u64 warp_sum64(u64 x)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
+}
+
+DEVICE u64 warp_max64(u64 x)
+{
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x = max64(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
 template <bool M> DEVICE u64 mass_of(const row<M> &r, float z)
 {
     return (u64)((double)expf((z - r.max) / r.temperature) * 0x1p44);
@@ -94,7 +111,9 @@ template <bool M, typename F> DEVICE u64 total(const row<M> &r, F f)
     if (threadIdx.x == 0)
         all = 0;
     __syncthreads();
-    atomicAdd(&all, sum);
+    sum = warp_sum64(sum);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd(&all, sum);
     __syncthreads();
     return all;
 }
@@ -243,8 +262,8 @@ DEVICE u64 place_of(float z, int id) /* the largest is the best token, the lower
 }
 
 /* Block (part, draw); of rows without filter and constraint. */
-__global__ void __launch_bounds__(PART_THREADS) weigh_parts(const float *z, int64_t ldz, int v, const float *max, const tcu_draw *draws,
-                                                            u64 *parts)
+__global__ void __launch_bounds__(PART_THREADS)
+    weigh_parts(const float *z, int64_t ldz, int v, const float *max, const tcu_draw *draws, u64 *parts)
 {
     __shared__ u64 all;
     tcu_draw d = draws[blockIdx.y];
@@ -264,9 +283,10 @@ __global__ void __launch_bounds__(PART_THREADS) weigh_parts(const float *z, int6
     if (threadIdx.x == 0)
         all = 0;
     __syncthreads();
-    if (d.temperature != 0)
+    mine = d.temperature != 0 ? warp_sum64(mine) : warp_max64(mine);
+    if (threadIdx.x % 32 == 0 && d.temperature != 0)
         atomicAdd(&all, mine);
-    else
+    else if (threadIdx.x % 32 == 0)
         atomicMax(&all, mine);
     __syncthreads();
     if (threadIdx.x == 0)
@@ -337,7 +357,9 @@ template <bool M> DEVICE int best(const row<M> &r, const u64 *parts)
     else
         for (int i = threadIdx.x; i < r.v; i += THREADS)
             mine = max64(mine, place_of(logit_of(r, i), i));
-    atomicMax(&top, mine);
+    mine = warp_max64(mine);
+    if (threadIdx.x % 32 == 0)
+        atomicMax(&top, mine);
     __syncthreads();
     return (int)(0xffffffffu - (uint32_t)top);
 }
@@ -422,7 +444,9 @@ __global__ void __launch_bounds__(THREADS) top_k(const float *z, int64_t ldz, in
             u64 at = (u64)key_of(row[i]) << 32 | (0xffffffffu - (uint32_t)i);
             mine = at < last && at > mine ? at : mine;
         }
-        atomicMax(&top, mine);
+        mine = warp_max64(mine);
+        if (threadIdx.x % 32 == 0)
+            atomicMax(&top, mine);
         __syncthreads();
         last = top;
         if (threadIdx.x == 0) {
