@@ -1135,7 +1135,6 @@ TRANSCRIPT(recovery)
 TRANSCRIPT(parameters)
 TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
-TRANSCRIPT(stalled_files)
 TRANSCRIPT(odd_stores)
 
 /* Waits until the worker has looked for work once more and found none. */
@@ -1276,8 +1275,7 @@ int main(void)
         cmocka_unit_test(corners),       cmocka_unit_test(edges),
         cmocka_unit_test(refusals),      cmocka_unit_test(parameters),
         cmocka_unit_test(answers),       cmocka_unit_test(openai_members),
-        cmocka_unit_test(stalled_files), cmocka_unit_test(odd_stores),
-        cmocka_unit_test(idle_time),
+        cmocka_unit_test(odd_stores),    cmocka_unit_test(idle_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
