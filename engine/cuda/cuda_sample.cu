@@ -39,15 +39,7 @@ DEVICE uint32_t key_of(float z)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Threads of a warp agree first: one atomic operation on 64 bits after the other is what a block waits for. */
-DEVICE u64 warp_sum64(u64 x)
-{
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, d);
-    return x;
-}
-
+/* Threads of a warp agree before one of them uses an atomic operation: those on 64 bits run one after the other. */
 DEVICE u64 warp_max64(u64 x)
 {
 #pragma unroll
@@ -111,7 +103,7 @@ template <bool M, typename F> DEVICE u64 total(const row<M> &r, F f)
     if (threadIdx.x == 0)
         all = 0;
     __syncthreads();
-    sum = warp_sum64(sum);
+    sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0)
         atomicAdd(&all, sum);
     __syncthreads();
@@ -283,7 +275,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     if (threadIdx.x == 0)
         all = 0;
     __syncthreads();
-    mine = d.temperature != 0 ? warp_sum64(mine) : warp_max64(mine);
+    mine = d.temperature != 0 ? warp_sum(mine) : warp_max64(mine);
     if (threadIdx.x % 32 == 0 && d.temperature != 0)
         atomicAdd(&all, mine);
     else if (threadIdx.x % 32 == 0)

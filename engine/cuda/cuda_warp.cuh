@@ -111,15 +111,7 @@ static int launch(void (*kernel)(P...), dim3 grid, int threads, size_t shared, c
 
 /* ---- sums ---- */
 
-DEVICE float warp_sum(float x)
-{
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        x += __shfl_xor_sync(0xffffffffu, x, d);
-    return x;
-}
-
-DEVICE double warp_sum(double x)
+template <typename T> DEVICE T warp_sum(T x)
 {
 #pragma unroll
     for (int d = 16; d; d >>= 1)
