@@ -5,6 +5,7 @@
 
 #include "api/train_batch.h"
 #include "support/api_support.h"
+#include "support/scarce.h"
 #include "tinkc/train.h"
 
 static tinkc_mock *mock;
@@ -425,6 +426,185 @@ static void other_batches_of_the_same_examples(void **state)
     tinkc_batch_free(zeroed);
 }
 
+/* What is shown of one lies in its own memory: it stays good when the other is freed. */
+static void views_of_a_shared_example_are_its_own(void **state)
+{
+    (void)state;
+    assert_true(tinkc_batch_add_sft(batch, ids, 4, 1, &err));
+    assert_f32s(0, "weights", (float[]){ 1, 1, 1 }, 3);
+    const tinkc_input *input = tinkc_batch_input(batch, 0);
+    tinkc_batch *from = batch, *shared = tkc_batch_share(from, &err);
+    assert_non_null(shared);
+    assert_ptr_not_equal(tinkc_batch_input(shared, 0), input);
+    batch = shared;
+    assert_reads(0, ids, 3);
+    assert_i64s(0, "target_tokens", (int64_t[]){ 11, 12, 13 }, 3);
+    assert_true(tinkc_batch_set_f32(shared, "more", (float[]){ 7 }, 1, &err));
+    batch = from;
+    tinkc_batch_free(shared);
+    assert_null(tinkc_batch_tensor(from, 0, "more"));
+    assert_reads(0, ids, 3);
+    assert_i64s(0, "target_tokens", (int64_t[]){ 11, 12, 13 }, 3);
+}
+
+/* Weights that are made have the shape of the targets, written out. */
+static void weights_for_sparse_targets(void **state)
+{
+    (void)state;
+    static const int64_t shape[] = { 2, 3 }, rows[] = { 0, 1, 2 }, col[] = { 2, 0 };
+    static const int64_t values[] = { 5, 6 };
+    assert_true(tinkc_batch_add_tokens(batch, ids, 2, &err));
+    tinkc_array targets = { .data = values,
+                            .count = 2,
+                            .shape = shape,
+                            .ndim = 2,
+                            .row_ptr = rows,
+                            .col = col,
+                            .dtype = TINKC_I64 };
+    assert_true(tinkc_batch_set(batch, "target_tokens", &targets, &err));
+    tinkc_batch *from = batch;
+    batch = tkc_batch_with_weights(from, NULL, &err);
+    assert_ok(&err);
+    assert_i64s(0, "target_tokens", (int64_t[]){ 0, 0, 5, 6, 0, 0 }, 6);
+    assert_f32s(0, "weights", (float[6]){ 0 }, 6);
+    assert_memory_equal(tinkc_batch_tensor(batch, 0, "weights")->shape, shape, sizeof shape);
+    tinkc_batch_free(batch);
+    batch = from;
+}
+
+/* ---- memory that ends in the middle ---- */
+
+static tinkc_input *prompt;
+
+static bool add_prompt(void)
+{
+    return tinkc_batch_add(batch, prompt, &err);
+}
+
+static bool add_tokens(void)
+{
+    return tinkc_batch_add_tokens(batch, ids, 5, &err);
+}
+
+static bool add_sft(void)
+{
+    return tinkc_batch_add_sft(batch, ids, 5, 2, &err);
+}
+
+static bool add_rl(void)
+{
+    static const float some[] = { 1, 2, 3 };
+    return tinkc_batch_add_rl(batch, ids, 5, 2, some, some, &err);
+}
+
+static bool set_numbers(void)
+{
+    return tinkc_batch_set_f32(batch, "numbers", (float[]){ 1, 2, 3 }, 3, &err);
+}
+
+static bool set_integers(void)
+{
+    return tinkc_batch_set_i64(batch, "integers", (int64_t[]){ 1, 2, 3 }, 3, &err);
+}
+
+static bool set_sparse(void)
+{
+    static const int64_t shape[] = { 2, 9 }, rows[] = { 0, 1, 2 }, col[] = { 8, 0 };
+    return tinkc_batch_set(batch, "sparse",
+                           &(tinkc_array){ .data = (float[]){ 1, 2 },
+                                           .count = 2,
+                                           .shape = shape,
+                                           .ndim = 2,
+                                           .row_ptr = rows,
+                                           .col = col,
+                                           .dtype = TINKC_F32 },
+                           &err);
+}
+
+static bool set_packed(void)
+{
+    static const int64_t shape[] = { 2, 9 };
+    return tinkc_batch_set(batch, "packed",
+                           &(tinkc_array){ .data = (float[18]){ 0, 3 },
+                                           .count = 18,
+                                           .shape = shape,
+                                           .ndim = 2,
+                                           .dtype = TINKC_F32,
+                                           .may_pack = true },
+                           &err);
+}
+
+static bool show_it(void)
+{
+    return tkc_batch_show(batch, 0, "weights", &err) != NULL;
+}
+
+/* Wherever memory ends, the call fails and the batch is what it was; with room it then succeeds. */
+static void memory_that_ends(void **state)
+{
+    (void)state;
+    static bool (*const actions[])(void) = { add_prompt, add_tokens,  add_sft,
+                                             add_rl,     set_numbers, set_integers,
+                                             set_sparse, set_packed,  show_it };
+    prompt = tinkc_input_new(client, &err);
+    tinkc_input_add_tokens(prompt, ids, 5, &err);
+    tinkc_input_add_image(prompt, "abc", 3, "png", -1, &err);
+    for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+        tinkc_batch_clear(batch);
+        assert_true(tinkc_batch_add_sft(batch, ids, 5, 1, &err));
+        tkc_arena *arena = &batch->store->arena;
+        (void)tkc_arena_alloc(arena, 4096, &err);
+        assert_ok(&err);
+        arena->max = arena->taken;
+        size_t room = 0, n = tinkc_batch_count(batch), bytes = tinkc_batch_bytes(batch);
+        for (;; room += 16) {
+            assert_true(room < 4096);
+            arena->at = arena->end - room; /* of the 4096 bytes */
+            if (actions[i]())
+                break;
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+            assert_int_equal(tinkc_batch_count(batch), n);
+            assert_int_equal(tinkc_batch_bytes(batch), bytes);
+            err = (tinkc_error){ 0 };
+        }
+        assert_ok(&err);
+        assert_true(room > 0);
+        arena->max = 0;
+    }
+    tinkc_input_free(prompt);
+}
+
+/* The batches made of another: whichever allocation fails, there is none. */
+static void no_memory_for_another_batch(void **state)
+{
+    (void)state;
+    enum { MOST = 280 };
+    scarce s = { .thread = pthread_self() };
+    tinkc_allocator allocator = scarce_allocator(&s);
+    tinkc_client *lean =
+        mock_client(mock, &(tinkc_client_options){ .allocator = &allocator }, &err);
+    int64_t targets[MOST] = { 0 };
+    for (size_t len = 1; len < MOST; len += 4) { /* a block ends at each place in turn */
+        tinkc_batch *from = tinkc_batch_new(lean, &err);
+        assert_true(tinkc_batch_add_tokens(from, ids, 2, &err));
+        assert_true(tinkc_batch_set_i64(from, "target_tokens", targets, len, &err));
+        for (int64_t until = 1; until < 8; until++) {
+            s.until = until;
+            s.failed = false;
+            tinkc_batch *made =
+                until % 2 ? tkc_batch_with_weights(from, NULL, &err) : tkc_batch_share(from, &err);
+            s.until = 0;
+            assert_int_equal(made == NULL, s.failed);
+            assert_int_equal(err.code, s.failed ? TINKC_E_MEMORY : 0);
+            err = (tinkc_error){ 0 };
+            tinkc_batch_free(made);
+        }
+        tinkc_batch_free(from);
+    }
+    tinkc_client_free(lean);
+    assert_true(counting_is_empty_soon(&s.all));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_batch, close_batch)
 int main(void)
 {
@@ -439,6 +619,10 @@ int main(void)
         TEST(inputs_become_examples),
         TEST(pointers_to_images_cannot_be_trained_on),
         TEST(other_batches_of_the_same_examples),
+        TEST(views_of_a_shared_example_are_its_own),
+        TEST(weights_for_sparse_targets),
+        TEST(memory_that_ends),
+        TEST(no_memory_for_another_batch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

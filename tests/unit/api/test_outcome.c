@@ -97,6 +97,7 @@ static void hashes_are_those_of_python(void **state)
         { { -5.0, 7.0 }, 2, INT64_C(-5576467919967662750) },
         { { 9.1e+18 }, 1, INT64_C(3508265400270956188) },
         { { 2.0, 2.0, 1.0 }, 3, INT64_C(-1579939305822132846) },
+        { { 6180511050148703232.0, -1999896 }, 2, 1546275796 }, /* would be -1 */
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         tinkc_error err = { 0 };
