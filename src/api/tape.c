@@ -43,7 +43,7 @@ typedef enum tape_op {
 
 typedef struct node {
     tape_op op;
-    int32_t a, b; /* operands; -1 = none */
+    int32_t a, b; /* operands; b is -1 where an operation on elements has one */
     int32_t shape;
     size_t n;               /* elements */
     double low, high;       /* of a clamp */
@@ -126,10 +126,9 @@ static size_t at(const tinkc_tape *t, const node *x, int32_t shape, size_t k)
 
 static node *add_leaf(tinkc_tape *t, int32_t shape)
 {
-    if (!t || tkc_failed(&t->err))
+    if (!t)
         return NULL;
-    return add_node(
-        t, (node){ .op = OP_LEAF, .a = -1, .b = -1, .shape = shape, .n = shape_count(t, shape) });
+    return add_node(t, (node){ .op = OP_LEAF, .shape = shape, .n = shape_count(t, shape) });
 }
 
 tinkc_var tinkc_tape_logprobs(tinkc_tape *t)
@@ -360,8 +359,8 @@ static tinkc_var reduce(tinkc_tape *t, const char *call, tape_op op, tinkc_var v
     if (op == OP_MEAN && a->n == 0)
         return mistake(t, call, "the mean of nothing");
     int32_t shape = by_tokens ? SHAPE_SEQUENCES : SHAPE_NUMBER;
-    node *x = add_node(
-        t, (node){ .op = op, .a = va.index, .b = -1, .shape = shape, .n = shape_count(t, shape) });
+    node *x =
+        add_node(t, (node){ .op = op, .a = va.index, .shape = shape, .n = shape_count(t, shape) });
     if (!x)
         return bad;
     a = &t->nodes[va.index];
@@ -399,7 +398,6 @@ tinkc_var tinkc_tape_slice(tinkc_tape *t, tinkc_var va, size_t first, size_t ste
         return mistake(t, "tinkc_tape_slice", "step is 0, or first lies past the end");
     node *x = add_node(t, (node){ .op = OP_SLICE,
                                   .a = va.index,
-                                  .b = -1,
                                   .shape = SHAPE_LIST,
                                   .n = (a->n - first - 1) / step + 1,
                                   .first = first,

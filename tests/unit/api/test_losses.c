@@ -582,6 +582,147 @@ static void mistakes_on_a_tape_are_reported(void **state)
     err = (tinkc_error){ 0 };
     assert_false(tinkc_tape_backward(NULL, (tinkc_var){ 0 }, &err));
     assert_int_equal(tinkc_tape_exp(NULL, (tinkc_var){ 0 }).index, -1);
+    assert_int_equal(tinkc_tape_logprobs(NULL).index, -1);
+    assert_int_equal(tinkc_tape_weights(NULL).index, -1);
+    assert_int_equal(tinkc_tape_number(NULL, 1).index, -1);
+    assert_int_equal(tinkc_tape_tokens(NULL, &(const float *){ weights }).index, -1);
+    assert_int_equal(tinkc_tape_sequences(NULL, &(double){ 1 }).index, -1);
+    assert_int_equal(tinkc_tape_sum(NULL, (tinkc_var){ 0 }).index, -1);
+    assert_int_equal(tinkc_tape_slice(NULL, (tinkc_var){ 0 }, 0, 1).index, -1);
+    assert_true(isnan(tinkc_tape_value(NULL, (tinkc_var){ 0 })));
+    close_bench(&b);
+}
+
+/* ---- values of a tape, worked out by hand ---- */
+
+typedef struct hand {
+    int row;
+    const float *rows[N];
+    double wanted, numbers[N];
+} hand;
+
+static tinkc_var by_hand_row(tinkc_tape *t, const hand *h)
+{
+    tinkc_var lp = tinkc_tape_logprobs(t), rows = tinkc_tape_tokens(t, h->rows);
+    tinkc_var numbers = tinkc_tape_sequences(t, h->numbers), three = tinkc_tape_number(t, 3);
+    switch (h->row) {
+    case 0:
+        return tinkc_tape_sum(t, tinkc_tape_mul(t, rows, rows));
+    case 1: /* one number belongs to all tokens of its sequence */
+        return tinkc_tape_sum(t, tinkc_tape_mul(t, numbers, rows));
+    case 2:
+        return tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_weights(t), rows));
+    case 3:
+        return tinkc_tape_sum(t, three);
+    case 4:
+        return tinkc_tape_mean(t, three);
+    case 5:
+        return tinkc_tape_mean(t, numbers);
+    case 6:
+        return tinkc_tape_sum(t, tinkc_tape_slice(t, numbers, 1, 2));
+    case 7:
+        return tinkc_tape_sum(t, tinkc_tape_slice(t, numbers, N - 1, 1));
+    case 8:
+        return tinkc_tape_sum(t, tinkc_tape_slice(t, tinkc_tape_slice(t, numbers, 1, 1), 0, 2));
+    case 9:
+        return tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_mean_tokens(t, rows), numbers));
+    case 10:
+        return tinkc_tape_div(t, tinkc_tape_neg(t, three), tinkc_tape_number(t, 4));
+    case 11:
+        return tinkc_tape_mean(t, tinkc_tape_sub(t, rows, lp));
+    case 12:
+        return tinkc_tape_sigmoid(t, tinkc_tape_number(t, -2));
+    case 13:
+        return tinkc_tape_sigmoid(t, tinkc_tape_number(t, 2));
+    case 14:
+        return tinkc_tape_log(t, three);
+    default:
+        return tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_sum_tokens(t, lp), numbers));
+    }
+}
+
+static bool by_hand(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const hand *h = user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var v = by_hand_row(t, h);
+    assert_true(fabs(tinkc_tape_value(t, v) - h->wanted) < 1e-9);
+    return tinkc_tape_backward(t, v, err);
+}
+
+static void values_of_a_tape(void **state)
+{
+    (void)state;
+    enum { ROWS = 16 };
+    bench b;
+    tinkc_error err = { 0 };
+    float rows[N][LEN];
+    hand h = { .numbers = { 0.5, -1.25, 2, 7 } };
+    double wanted[ROWS] = { [3] = 3,
+                            [4] = 3,
+                            [5] = 8.25 / 4,
+                            [6] = -1.25 + 7,
+                            [7] = 7,
+                            [8] = -1.25 + 7,
+                            [10] = -0.75,
+                            [12] = 1 / (1 + exp(2)),
+                            [13] = 1 / (1 + exp(-2)),
+                            [14] = log(3) };
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
+    /* One example has weights, fewer than it has tokens: the rest of them is 0. */
+    assert_true(tinkc_batch_set_f32(b.batch, "weights", (float[]){ 2, 3, 4 }, 3, &err));
+    for (size_t i = 0; i < N; i++) {
+        h.rows[i] = rows[i];
+        for (size_t k = 0; k < LEN; k++) {
+            double r = (double)(rows[i][k] = 0.25f * (float)(i * LEN + k + 1));
+            wanted[0] += r * r;
+            wanted[1] += r * h.numbers[i];
+            wanted[2] += r * (i + 1 < N ? 1 : k < 3 ? 2 + (double)k : 0);
+            wanted[9] += r * h.numbers[i] / LEN;
+            wanted[11] += (r - (double)b.logprobs[i][k]) / (N * LEN);
+            wanted[15] += (double)b.logprobs[i][k] * h.numbers[i];
+        }
+    }
+    for (h.row = 0; h.row < ROWS; h.row++) {
+        h.wanted = wanted[h.row];
+        assert_true(fabs(evaluate(&b, by_hand, &h) - h.wanted) < 1e-9);
+        for (size_t i = 0; i < N; i++) {
+            double grad = h.row == 15 ? h.numbers[i] : h.row == 11 ? -1.0 / (N * LEN) : 0;
+            for (size_t k = 0; k < LEN; k++)
+                assert_true(fabs((double)b.grads[i][k] - grad) < 1e-6);
+        }
+    }
+    close_bench(&b);
+}
+
+/* Wherever the loss's memory ends, the loss fails and says so. */
+static void tapes_without_memory(void **state)
+{
+    (void)state;
+    static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
+    static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };
+    tinkc_dpo o = { .reference = reference, .n = N, .beta = 0.3 };
+    given g = { .numbers = { 1.0, -0.5, 0.25, -2.0 } };
+    struct {
+        tinkc_loss_fn *fn;
+        void *user;
+    } const losses[] = { { grpo, &g }, { dpo, &o }, { everything, &g } };
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, weights);
+    for (size_t i = 0; i < N; i++)
+        g.rows[i] = b.logprobs[i];
+    for (size_t i = 0; i < sizeof losses / sizeof *losses; i++) {
+        bool done = false;
+        for (size_t max = 16; !done; max += 16) {
+            tinkc_error err = { 0 };
+            tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+            loss.arena.max = max;
+            done = losses[i].fn(&loss, losses[i].user, &err);
+            assert_int_equal(err.code, done ? 0 : TINKC_E_MEMORY);
+            assert_int_equal(loss.is_set, done);
+            tkc_arena_free(&loss.arena);
+        }
+    }
     close_bench(&b);
 }
 
@@ -593,6 +734,7 @@ int main(void)
         cmocka_unit_test(tape_of_everything),     cmocka_unit_test(mistakes_on_a_tape_are_reported),
         cmocka_unit_test(gradients_at_the_edges), cmocka_unit_test(positions_of_a_reverse_kl),
         cmocka_unit_test(weights_without_memory), cmocka_unit_test(losses_that_do_not_move),
+        cmocka_unit_test(values_of_a_tape),       cmocka_unit_test(tapes_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
