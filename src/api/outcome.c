@@ -23,7 +23,7 @@ static size_t find_metric(const tinkc_metrics *m, const char *name)
 /* Grows by one; powers of two. */
 static bool metrics_room(tinkc_metrics *m, tkc_arena *arena, tinkc_error *err)
 {
-    if (m->len & (m->len - 1) || (m->len == 0 && m->names))
+    if (m->len & (m->len - 1))
         return true;
     size_t cap = m->len ? 2 * m->len : 1;
     const char **names = tkc_arena_array(arena, cap, sizeof *names, err);
@@ -262,11 +262,10 @@ static bool put_hash(const reduction *r)
     return tkc_metrics_put(r->out, r->key, (double)hash, r->arena, r->err);
 }
 
-/* False only without memory; *known says whether there is such a reduction. */
+/* False only without memory; *known becomes false if there is no such reduction. */
 static bool reduce(const reduction *r, tinkc_str how, bool *known)
 {
     double value = 0;
-    *known = true;
     if (tkc_str_is(how, "mean")) {
         value = weighted_mean(r->v, r->w, r->n);
     } else if (tkc_str_is(how, "sum")) {

@@ -138,9 +138,9 @@ static bool take(tkc_pager *p, const tkc_page *pg, size_t *index, tinkc_error *e
 /* Waits for the page that was asked for. A fetch that the caller cancelled is asked for again. */
 static bool await_page(tkc_pager *p, tinkc_error *err)
 {
-    for (bool again = true;; again = false) {
+    while (true) {
         tinkc_error why = { 0 };
-        bool callers = p->next != NULL; /* one that _fetch has given away */
+        bool callers = p->next != NULL; /* one that _fetch has given away; the next is ours */
         if (!callers) {
             tinkc_future *f = ask_page(p, err);
             if (!f)
@@ -150,7 +150,7 @@ static bool await_page(tkc_pager *p, tinkc_error *err)
         if (tinkc_future_wait(p->next, TINKC_FOREVER, &why))
             return true;
         drop_future(&p->next);
-        if (!again || !callers || why.code != TINKC_E_CANCELLED) {
+        if (!callers || why.code != TINKC_E_CANCELLED) {
             tkc_error_copy(err, &why);
             return false;
         }

@@ -333,23 +333,12 @@ static void on_failure(tkc_promise *p, tkc_call *call)
 static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
 {
     tinkc_error err = { 0 };
-    char text[360];
-    (void)snprintf(text, sizeof text, "%s", answer->error ? answer->error : "failed");
-    tkc_blank_controls(text);
-    tkc_fail(&err, TINKC_E_REQUEST_FAILED, "%s", text);
-    switch (answer->category.value) {
-    case TKC_CATEGORY_USER:
+    tkc_fail(&err, TINKC_E_REQUEST_FAILED, "%.359s", answer->error ? answer->error : "failed");
+    if (answer->category.value == TKC_CATEGORY_USER) {
         err.category = TINKC_BY_CALLER;
         err.flags = TINKC_USER_ERROR;
-        break;
-    case TKC_CATEGORY_SERVER:
+    } else if (answer->category.value == TKC_CATEGORY_SERVER) {
         err.category = TINKC_BY_SERVER;
-        err.flags = TINKC_RETRIABLE;
-        break;
-    default:
-        err.category = TINKC_BY_NOBODY;
-        err.flags = TINKC_RETRIABLE;
-        break;
     }
     err.http_status = 200;
     p->err = err;
@@ -423,7 +412,6 @@ static void answered(tkc_call *call)
         on_failure(p, call);
         return;
     }
-    p->error_body = (tinkc_bytes){ 0 };
     p->err = (tinkc_error){ 0 }; /* what earlier polls met is past */
     if (contains(tkc_call_header(call, "content-type"), "application/x-protobuf")) {
         p->is_protobuf = true;

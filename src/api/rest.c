@@ -176,7 +176,7 @@ tinkc_future *tinkc_run_get(tinkc_client *client, const char *run_id, int32_t sc
     const char *text =
         tkc_make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
     tinkc_future *f = NULL;
-    if (text && name)
+    if (!tkc_failed(err))
         f = tkc_rest_start(client, &run_class,
                            &(tkc_rest_request){
                                .endpoint = TKC_EP_TRAINING_RUN, .ids = { run_id }, .query = text },
@@ -387,7 +387,7 @@ tinkc_future *tinkc_session_get(tinkc_client *client, const char *session_id, in
     const char *text =
         tkc_make_query(client, &query, (const char *[]){ "access_scope", name, NULL }, err);
     tinkc_future *f = NULL;
-    if (text && name)
+    if (!tkc_failed(err))
         f = tkc_rest_start(
             client, &class,
             &(tkc_rest_request){ .endpoint = TKC_EP_SESSION, .ids = { session_id }, .query = text },

@@ -183,7 +183,6 @@ static void attempt_failed(sample_op *op, const tinkc_error *failure)
     const tinkc_retry_options *o = &op->sampler->retry;
     tinkc_error err = *failure;
     tkc_promise_end(&in->promise);
-    in->promise = (tkc_promise){ 0 };
     leave_dispatch(in);
     bool tired = o->max_attempts && in->attempts >= o->max_attempts;
     if (bypasses(op) || o->no_retries || client->no_retries || tired || !worth_repeating(&err)) {
@@ -511,9 +510,6 @@ static bool claim(sample_op *op, tkc_claim *which, tkc_budget *budget, int64_t a
 static bool acquire(sample_op *op, tinkc_error *err)
 {
     tkc_shared_limits *limits = op->f.client->limits;
-    bool recent = false;
-    if (op->state == STATE_THROTTLE || op->state == STATE_BYTES)
-        recent = backed_off_recently(op->f.client);
     switch (op->state) {
     case STATE_START:
         op->ready = (tkc_ready_wait){ .ready = client_ready, .need = TKC_NEED_SESSION };
@@ -529,10 +525,12 @@ static bool acquire(sample_op *op, tinkc_error *err)
     case STATE_COUNT:
         return claim(op, &op->in->count, &limits->sample_count, 1);
     case STATE_THROTTLE:
-        return !recent || claim(op, &op->in->throttled, &limits->throttled_count, 1);
+        return !backed_off_recently(op->f.client) ||
+               claim(op, &op->in->throttled, &limits->throttled_count, 1);
     case STATE_BYTES:
         return claim(op, &op->in->bytes, &limits->sample_bytes,
-                     recent ? op->estimate * THROTTLED_FACTOR : op->estimate);
+                     backed_off_recently(op->f.client) ? op->estimate * THROTTLED_FACTOR
+                                                       : op->estimate);
     default:
         assert(op->state == STATE_BACKOFF);
         return backoff_is_over(op);

@@ -312,7 +312,7 @@ static void on_flush(tkc_task *task)
     bool now = t->shared.flush_now, ended = t->shared.ended;
     t->shared.flush_posted = t->shared.flush_now = false;
     pthread_mutex_unlock(&t->shared.lock);
-    if (ended || t->io.call || t->io.n_batch)
+    if (ended || t->io.n_batch) /* n_batch: also while a call is out */
         return;
     if (now) {
         tkc_loop_disarm(t->client->loop, &t->io.timer);

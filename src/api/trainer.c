@@ -361,18 +361,10 @@ void tkc_turn_give_back(tinkc_trainer *t, size_t n)
 
 void tkc_trainer_break(tinkc_trainer *t, const tinkc_error *why, tkc_unconfirmed *unconfirmed)
 {
-    assert(why->code); /* it is what says that the trainer is broken */
-    if (!t->io.broken.code)
-        t->io.broken = *why;
-    if (!unconfirmed) { /* beyond repair */
-        tkc_unconfirmed_free_all(t->io.unconfirmed);
-        t->io.unconfirmed = NULL;
-        return;
-    }
-    tkc_unconfirmed **at = &t->io.unconfirmed;
-    while (*at)
-        at = &(*at)->next;
-    *at = unconfirmed;
+    /* Whose turn it is found a trainer that was not broken. */
+    assert(why->code && !t->io.broken.code && !t->io.unconfirmed);
+    t->io.broken = *why;
+    t->io.unconfirmed = unconfirmed; /* NULL: beyond repair */
 }
 
 /* ---- what became of a submit ---- */
@@ -389,7 +381,6 @@ bool tkc_submit_read(const tkc_call *call, tkc_arena *arena, tinkc_str *request_
                      tinkc_error *err)
 {
     tkc_untyped_future answer = { 0 };
-    *request_id = (tinkc_str){ 0 };
     if (!tkc_message_decode(&tkc_untyped_future_type,
                             tkc_strn((const char *)call->body.data, call->body.len),
                             TINKC_E_BAD_RESPONSE, arena, &answer, err))

@@ -25,7 +25,7 @@ typedef struct step_class {
     tkc_op_class op; /* first: the class of the future */
     int32_t endpoint;
     size_t seq_offset; /* of the tkc_opt_i64 in the message; SIZE_MAX = it has none */
-    bool named_save;   /* a 409 on a repeated attempt may mean "done already" */
+    bool named_save; /* a 409 behind an attempt that may have been accepted means "done already" */
     bool (*take)(step *, const void *result, tinkc_error *err);
     const tkc_message *request; /* another than the endpoint's; NULL = that */
 } step_class;
@@ -178,7 +178,7 @@ static void leave_unconfirmed(step *s, const tinkc_error *why, bool retry_fully)
 static bool recovers(const step *s, const tkc_call *call)
 {
     return s->f.client->conflict_recovery && s->how->named_save && s->name &&
-           call->err.http_status == 409 && call->retried;
+           call->err.http_status == 409 && call->may_have_run;
 }
 
 static void recover(step *s)
