@@ -120,11 +120,10 @@ tinkc_form *tinkc_form_new(tinkc_client *client, tinkc_error *err)
 }
 
 /* What may stand in a part's head: it becomes a header line. */
-static bool check_line(const char *text, const char *what, tinkc_error *err)
+static void check_line(const char *text, const char *what, tinkc_error *err)
 {
     if (text && strpbrk(text, "\r\n"))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "%s holds a line break", what);
-    return true;
+        tkc_fail(err, TINKC_E_ARGUMENT, "%s holds a line break", what);
 }
 
 static part *new_part(tinkc_form *form, const char *name, const char *filename,
@@ -134,8 +133,10 @@ static part *new_part(tinkc_form *form, const char *name, const char *filename,
         tkc_fail(err, TINKC_E_ARGUMENT, form ? "name is empty" : "the form is NULL");
         return NULL;
     }
-    if (!check_line(name, "name", err) || !check_line(filename, "filename", err) ||
-        !check_line(content_type, "content_type", err))
+    check_line(name, "name", err);
+    check_line(filename, "filename", err);
+    check_line(content_type, "content_type", err);
+    if (tkc_failed(err))
         return NULL;
     part *p = tkc_arena_zalloc(&form->arena, sizeof *p, err);
     if (!p)
@@ -218,7 +219,7 @@ void tinkc_form_free(tinkc_form *form)
     tkc_client_drop(client);
 }
 
-static bool write_form(const tinkc_form *form, tkc_body *body, tkc_buf *type, tinkc_error *err)
+static void write_form(const tinkc_form *form, tkc_body *body, tkc_buf *type, tinkc_error *err)
 {
     tkc_multipart m;
     tkc_multipart_open(&m, tkc_body_bytes(body), form->client->clock, err);
@@ -235,8 +236,9 @@ static bool write_form(const tinkc_form *form, tkc_body *body, tkc_buf *type, ti
             tkc_multipart_text(&m, p->name, tkc_strn((const char *)p->data.data, p->data.len));
         }
     }
-    return tkc_multipart_close(&m) && tkc_multipart_type(&m, type, err) &&
-           tkc_buf_terminate(type, err) != NULL;
+    tkc_multipart_close(&m);
+    tkc_multipart_type(&m, type, err);
+    tkc_buf_terminate(type, err);
 }
 
 /* ---- options ---- */
@@ -289,7 +291,7 @@ static bool check_path(const char *path, tinkc_error *err)
 
 static bool count_bodies(const tinkc_http_options *o, bool *any, tinkc_error *err)
 {
-    int n = (o->body != NULL || o->body_len > 0) + (o->body_file != NULL) + (o->form != NULL);
+    int n = (o->body != NULL) + (o->body_file != NULL) + (o->form != NULL);
     if (o->body_len && !o->body)
         return tkc_fail(err, TINKC_E_ARGUMENT, "body is NULL but body_len is not 0");
     if (n > 1)

@@ -331,7 +331,6 @@ static void trace_stop(tinkc_future *f, const tinkc_error *why)
     trace_op *op = trace_of(f);
     tkc_loop_disarm(f->client->loop, &op->timer);
     tkc_call_free(op->call);
-    op->call = NULL;
     tkc_op_finish(f, why);
 }
 

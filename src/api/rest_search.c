@@ -155,8 +155,6 @@ static const char *const *copy_list(tkc_arena *arena, const char *const *list, t
     for (size_t i = 0; copy && i < n; i++)
         if (!(copy[i] = tkc_arena_cstr(arena, list[i], err)))
             return NULL;
-    if (copy)
-        copy[n] = NULL;
     return copy;
 }
 

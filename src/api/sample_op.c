@@ -167,7 +167,7 @@ static int64_t repeat_delay(sample_op *op)
     double d = (double)o->delay_base_ms * exp2((double)(op->in->attempts - 1));
     d = d < (double)o->delay_max_ms ? d : (double)o->delay_max_ms;
     d += d * o->jitter * (2 * tkc_random_unit(op->f.client->clock) - 1);
-    d = d < 0 ? 0 : d > (double)o->delay_max_ms ? (double)o->delay_max_ms : d;
+    d = d > (double)o->delay_max_ms ? (double)o->delay_max_ms : d;
     return (int64_t)d;
 }
 
@@ -249,7 +249,7 @@ static void decode(tkc_offload *o)
         tkc_sample_response_from_json(tkc_strn((const char *)body.data, body.len), &op->f.arena,
                                       &samples->r, &in->err);
     if (!tkc_failed(&in->err))
-        (void)tkc_samples_check(samples, &op->request, &op->f.arena, &in->err);
+        tkc_samples_check(samples, &op->request, &op->f.arena, &in->err);
     if (!tkc_failed(&in->err) && op->only_logprobs && !samples->r.prompt_logprobs.data)
         tkc_fail(&in->err, TINKC_E_BAD_RESPONSE, "the answer holds no prompt log-probabilities");
 }

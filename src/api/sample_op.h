@@ -30,6 +30,6 @@ size_t tkc_prompt_tokens(const tkc_sample_request *);
 
 /* Checks s->r against what was asked for and fills in the rest. Every list has the length that the
  * request decides: callers index by their own counts. */
-bool tkc_samples_check(tinkc_samples *s, const tkc_sample_request *, tkc_arena *, tinkc_error *err);
+void tkc_samples_check(tinkc_samples *s, const tkc_sample_request *, tkc_arena *, tinkc_error *err);
 
 #endif

@@ -4,12 +4,13 @@
  */
 #include "api/sample_op.h"
 
-/* ---- counts ---- */
+/* ---- counts: the first that is wrong is the error ---- */
 
-static bool bad_count(tinkc_error *err, const char *what, size_t got, size_t want)
+static void check_count(const char *what, size_t got, size_t want, tinkc_error *err)
 {
-    return tkc_fail(err, TINKC_E_BAD_RESPONSE, "sample result: %zu %s where %zu are due", got, what,
-                    want);
+    if (got != want)
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "sample result: %zu %s where %zu are due", got, what,
+                 want);
 }
 
 size_t tkc_prompt_tokens(const tkc_sample_request *q)
@@ -24,93 +25,83 @@ size_t tkc_prompt_tokens(const tkc_sample_request *q)
 }
 
 /* Fewer candidates a row are possible where the vocabulary is small; more were not asked for. */
-static bool check_topk(const tkc_topk *t, size_t rows, int64_t k, const char *what,
+static void check_topk(const tkc_topk *t, size_t rows, int64_t k, const char *what,
                        tinkc_error *err)
 {
     if (!t->ids.data)
-        return true;
-    if (rows && t->rows != rows)
-        return bad_count(err, what, t->rows, rows);
-    return t->k <= k || bad_count(err, "candidates a token", t->k, (size_t)k);
+        return;
+    if (rows)
+        check_count(what, t->rows, rows, err);
+    if (t->k > k)
+        check_count("candidates a token", (size_t)t->k, (size_t)k, err);
 }
 
-static bool check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
+static void check_counts(const tkc_sample_request *q, const tkc_sample_response *r,
                          tinkc_error *err)
 {
     size_t prompt = tkc_prompt_tokens(q);
-    if (r->sequences.len != (uint64_t)q->num_samples)
-        return bad_count(err, "sequences", r->sequences.len, (size_t)q->num_samples);
-    if (r->prompt_logprobs.data && prompt && r->prompt_logprobs.len != prompt)
-        return bad_count(err, "log-probs of the prompt", r->prompt_logprobs.len, prompt);
-    if (!check_topk(&r->topk, prompt, q->topk_prompt_logprobs, "top-k rows of the prompt", err))
-        return false;
+    check_count("sequences", r->sequences.len, (size_t)q->num_samples, err);
+    if (r->prompt_logprobs.data && prompt)
+        check_count("log-probs of the prompt", r->prompt_logprobs.len, prompt, err);
+    check_topk(&r->topk, prompt, q->topk_prompt_logprobs, "top-k rows of the prompt", err);
     for (size_t i = 0; i < r->sequences.len; i++) {
         const tinkc_sequence *s = &r->sequences.data[i];
-        if (s->logprobs.data && s->logprobs.len != s->tokens.len)
-            return bad_count(err, "log-probs of a sequence", s->logprobs.len, s->tokens.len);
-        if (r->sampled_topk &&
-            !check_topk(&r->sampled_topk[i], s->tokens.len, q->topk_sample_logprobs.value,
-                        "top-k rows of a sequence", err))
-            return false;
+        if (s->logprobs.data)
+            check_count("log-probs of a sequence", s->logprobs.len, s->tokens.len, err);
+        if (r->sampled_topk)
+            check_topk(&r->sampled_topk[i], s->tokens.len, q->topk_sample_logprobs.value,
+                       "top-k rows of a sequence", err);
     }
-    return true;
 }
 
 /* A dense tensor of log-probabilities with this many cells. A service that does not know the request's
  * field answers without it: that must not look like an answer. */
-static bool take_logprobs(const tkc_tensor *t, size_t cells, const char *field, tinkc_f32s *out,
+static void take_logprobs(const tkc_tensor *t, size_t cells, const char *field, tinkc_f32s *out,
                           tinkc_error *err)
 {
     if (!t->dtype)
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
-                        "sample result: nothing for %s; the service may not know it", field);
-    if (t->dtype != TINKC_F32 || t->sparse || t->count != cells)
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
-                        "sample result: %s: %zu cells of another layout where %zu are due", field,
-                        t->count, cells);
+        tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                 "sample result: nothing for %s; the service may not know it", field);
+    else if (t->dtype != TINKC_F32 || t->sparse || t->count != cells)
+        tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                 "sample result: %s: %zu cells of another layout where %zu are due", field,
+                 t->count, cells);
     *out = (tinkc_f32s){ t->data, t->count };
-    return true;
 }
 
-static bool take_targets(const tkc_sample_request *q, tinkc_samples *s, tinkc_error *err)
-{
-    const tkc_tensor *asked = &q->target_prompt_logprobs;
-    return !asked->dtype || take_logprobs(&s->r.target_prompt_logprobs, asked->count,
-                                          "target_tokens", &s->targets, err);
-}
-
-static bool take_alt_tokens(const tkc_sample_request *q, tinkc_samples *s, tkc_arena *arena,
+static void take_alt_tokens(const tkc_sample_request *q, tinkc_samples *s, tkc_arena *arena,
                             tinkc_error *err)
 {
-    size_t k = q->prompt_alt_tokens_k.is == TKC_GIVEN ? (size_t)q->prompt_alt_tokens_k.value : 0;
-    size_t cells = k ? (tkc_prompt_tokens(q) - 1) * k : 0;
+    size_t k = (size_t)q->prompt_alt_tokens_k.value, cells = (tkc_prompt_tokens(q) - 1) * k;
     const tkc_tensor *t = &s->r.alt_tokens;
-    if (!k)
-        return true;
-    if (!take_logprobs(&s->r.alt_logprobs, cells, "prompt_alt_tokens", &s->alt_logprobs, err))
-        return false;
+    take_logprobs(&s->r.alt_logprobs, cells, "prompt_alt_tokens", &s->alt_logprobs, err);
     if (t->dtype != TINKC_I64 || t->sparse || t->count != cells)
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE,
-                        "sample result: prompt_alt_tokens: %zu ids where %zu are due", t->count,
-                        cells);
+        tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                 "sample result: prompt_alt_tokens: %zu ids where %zu are due", t->count, cells);
+    if (tkc_failed(err))
+        return;
     int32_t *ids = tkc_arena_array(arena, cells, sizeof *ids, err);
     for (size_t i = 0; ids && i < cells; i++) {
         int64_t id = ((const int64_t *)t->data)[i];
         if (id < 0 || id > INT32_MAX)
-            return tkc_fail(err, TINKC_E_BAD_RESPONSE,
-                            "sample result: prompt_alt_tokens: an id is out of range");
+            tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                     "sample result: prompt_alt_tokens: an id is out of range");
         ids[i] = (int32_t)id;
     }
     s->alt_ids = ids;
     s->alt_k = k;
-    return ids != NULL;
 }
 
-bool tkc_samples_check(tinkc_samples *s, const tkc_sample_request *q, tkc_arena *arena,
+void tkc_samples_check(tinkc_samples *s, const tkc_sample_request *q, tkc_arena *arena,
                        tinkc_error *err)
 {
-    return check_counts(q, &s->r, err) && take_targets(q, s, err) &&
-           take_alt_tokens(q, s, arena, err);
+    const tkc_tensor *targets = &q->target_prompt_logprobs;
+    check_counts(q, &s->r, err);
+    if (targets->dtype)
+        take_logprobs(&s->r.target_prompt_logprobs, targets->count, "target_tokens", &s->targets,
+                      err);
+    if (q->prompt_alt_tokens_k.is == TKC_GIVEN)
+        take_alt_tokens(q, s, arena, err);
 }
 
 /* ---- what callers read ---- */

@@ -365,23 +365,19 @@ static void take_events(tinkc_deltas *d, tinkc_error *err)
 static bool await_bytes(tinkc_deltas *d, int64_t timeout_ms, int64_t deadline_ns, bool *over)
 {
     stream_op *op = d->op;
-    bool in_time = true;
+    bool in_time = true, some;
     pthread_mutex_lock(&op->f.shared.lock);
     while (true) {
         pthread_mutex_lock(&op->lock);
-        bool some = op->pending.len > 0;
+        some = op->pending.len > 0;
         pthread_mutex_unlock(&op->lock);
         *over = op->f.shared.done && !some;
         if (some || *over || !in_time || timeout_ms == 0)
             break;
         in_time = tkc_cond_wait_until(&op->f.shared.cond, &op->f.shared.lock, deadline_ns);
     }
-    bool ready = *over;
-    pthread_mutex_lock(&op->lock);
-    ready |= op->pending.len > 0;
-    pthread_mutex_unlock(&op->lock);
     pthread_mutex_unlock(&op->f.shared.lock);
-    return ready;
+    return some || *over;
 }
 
 static const tinkc_delta *give(tinkc_deltas *d)
@@ -400,7 +396,6 @@ static void take_end(tinkc_deltas *d)
     (void)tinkc_future_wait(&d->op->f, 0, &ended);
     tkc_error_copy(&d->err, &ended);
     tkc_fail(&d->err, TINKC_E_BAD_RESPONSE, "the stream was cut off");
-    d->ended = true;
 }
 
 const tinkc_delta *tinkc_deltas_next(tinkc_deltas *d, int64_t timeout_ms, tinkc_error *err)

@@ -182,7 +182,6 @@ static void opening_stop(tinkc_future *f, const tinkc_error *why)
         err.flags |= TINKC_MAY_HAVE_RUN;
     tkc_client_need_end(f->client, &o->ready);
     tkc_call_free(o->call);
-    o->call = NULL;
     tkc_op_finish(f, &err);
 }
 

@@ -332,7 +332,6 @@ static void leave_job(fetch_op *op)
     *op->link = op->next;
     if (op->next)
         op->next->link = op->link;
-    op->job = NULL;
 }
 
 static void join_job(fetch_op *op, job *j)

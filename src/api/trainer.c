@@ -90,9 +90,8 @@ bool tkc_trainer_check(tinkc_trainer *t, tinkc_error *err)
 {
     if (!t)
         return tkc_fail(err, TINKC_E_ARGUMENT, "trainer: must not be NULL");
-    if (!tkc_client_check_open(t->client, err))
-        return false;
-    return !atomic_load(&t->unloaded) || tkc_fail_unloaded(err);
+    return tkc_client_check_open(t->client, err) &&
+           (!atomic_load(&t->unloaded) || tkc_fail_unloaded(err));
 }
 
 /* ---- the queue ---- */

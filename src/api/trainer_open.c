@@ -68,8 +68,8 @@ static void submit(opening *o, int32_t endpoint, const void *message, void (*don
     tkc_call_start(o->call);
 }
 
-/* The submit's answer becomes a promise. True if it did. */
-static bool accept_promise(opening *o, tkc_call *call, const char *type,
+/* The submit's answer becomes a promise, or the end of the operation. */
+static void accept_promise(opening *o, tkc_call *call, const char *type,
                            void (*done)(tkc_promise *))
 {
     tinkc_error err = call->err;
@@ -82,7 +82,7 @@ static bool accept_promise(opening *o, tkc_call *call, const char *type,
     if (err.code) {
         tkc_call_free(call);
         fail(o, &err);
-        return false;
+        return;
     }
     tkc_op_request_id(&o->f, id);
     o->promise = (tkc_promise){ .client = o->f.client,
@@ -95,7 +95,6 @@ static bool accept_promise(opening *o, tkc_call *call, const char *type,
                                 .owner = o };
     tkc_promise_start(&o->promise, id);
     tkc_call_free(call);
-    return true;
 }
 
 /* The promise's result, read; false after the operation has ended. */
@@ -144,7 +143,7 @@ static void load_done(tkc_promise *p)
 
 static void load_submitted(tkc_call *call)
 {
-    (void)accept_promise(call->owner, call, "LoadWeights", load_done);
+    accept_promise(call->owner, call, "LoadWeights", load_done);
 }
 
 static void load_weights(opening *o)
@@ -176,7 +175,7 @@ static void model_done(tkc_promise *p)
 
 static void model_submitted(tkc_call *call)
 {
-    (void)accept_promise(call->owner, call, "CreateModel", model_done);
+    accept_promise(call->owner, call, "CreateModel", model_done);
 }
 
 static const tkc_optimizer_config *optimizer_of(const opening *o)
@@ -309,7 +308,7 @@ static void via_load_done(tkc_promise *p)
 
 static void via_load_submitted(tkc_call *call)
 {
-    (void)accept_promise(call->owner, call, "LoadWeights", via_load_done);
+    accept_promise(call->owner, call, "LoadWeights", via_load_done);
 }
 
 static void create_via_load(opening *o)
@@ -456,7 +455,6 @@ static void opening_stop(tinkc_future *f, const tinkc_error *why)
         err.flags |= TINKC_MAY_HAVE_RUN;
     tkc_client_need_end(f->client, &o->ready);
     tkc_call_free(o->call);
-    o->call = NULL;
     tkc_promise_end(&o->promise);
     tkc_op_finish(f, &err);
 }
