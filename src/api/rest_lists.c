@@ -36,7 +36,7 @@ static void decode_runs(tinkc_future *f, const tkc_call *answer, tinkc_error *er
             return;
         ids[i] = run->id;
     }
-    p->total = msg.cursor ? msg.cursor->total_count : -1;
+    p->total = msg.cursor->total_count;
 }
 
 static void decode_checkpoints(tinkc_future *f, const tkc_call *answer, tinkc_error *err)

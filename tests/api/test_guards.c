@@ -37,6 +37,7 @@ static const tinkc_sampler_options base = { .base_model = "mock/nano" };
 static const tinkc_adam adam = TINKC_ADAM_INIT;
 static const tinkc_dimuon dimuon = { 0.5, 0.9, 0, { 0 } };
 static const tinkc_sampling greedy = TINKC_SAMPLING_INIT;
+static const tinkc_array array = { .data = ones, .count = 4, .dtype = TINKC_F32 };
 static const tinkc_http_options plain = { .path = "/api/v1/healthz" };
 
 static bool own_loss(tinkc_loss *loss, void *user, tinkc_error *err)
@@ -120,8 +121,10 @@ enum {
     X(OPEN, P(tinkc_batch_new(w->c, e)))                                                           \
     X(OPEN | NO_FORK, B(tinkc_batch_add_sft(w->b, ids, 4, 1, e)))                                  \
     X(OPEN | NO_FORK, B(tinkc_batch_add_weighted(w->b, ids, 4, ones, e)))                          \
-    X(OPEN | NO_FORK, B(tinkc_batch_add_rl(w->b, ids, 4, 0, ones, ones, e)))                       \
+    X(OPEN | NO_FORK, B(tinkc_batch_add_rl(w->b, ids, 4, 1, ones, ones, e)))                       \
     X(OPEN | NO_FORK, B(tinkc_batch_add_tokens(w->b, ids, 4, e)))                                  \
+    X(OPEN | NO_FORK, B(tinkc_batch_add(w->b, w->i, e)))                                           \
+    X(OPEN | NO_FORK, B(tinkc_batch_set(w->b, "c", &array, e)))                                    \
     X(OPEN | NO_FORK, B(tinkc_batch_set_f32(w->b, "a", ones, 4, e)))                               \
     X(OPEN | NO_FORK, B(tinkc_batch_set_i64(w->b, "b", longs, 4, e)))                              \
     X(OPEN, P(tinkc_queue_new(w->c, e)))                                                           \
@@ -173,6 +176,8 @@ enum {
     X(OPEN, P(tinkc_form_new(w->c, e)))                                                            \
     X(OPEN | NO_FORK, B(tinkc_form_add_text(w->form, "a", "b", e)))                                \
     X(OPEN | NO_FORK, B(tinkc_form_add_bytes(w->form, "a", "b", 1, NULL, NULL, e)))                \
+    X(OPEN | NO_FORK, B(tinkc_form_add_file(w->form, "a", "/dev/null", NULL, e)))                  \
+    X(0, B(tinkc_client_report(w->c, "a", NULL, TINKC_LOG_INFO, e)))                               \
     X(WAITS | OPEN, Z(tinkc_queue_run(w->q, ms, e)))                                               \
     X(WAITS | OPEN, B(tinkc_client_close(w->c, 0, e)))
 
@@ -296,6 +301,7 @@ static void handles_must_not_be_null(void **state)
         if (call_row(&none, i, 0, &err) || err.code != TINKC_E_ARGUMENT || !err.message[0])
             fail_msg("%s: %d %s", row_names[i], (int)err.code, err.message);
     }
+    free_world(&none);
 }
 
 static void a_child_owns_nothing(void **state)

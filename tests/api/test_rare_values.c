@@ -1,0 +1,450 @@
+/* test_rare_values.c - values at the edges of what the SDK takes, most of them without a request: long paths, saved
+ * texts, headers and tags, NULL where there is no answer, forms with files, lists whose pages fail. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/client_priv.h"
+#include "api/options.h"
+#include "api/outcome.h"
+#include "api/rest_priv.h"
+#include "support/api_support.h"
+
+#define API        "/api/v1/"
+#define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+typedef struct fixture {
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_error err;
+} fixture;
+
+static int setup(void **state)
+{
+    static fixture x;
+    x = (fixture){ 0 };
+    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
+    x.client = mock_client(x.mock, NULL, &x.err);
+    *state = &x;
+    return x.err.code;
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    return 0;
+}
+
+static void once(fixture *x, const char *path, int32_t status, const char *body)
+{
+    assert_true(tinkc_mock_once(x->mock, NULL, path,
+                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
+}
+
+static void refused(fixture *x, bool done, int32_t code, const char *message)
+{
+    assert_false(done);
+    assert_int_equal(x->err.code, code);
+    assert_string_equal(x->err.message, message);
+    x->err = (tinkc_error){ 0 };
+}
+
+/* ---- paths ---- */
+
+static const char *path_of(char *out, size_t run, const char *kind, size_t name)
+{
+    size_t n = (size_t)sprintf(out, "tinker://");
+    memset(out + n, 'r', run);
+    n += run;
+    n += (size_t)sprintf(out + n, "/%s", kind);
+    memset(out + n, 'n', name);
+    out[n + name] = '\0';
+    return out;
+}
+
+static void long_paths(void **state)
+{
+    fixture *x = *state;
+    enum { LAST = TKC_ID_TEXT - 1, PREFIX = sizeof "sampler_weights/" - 1 };
+    char text[4 * TKC_ID_TEXT];
+    tkc_path_ids ids;
+    assert_true(tkc_path_ids_parse(path_of(text, LAST, "weights/", 3), &ids, &x->err));
+    assert_int_equal(strlen(ids.run), LAST);
+    assert_string_equal(ids.checkpoint, "weights/nnn");
+    refused(x, tkc_path_ids_parse(path_of(text, LAST + 1, "weights/", 3), &ids, &x->err),
+            TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
+    assert_true(tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 8), &ids, &x->err));
+    assert_int_equal(strlen(ids.checkpoint), LAST);
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 7), &ids, &x->err),
+            TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
+    /* tinker://RUN/NAME stands for weights of a sampler */
+    assert_true(tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX), &ids, &x->err));
+    assert_int_equal(strlen(ids.checkpoint), LAST);
+    assert_memory_equal(ids.checkpoint, "sampler_weights/nnn", PREFIX + 3);
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX + 1), &ids, &x->err),
+            TINKC_E_PATH, "path: longer than 1023 bytes");
+    assert_false(tkc_path_ids_parse("http://x", &ids, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_PATH);
+}
+
+/* ---- saved texts ---- */
+
+static void saved_texts(void **state)
+{
+    fixture *x = *state;
+    enum { MANY = 300, KEPT = 256 };
+    char text[MANY * 4 + 100];
+    tkc_arena arena = { 0 };
+    tkc_saved saved;
+    memset(&saved, 0xEE, sizeof saved); /* what a text does not say is nothing */
+    assert_true(tkc_saved_read("{\"tinkc\":1}", "snapshot", &arena, &saved, &x->err));
+    assert_null(saved.base_url);
+    assert_null(saved.jwt);
+    assert_null(saved.api_key);
+    assert_null(saved.credential_cmd);
+    assert_null(saved.session_id);
+    assert_null(saved.sampler_id);
+    assert_null(saved.headers);
+    assert_int_equal(saved.config.len, 0);
+    assert_true(saved.account == 0 && saved.refresh_interval_s == 0);
+    static const char *const others[] = { "{}", "{\"tinkc\":2}", "{\"tinkc\":0}", "[]", "", "x" };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        refused(x, tkc_saved_read(others[i], "snapshot", &arena, &saved, &x->err), TINKC_E_ARGUMENT,
+                "snapshot: not a text that this library has made");
+    for (size_t n = KEPT - 1; n <= MANY; n++) { /* of headers the first 256 texts */
+        size_t len = (size_t)sprintf(text, "{\"tinkc\":1,\"headers\":[");
+        for (size_t i = 0; i < n; i++)
+            len += (size_t)sprintf(text + len, "%s\"%c\"", i ? "," : "", 'a' + (char)(i % 26));
+        (void)sprintf(text + len, "]}");
+        assert_true(tkc_saved_read(text, "snapshot", &arena, &saved, &x->err));
+        size_t found = 0;
+        while (saved.headers[found])
+            found++;
+        assert_int_equal(found, n < KEPT ? n : KEPT);
+        assert_int_equal(saved.headers[found - 1][0], 'a' + (int)((found - 1) % 26));
+        tkc_arena_free(&arena);
+    }
+}
+
+/* ---- options ---- */
+
+static const char *header_of(const tinkc_client *c, const char *name)
+{
+    for (size_t i = 0; c->headers[i]; i += 2)
+        if (strcmp(c->headers[i], name) == 0)
+            return c->headers[i + 1];
+    return NULL;
+}
+
+static void short_headers_and_repeated_tags(void **state)
+{
+    fixture *x = *state;
+    static const struct {
+        const char *given, *kept[4];
+    } rows[] = {
+        { "a,b,b", { "a", "b" } },        { "a,a", { "a" } }, { "b,a,b,c,c", { "b", "a", "c" } },
+        { " a , ,a b,", { "a", "a b" } }, { ",", { NULL } },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(setenv("TINKER_TAGS", rows[i].given, 1), 0);
+        tinkc_client *c = mock_client(x->mock, NULL, &x->err);
+        assert_ok(&x->err);
+        size_t n = 0;
+        for (; rows[i].kept[n]; n++)
+            assert_string_equal(c->tags[n], rows[i].kept[n]);
+        assert_null(c->tags[n]);
+        tinkc_client_free(c);
+    }
+    unsetenv("TINKER_TAGS");
+    tinkc_client *c = mock_client(
+        x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "Y-Z", "", "Last", "2") },
+        &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(header_of(c, "X"), "1");
+    assert_string_equal(header_of(c, "Last"), "2");
+    assert_null(header_of(c, "Y-Z"));
+    tinkc_client_free(c);
+    static const char *const bad[][2] = {
+        { "", "v" }, { "a b", "v" }, { "a:", "v" }, { "a", "v\n" }
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(
+            x,
+            mock_client(x->mock,
+                        &(tinkc_client_options){ .headers = PAIRS("A", "1", bad[i][0], bad[i][1]) },
+                        &x->err) != NULL,
+            TINKC_E_ARGUMENT, "headers: a name or value that no header can have");
+}
+
+/* ---- answers ---- */
+
+static void answers_that_are_not_there(void **state)
+{
+    fixture *x = *state;
+    assert_int_equal(tinkc_response_status(NULL), 0);
+    assert_int_equal(tinkc_response_body(NULL).len, 0);
+    assert_string_equal(tinkc_response_url(NULL), "");
+    assert_string_equal(tinkc_response_http_version(NULL), "");
+    assert_null(tinkc_response_header(NULL, "a"));
+    assert_null(tinkc_response_headers(NULL)[0]);
+    assert_int_equal(tinkc_response_elapsed_ms(NULL), 0);
+    assert_int_equal(tinkc_response_retries(NULL), 0);
+    assert_int_equal(tinkc_samples_count(NULL), 0);
+    assert_null(tinkc_samples_at(NULL, 0));
+    assert_int_equal(tinkc_samples_prompt_logprobs(NULL).len, 0);
+    assert_int_equal(tinkc_samples_cached_tokens(NULL), 0);
+    assert_int_equal(tinkc_samples_topk(NULL, 0, NULL, NULL), 0);
+    assert_int_equal(tinkc_samples_sampled_topk(NULL, 0, 0, NULL, NULL), 0);
+    assert_int_equal(tinkc_samples_target_logprobs(NULL).len, 0);
+    assert_int_equal(tinkc_samples_alt_tokens(NULL, 1, NULL, NULL), 0);
+    assert_int_equal(tinkc_batch_count(NULL), 0);
+    assert_int_equal(tinkc_batch_bytes(NULL), 0);
+    assert_string_equal(tinkc_trainer_id(NULL), "");
+    assert_string_equal(tinkc_sampler_id(NULL), "");
+    assert_int_equal(tinkc_runs_total(NULL), -1);
+    assert_int_equal(tinkc_runs_ready(NULL), 0);
+    tinkc_form_free(NULL);
+    tinkc_batch_free(NULL);
+    tinkc_batch_clear(NULL);
+    tinkc_trainer_free(NULL);
+    tinkc_sampler_free(NULL);
+    tinkc_runs_free(NULL);
+    tinkc_search_free(NULL);
+    tinkc_deltas_free(NULL);
+    refused(x, tinkc_sampler_import(NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "exported: must not be NULL");
+    refused(x, tinkc_sampler_import("{\"tinkc\":1}", NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "exported: not from tinkc_sampler_export");
+    refused(x, tinkc_checkpoint_copy(NULL, "tinker://r/weights/c", NULL, &x->err) != NULL,
+            TINKC_E_ARGUMENT, "client: must not be NULL");
+    refused(x, tinkc_client_report(NULL, "e", NULL, TINKC_LOG_INFO, &x->err), TINKC_E_ARGUMENT,
+            "client: must not be NULL");
+    refused(x, tinkc_tokenizer_fetch(NULL, "m", NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "client: must not be NULL");
+}
+
+/* A sample has as many sequences as it has; notes of the transport are not headers of the answer. */
+static void the_last_and_the_next(void **state)
+{
+    static const int32_t ids[] = { 1, 2, 3 };
+    fixture *x = *state;
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 2;
+    tinkc_sampler *s = tinkc_sampler_new(
+        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_future *f = tinkc_sample(s, ids, 3, 2, &o, &x->err);
+    const tinkc_samples *r = tinkc_future_samples(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_non_null(tinkc_samples_at(r, 1));
+    assert_null(tinkc_samples_at(r, 2));
+    tinkc_future_free(f);
+    tinkc_sampler_free(s);
+    assert_true(tinkc_mock_once(
+        x->mock, NULL, "/own",
+        &(tinkc_mock_answer){ .headers = PAIRS("A", "1", ":note", "2", "::", "3", "B", "4"),
+                              .body = "x" },
+        &x->err));
+    f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/own" }, &x->err);
+    const tinkc_response *a = tinkc_future_response(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_response_header(a, "a"), "1");
+    assert_string_equal(tinkc_response_header(a, "b"), "4");
+    assert_null(tinkc_response_header(a, ":note"));
+    assert_null(tinkc_response_header(a, "::"));
+    tinkc_future_free(f);
+}
+
+/* ---- forms ---- */
+
+static void forms_word_for_word(void **state)
+{
+    fixture *x = *state;
+    char file[] = "/tmp/tinkc-rare-XXXXXX", want[900];
+    int fd = mkstemp(file);
+    assert_true(fd >= 0 && write(fd, "file bytes", 10) == 10);
+    close(fd);
+    tinkc_form *form = tinkc_form_new(x->client, &x->err);
+    assert_true(tinkc_form_add_file(form, "f", file, NULL, &x->err));
+    assert_true(tinkc_form_add_text(form, "t", "text", &x->err));
+    assert_true(tinkc_form_add_bytes(form, "b", "by", 2, "n.bin", "a/b", &x->err));
+    static const char *const bad[][3] = { { "a\nb", "n", "t" },
+                                          { "a", "n\r", "t" },
+                                          { "a", "n", "t\n" } };
+    static const char *const why[] = { "name holds a line break", "filename holds a line break",
+                                       "content_type holds a line break" };
+    for (size_t i = 0; i < 3; i++)
+        refused(x, tinkc_form_add_bytes(form, bad[i][0], "x", 1, bad[i][1], bad[i][2], &x->err),
+                TINKC_E_ARGUMENT, why[i]);
+    refused(x, tinkc_form_add_file(form, "x", NULL, NULL, &x->err), TINKC_E_ARGUMENT,
+            "file is NULL");
+    tinkc_error first = { .code = TINKC_E_STATE };
+    assert_false(tinkc_form_add_file(form, "x", file, NULL, &first));
+    once(x, "/form", 200, "ok");
+    tinkc_future *f =
+        tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/form", .form = form }, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    const tinkc_request *r = nth_request(x->mock, "/form", 0);
+    const char *mark = strstr(request_header(r, "Content-Type"), "boundary=") + 9;
+    (void)snprintf(want, sizeof want,
+                   "--%s\r\nContent-Disposition: form-data; name=\"f\"; filename=\"%s\"\r\n"
+                   "Content-Type: application/octet-stream\r\n\r\nfile bytes\r\n"
+                   "--%s\r\nContent-Disposition: form-data; name=\"t\"\r\n\r\ntext\r\n"
+                   "--%s\r\nContent-Disposition: form-data; name=\"b\"; filename=\"n.bin\"\r\n"
+                   "Content-Type: a/b\r\n\r\nby\r\n--%s--\r\n",
+                   mark, file + 5, mark, mark, mark);
+    assert_int_equal(r->body.len, strlen(want));
+    assert_memory_equal(r->body.data, want, r->body.len);
+    tinkc_future_free(f);
+    tinkc_form_free(form);
+    (void)unlink(file);
+    refused(x,
+            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/x", .body_len = 1 },
+                            &x->err) != NULL,
+            TINKC_E_ARGUMENT, "body is NULL but body_len is not 0");
+    refused(x,
+            tinkc_http_call(x->client,
+                            &(tinkc_http_options){ .path = "/x", .body = "", .body_file = "y" },
+                            &x->err) != NULL,
+            TINKC_E_ARGUMENT, "body, body_file and form: more than one is given");
+}
+
+/* ---- lists ---- */
+
+#define RUN(id)                                                                                    \
+    "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true," \
+    "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
+
+/* A page that failed has nothing ready and no total, and is asked for again. */
+static void pages_that_fail(void **state)
+{
+    fixture *x = *state;
+    tinkc_runs *list = tinkc_runs_list(x->client, &(tinkc_list_options){ .page_size = 2 }, &x->err);
+    once(x, API "training_runs", 404, "{\"detail\":\"no\"}");
+    tinkc_future *f = tinkc_runs_fetch(list, &x->err);
+    assert_true(run_until_done(x->mock, f, 60000));
+    tinkc_future_free(f);
+    assert_int_equal(tinkc_runs_total(list), -1);
+    assert_int_equal(tinkc_runs_ready(list), 0);
+    /* a fetch of the caller's that failed is the caller's to see */
+    assert_null(tinkc_runs_next(list, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_mock_count(x->mock, API "training_runs"), 1);
+    once(x, API "training_runs", 200,
+         "{\"training_runs\":[" RUN("a") "," RUN(
+             "b") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
+    once(x, API "training_runs", 200,
+         "{\"training_runs\":[" RUN(
+             "c") "],\"cursor\":{\"offset\":0,\"limit\":2,\"total_count\":3}}");
+    static const char *const wanted[] = { "a", "b", "c" };
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_run *run = tinkc_runs_next(list, &x->err);
+        assert_ok(&x->err);
+        assert_non_null(run);
+        assert_string_equal(run->id, wanted[i]);
+    }
+    assert_int_equal(tinkc_runs_total(list), 3);
+    assert_null(tinkc_runs_next(list, &x->err));
+    assert_ok(&x->err);
+    tinkc_runs_free(list);
+}
+
+/* ---- clients of copies ---- */
+
+/* They have a session of somebody else. */
+static void clients_of_copies_open_nothing(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *c = mock_client(x->mock, NULL, &x->err);
+    c->imported = true;
+    refused(x,
+            tinkc_sampler_open(c, &(tinkc_sampler_options){ .base_model = "m" }, &x->err) != NULL,
+            TINKC_E_NO_SESSION, "the client of an imported sampler opens no others");
+    refused(x, tinkc_trainer_open(c, &(tinkc_lora_options){ .base_model = "m" }, &x->err) != NULL,
+            TINKC_E_NO_SESSION, "the client of an imported sampler makes no trainers");
+    tinkc_client_free(c);
+}
+
+/* ---- metrics ---- */
+
+static char lines[2000];
+
+static void keep_line(int32_t level, const char *line, void *user)
+{
+    (void)level, (void)user;
+    (void)snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s\n", line);
+}
+
+static tinkc_fwdbwd part_with(tkc_arena *arena, const char *const *names)
+{
+    tinkc_error err = { 0 };
+    static const char *none[1];
+    tinkc_fwdbwd p = { .type = "", .n = 1, .names = none };
+    for (size_t i = 0; names[i]; i++)
+        assert_true(tkc_metrics_put(&p.metrics, names[i], (double)i, arena, &err));
+    return p;
+}
+
+/* What cannot be combined is left out, and the log says so. */
+static void metrics_that_are_left_out(void **state)
+{
+    fixture *x = *state;
+    tkc_arena arena = { 0 };
+    tinkc_client *c = mock_client(
+        x->mock, &(tinkc_client_options){ .log = keep_line, .log_level = TINKC_LOG_DEBUG },
+        &x->err);
+    tinkc_fwdbwd all,
+        p = part_with(&arena, PAIRS("plain", "a:sum", "b:unheard_of", "c:d:sum", "e:mean"));
+    const tinkc_fwdbwd *parts[] = { &p, &p };
+    lines[0] = '\0';
+    assert_true(tkc_fwdbwd_combine(&all, parts, 2, &arena, c, &x->err));
+    assert_int_equal(tinkc_metrics_count(&all.metrics), 2);
+    assert_string_equal(tinkc_metrics_name(&all.metrics, 0), "a:sum");
+    assert_string_equal(tinkc_metrics_name(&all.metrics, 1), "e:mean");
+    static const char *const left_out[] = { "plain", "b:unheard_of", "c:d:sum" };
+    for (size_t i = 0; i < 3; i++) {
+        char want[100];
+        (void)snprintf(want, sizeof want, "metric %s is left out: no known reduction", left_out[i]);
+        assert_non_null(strstr(lines, want));
+    }
+    assert_null(strstr(lines, "a:sum"));
+    assert_null(strstr(lines, "e:mean"));
+    lines[0] = '\0';
+    assert_true(tkc_fwdbwd_combine(&all, parts, 1, &arena, c, &x->err)); /* one part keeps all */
+    assert_true(tinkc_metrics_get(&all.metrics, "plain", 9) == 0);
+    assert_null(strstr(lines, "metric plain"));
+    /* Memory that ends in the middle of a metric that becomes several. */
+    tinkc_fwdbwd u = part_with(&arena, PAIRS("u:unique"));
+    const tinkc_fwdbwd *many[] = { &u, &u, &u, &u };
+    bool done = false;
+    for (size_t max = 16; !done; max += 16) {
+        tkc_arena small;
+        tkc_arena_init(&small, NULL, max);
+        x->err = (tinkc_error){ 0 };
+        done = tkc_fwdbwd_combine(&all, many, 4, &small, c, &x->err);
+        assert_int_equal(x->err.code, done ? 0 : TINKC_E_MEMORY);
+        tkc_arena_free(&small);
+    }
+    tkc_arena_free(&arena);
+    tinkc_client_free(c);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(long_paths),
+        TEST(saved_texts),
+        TEST(short_headers_and_repeated_tags),
+        TEST(answers_that_are_not_there),
+        TEST(the_last_and_the_next),
+        TEST(forms_word_for_word),
+        TEST(pages_that_fail),
+        TEST(clients_of_copies_open_nothing),
+        TEST(metrics_that_are_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
