@@ -198,10 +198,12 @@ static bool check_header(const char *name, const char *value, tinkc_error *err)
     return true;
 }
 
-/* Adds a pair, replacing one of the same name; "" removes it. */
+/* Adds a pair, replacing one of the same name; "" removes it. Without memory for the value (NULL) nothing changes. */
 static void put(const char **pairs, size_t *n, const char *name, const char *value)
 {
     size_t at = 0;
+    if (!value)
+        return;
     while (at < *n && !tkc_str_is_nocase(tkc_str(pairs[at]), name))
         at += 2;
     if (at == *n)
@@ -225,7 +227,7 @@ static bool make_headers(tinkc_client *client, const tinkc_client_options *o, ti
     client->user_headers = copy_list(client, o->headers, true, "headers", err);
     size_t n = 0, n_user = list_length(client->user_headers);
     const char **pairs = tkc_arena_array(arena, n_user + 24, sizeof *pairs, err);
-    if (!pairs || tkc_failed(err))
+    if (!pairs)
         return false;
     struct utsname host;
     if (uname(&host) != 0)

@@ -188,7 +188,6 @@ static void archive_stop(tinkc_future *f, const tinkc_error *why)
     archive_op *op = archive_of(f);
     tkc_loop_disarm(f->client->loop, &op->timer);
     tkc_call_free(op->call);
-    op->call = NULL;
     tkc_op_finish(f, why);
 }
 

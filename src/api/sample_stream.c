@@ -144,7 +144,6 @@ static void stream_done(tkc_call *call)
 static void stream_start(tinkc_future *f)
 {
     stream_op *op = (stream_op *)f;
-    tkc_op_stage(f, TINKC_STAGE_SENDING);
     tkc_call_start(op->call);
 }
 

@@ -127,7 +127,6 @@ static void session_done(tkc_call *call)
     opening *o = call->owner;
     tkc_create_sampling_session_response answer = { 0 };
     tinkc_error err = call->err;
-    o->call = NULL;
     if (!err.code)
         (void)tkc_message_decode(&tkc_create_sampling_session_response_type,
                                  tkc_strn((const char *)call->body.data, call->body.len),

@@ -26,7 +26,6 @@ static void unlink_wait(tinkc_sampler *s, tkc_join_wait *wait)
         wait->next->prev = wait->prev;
     else
         s->io.last_joiner = wait->prev;
-    wait->next = wait->prev = NULL;
     wait->waiting = false;
 }
 

@@ -59,7 +59,6 @@ static void wait_remove(tkc_boot *boot, tkc_ready_wait *wait)
         wait->next->prev = wait->prev;
     else
         boot->last = wait->prev;
-    wait->next = wait->prev = NULL;
     wait->waiting = false;
 }
 

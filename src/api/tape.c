@@ -259,10 +259,8 @@ static double slope(const node *x, double a, double b, double y, bool second)
         return y * (1 - y);
     case OP_SOFTPLUS:
         return sigmoid(a);
-    case OP_CLAMP:
+    default: /* OP_CLAMP; a constant has none */
         return a >= x->low && a <= x->high;
-    default: /* OP_CONSTANT */
-        return 0;
     }
 }
 

@@ -110,7 +110,6 @@ static void unlink_turn(tinkc_trainer *t, tkc_turn *turn)
         turn->next->prev = turn->prev;
     else
         t->io.last = turn->prev;
-    turn->next = turn->prev = NULL;
     turn->queued = false;
 }
 

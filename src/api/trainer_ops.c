@@ -26,7 +26,7 @@ typedef struct step_class {
     int32_t endpoint;
     size_t seq_offset; /* of the tkc_opt_i64 in the message; SIZE_MAX = it has none */
     bool named_save; /* a 409 behind an attempt that may have been accepted means "done already" */
-    bool (*take)(step *, const void *result, tinkc_error *err);
+    void (*take)(step *, const void *result, tinkc_error *err);
     const tkc_message *request; /* another than the endpoint's; NULL = that */
 } step_class;
 
@@ -324,12 +324,13 @@ static const char *keep_text(step *s, const char *text, tinkc_error *err)
 
 /* ---- optim_step ---- */
 
-static bool take_metrics(step *s, const void *result, tinkc_error *err)
+static void take_metrics(step *s, const void *result, tinkc_error *err)
 {
     const tkc_optim_step_result *r = result;
     tinkc_metrics *m = tkc_arena_zalloc(&s->f.arena, sizeof *m, err);
     s->f.result = m;
-    return m && tkc_metrics_copy(m, &r->metrics, &s->f.arena, err);
+    if (m)
+        tkc_metrics_copy(m, &r->metrics, &s->f.arena, err);
 }
 
 static const step_class optim_class = { STEP("optim_step", "step"),
@@ -420,23 +421,21 @@ const tinkc_metrics *tinkc_future_step(tinkc_future *f, int64_t timeout_ms, tink
 
 /* ---- save ---- */
 
-static bool take_path(step *s, const char *path, tinkc_error *err)
+static void take_path(step *s, const char *path, tinkc_error *err)
 {
     if (!path || !path[0])
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "%s: the answer names no path",
-                        s->f.class->operation);
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "%s: the answer names no path", s->f.class->operation);
     s->f.result = (void *)path;
-    return true;
 }
 
-static bool take_save(step *s, const void *result, tinkc_error *err)
+static void take_save(step *s, const void *result, tinkc_error *err)
 {
-    return take_path(s, ((const tkc_save_weights_result *)result)->path, err);
+    take_path(s, ((const tkc_save_weights_result *)result)->path, err);
 }
 
-static bool take_sampler_save(step *s, const void *result, tinkc_error *err)
+static void take_sampler_save(step *s, const void *result, tinkc_error *err)
 {
-    return take_path(s, ((const tkc_save_for_sampler_result *)result)->path, err);
+    take_path(s, ((const tkc_save_for_sampler_result *)result)->path, err);
 }
 
 static const step_class save_class = { STEP("trainer_save", "path"),
@@ -544,9 +543,9 @@ tinkc_future *tinkc_trainer_save_for_sampler(tinkc_trainer *trainer, const char 
     return submit_or_drop(s, err);
 }
 
-static bool take_external_save(step *s, const void *result, tinkc_error *err)
+static void take_external_save(step *s, const void *result, tinkc_error *err)
 {
-    return take_path(s, ((const tkc_save_external_result *)result)->path, err);
+    take_path(s, ((const tkc_save_external_result *)result)->path, err);
 }
 
 static const step_class external_save_class = { STEP("trainer_save_external", "path"),
@@ -595,11 +594,11 @@ tinkc_future *tinkc_trainer_save_external(tinkc_trainer *trainer, const char *na
 
 /* ---- load ---- */
 
-static bool take_load(step *s, const void *result, tinkc_error *err)
+static void take_load(step *s, const void *result, tinkc_error *err)
 {
     const tkc_load_weights_result *r = result;
     const tkc_load_weights_request *m = s->message;
-    return take_path(s, r->path ? r->path : m->path, err);
+    take_path(s, r->path ? r->path : m->path, err);
 }
 
 static const step_class load_class = { STEP("trainer_load", "path"),
@@ -633,11 +632,9 @@ const char *tinkc_future_path(tinkc_future *f, int64_t timeout_ms, tinkc_error *
 
 /* ---- unload ---- */
 
-static bool take_unload(step *s, const void *result, tinkc_error *err)
+static void take_unload(step *s, const void *result, tinkc_error *err)
 {
-    (void)result, (void)err;
-    s->f.result = s->trainer;
-    return true;
+    (void)s, (void)result, (void)err;
 }
 
 static const step_class unload_class = {
@@ -660,14 +657,14 @@ tinkc_future *tinkc_trainer_unload(tinkc_trainer *trainer, tinkc_error *err)
 
 /* ---- a sampler on the weights as they are ---- */
 
-static bool take_sampler(step *s, const void *result, tinkc_error *err)
+static void take_sampler(step *s, const void *result, tinkc_error *err)
 {
     const tkc_save_for_sampler_result *r = result;
     if (!r->sampling_session_id || !r->sampling_session_id[0])
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "trainer_open_sampler: the answer names none");
-    s->sampler = tkc_sampler_make(s->f.client, r->sampling_session_id, s->retry, err);
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "trainer_open_sampler: the answer names none");
+    else
+        s->sampler = tkc_sampler_make(s->f.client, r->sampling_session_id, s->retry, err);
     s->f.result = s->sampler;
-    return s->sampler != NULL;
 }
 
 static const step_class open_class = { STEP("trainer_open_sampler", "sampler"),

@@ -178,6 +178,8 @@ enum {
     X(OPEN | NO_FORK, B(tinkc_form_add_bytes(w->form, "a", "b", 1, NULL, NULL, e)))                \
     X(OPEN | NO_FORK, B(tinkc_form_add_file(w->form, "a", "/dev/null", NULL, e)))                  \
     X(0, B(tinkc_client_report(w->c, "a", NULL, TINKC_LOG_INFO, e)))                               \
+    X(WAITS | OPEN, P(tinkc_trainer_tokenizer(w->t, e)))                                           \
+    X(WAITS | OPEN, P(tinkc_sampler_tokenizer(w->s, e)))                                           \
     X(WAITS | OPEN, Z(tinkc_queue_run(w->q, ms, e)))                                               \
     X(WAITS | OPEN, B(tinkc_client_close(w->c, 0, e)))
 

@@ -9,6 +9,7 @@
 #include "api/options.h"
 #include "api/outcome.h"
 #include "api/rest_priv.h"
+#include "api/trainer.h"
 #include "support/api_support.h"
 
 #define API        "/api/v1/"
@@ -146,7 +147,7 @@ static void short_headers_and_repeated_tags(void **state)
         const char *given, *kept[4];
     } rows[] = {
         { "a,b,b", { "a", "b" } },        { "a,a", { "a" } }, { "b,a,b,c,c", { "b", "a", "c" } },
-        { " a , ,a b,", { "a", "a b" } }, { ",", { NULL } },
+        { " a , ,a b,", { "a", "a b" } }, { ",", { NULL } },  { "x", { "x" } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(setenv("TINKER_TAGS", rows[i].given, 1), 0);
@@ -166,6 +167,15 @@ static void short_headers_and_repeated_tags(void **state)
     assert_string_equal(header_of(c, "X"), "1");
     assert_string_equal(header_of(c, "Last"), "2");
     assert_null(header_of(c, "Y-Z"));
+    tinkc_client_free(c);
+    /* what is removed last leaves no trace, and nothing stands there twice */
+    c = mock_client(
+        x->mock, &(tinkc_client_options){ .headers = PAIRS("X", "1", "User-Agent", "") }, &x->err);
+    assert_ok(&x->err);
+    assert_null(header_of(c, "User-Agent"));
+    for (size_t i = 0; c->headers[i]; i += 2)
+        for (size_t k = 0; k < i; k += 2)
+            assert_string_not_equal(c->headers[i], c->headers[k]);
     tinkc_client_free(c);
     static const char *const bad[][2] = {
         { "", "v" }, { "a b", "v" }, { "a:", "v" }, { "a", "v\n" }
@@ -269,7 +279,7 @@ static void forms_word_for_word(void **state)
     tinkc_form *form = tinkc_form_new(x->client, &x->err);
     assert_true(tinkc_form_add_file(form, "f", file, NULL, &x->err));
     assert_true(tinkc_form_add_text(form, "t", "text", &x->err));
-    assert_true(tinkc_form_add_bytes(form, "b", "by", 2, "n.bin", "a/b", &x->err));
+    assert_true(tinkc_form_add_bytes(form, "b", "by", 2, "n", "a/b", &x->err));
     static const char *const bad[][3] = { { "a\nb", "n", "t" },
                                           { "a", "n\r", "t" },
                                           { "a", "n", "t\n" } };
@@ -292,7 +302,7 @@ static void forms_word_for_word(void **state)
                    "--%s\r\nContent-Disposition: form-data; name=\"f\"; filename=\"%s\"\r\n"
                    "Content-Type: application/octet-stream\r\n\r\nfile bytes\r\n"
                    "--%s\r\nContent-Disposition: form-data; name=\"t\"\r\n\r\ntext\r\n"
-                   "--%s\r\nContent-Disposition: form-data; name=\"b\"; filename=\"n.bin\"\r\n"
+                   "--%s\r\nContent-Disposition: form-data; name=\"b\"; filename=\"n\"\r\n"
                    "Content-Type: a/b\r\n\r\nby\r\n--%s--\r\n",
                    mark, file + 5, mark, mark, mark);
     assert_int_equal(r->body.len, strlen(want));
@@ -368,6 +378,78 @@ static void clients_of_copies_open_nothing(void **state)
     tinkc_client_free(c);
 }
 
+/* ---- what the service says of a model ---- */
+
+static void models(void **state)
+{
+    fixture *x = *state;
+    tinkc_trainer *t =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(t->base_model, "mock/nano");
+    static const struct {
+        const char *given, *kept;
+    } rows[] = { { "t/x:rev", "t/x" }, { "t/x", "t/x" }, { ":", "" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[200];
+        (void)snprintf(body, sizeof body,
+                       "{\"model_id\":\"m\",\"model_data\":{\"tokenizer_id\":\"%s\"}}",
+                       rows[i].given);
+        once(x, API "get_info", 200, body);
+        tinkc_future *f = tinkc_trainer_info(t, &x->err);
+        const tinkc_model_info *info = tinkc_future_model_info(f, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        assert_string_equal(info->tokenizer_id, rows[i].kept);
+        assert_string_equal(info->model_name, "");
+        tinkc_future_free(f);
+    }
+    tinkc_trainer_free(t);
+    static const char *const named[] = {
+        "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"inner\"},\"model_name\":\"outer\","
+        "\"next_seq_id\":4}",
+        "{\"model_id\":\"m\",\"model_data\":{},\"model_name\":\"outer\",\"next_seq_id\":4}",
+        "{\"model_id\":\"m\",\"model_data\":{},\"next_seq_id\":4}",
+    };
+    static const char *const bases[] = { "inner", "outer", "" };
+    for (size_t i = 0; i < 3; i++) {
+        once(x, API "get_info", 200, named[i]);
+        t = tinkc_trainer_new_live(x->client, "m", &x->err);
+        assert_ok(&x->err);
+        assert_string_equal(t->base_model, bases[i]);
+        tinkc_trainer_free(t);
+    }
+}
+
+/* ---- copies of checkpoints, days ---- */
+
+static void copies_and_days(void **state)
+{
+    fixture *x = *state;
+    static const char *const paths[] = { "", "x", "tinker://r/weights/d" };
+    for (size_t i = 0; i < 3; i++) {
+        char body[100];
+        (void)snprintf(body, sizeof body, "{\"tinker_path\":\"%s\"}", paths[i]);
+        once(x, API "copy_weights", 200, body);
+        tinkc_future *f = tinkc_checkpoint_copy(
+            x->client, "tinker://r/weights/c", &(tinkc_copy_options){ .project_id = "p" }, &x->err);
+        assert_ok(&x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        const char *path = tinkc_future_path(f, 0, &x->err);
+        if (i)
+            assert_string_equal(path, paths[i]);
+        else
+            refused(x, path != NULL, TINKC_E_BAD_RESPONSE,
+                    "checkpoint_copy: the answer names no path");
+        tinkc_future_free(f);
+    }
+    static const char *const bad[] = { "2026-01x02", "2026x01-02", "2026-01-0", "2026-01-022" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_null(tinkc_audit_get(x->client, NULL, bad[i], &x->err));
+        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+        x->err = (tinkc_error){ 0 };
+    }
+}
+
 /* ---- metrics ---- */
 
 static char lines[2000];
@@ -404,6 +486,7 @@ static void metrics_that_are_left_out(void **state)
     assert_int_equal(tinkc_metrics_count(&all.metrics), 2);
     assert_string_equal(tinkc_metrics_name(&all.metrics, 0), "a:sum");
     assert_string_equal(tinkc_metrics_name(&all.metrics, 1), "e:mean");
+    assert_null(tinkc_metrics_name(&all.metrics, 2));
     static const char *const left_out[] = { "plain", "b:unheard_of", "c:d:sum" };
     for (size_t i = 0; i < 3; i++) {
         char want[100];
@@ -444,6 +527,8 @@ int main(void)
         TEST(forms_word_for_word),
         TEST(pages_that_fail),
         TEST(clients_of_copies_open_nothing),
+        TEST(models),
+        TEST(copies_and_days),
         TEST(metrics_that_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static void imports(void **state)
         "{\"sample_join_sampling_session\":true}",
         "{\"sample_enable_stuck_detection\":true,\"extra\":[1]}",
     };
-    static const int refresh_s[] = { 33, 5, 1000 };
+    static const int refresh_s[] = { 33, 1, 1000 };
     script *s = script_begin("imports", TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = script_err(s);
     for (size_t i = 0; i < 3; i++) {
@@ -54,6 +54,60 @@ static void imports(void **state)
         tinkc_text_free(&text);
         tinkc_text_free(&again);
     }
+    script_end(s);
+}
+
+/* A text without an interval: the usual one holds. A place that does not come, a prompt that is gone meanwhile, and a
+ * token that is refused. */
+static void places(void **state)
+{
+    (void)state;
+    script *s = script_begin("places", TINKC_MOCK_SERVICE, NULL);
+    tinkc_error *e = script_err(s);
+    answer_always(s, API "client/config", 200, NULL, "{\"sample_join_sampling_session\":true}");
+    hush(s, true);
+    script_renew(s, &(tinkc_client_options){ .api_key = "tml-key" });
+    tinkc_sampler *original = open_sampler(s, NULL);
+    tinkc_text text = { 0 }, again = { 0 };
+    assert_non_null(tinkc_sampler_export(original, &text, e));
+    tinkc_sampler_free(original);
+    script_renew(s, NULL); /* one client at a time */
+    hush(s, false);
+    char *interval = strstr(text.data, "\"refresh_interval_sec\":");
+    assert_non_null(interval);
+    for (char *c = interval + 23; *c >= '0' && *c <= '9'; c++)
+        *c = c == interval + 23 ? '0' : ' ';
+    note(s, "%s", text.data);
+    tinkc_sampler *copy = tinkc_sampler_import(
+        text.data,
+        &(tinkc_client_options){ .transport = tinkc_mock_transport(script_mock(s)),
+                                 .clock = tinkc_mock_clock(script_mock(s)) },
+        e);
+    assert_ok(e);
+    note(s, "%s", tinkc_sampler_export(copy, &again, e));
+    fault_once(s, API "join_sampling_session", TINKC_FAULT_SILENT);
+    tinkc_future *f = sample_it(s, "waits", copy, 1);
+    settle(s);
+    tinkc_future_cancel(f);
+    settle(s);
+    assert_true(tinkc_mock_once(
+        script_mock(s), NULL, API "join_sampling_session",
+        &(tinkc_mock_answer){ .body = "{\"client_counter\":2}", .delay_ms = 500 }, e));
+    tinkc_input *input = tinkc_input_new(script_client(s), e);
+    char place[] = "the place";
+    tinkc_input_add_tokens(input, ids, 3, e);
+    tinkc_input_add_image(input, "picture", 7, "png", 4, e);
+    tinkc_input_add_image_pointer(input, place, "jpeg", -1, e);
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    f = follow(s, "sample", tinkc_sample_input(copy, input, 1, &o, e));
+    tinkc_input_free(input);
+    memset(place, 'x', sizeof place - 1);
+    finish_it(s, f, 10000);
+    tinkc_sampler_free(copy);
+    settle(s);
+    tinkc_text_free(&text);
+    tinkc_text_free(&again);
     script_end(s);
 }
 
@@ -191,10 +245,8 @@ static void messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(imports),
-        cmocka_unit_test(resamples),
-        cmocka_unit_test(drops),
-        cmocka_unit_test(messages),
+        cmocka_unit_test(imports), cmocka_unit_test(places),   cmocka_unit_test(resamples),
+        cmocka_unit_test(drops),   cmocka_unit_test(messages),
     };
     unsetenv("TINKER_API_KEY");
     unsetenv("TINKER_BASE_URL");

@@ -162,16 +162,21 @@ static void lost_parts(void **state)
 {
     (void)state;
     static const struct outcome lost = { 200, TINKC_FAULT_RESET, NULL, NULL, "{}" };
-    static const char *const how[] = { "confirmed", "one part, as JSON", "refused" };
+    static const char *const how[] = { "confirmed", "one part, as JSON", "refused",
+                                       "one part, compressed" };
     script *s = script_begin("lost_parts", TINKC_MOCK_SERVICE, NULL);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         note(s, "%s", how[i]);
-        tinkc_trainer *t = begin_again(s, "{\"fwdbwd_max_chunk_len\":1}", &few_attempts);
-        tinkc_batch *b = examples(s, i == 1 ? 1 : 2);
+        tinkc_trainer *t =
+            begin_again(s,
+                        i == 3 ? "{\"fwdbwd_max_chunk_len\":1,\"proto_compress_fwdbwd\":true}"
+                               : "{\"fwdbwd_max_chunk_len\":1}",
+                        &few_attempts);
+        tinkc_batch *b = examples(s, i % 2 ? 1 : 2);
         if (i == 1)
             answer_once(s, API "forward_backward", 415, NULL, "");
         answer_with(s, API "forward_backward", &lost);
-        if (i != 1) {
+        if (i % 2 == 0) {
             answer_once(s, API "forward_backward", 200, NULL, "{\"request_id\":\"r-1\"}");
             assert_true(tinkc_mock_once(script_mock(s), NULL, POLL,
                                         &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
@@ -189,6 +194,14 @@ static void lost_parts(void **state)
             tinkc_future *next = start(s, t, 0);
             finish_it(s, next, 4000);
             let_go(s, next);
+        }
+        if (i == 3) { /* what is lost next is sent again as it was */
+            size_t sent = tinkc_mock_count(script_mock(s), API "optim_step");
+            for (int k = 0; k < 6; k++)
+                answer_with(s, API "optim_step", &lost);
+            finish_it(s, start(s, t, 0), 4000);
+            use_up(s, API "optim_step", sent, 6);
+            finish_it(s, start(s, t, 0), 4000);
         }
         let_go(s, f);
         tinkc_batch_free(b);
@@ -310,6 +323,59 @@ static void live_models(void **state)
     script_end(s);
 }
 
+/* A model made by loading a checkpoint: pauses have its name, and an answer without an id means the usual one. */
+static void made_by_loading(void **state)
+{
+    (void)state;
+    static const char *const results[] = {
+        "{\"path\":\"tinker://r/weights/c\",\"type\":\"load_weights\"}",
+        "{\"path\":\"tinker://r/weights/c\",\"model_id\":\"m-7\",\"type\":\"load_weights\"}",
+        "{\"model_id\":\"\",\"type\":\"load_weights\"}",
+    };
+    script *s = script_begin("made_by_loading", TINKC_MOCK_SERVICE, NULL);
+    answer_always(s, API "client/config", 200, NULL, "{\"create_model_via_load_weights\":true}");
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        note(s, "%s", results[i]);
+        hush(s, true);
+        script_renew(s, NULL);
+        hush(s, false);
+        answer_once(s, POLL, 200, NULL, PAUSED("full house"));
+        answer_once(s, POLL, 200, NULL, results[i]);
+        tinkc_future *f =
+            follow(s, "from",
+                   tinkc_trainer_open_from(script_client(s),
+                                           &(tinkc_state_options){ .path = "tinker://r/weights/c" },
+                                           script_err(s)));
+        finish_it(s, f, 4000);
+        tinkc_trainer *t = tinkc_future_trainer(f, 0, NULL);
+        note(s, "trainer %s", tinkc_trainer_id(t));
+        tinkc_trainer_free(t);
+        let_go(s, f);
+    }
+    script_end(s);
+}
+
+/* Large results wait until there is room for them; the service's settings say how much. */
+static void room(void **state)
+{
+    (void)state;
+    script *s = script_begin("room", TINKC_MOCK_SERVICE, NULL);
+    tinkc_trainer *t = begin_again(s, "{\"inflight_response_bytes_semaphore_size\":10}", NULL);
+    answer_once(s, POLL, 200, NULL, METADATA("100"));
+    assert_true(tinkc_mock_once(
+        script_mock(s), NULL, POLL,
+        &(tinkc_mock_answer){ .body = QUEUE("active", ""), .delay_ms = 500 }, script_err(s)));
+    tinkc_future *f = start(s, t, 0);
+    settle(s);
+    answer_once(s, POLL, 200, NULL, METADATA("100"));
+    tinkc_future *g = start(s, t, 0);
+    settle(s);
+    finish_it(s, f, 4000);
+    finish_it(s, g, 4000);
+    tinkc_trainer_free(t);
+    script_end(s);
+}
+
 /* The token of somebody else is exchanged before it is used. */
 static void foreign_tokens(void **state)
 {
@@ -349,10 +415,11 @@ static void foreign_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conflicts),   cmocka_unit_test(unloads),
-        cmocka_unit_test(resends),     cmocka_unit_test(lost_parts),
-        cmocka_unit_test(poll_orders), cmocka_unit_test(failed_parts),
-        cmocka_unit_test(live_models), cmocka_unit_test(foreign_tokens),
+        cmocka_unit_test(conflicts),       cmocka_unit_test(unloads),
+        cmocka_unit_test(resends),         cmocka_unit_test(lost_parts),
+        cmocka_unit_test(poll_orders),     cmocka_unit_test(failed_parts),
+        cmocka_unit_test(live_models),     cmocka_unit_test(foreign_tokens),
+        cmocka_unit_test(made_by_loading), cmocka_unit_test(room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,6 +85,7 @@ static void next_tokens_are_learnt_after_the_context(void **state)
     assert_f32s(0, "weights", (float[]){ 0, 1, 1, 1 }, 4);
     assert_f32s(1, "weights", (float[]){ 1, 1, 1, 1 }, 4);
     assert_reads(2, ids, 1);
+    assert_int_equal(batch->examples[2].chunks[0].expected_tokens, -1);
     assert_i64s(2, "target_tokens", targets, 1);
     assert_f32s(2, "weights", (float[]){ 1 }, 1);
     assert_null(tinkc_batch_tensor(batch, 0, "logprobs"));
