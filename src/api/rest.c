@@ -127,7 +127,7 @@ static const tinkc_checkpoint *new_checkpoint(tkc_arena *arena, const tkc_checkp
 
 static int32_t rank_of(const tkc_opt_i64 *rank)
 {
-    return rank->is == TKC_GIVEN && rank->value > 0 && rank->value <= INT32_MAX
+    return rank->is == TKC_GIVEN && rank->value >= 0 && rank->value <= INT32_MAX
                ? (int32_t)rank->value
                : 0;
 }

@@ -45,23 +45,22 @@ static bool is_address(const char *url)
     return tkc_starts_with(tkc_str(url), "https://") || tkc_starts_with(tkc_str(url), "http://");
 }
 
-static bool archive_result(archive_op *op, const char *url, const char *expires, int64_t expires_us,
+static void archive_result(archive_op *op, const char *url, const char *expires, int64_t expires_us,
                            tinkc_error *err)
 {
     tkc_arena *arena = &op->f.arena;
     tinkc_archive *result = tkc_arena_alloc(arena, sizeof *result, err);
     if (!result)
-        return false;
+        return;
     if (!is_address(url))
-        return tkc_fail(err, TINKC_E_BAD_RESPONSE, "the archive's address is not absolute");
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "the archive's address is not absolute");
     result->url = tkc_arena_cstr(arena, url, err);
     result->expires = tkc_arena_cstr(arena, expires, err);
     result->expires_us = expires_us;
     op->f.result = result;
-    return !tkc_failed(err);
 }
 
-static bool read_redirect(archive_op *op, const char *location, tinkc_error *err)
+static void read_redirect(archive_op *op, const char *location, tinkc_error *err)
 {
     char text[TKC_TIME_TEXT];
     int64_t us;
@@ -69,15 +68,14 @@ static bool read_redirect(archive_op *op, const char *location, tinkc_error *err
     if (!expires || !tkc_parse_http_date(tkc_str(expires), &us))
         us = tkc_wall_us(op->f.client->clock) + ARCHIVE_DEFAULT_LIFE_US;
     tkc_format_time(us, false, text);
-    return archive_result(op, location, text, us, err);
+    archive_result(op, location, text, us, err);
 }
 
-static bool read_archive(archive_op *op, tinkc_error *err)
+static void read_archive(archive_op *op, tinkc_error *err)
 {
     tkc_archive_response msg;
-    if (!tkc_rest_decode(&op->f, op->call, &tkc_archive_response_type, &msg, err))
-        return false;
-    return archive_result(op, msg.url, msg.expires.text, tkc_time_us(&msg.expires), err);
+    if (tkc_rest_decode(&op->f, op->call, &tkc_archive_response_type, &msg, err))
+        archive_result(op, msg.url, msg.expires.text, tkc_time_us(&msg.expires), err);
 }
 
 /* Whether to ask again, and when; 0 = no. */
@@ -130,7 +128,7 @@ static void archive_answered(tkc_call *call)
             err.http_status = call->status;
     } else {
         int64_t pause = archive_pause(op, &err);
-        if (pause > 0) {
+        if (pause) {
             tkc_op_status(&op->f,
                           err.http_status == 503 ? "the service is packing the archive" : "%.100s",
                           err.message);

@@ -466,14 +466,12 @@ static bool check_name(const char *name, tinkc_error *err)
 
 static bool check_save(const char *name, const tinkc_save_options *o, tinkc_error *err)
 {
-    if (!check_name(name, err))
-        return false;
     if (o && (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
               !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools)))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
     if (o && o->ttl_s < 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "ttl_s: must not be negative");
-    return true;
+    return check_name(name, err);
 }
 
 static tkc_opt_i64 ttl_of(const tinkc_save_options *o)

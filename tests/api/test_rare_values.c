@@ -403,6 +403,19 @@ static void models(void **state)
         assert_string_equal(info->model_name, "");
         tinkc_future_free(f);
     }
+    const char *recipients[12] = { 0 }; /* ten at most, none of them empty */
+    for (size_t i = 0; i < 11; i++)
+        recipients[i] = "age1x";
+    tinkc_external_options o = { .recipients = recipients };
+    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "recipients: more than 10");
+    recipients[10] = NULL;
+    recipients[9] = "";
+    refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "recipients: one is empty");
+    recipients[9] = "age1y";
+    tinkc_future_free(tinkc_trainer_save_external(t, "a", &o, &x->err));
+    assert_ok(&x->err);
     tinkc_trainer_free(t);
     static const char *const named[] = {
         "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"inner\"},\"model_name\":\"outer\","
@@ -442,6 +455,14 @@ static void copies_and_days(void **state)
                     "checkpoint_copy: the answer names no path");
         tinkc_future_free(f);
     }
+    /* a sampler's archive is asked for by its whole id and by its name, and then no more */
+    once(x, API "training_runs/r/checkpoints/sampler_weights/c/archive", 404,
+         "{\"detail\":\"whole\"}");
+    once(x, API "training_runs/r/checkpoints/c/archive", 404, "{\"detail\":\"name\"}");
+    tinkc_future *f = tinkc_checkpoint_archive(x->client, "tinker://r/sampler_weights/c", &x->err);
+    assert_true(run_until_done(x->mock, f, 60000));
+    refused(x, tinkc_future_wait(f, 0, &x->err), TINKC_E_NOT_FOUND, "HTTP 404: whole");
+    tinkc_future_free(f);
     static const char *const bad[] = { "2026-01x02", "2026x01-02", "2026-01-0", "2026-01-022" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_null(tinkc_audit_get(x->client, NULL, bad[i], &x->err));

@@ -138,6 +138,26 @@ static void sampled_answers_carry_logprobs_and_advantages(void **state)
     assert_int_equal(tinkc_batch_count(batch), 2);
 }
 
+/* Each way of adding checks its tokens. */
+static void tokens_that_will_not_do(void **state)
+{
+    (void)state;
+    static const float ones[] = { 1, 1, 1 };
+    static const int32_t negative[] = { 1, 2, -3 };
+    for (int i = 0; i < 3; i++) {
+        const int32_t *given = i == 0 ? NULL : i == 1 ? negative : ids;
+        size_t len = i == 2 ? 0 : 3;
+        const char *says = i == 0   ? "ids: must not be NULL"
+                           : i == 1 ? "token 2 is negative"
+                                    : "len: at least";
+        refused(tinkc_batch_add_tokens(batch, given, len, &err), TINKC_E_ARGUMENT, says);
+        refused(tinkc_batch_add_sft(batch, given, len, 1, &err), TINKC_E_ARGUMENT, says);
+        refused(tinkc_batch_add_weighted(batch, given, len, ones, &err), TINKC_E_ARGUMENT, says);
+        refused(tinkc_batch_add_rl(batch, given, len, 1, ones, ones, &err), TINKC_E_ARGUMENT, says);
+    }
+    assert_int_equal(tinkc_batch_count(batch), 0);
+}
+
 /* Floats of every width travel as 32-bit, integers as 64-bit. */
 static void every_element_type_is_read(void **state)
 {
@@ -613,6 +633,7 @@ int main(void)
         TEST(next_tokens_are_learnt_after_the_context),
         TEST(weights_belong_to_the_tokens_learnt),
         TEST(sampled_answers_carry_logprobs_and_advantages),
+        TEST(tokens_that_will_not_do),
         TEST(every_element_type_is_read),
         TEST(sparse_and_packed_arrays_are_shown_dense),
         TEST(arrays_that_do_not_fit_are_refused),
