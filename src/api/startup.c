@@ -181,7 +181,6 @@ static void take_config(tkc_boot *boot, tinkc_str json, tinkc_error *err)
         !positive(flags.fwdbwd_max_chunk_len, "fwdbwd_max_chunk_len", err) ||
         !positive(flags.sample_max_concurrent_requests, "sample_max_concurrent_requests", err))
         return;
-    flags.json = kept;
     client->io.flags = flags;
     tkc_budget_set_limit(&client->io.fwdbwd_bytes, flags.fwdbwd_dispatch_bytes_semaphore_size);
     tkc_budget_set_limit(&client->limits->sample_bytes, flags.sample_dispatch_bytes_semaphore_size);

@@ -11,6 +11,7 @@
 #include "api/rest_priv.h"
 #include "api/trainer.h"
 #include "support/api_support.h"
+#include "support/counting.h"
 
 #define API        "/api/v1/"
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -471,6 +472,45 @@ static void copies_and_days(void **state)
     }
 }
 
+/* ---- the end of a client ---- */
+
+/* Telemetry that is queued, under way, or waits for its next attempt ends with its client: nothing is left of it. */
+static void reports_at_the_end(void **state)
+{
+    fixture *x = *state;
+    static const tinkc_mock_answer answers[] = {
+        { .body = "{}" },
+        { .fault = TINKC_FAULT_SILENT },
+        { .status = 500 },
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        for (int waits = 0; waits < 2; waits++) {
+            counting memory = { 0 };
+            tinkc_allocator allocator = counting_allocator(&memory);
+            tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+            tinkc_client *c = mock_client(
+                mock,
+                &(tinkc_client_options){ .allocator = &allocator, .telemetry = TINKC_TELEMETRY_ON },
+                &x->err);
+            assert_true(tinkc_mock_always(mock, NULL, API "telemetry", &answers[i], &x->err));
+            assert_true(tinkc_client_report(c, "first", "{\"a\":1}", TINKC_LOG_INFO, &x->err));
+            tinkc_mock_settle(mock, PATIENCE_MS, &x->err);
+            if (waits)
+                tinkc_mock_advance(mock, 10000);
+            tinkc_mock_settle(mock, PATIENCE_MS, &x->err);
+            assert_int_equal(tinkc_mock_count(mock, API "telemetry"), waits);
+            assert_true(tinkc_client_report(c, "second", NULL, TINKC_LOG_DEBUG, &x->err));
+            tinkc_mock_settle(mock, PATIENCE_MS, &x->err);
+            assert_ok(&x->err);
+            (void)tinkc_client_close(c, 0, &x->err);
+            x->err = (tinkc_error){ 0 };
+            tinkc_mock_advance(mock, 20000); /* no timer is left */
+            tinkc_client_free(c);
+            assert_true(counting_is_empty_soon(&memory));
+            tinkc_mock_free(mock);
+        }
+}
+
 /* ---- metrics ---- */
 
 static char lines[2000];
@@ -551,6 +591,7 @@ int main(void)
         TEST(models),
         TEST(copies_and_days),
         TEST(metrics_that_are_left_out),
+        TEST(reports_at_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
