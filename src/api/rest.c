@@ -453,14 +453,8 @@ static bool is_day(const char *day)
 {
     char text[TKC_TIME_TEXT];
     int64_t us;
-    if (strlen(day) != 10)
-        return false;
-    snprintf(text, sizeof text, "%sT00:00:00Z", day);
-    if (!tkc_parse_time(text, strlen(text), &us))
-        return false;
-    tkc_format_time(us, false, text);
-    return memcmp(text, day, 10) ==
-           0; /* the 30th of February is another day, 2026_01_02 another text */
+    snprintf(text, sizeof text, "%.10sT00:00:00Z", day);
+    return strlen(day) == 10 && tkc_parse_time(text, strlen(text), &us);
 }
 
 tinkc_future *tinkc_audit_get(tinkc_client *client, const char *event_type, const char *day,

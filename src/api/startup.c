@@ -485,7 +485,6 @@ void tkc_boot_stop(tkc_boot *boot)
     tkc_call_free(boot->beat);
     tkc_call_free(boot->refresh);
     tkc_call_free(boot->step);
-    boot->beat = boot->refresh = boot->step = NULL;
     tinkc_error closed = { 0 };
     tkc_fail(&closed, TINKC_E_CLOSED, "the client was closed");
     while (boot->first)

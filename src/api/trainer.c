@@ -154,7 +154,7 @@ static bool copy_written(tkc_unconfirmed *unconfirmed, tkc_buf *out, const char 
                          tinkc_error *err)
 {
     written_request *w = TKC_OWNER(unconfirmed, written_request, unconfirmed);
-    *encoding = NULL;
+    (void)encoding; /* none */
     return tkc_buf_add(out, w->body.data, w->body.len, err);
 }
 

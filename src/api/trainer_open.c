@@ -203,7 +203,6 @@ static void info_done(tkc_call *call)
     opening *o = call->owner;
     tkc_weights_info_response info = { 0 };
     tinkc_error err = call->err;
-    o->call = NULL;
     if (err.code)
         tkc_op_error_body(&o->f, call->body);
     else
@@ -256,7 +255,6 @@ static void exchange_done(tkc_call *call)
     opening *o = call->owner;
     tkc_auth_token_response answer = { 0 };
     tinkc_error err = call->err;
-    o->call = NULL;
     if (!err.code &&
         tkc_message_decode(&tkc_auth_token_response_type,
                            tkc_strn((const char *)call->body.data, call->body.len), TINKC_E_TOKEN,
@@ -330,7 +328,6 @@ static void create_via_load(opening *o)
 static bool read_answer(opening *o, tkc_call *call, const tkc_message *type, void *answer,
                         tinkc_error *err)
 {
-    o->call = NULL;
     *err = call->err;
     if (err->code)
         tkc_op_error_body(&o->f, call->body);

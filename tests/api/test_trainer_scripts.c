@@ -264,25 +264,42 @@ static void failed_parts(void **state)
     static const struct outcome fates[] = {
         { 200, 0, NULL, NULL, "{\"error\":\"it\\nfailed\",\"category\":\"user\"}" },
         { 200, 0, NULL, NULL, "{\"error\":\"it failed\",\"category\":\"server\"}" },
-        { 200, 0, NULL, NULL, "{\"category\":\"unknown\",\"error\":null}" },
+        { 200, 0, NULL, NULL, "{\"error\":\"odd\",\"category\":\"unknown\"}" },
         { 404, 0, NULL, NULL, "{\"detail\":\"gone\"}" },
         { 410, 0, NULL, NULL, "{\"detail\":\"gone\"}" },
         { 200, 0, NULL, NULL, "not JSON" },
     };
     script *s = script_begin("failed_parts", TINKC_MOCK_SERVICE, NULL);
-    for (size_t i = 0; i < sizeof fates / sizeof *fates; i++) {
-        note(s, "fate %zu", i);
+    for (size_t i = 0; i < 2 * (sizeof fates / sizeof *fates); i++) {
+        note(s, "fate %zu of the %s", i / 2, i % 2 ? "second poll" : "first poll");
         tinkc_trainer *t = begin_again(s, "{\"fwdbwd_max_chunk_len\":1}", NULL);
         tinkc_batch *b = examples(s, 2);
-        answer_once(s, POLL, 200, NULL, QUEUE("active", ""));
-        answer_with(s, POLL, &fates[i]);
+        size_t polls = tinkc_mock_count(script_mock(s), POLL);
+        if (i % 2)
+            answer_once(s, POLL, 200, NULL, QUEUE("active", ""));
+        answer_with(s, POLL, &fates[i / 2]);
+        if (i % 2 == 0)
+            answer_once(s, POLL, 200, NULL, QUEUE("active", ""));
         tinkc_future *f = follow(
             s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, script_err(s)));
         finish_it(s, f, 4000);
+        use_up(s, POLL, polls, 2);
         let_go(s, f);
         tinkc_batch_free(b);
         tinkc_trainer_free(t);
     }
+    note(s, "an id that is too long");
+    tinkc_trainer *t = begin_again(s, "{}", NULL);
+    char body[400], id[300];
+    memset(id, 'r', sizeof id - 1);
+    id[sizeof id - 1] = '\0';
+    (void)snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+    answer_once(s, API "optim_step", 200, NULL, body);
+    answer_once(s, POLL, 404, NULL, "{\"detail\":\"gone\"}");
+    tinkc_future *f = start(s, t, 0);
+    finish_it(s, f, 1000);
+    let_go(s, f);
+    tinkc_trainer_free(t);
     script_end(s);
 }
 

@@ -156,6 +156,8 @@ static void tokens_that_will_not_do(void **state)
         refused(tinkc_batch_add_rl(batch, given, len, 1, ones, ones, &err), TINKC_E_ARGUMENT, says);
     }
     assert_int_equal(tinkc_batch_count(batch), 0);
+    assert_true(tinkc_batch_add_tokens(batch, (int32_t[]){ 0 }, 1, &err)); /* token 0 is one */
+    assert_reads(0, (int32_t[]){ 0 }, 1);
 }
 
 /* Floats of every width travel as 32-bit, integers as 64-bit. */

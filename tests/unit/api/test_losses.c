@@ -541,6 +541,12 @@ static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
     case 7:
         v = tinkc_tape_tokens(t, NULL);
         break;
+    case 8: /* lists of two lengths */
+        v = tinkc_tape_add(t, tinkc_tape_slice(t, seq, 0, 2), tinkc_tape_slice(t, seq, 0, 1));
+        break;
+    case 9: /* as many, but another shape */
+        v = tinkc_tape_add(t, tinkc_tape_slice(t, seq, 0, 1), seq);
+        break;
     default:
         v = tinkc_tape_sequences(t, NULL);
         break;
@@ -563,6 +569,8 @@ static void mistakes_on_a_tape_are_reported(void **state)
         "tinkc_tape_slice: step is 0, or first lies past the end",
         "tinkc_tape_clamp: low must not be above high",
         "tinkc_tape_tokens: rows must not be NULL",
+        "tinkc_tape_add: the two values have shapes",
+        "tinkc_tape_add: the two values have shapes",
         "tinkc_tape_sequences: values must not be NULL",
     };
     static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };

@@ -254,6 +254,7 @@ static void outputs_stand_one_after_the_other(void **state)
         assert_true(first_float(&all, i, "logprobs") == logprobs[i]);
     assert_null(tinkc_fwdbwd_output(&all, 0, "extra"));
     assert_null(tinkc_fwdbwd_output(&all, 2, "n"));
+    assert_null(tinkc_fwdbwd_output(&all, 3, "extra"));
     assert_true(first_float(&all, 2, "extra") == 8);
     assert_true(get(&all, "a:sum") == 11 && get(&all, "b:sum") == -777);
     assert_true(tkc_fwdbwd_combine(&all, parts, 0, &arena, NULL, &err)); /* of nothing, nothing */
