@@ -78,6 +78,7 @@ static void conflicts(void **state)
             for (int before = 0; before < 2; before++) {
                 tinkc_client_options o = few_attempts;
                 o.conflict_recovery = recovers;
+                o.max_retries = 2;
                 note(s, "recovery %d, operation %d, %s", recovers, which,
                      before ? "repeated" : "the first attempt");
                 tinkc_trainer *t = begin_again(s, "{}", &o);
@@ -378,17 +379,21 @@ static void room(void **state)
     (void)state;
     script *s = script_begin("room", TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = begin_again(s, "{\"inflight_response_bytes_semaphore_size\":10}", NULL);
-    answer_once(s, POLL, 200, NULL, METADATA("100"));
-    assert_true(tinkc_mock_once(
-        script_mock(s), NULL, POLL,
-        &(tinkc_mock_answer){ .body = QUEUE("active", ""), .delay_ms = 500 }, script_err(s)));
-    tinkc_future *f = start(s, t, 0);
-    settle(s);
-    answer_once(s, POLL, 200, NULL, METADATA("100"));
-    tinkc_future *g = start(s, t, 0);
-    settle(s);
-    finish_it(s, f, 4000);
-    finish_it(s, g, 4000);
+    for (int small = 0; small < 2; small++) {
+        const char *metadata = small ? METADATA("4") : METADATA("100");
+        note(s, "%s", metadata);
+        answer_once(s, POLL, 200, NULL, metadata);
+        assert_true(tinkc_mock_once(
+            script_mock(s), NULL, POLL,
+            &(tinkc_mock_answer){ .body = QUEUE("active", ""), .delay_ms = 500 }, script_err(s)));
+        tinkc_future *f = start(s, t, 0);
+        settle(s);
+        answer_once(s, POLL, 200, NULL, metadata);
+        tinkc_future *g = start(s, t, 0);
+        settle(s);
+        finish_it(s, f, 4000);
+        finish_it(s, g, 4000);
+    }
     tinkc_trainer_free(t);
     script_end(s);
 }

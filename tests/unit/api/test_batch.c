@@ -305,6 +305,9 @@ static void arrays_that_do_not_fit_are_refused(void **state)
     refused(tinkc_batch_set(batch, "x", NULL, &err), TINKC_E_ARGUMENT, "array");
     assert_int_equal(tinkc_batch_bytes(batch), before);
     assert_null(tinkc_batch_tensor(batch, 0, "x"));
+    tinkc_array none = { .shape = (int64_t[]){ 0, 3 }, .ndim = 2, .dtype = TINKC_F32 };
+    assert_true(tinkc_batch_set(batch, "none", &none, &err)); /* no rows are a shape */
+    assert_int_equal(tinkc_batch_tensor(batch, 0, "none")->shape[1], 3);
     good.ndim = 8; /* as many as there may be */
     assert_true(tinkc_batch_set(batch, "x", &good, &err));
     assert_int_equal(tinkc_batch_tensor(batch, 0, "x")->ndim, 8);
