@@ -190,6 +190,40 @@ static void short_headers_and_repeated_tags(void **state)
             TINKC_E_ARGUMENT, "headers: a name or value that no header can have");
 }
 
+/* A letter is a name. */
+static void names_of_a_letter(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *c = mock_client(
+        x->mock, &(tinkc_client_options){ .project_id = "p", .display_name = "d" }, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(c->project_id, "p");
+    assert_string_equal(c->display_name, "d");
+    tinkc_client_free(c);
+    refused(x,
+            tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .model_path = "x" }, &x->err) !=
+                NULL,
+            TINKC_E_PATH, "model_path: must begin with tinker://");
+    tinkc_future *f =
+        tinkc_sampler_open(x->client, &(tinkc_sampler_options){ .base_model = "b" }, &x->err);
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+    /* an address inside a query does not make a path an address */
+    once(x, "/q?u=http://x", 200, "ok");
+    f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q?u=http://x" }, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    refused(x,
+            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .query = PAIRS("a") },
+                            &x->err) != NULL,
+            TINKC_E_ARGUMENT, "query: \"a\" has no value");
+    refused(x,
+            tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .headers = PAIRS("a") },
+                            &x->err) != NULL,
+            TINKC_E_ARGUMENT, "headers: \"a\" has no value");
+}
+
 /* ---- answers ---- */
 
 static void answers_that_are_not_there(void **state)
@@ -414,7 +448,7 @@ static void models(void **state)
     recipients[9] = "";
     refused(x, tinkc_trainer_save_external(t, "a", &o, &x->err) != NULL, TINKC_E_ARGUMENT,
             "recipients: one is empty");
-    recipients[9] = "age1y";
+    recipients[9] = "y";
     tinkc_future_free(tinkc_trainer_save_external(t, "a", &o, &x->err));
     assert_ok(&x->err);
     tinkc_trainer_free(t);
@@ -587,6 +621,7 @@ int main(void)
         TEST(long_paths),
         TEST(saved_texts),
         TEST(short_headers_and_repeated_tags),
+        TEST(names_of_a_letter),
         TEST(answers_that_are_not_there),
         TEST(the_last_and_the_next),
         TEST(forms_word_for_word),
