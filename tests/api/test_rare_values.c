@@ -11,7 +11,7 @@
 #include "api/rest_priv.h"
 #include "api/trainer.h"
 #include "support/api_support.h"
-#include "support/counting.h"
+#include "support/scarce.h"
 
 #define API        "/api/v1/"
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -222,6 +222,36 @@ static void names_of_a_letter(void **state)
             tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/q", .headers = PAIRS("a") },
                             &x->err) != NULL,
             TINKC_E_ARGUMENT, "headers: \"a\" has no value");
+}
+
+/* Whichever allocation of a new client fails, there is none; large texts need blocks of their own. */
+static void no_memory_for_a_client(void **state)
+{
+    fixture *x = *state;
+    char large[3000];
+    memset(large, 'x', sizeof large - 1);
+    large[sizeof large - 1] = '\0';
+    tinkc_client *c = NULL;
+    for (int64_t n = 1; !c; n++) {
+        scarce s = { .thread = pthread_self(), .until = n };
+        tinkc_allocator allocator = scarce_allocator(&s);
+        c = mock_client(x->mock,
+                        &(tinkc_client_options){ .allocator = &allocator,
+                                                 .user_agent = large,
+                                                 .project_id = large,
+                                                 .display_name = large,
+                                                 .tags = PAIRS(large, "b"),
+                                                 .user_metadata = PAIRS("a", large),
+                                                 .headers = PAIRS("A", large, "B", large),
+                                                 .query = PAIRS("q", large) },
+                        &x->err);
+        assert_int_equal(x->err.code, c ? 0 : TINKC_E_MEMORY);
+        assert_int_equal(s.failed, !c);
+        x->err = (tinkc_error){ 0 };
+        s.until = 0;
+        tinkc_client_free(c);
+        assert_true(counting_is_empty_soon(&s.all));
+    }
 }
 
 /* ---- answers ---- */
@@ -622,6 +652,7 @@ int main(void)
         TEST(saved_texts),
         TEST(short_headers_and_repeated_tags),
         TEST(names_of_a_letter),
+        TEST(no_memory_for_a_client),
         TEST(answers_that_are_not_there),
         TEST(the_last_and_the_next),
         TEST(forms_word_for_word),
