@@ -231,26 +231,28 @@ static void no_memory_for_a_client(void **state)
     char large[3000];
     memset(large, 'x', sizeof large - 1);
     large[sizeof large - 1] = '\0';
-    tinkc_client *c = NULL;
-    for (int64_t n = 1; !c; n++) {
-        scarce s = { .thread = pthread_self(), .until = n };
-        tinkc_allocator allocator = scarce_allocator(&s);
-        c = mock_client(x->mock,
-                        &(tinkc_client_options){ .allocator = &allocator,
-                                                 .user_agent = large,
-                                                 .project_id = large,
-                                                 .display_name = large,
-                                                 .tags = PAIRS(large, "b"),
-                                                 .user_metadata = PAIRS("a", large),
-                                                 .headers = PAIRS("A", large, "B", large),
-                                                 .query = PAIRS("q", large) },
-                        &x->err);
-        assert_int_equal(x->err.code, c ? 0 : TINKC_E_MEMORY);
-        assert_int_equal(s.failed, !c);
-        x->err = (tinkc_error){ 0 };
-        s.until = 0;
-        tinkc_client_free(c);
-        assert_true(counting_is_empty_soon(&s.all));
+    const tinkc_client_options all = { .project_id = large,
+                                       .display_name = large,
+                                       .tags = PAIRS(large, "b"),
+                                       .user_metadata = PAIRS("a", large),
+                                       .headers = PAIRS("A", large, "B", large),
+                                       .query = PAIRS("q", large) };
+    for (int texts = 0; texts < 2; texts++) {
+        tinkc_client_options o = texts ? all : (tinkc_client_options){ .user_agent = large };
+        bool made = false;
+        for (int64_t n = 1; !made; n++) {
+            scarce s = { .thread = pthread_self(), .until = n };
+            tinkc_allocator allocator = scarce_allocator(&s);
+            o.allocator = &allocator;
+            tinkc_client *c = mock_client(x->mock, &o, &x->err);
+            made = c != NULL;
+            assert_int_equal(x->err.code, made ? 0 : TINKC_E_MEMORY);
+            assert_int_equal(s.failed, !made);
+            x->err = (tinkc_error){ 0 };
+            s.until = 0;
+            tinkc_client_free(c);
+            assert_true(counting_is_empty_soon(&s.all));
+        }
     }
 }
 
