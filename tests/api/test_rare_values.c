@@ -9,6 +9,7 @@
 #include "api/options.h"
 #include "api/outcome.h"
 #include "api/rest_priv.h"
+#include "api/sample_op.h"
 #include "api/trainer.h"
 #include "support/api_support.h"
 #include "support/scarce.h"
@@ -334,6 +335,84 @@ static void the_last_and_the_next(void **state)
     tinkc_future_free(f);
 }
 
+/* Candidates for the tokens of a prompt: both lists have a cell for each. */
+static void candidates_of_a_prompt(void **state)
+{
+    fixture *x = *state;
+    static const int32_t prompt[] = { 1, 2, 3 };
+    static const float logprobs[8] = { -1, -2, -3, -4 };
+    static const int64_t good_ids[8] = { 5, 6, 7, INT32_MAX },
+                         large[8] = { 0, 0, 0, (int64_t)INT32_MAX + 1 }, negative[8] = { -1 };
+    static const struct {
+        tkc_tensor logprobs, ids;
+        const char *why; /* NULL: it is taken */
+    } rows[] = {
+#define T(values, n, type, is_sparse)                                                              \
+    { .data = values, .count = n, .dtype = type, .sparse = is_sparse }
+#define LOGPROBS  T(logprobs, 4, TINKC_F32, false)
+#define IDS       T(good_ids, 4, TINKC_I64, false)
+#define LAYOUT(n) "sample result: prompt_alt_tokens: " n " cells of another layout where 4 are due"
+#define NUMBER(n) "sample result: prompt_alt_tokens: " n " ids where 4 are due"
+        { LOGPROBS, IDS, NULL },
+        { T(logprobs, 4, 0, false), IDS,
+          "sample result: nothing for prompt_alt_tokens; the service may not know it" },
+        { T(logprobs, 4, TINKC_I64, false), IDS, LAYOUT("4") },
+        { T(logprobs, 4, TINKC_F32, true), IDS, LAYOUT("4") },
+        { T(logprobs, 5, TINKC_F32, false), IDS, LAYOUT("5") },
+        { LOGPROBS, T(good_ids, 4, TINKC_F32, false), NUMBER("4") },
+        { LOGPROBS, T(good_ids, 4, TINKC_I64, true), NUMBER("4") },
+        { LOGPROBS, T(good_ids, 3, TINKC_I64, false), NUMBER("3") },
+        { LOGPROBS, T(good_ids, 5, TINKC_I64, false), NUMBER("5") },
+        { LOGPROBS, T(large, 4, TINKC_I64, false),
+          "sample result: prompt_alt_tokens: an id is out of range" },
+        { LOGPROBS, T(negative, 4, TINKC_I64, false),
+          "sample result: prompt_alt_tokens: an id is out of range" },
+    };
+    tinkc_chunk chunk = { .kind = TINKC_CHUNK_TOKENS, .tokens = { prompt, 3 } };
+    tkc_sample_request q = { .prompt_alt_tokens_k = TKC_SOME(2) };
+    q.prompt.chunks.data = &chunk;
+    q.prompt.chunks.len = 1;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tkc_arena arena = { 0 };
+        tinkc_samples s = { 0 };
+        s.r.alt_logprobs = rows[i].logprobs;
+        s.r.alt_tokens = rows[i].ids;
+        tkc_samples_check(&s, &q, &arena, &x->err);
+        if (rows[i].why) {
+            refused(x, !x->err.code, TINKC_E_BAD_RESPONSE, rows[i].why);
+        } else {
+            const int32_t *ids;
+            const float *p;
+            assert_ok(&x->err);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 2, &ids, &p), 2);
+            assert_true(ids[0] == 7 && ids[1] == INT32_MAX && p[0] == -3 && p[1] == -4);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 0, &ids, &p), 0);
+            assert_null(ids);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 3, &ids, &p), 0);
+            assert_null(p);
+        }
+        tkc_arena_free(&arena);
+    }
+}
+
+/* A stream of which nothing comes: a wait ends. */
+static void streams_without_a_token(void **state)
+{
+    fixture *x = *state;
+    static const int32_t ids[] = { 1, 2, 3 };
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    tinkc_sampler *s = tinkc_sampler_new(
+        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    assert_true(tinkc_mock_once(x->mock, NULL, API "stream_sample",
+                                &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err));
+    tinkc_deltas *d = tinkc_sample_stream(s, ids, 3, &o, &x->err);
+    assert_ok(&x->err);
+    for (int64_t ms = 0; ms < 3; ms++)
+        refused(x, tinkc_deltas_next(d, ms, &x->err) != NULL, TINKC_E_TIMEOUT, "no token yet");
+    tinkc_deltas_free(d);
+    tinkc_sampler_free(s);
+}
+
 /* ---- forms ---- */
 
 static void forms_word_for_word(void **state)
@@ -530,6 +609,19 @@ static void copies_and_days(void **state)
     assert_true(run_until_done(x->mock, f, 60000));
     refused(x, tinkc_future_wait(f, 0, &x->err), TINKC_E_NOT_FOUND, "HTTP 404: whole");
     tinkc_future_free(f);
+    once(x, API "training_runs/r/checkpoints/external_weights/c/external_weights_urls", 200,
+         "{\"urls\":{\"a\":\"https://u\",\"b\":\"http://v\",\"c\":\"https://"
+         "w\"},\"expires\":\"2026-01-01T00:00:00Z\"}");
+    f = tinkc_checkpoint_links(x->client, "tinker://r/external_weights/c", &x->err);
+    const tinkc_links *links = tinkc_future_links(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_links_count(links), 3);
+    assert_string_equal(tinkc_links_at(links, 1)->name, "b");
+    assert_string_equal(tinkc_links_at(links, 2)->url, "https://w");
+    assert_null(tinkc_links_at(links, 3));
+    assert_null(tinkc_links_at(NULL, 0));
+    assert_true(tinkc_links_count(NULL) == 0 && tinkc_links_expires_us(NULL) == TINKC_NO_TIME);
+    tinkc_future_free(f);
     static const char *const bad[] = { "2026-01x02", "2026x01-02", "2026-01-0", "2026-01-022" };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_null(tinkc_audit_get(x->client, NULL, bad[i], &x->err));
@@ -657,6 +749,8 @@ int main(void)
         TEST(no_memory_for_a_client),
         TEST(answers_that_are_not_there),
         TEST(the_last_and_the_next),
+        TEST(candidates_of_a_prompt),
+        TEST(streams_without_a_token),
         TEST(forms_word_for_word),
         TEST(pages_that_fail),
         TEST(clients_of_copies_open_nothing),

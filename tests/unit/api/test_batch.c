@@ -107,10 +107,12 @@ static void weights_belong_to_the_tokens_learnt(void **state)
     assert_true(tinkc_batch_add_weighted(batch, ids, 5, weights, &err));
     assert_f32s(0, "weights", weights + 1, 4);
     assert_reads(0, ids, 4);
+    assert_true(tinkc_batch_add_weighted(batch, ids, 2, weights, &err));
+    assert_f32s(1, "weights", weights + 1, 1);
     refused(tinkc_batch_add_weighted(batch, ids, 5, NULL, &err), TINKC_E_ARGUMENT, "weights");
     refused(tinkc_batch_add_weighted(batch, ids, 3, (float[]){ 1, 1, INFINITY }, &err),
             TINKC_E_ARGUMENT, "number 2 is not finite");
-    assert_int_equal(tinkc_batch_count(batch), 1);
+    assert_int_equal(tinkc_batch_count(batch), 2);
 }
 
 /* Over the prompt both are zero; the first sampled token is the target of the last prompt token. */

@@ -554,6 +554,10 @@ static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
     /* What follows a mistake does no harm, and the first one is reported. */
     tinkc_var end = which ? tinkc_tape_sum(t, tinkc_tape_mul(t, v, lp)) : lp;
     assert_true(isnan(tinkc_tape_value(t, end)));
+    tinkc_var past =
+        tinkc_tape_neg(t, tinkc_tape_number(t, 1)); /* the last one, or none after a mistake */
+    past.index++;
+    assert_true(isnan(tinkc_tape_value(t, past)));
     return tinkc_tape_backward(t, end, err);
 }
 
@@ -587,8 +591,10 @@ static void mistakes_on_a_tape_are_reported(void **state)
     }
     tinkc_error err = { 0 };
     assert_null(tinkc_tape_new(NULL, &err));
+    assert_string_equal(err.message, "loss: must not be NULL");
     err = (tinkc_error){ 0 };
     assert_false(tinkc_tape_backward(NULL, (tinkc_var){ 0 }, &err));
+    assert_string_equal(err.message, "tape: must not be NULL");
     assert_int_equal(tinkc_tape_exp(NULL, (tinkc_var){ 0 }).index, -1);
     assert_int_equal(tinkc_tape_logprobs(NULL).index, -1);
     assert_int_equal(tinkc_tape_weights(NULL).index, -1);

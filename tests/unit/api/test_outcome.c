@@ -189,6 +189,33 @@ static void a_part_is_read(void **state)
     assert_true(read_part(&p, part_json, &want, &arena, &err));
 }
 
+/* Names that differ by one letter are two, in whichever order they come. */
+static void names_beside_each_other(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":["
+                               "{\"b\":{\"data\":[1],\"dtype\":\"float32\",\"shape\":[1]},"
+                               "\"a\":{\"data\":[2],\"dtype\":\"float32\",\"shape\":[1]},"
+                               "\"c\":{\"data\":[3],\"dtype\":\"float32\",\"shape\":[1]}}],"
+                               "\"metrics\":{\"b:sum\":1,\"a:sum\":2,\"c:sum\":3}}";
+    tinkc_error err = { 0 };
+    tinkc_fwdbwd p, all;
+    const size_t targets[] = { 0 };
+    assert_true(read_part(&p, json, &(tkc_fwdbwd_expected){ 0, 1, targets }, &arena, &err));
+    const tinkc_fwdbwd *parts[] = { &p, &p };
+    assert_true(tkc_fwdbwd_combine(&all, parts, 2, &arena, NULL, &err));
+    for (int i = 0; i < 2; i++) {
+        const tinkc_fwdbwd *r = i ? &all : &p;
+        assert_true(first_float(r, 0, "b") == 1 && first_float(r, 0, "a") == 2);
+        assert_true(first_float(r, 0, "c") == 3);
+        assert_string_equal(tinkc_fwdbwd_output_name(r, 2), "c");
+        assert_null(tinkc_fwdbwd_output_name(r, 3));
+        assert_int_equal(tinkc_metrics_count(tinkc_fwdbwd_metrics(r)), 3);
+        assert_true(get(r, "b:sum") == 1 + i && get(r, "a:sum") == 2 + 2 * i);
+        assert_true(get(r, "c:sum") == 3 + 3 * i);
+    }
+}
+
 static void nothing_is_an_empty_part(void **state)
 {
     (void)state;
@@ -309,6 +336,7 @@ int main(void)
         cmocka_unit_test(hashes_are_those_of_python),
         cmocka_unit_test(one_example_weighs_one),
         cmocka_unit_test(a_part_is_read),
+        cmocka_unit_test(names_beside_each_other),
         cmocka_unit_test(nothing_is_an_empty_part),
         cmocka_unit_test(counts_must_be_right),
         cmocka_unit_test(outputs_stand_one_after_the_other),
