@@ -489,7 +489,6 @@ void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
 void tkc_promise_take_body(tkc_promise *p, tkc_buf *out)
 {
     tkc_call_take_body(p->inner.call, out);
-    p->body = (tinkc_bytes){ 0 };
 }
 
 void tkc_promise_end(tkc_promise *p)

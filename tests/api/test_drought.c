@@ -182,6 +182,27 @@ static void numbers_are_given_back(void **state)
     end(&w);
 }
 
+/* An answer to a poll for which there is no memory is not waited for again. */
+static void answers_that_do_not_fit(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w, "{}");
+    tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
+    size_t polls = count(&w, API "retrieve_future");
+    assert_true(tinkc_mock_once(w.mock, NULL, API "retrieve_future",
+                                &(tinkc_mock_answer){ .body = "{\"metrics\":{}}", .delay_ms = 500 },
+                                &w.err));
+    tinkc_future *f = step(&w, t);
+    drought(&w, true);
+    assert_int_equal(end_of(&w, f), TINKC_E_MEMORY);
+    drought(&w, false);
+    assert_int_equal(count(&w, API "retrieve_future"), polls + 1);
+    assert_int_equal(end_of(&w, step(&w, t)), TINKC_OK);
+    tinkc_trainer_free(t);
+    end(&w);
+}
+
 /* A lost request that cannot be sent again for lack of memory is tried again with the next operation. */
 static void lost_requests_stay(void **state)
 {
@@ -289,6 +310,7 @@ int main(void)
         cmocka_unit_test(heartbeats_and_settings_come_again),
         cmocka_unit_test(a_start_begins_again),
         cmocka_unit_test(numbers_are_given_back),
+        cmocka_unit_test(answers_that_do_not_fit),
         cmocka_unit_test(lost_requests_stay),
         cmocka_unit_test(samples_fail_and_work_again),
         cmocka_unit_test(places_are_asked_for_again),

@@ -294,8 +294,16 @@ static void answers_that_are_not_there(void **state)
     tinkc_deltas_free(NULL);
     refused(x, tinkc_sampler_import(NULL, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
             "exported: must not be NULL");
-    refused(x, tinkc_sampler_import("{\"tinkc\":1}", NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
-            "exported: not from tinkc_sampler_export");
+    static const char *const parts[] = { "", ",\"sampler_id\":\"s\"",
+                                         ",\"sampler_id\":\"s\",\"session_id\":\"t\"",
+                                         ",\"session_id\":\"t\",\"config\":{}",
+                                         ",\"sampler_id\":\"s\",\"config\":{}" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "{\"tinkc\":1%s}", parts[i]);
+        refused(x, tinkc_sampler_import(text, NULL, &x->err) != NULL, TINKC_E_ARGUMENT,
+                "exported: not from tinkc_sampler_export");
+    }
     refused(x, tinkc_checkpoint_copy(NULL, "tinker://r/weights/c", NULL, &x->err) != NULL,
             TINKC_E_ARGUMENT, "client: must not be NULL");
     refused(x, tinkc_client_report(NULL, "e", NULL, TINKC_LOG_INFO, &x->err), TINKC_E_ARGUMENT,
@@ -506,6 +514,18 @@ static void pages_that_fail(void **state)
     assert_null(tinkc_runs_next(list, &x->err));
     assert_ok(&x->err);
     tinkc_runs_free(list);
+    /* a run's checkpoints come all at once: as many as there are is the total */
+    once(x, API "training_runs/r/checkpoints", 200,
+         "{\"checkpoints\":[{\"checkpoint_id\":\"weights/"
+         "1\",\"checkpoint_type\":\"training\",\"time\":"
+         "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/1\"}]}");
+    tinkc_checkpoints *all =
+        tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
+    assert_non_null(tinkc_checkpoints_next(all, &x->err));
+    assert_int_equal(tinkc_checkpoints_total(all), 1);
+    assert_null(tinkc_checkpoints_next(all, &x->err));
+    assert_ok(&x->err);
+    tinkc_checkpoints_free(all);
 }
 
 /* ---- clients of copies ---- */
@@ -563,11 +583,11 @@ static void models(void **state)
     tinkc_future_free(tinkc_trainer_save_external(t, "a", &o, &x->err));
     assert_ok(&x->err);
     tinkc_trainer_free(t);
+#define MODEL(members) "{\"model_id\":\"m\",\"next_seq_id\":4," members "}"
     static const char *const named[] = {
-        "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"inner\"},\"model_name\":\"outer\","
-        "\"next_seq_id\":4}",
-        "{\"model_id\":\"m\",\"model_data\":{},\"model_name\":\"outer\",\"next_seq_id\":4}",
-        "{\"model_id\":\"m\",\"model_data\":{},\"next_seq_id\":4}",
+        MODEL("\"model_data\":{\"model_name\":\"inner\"},\"model_name\":\"outer\""),
+        MODEL("\"model_data\":{},\"model_name\":\"outer\""),
+        MODEL("\"model_data\":{}"),
     };
     static const char *const bases[] = { "inner", "outer", "" };
     for (size_t i = 0; i < 3; i++) {

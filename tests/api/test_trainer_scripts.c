@@ -236,6 +236,8 @@ static void poll_orders(void **state)
         /* a result that was asked for is withheld */
         { { 200, 0, NULL, NULL, METADATA("7") }, { 200, 0, NULL, NULL, METADATA("7") } },
         { { 200, 0, NULL, NULL, METADATA("0") } },
+        /* the body of an earlier answer is not that of the last */
+        { { 500, 0, NULL, NULL, "{\"detail\":\"earlier\"}" }, { 200, 0, NULL, NULL, "not JSON" } },
         { { 200, 0, NULL, NULL, METADATA("-5") } },
         /* a reason that becomes shorter is news once */
         { { 200, 0, NULL, NULL, PAUSED("full house") },
