@@ -693,6 +693,32 @@ static void reports_at_the_end(void **state)
         }
 }
 
+/* The answer that caused a user's error is reported with it, up to 4096 bytes. */
+static void reports_of_large_answers(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *c =
+        mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
+    for (size_t n = 4095; n <= 4097; n++) {
+        char body[4100];
+        memset(body, 'x', n);
+        body[n] = '\0';
+        size_t sent = tinkc_mock_count(x->mock, API "telemetry");
+        once(x, API "get_server_capabilities", 403, body);
+        tinkc_future *f = tinkc_capabilities_get(c, &x->err);
+        assert_ok(&x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        tinkc_future_free(f);
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        assert_int_equal(tinkc_mock_count(x->mock, API "telemetry"), sent + 1);
+        const tinkc_request *r = nth_request(x->mock, API "telemetry", sent);
+        assert_non_null(memmem(r->body.data, r->body.len, "user_error", 10));
+        assert_int_equal(memmem(r->body.data, r->body.len, "\"body\":\"xxxx", 12) != NULL,
+                         n <= 4096);
+    }
+    tinkc_client_free(c);
+}
+
 /* ---- metrics ---- */
 
 static char lines[2000];
@@ -778,6 +804,7 @@ int main(void)
         TEST(copies_and_days),
         TEST(metrics_that_are_left_out),
         TEST(reports_at_the_end),
+        TEST(reports_of_large_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
