@@ -110,8 +110,8 @@ static void log_to_stderr(int32_t level, const char *line, void *user)
     static const char *const names[] = { "", "error", "warning", "info", "debug" };
     char text[1100];
     (void)user;
-    int n = snprintf(text, sizeof text, "tinkc: %s: %s\n", names[level], line);
-    ssize_t ignored = n > 0 ? write(STDERR_FILENO, text, (size_t)n) : 0;
+    (void)snprintf(text, sizeof text, "tinkc: %s: %s\n", names[level], line);
+    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
     (void)ignored;
 }
 

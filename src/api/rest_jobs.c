@@ -210,8 +210,7 @@ tinkc_future *tinkc_checkpoint_archive(tinkc_client *client, const char *path, t
 {
     tinkc_error local;
     tinkc_path parts;
-    if (!tkc_enter(&err, &local) || !tkc_client_check(client, err) ||
-        !tkc_tinker_path_any(path, &parts, err))
+    if (!tkc_enter(&err, &local) || !tkc_tinker_path_any(path, &parts, err))
         return NULL;
     tinkc_future *f = tkc_op_new(client, &archive_class, err);
     if (!f)
@@ -337,8 +336,7 @@ static const tkc_op_class trace_class = { "session_trace", "url",      sizeof(tr
 tinkc_future *tinkc_session_trace(tinkc_client *client, const char *session_id, tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !tkc_client_check(client, err) ||
-        !tkc_check_id(session_id, "session_id", err))
+    if (!tkc_enter(&err, &local) || !tkc_check_id(session_id, "session_id", err))
         return NULL;
     tinkc_future *f = tkc_op_new(client, &trace_class, err);
     if (!f)

@@ -158,7 +158,7 @@ static bool worth_repeating(const tinkc_error *err)
     if (err->code == TINKC_E_CONNECTION || err->code == TINKC_E_NET_TIMEOUT)
         return true;
     int32_t s = err->http_status;
-    return s == 408 || s == 409 || s == 429 || (s >= 500 && s < 600);
+    return s == 408 || s == 409 || (s >= 500 && s < 600); /* 429: slow_down */
 }
 
 static int64_t repeat_delay(sample_op *op)

@@ -327,6 +327,14 @@ static void the_last_and_the_next(void **state)
     assert_non_null(tinkc_samples_at(r, 1));
     assert_null(tinkc_samples_at(r, 2));
     tinkc_future_free(f);
+    f = tinkc_sample(s, ids, 3, INT32_MAX, &o, &x->err); /* as many as there may be */
+    assert_ok(&x->err);
+    tinkc_future_cancel(f);
+    tinkc_future_free(f);
+    static const size_t numbers[] = { 0, (size_t)INT32_MAX + 1 };
+    for (size_t i = 0; i < 2; i++)
+        refused(x, tinkc_sample(s, ids, 3, numbers[i], &o, &x->err) != NULL, TINKC_E_ARGUMENT,
+                "n_samples: must be from 1 to 2^31 - 1");
     tinkc_sampler_free(s);
     assert_true(tinkc_mock_once(
         x->mock, NULL, "/own",
@@ -380,6 +388,10 @@ static void candidates_of_a_prompt(void **state)
     tkc_sample_request q = { .prompt_alt_tokens_k = TKC_SOME(2) };
     q.prompt.chunks.data = &chunk;
     q.prompt.chunks.len = 1;
+    assert_int_equal(tkc_prompt_tokens(&q), 3);
+    chunk.kind = TINKC_CHUNK_IMAGE; /* how many those are only the service knows */
+    assert_int_equal(tkc_prompt_tokens(&q), 0);
+    chunk.kind = TINKC_CHUNK_TOKENS;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tkc_arena arena = { 0 };
         tinkc_samples s = { 0 };
@@ -481,6 +493,10 @@ static void forms_word_for_word(void **state)
     "{\"training_run_id\":\"" id "\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true," \
     "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
 
+#define CHECKPOINT(id)                                                                             \
+    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"             \
+    "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/" id "\"}"
+
 /* A page that failed has nothing ready and no total, and is asked for again. */
 static void pages_that_fail(void **state)
 {
@@ -515,16 +531,24 @@ static void pages_that_fail(void **state)
     assert_ok(&x->err);
     tinkc_runs_free(list);
     /* a run's checkpoints come all at once: as many as there are is the total */
-    once(x, API "training_runs/r/checkpoints", 200,
-         "{\"checkpoints\":[{\"checkpoint_id\":\"weights/"
-         "1\",\"checkpoint_type\":\"training\",\"time\":"
-         "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/1\"}]}");
+    once(x, API "training_runs/r/checkpoints", 200, "{\"checkpoints\":[" CHECKPOINT("1") "]}");
     tinkc_checkpoints *all =
         tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
     assert_non_null(tinkc_checkpoints_next(all, &x->err));
     assert_int_equal(tinkc_checkpoints_total(all), 1);
     assert_null(tinkc_checkpoints_next(all, &x->err));
     assert_ok(&x->err);
+    tinkc_checkpoints_free(all);
+    once(x, API "training_runs/r/checkpoints", 200,
+         "{\"checkpoints\":[" CHECKPOINT("1") "," CHECKPOINT("2") "," CHECKPOINT("3") "]}");
+    all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r", .offset = 1 },
+                                 &x->err);
+    f = tinkc_checkpoints_fetch(all, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    assert_int_equal(tinkc_checkpoints_ready(all), 2); /* the service skips none for us */
+    assert_string_equal(tinkc_checkpoints_next(all, &x->err)->id, "weights/2");
+    assert_int_equal(tinkc_checkpoints_ready(all), 1);
     tinkc_checkpoints_free(all);
 }
 

@@ -103,6 +103,11 @@ static void places(void **state)
     f = follow(s, "sample", tinkc_sample_input(copy, input, 1, &o, e));
     tinkc_input_free(input);
     memset(place, 'x', sizeof place - 1);
+    fault_once(s, POLL, TINKC_FAULT_SILENT);
+    live(s, 600);
+    tinkc_future_cancel(f); /* it has its place by now */
+    settle(s);
+    f = sample_it(s, "another", copy, 1);
     finish_it(s, f, 10000);
     tinkc_sampler_free(copy);
     settle(s);
@@ -238,12 +243,16 @@ static void messages(void **state)
         script_renew(s, NULL);
         hush(s, false);
         answer_once(s, API "create_session", 200, NULL, answers[i]);
+        if (i == 1) /* as good as never */
+            answer_once(s, API "client/dynamic_config", 200, NULL,
+                        "{\"refresh_interval_sec\":9223372036854775807}");
         tinkc_future *f =
             follow(s, "sampler",
                    tinkc_sampler_open(script_client(s),
                                       &(tinkc_sampler_options){ .base_model = "mock/nano" },
                                       script_err(s)));
         finish_it(s, f, 1000);
+        live(s, 100);
         let_go(s, f);
     }
     script_end(s);

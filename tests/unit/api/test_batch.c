@@ -468,6 +468,8 @@ static void views_of_a_shared_example_are_its_own(void **state)
     assert_reads(0, ids, 3);
     assert_i64s(0, "target_tokens", (int64_t[]){ 11, 12, 13 }, 3);
     assert_true(tinkc_batch_set_f32(shared, "more", (float[]){ 7 }, 1, &err));
+    assert_true(tinkc_batch_set_f32(from, "other", (float[]){ 8 }, 1, &err));
+    assert_f32s(0, "more", (float[]){ 7 }, 1);
     batch = from;
     tinkc_batch_free(shared);
     assert_null(tinkc_batch_tensor(from, 0, "more"));
