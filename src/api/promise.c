@@ -40,8 +40,7 @@ static void name_request(tkc_promise *p)
 {
     const char *id = p->inner.request_id ? p->inner.request_id : "";
     size_t len = strnlen(id, sizeof p->err.request_id - 1);
-    memcpy(p->err.request_id, id, len);
-    p->err.request_id[len] = '\0';
+    memcpy(p->err.request_id, id, len); /* an error that names none yet: zeros follow */
 }
 
 static void fail(tkc_promise *p, const tinkc_error *err)
@@ -481,7 +480,6 @@ void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
     p->inner.running = true;
     tkc_arena_init(&p->inner.arena, p->client->a, 1 << 26);
     p->inner.request_id = tkc_copy_str(p->client->a, request_id, &err);
-    p->inner.queue_state = TINKC_QUEUE_UNKNOWN;
     tkc_op_stage(p->f, TINKC_STAGE_ACCEPTED);
     poll_after(p, 0);
 }

@@ -395,7 +395,6 @@ static void encode(tkc_offload *o)
     inside *in = TKC_OWNER(o, inside, offload);
     sample_op *op = in->op;
     op->request.seq_id = (tkc_opt_i64)TKC_SOME(in->seq);
-    tkc_buf_clear(&in->body);
     tkc_message_encode(&tkc_sample_request_type, &op->request, &in->body, &in->err);
 }
 
@@ -418,7 +417,6 @@ static void submit(sample_op *op)
         send_body(op);
         return;
     }
-    in->err = (tinkc_error){ 0 };
     in->offload.work = encode;
     in->offload.after = encoded;
     if (op->estimate >= OFFLOAD_BYTES) {

@@ -572,7 +572,6 @@ void tkc_telemetry_abort(tinkc_client *client)
     pthread_mutex_unlock(&t->shared.lock);
     tkc_loop_disarm(client->loop, &t->io.timer);
     tkc_call_free(t->io.call);
-    t->io.call = NULL;
     say_done(t);
 }
 

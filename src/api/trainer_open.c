@@ -42,7 +42,7 @@ typedef struct opening {
 static void fail(opening *o, const tinkc_error *err)
 {
     tinkc_error noted = *err;
-    if (o->trainer && o->loading) /* the model stays at the service: say which */
+    if (o->loading) /* the model stays at the service: say which */
         (void)snprintf(noted.message, sizeof noted.message, "%.280s (model %.90s was made)",
                        err->message, o->trainer->model_id);
     tkc_op_finish(&o->f, &noted);

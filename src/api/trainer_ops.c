@@ -271,7 +271,6 @@ static void step_stop(tinkc_future *f, const tinkc_error *why)
     else if (s->call && !out && s->has_seq)
         tkc_turn_give_back(s->trainer, 1);
     tkc_call_free(s->call);
-    s->call = NULL;
     tkc_promise_end(&s->promise);
     end(s, &err);
 }

@@ -331,6 +331,8 @@ static void the_last_and_the_next(void **state)
     assert_ok(&x->err);
     tinkc_future_cancel(f);
     tinkc_future_free(f);
+    refused(x, tinkc_sample_input(s, NULL, 1, &o, &x->err) != NULL, TINKC_E_ARGUMENT,
+            "prompt: must not be empty");
     static const size_t numbers[] = { 0, (size_t)INT32_MAX + 1 };
     for (size_t i = 0; i < 2; i++)
         refused(x, tinkc_sample(s, ids, 3, numbers[i], &o, &x->err) != NULL, TINKC_E_ARGUMENT,
@@ -652,6 +654,14 @@ static void copies_and_days(void **state)
     tinkc_future *f = tinkc_checkpoint_archive(x->client, "tinker://r/sampler_weights/c", &x->err);
     assert_true(run_until_done(x->mock, f, 60000));
     refused(x, tinkc_future_wait(f, 0, &x->err), TINKC_E_NOT_FOUND, "HTTP 404: whole");
+    tinkc_future_free(f);
+    /* an archive that is waited for may be cancelled */
+    once(x, API "training_runs/r/checkpoints/weights/c/archive", 503, "");
+    f = tinkc_checkpoint_archive(x->client, "tinker://r/weights/c", &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_false(tinkc_future_done(f));
+    tinkc_future_cancel(f);
+    assert_true(run_until_done(x->mock, f, 0));
     tinkc_future_free(f);
     once(x, API "training_runs/r/checkpoints/external_weights/c/external_weights_urls", 200,
          "{\"urls\":{\"a\":\"https://u\",\"b\":\"http://v\",\"c\":\"https://"

@@ -156,6 +156,12 @@ static void resamples(void **state)
     tinkc_future *f = sample_it(s, "sample", sampler, 1);
     finish_it(s, f, 100000);
     let_go(s, f);
+    note(s, "cancelled before it is sampled again");
+    answer_once(s, POLL, 410, NULL, "{\"detail\":\"gone\"}");
+    f = sample_it(s, "cancelled", sampler, 1);
+    settle(s);
+    tinkc_future_cancel(f);
+    settle(s);
     note(s, "cancelled in a back-off");
     answer_once(s, API "asample", 429, NULL, "");
     f = sample_it(s, "cancelled", sampler, 1);
