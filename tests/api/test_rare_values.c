@@ -435,6 +435,63 @@ static void streams_without_a_token(void **state)
     tinkc_sampler_free(s);
 }
 
+static void take_wait(const tinkc_event *e, void *user)
+{
+    *(int64_t *)user = e->wait_ms;
+}
+
+/* How long samples are held back: longer after a large prompt. */
+static void held_back(void **state)
+{
+    fixture *x = *state;
+    static const int32_t ids[200000];
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 1;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_sampler *s = tinkc_sampler_new(
+        x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
+    int64_t wait_ms = 0;
+    assert_true(
+        tinkc_client_on_event(x->client, queue, TINKC_EVENT_BACKOFF, take_wait, &wait_ms, &x->err));
+    for (int large = 0; large < 2; large++) {
+        wait_ms = 0;
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        tinkc_mock_advance(x->mock, 100000); /* an earlier one is over */
+        once(x, API "asample", 429, "");
+        tinkc_future *f = tinkc_sample(s, ids, large ? 200000 : 3, 1, &o, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        while (tinkc_queue_run(queue, 0, &x->err) > 0)
+            ;
+        assert_ok(&x->err);
+        assert_int_equal(wait_ms, large ? 5000 : 1000);
+        tinkc_future_free(f);
+    }
+    tinkc_sampler_free(s);
+    tinkc_queue_free(queue);
+}
+
+/* ---- names of tokenizers ---- */
+
+static void variants_of_a_model(void **state)
+{
+    fixture *x = *state;
+    static const char *const rows[][2] = {
+        { "a/b", "a/b" },         { "a/b/", "a/b" }, { "a/b/c", "a/b" },
+        { "a/b/c/d", "a/b/c/d" }, { "a", "a" },
+    };
+    tinkc_text repo = { 0 }, revision = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(tinkc_tokenizer_resolve(rows[i][0], NULL, &repo, &revision, &x->err));
+        assert_string_equal(repo.data, rows[i][1]);
+    }
+    tinkc_error first = { .code = TINKC_E_STATE };
+    assert_false(tinkc_tokenizer_resolve("a/b", NULL, &repo, &revision, &first));
+    assert_false(tinkc_tokenizer_register(x->client, "a/b", NULL, &first));
+    assert_int_equal(first.code, TINKC_E_STATE);
+    tinkc_text_free(&repo);
+    tinkc_text_free(&revision);
+}
+
 /* ---- forms ---- */
 
 static void forms_word_for_word(void **state)
@@ -831,6 +888,8 @@ int main(void)
         TEST(the_last_and_the_next),
         TEST(candidates_of_a_prompt),
         TEST(streams_without_a_token),
+        TEST(held_back),
+        TEST(variants_of_a_model),
         TEST(forms_word_for_word),
         TEST(pages_that_fail),
         TEST(clients_of_copies_open_nothing),
