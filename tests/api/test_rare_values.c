@@ -599,6 +599,13 @@ static void pages_that_fail(void **state)
     assert_ok(&x->err);
     tinkc_checkpoints_free(all);
     once(x, API "training_runs/r/checkpoints", 200,
+         "{\"checkpoints\":[" CHECKPOINT(
+             "1") "],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}");
+    all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r" }, &x->err);
+    assert_non_null(tinkc_checkpoints_next(all, &x->err));
+    assert_int_equal(tinkc_checkpoints_total(all), 0); /* what the service says is believed */
+    tinkc_checkpoints_free(all);
+    once(x, API "training_runs/r/checkpoints", 200,
          "{\"checkpoints\":[" CHECKPOINT("1") "," CHECKPOINT("2") "," CHECKPOINT("3") "]}");
     all = tinkc_checkpoints_list(x->client, &(tinkc_list_options){ .run_id = "r", .offset = 1 },
                                  &x->err);
@@ -652,6 +659,12 @@ static void models(void **state)
         assert_string_equal(info->model_name, "");
         tinkc_future_free(f);
     }
+    once(x, API "retrieve_future", 200,
+         "{\"path\":null,\"sampling_session_id\":\"s\",\"type\":\"save_weights_for_sampler\"}");
+    tinkc_sampler *sampler = tinkc_trainer_sampler(t, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_sampler_id(sampler), "s");
+    tinkc_sampler_free(sampler);
     const char *recipients[12] = { 0 }; /* ten at most, none of them empty */
     for (size_t i = 0; i < 11; i++)
         recipients[i] = "age1x";

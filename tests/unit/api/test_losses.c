@@ -709,6 +709,33 @@ static void values_of_a_tape(void **state)
     close_bench(&b);
 }
 
+/* Sequences without tokens: sums are 0, and there is no mean. */
+static bool of_nothing(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t);
+    return tinkc_tape_backward(
+        t, *(const bool *)user ? tinkc_tape_mean(t, lp) : tinkc_tape_sum(t, lp), err);
+}
+
+static void sums_of_nothing(void **state)
+{
+    (void)state;
+    bench b;
+    bool mean = false;
+    tinkc_error err = { 0 };
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
+    for (size_t i = 0; i < N; i++)
+        b.tensors[i].count = 0;
+    assert_true(evaluate(&b, of_nothing, &mean) == 0);
+    mean = true;
+    tinkc_loss loss = { .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_false(of_nothing(&loss, &mean, &err));
+    assert_string_equal(err.message, "tinkc_tape_mean: the mean of nothing");
+    tkc_arena_free(&loss.arena);
+    close_bench(&b);
+}
+
 /* Wherever the loss's memory ends, the loss fails and says so. */
 static void tapes_without_memory(void **state)
 {
@@ -749,6 +776,7 @@ int main(void)
         cmocka_unit_test(gradients_at_the_edges), cmocka_unit_test(positions_of_a_reverse_kl),
         cmocka_unit_test(weights_without_memory), cmocka_unit_test(losses_that_do_not_move),
         cmocka_unit_test(values_of_a_tape),       cmocka_unit_test(tapes_without_memory),
+        cmocka_unit_test(sums_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
