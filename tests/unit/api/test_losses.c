@@ -427,6 +427,10 @@ static bool edges(tinkc_loss *loss, void *user, tinkc_error *err)
     case 9: /* examples without weights */
         v = tinkc_tape_mul(t, lp, tinkc_tape_weights(t));
         break;
+    case 10: /* a constant of 0 hands nothing on, either */
+        v = tinkc_tape_constant(t, tinkc_tape_add(t, lp, tinkc_tape_number(t, 1)));
+        v = tinkc_tape_mul(t, v, tinkc_tape_number(t, 5));
+        break;
     default:
         v = tinkc_tape_mean_tokens(t, lp);
         break;
@@ -493,6 +497,7 @@ static void gradients_at_the_edges(void **state)
                  { 800, 1 },
                  { -2, 0 },
                  { -1, 1 },
+                 { 0, 0 },
                  { -1.0 / LEN, 1.0 / LEN } };
     bench b;
     open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
