@@ -299,7 +299,7 @@ def changes_of(tokens, first, last, loop):
 
 
 def flat(tokens, first, last, at=None, new=None):
-    return " ".join(new if i == at else tokens[i].text for i in range(first, last))
+    return " ".join(new if i == at else tokens[i].text for i in range(first, min(last, len(tokens))))
 
 
 class Source:
