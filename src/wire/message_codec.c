@@ -58,6 +58,24 @@ static bool time_given(const tkc_time *t)
     return t->text || (t->us != 0 && t->us != TINKC_NO_TIME);
 }
 
+/* TKC_ABSENT, TKC_NULL or TKC_GIVEN. */
+static uint8_t optional_state(uint8_t kind, const void *member)
+{
+    switch (kind) {
+    case TKC_OPT_I64:
+        return ((const tkc_opt_i64 *)member)->is;
+    case TKC_OPT_BOOL:
+        return ((const tkc_opt_bool *)member)->is;
+    case TKC_OPT_F32:
+        return ((const tkc_opt_f32 *)member)->is;
+    case TKC_OPT_F64:
+        return ((const tkc_opt_f64 *)member)->is;
+    default:
+        assert(kind == TKC_OPT_SEED);
+        return ((const tkc_opt_seed *)member)->is;
+    }
+}
+
 /* Whether there is something to write. Members that cannot be absent are always written. */
 static bool is_given(const tkc_field *f, const void *member)
 {
@@ -70,15 +88,11 @@ static bool is_given(const tkc_field *f, const void *member)
         memcpy(&pointer, member, sizeof pointer);
         return pointer != NULL;
     case TKC_OPT_I64:
-        return ((const tkc_opt_i64 *)member)->is != TKC_ABSENT;
     case TKC_OPT_BOOL:
-        return ((const tkc_opt_bool *)member)->is != TKC_ABSENT;
     case TKC_OPT_F32:
-        return ((const tkc_opt_f32 *)member)->is != TKC_ABSENT;
     case TKC_OPT_F64:
-        return ((const tkc_opt_f64 *)member)->is != TKC_ABSENT;
     case TKC_OPT_SEED:
-        return ((const tkc_opt_seed *)member)->is != TKC_ABSENT;
+        return optional_state(f->kind, member) != TKC_ABSENT;
     case TKC_NAME:
         return name_text(member, f->type) != NULL;
     case TKC_TIME:
@@ -171,9 +185,7 @@ static void write_map(tkc_jsonw *w, const tkc_message *m, const raw_array *items
 
 static void write_seed(tkc_jsonw *w, const tkc_opt_seed *seed)
 {
-    if (seed->is == TKC_NULL)
-        tkc_jsonw_null(w);
-    else if (seed->negative)
+    if (seed->negative)
         tkc_jsonw_i64(w, (int64_t)seed->value);
     else
         tkc_jsonw_u64(w, seed->value);
@@ -181,22 +193,27 @@ static void write_seed(tkc_jsonw *w, const tkc_opt_seed *seed)
 
 static void write_optional(tkc_jsonw *w, const tkc_field *f, const void *member)
 {
-    const tkc_opt_i64 *i64 = member;
-    const tkc_opt_bool *boolean = member;
-    const tkc_opt_f32 *f32 = member;
-    const tkc_opt_f64 *f64 = member;
-    if (f->kind == TKC_OPT_SEED)
-        write_seed(w, member);
-    else if (f->kind == TKC_OPT_I64 && i64->is == TKC_GIVEN)
-        tkc_jsonw_i64(w, i64->value);
-    else if (f->kind == TKC_OPT_BOOL && boolean->is == TKC_GIVEN)
-        tkc_jsonw_bool(w, boolean->value);
-    else if (f->kind == TKC_OPT_F32 && f32->is == TKC_GIVEN)
-        tkc_jsonw_float(w, f32->value);
-    else if (f->kind == TKC_OPT_F64 && f64->is == TKC_GIVEN)
-        tkc_jsonw_double(w, f64->value);
-    else
+    if (optional_state(f->kind, member) != TKC_GIVEN) {
         tkc_jsonw_null(w);
+        return;
+    }
+    switch (f->kind) {
+    case TKC_OPT_I64:
+        tkc_jsonw_i64(w, ((const tkc_opt_i64 *)member)->value);
+        break;
+    case TKC_OPT_BOOL:
+        tkc_jsonw_bool(w, ((const tkc_opt_bool *)member)->value);
+        break;
+    case TKC_OPT_F32:
+        tkc_jsonw_float(w, ((const tkc_opt_f32 *)member)->value);
+        break;
+    case TKC_OPT_F64:
+        tkc_jsonw_double(w, ((const tkc_opt_f64 *)member)->value);
+        break;
+    default:
+        write_seed(w, member);
+        break;
+    }
 }
 
 /* Kinds that point elsewhere or nest. */
@@ -343,12 +360,12 @@ const char *const *tkc_read_strs(tkc_json *j)
     if (!tkc_json_array(j))
         return NULL;
     while (list && tkc_json_item(j)) {
-        const char **more = tkc_read_grow(j, list, n + 1, &cap, sizeof *list);
+        const char **more =
+            tkc_read_grow(j, list, n + 1, &cap, sizeof *list); /* room for the NULL */
         if (!more)
             return NULL;
         list = more;
         list[n++] = tkc_read_cstr(j);
-        list[n] = NULL;
     }
     return tkc_failed(j->err) ? NULL : list;
 }
@@ -380,13 +397,12 @@ static void read_metadata(tkc_json *j, tkc_metadata *out)
     if (!tkc_json_object(j))
         return;
     while (pairs && tkc_json_key(j, &key)) {
-        const char **more = tkc_read_grow(j, pairs, n + 2, &cap, sizeof *pairs);
+        const char **more = tkc_read_grow(j, pairs, n + 2, &cap, sizeof *pairs); /* and a NULL */
         if (!more)
             return;
         pairs = more;
         pairs[n++] = read_key(j, key);
         pairs[n++] = read_loose(j);
-        pairs[n] = NULL;
     }
     *out = (tkc_metadata){ pairs, keep_span(j, tkc_strn(from, (size_t)(j->at - from))) };
 }
