@@ -161,7 +161,6 @@ static bool read_numbers(const tkc_bulk *b, tinkc_bytes message, uint32_t field,
 bool tkc_bulk_numbers(const tkc_bulk *b, tinkc_bytes message, uint32_t field, tkc_numbers *out)
 {
     size_t n = tkc_bulk_count(message, field);
-    *out = (tkc_numbers){ NULL, NULL, 0 };
     const size_t most = n;
     named_number *items = tkc_arena_array(b->arena, n, sizeof *items, b->err);
     if (!items || !read_numbers(b, message, field, items, &n))

@@ -453,7 +453,6 @@ static void read_const(tkc_json *j, const tkc_field *f)
 static void read_time(tkc_json *j, tkc_time *out)
 {
     int kind = tkc_json_peek(j);
-    double seconds = 0;
     if (kind == TKC_JSON_STRING) {
         out->text = tkc_read_cstr(j);
         if (out->text && !tkc_parse_time(out->text, strlen(out->text), &out->us))
@@ -461,7 +460,7 @@ static void read_time(tkc_json *j, tkc_time *out)
         return;
     }
     const char *from = j->at;
-    seconds = tkc_json_double(j);
+    double seconds = tkc_json_double(j);
     out->text = keep_span(j, tkc_strn(from, (size_t)(j->at - from))).data;
     if (seconds > 2e10 || seconds < -2e10)
         seconds /= 1000;
@@ -564,11 +563,9 @@ static void read_compound(tkc_json *j, const tkc_field *f, void *member)
         read_map(j, f->type, &items);
         memcpy(member, &items, sizeof items);
         break;
-    case TKC_CUSTOM:
-        ((const tkc_custom *)f->type)->read(j, member);
-        break;
     default:
-        tkc_json_fail(j, "a field that cannot be read");
+        assert(f->kind == TKC_CUSTOM);
+        ((const tkc_custom *)f->type)->read(j, member);
         break;
     }
 }

@@ -152,24 +152,23 @@ static void read_sequences(tkc_json *j, tkc_sample_response *out)
 }
 
 /* One pass to find the size of the matrices: the number of rows and the longest row. */
-static bool measure_topk(tkc_json j, size_t *rows, size_t *k)
+static void measure_topk(tkc_json j, size_t *rows, size_t *k)
 {
     *rows = *k = 0;
     if (!tkc_json_array(&j))
-        return false;
+        return;
     while (tkc_json_item(&j)) {
         size_t n = 0;
         ++*rows;
         if (tkc_json_null(&j))
             continue;
         if (!tkc_json_array(&j))
-            return false;
+            return;
         for (; tkc_json_item(&j); n++)
             (void)tkc_json_skip(&j);
         if (n > *k)
             *k = n;
     }
-    return !tkc_failed(j.err);
 }
 
 static void read_cell(tkc_json *j, int32_t *id, float *logprob)
@@ -203,7 +202,10 @@ static void read_topk_row(tkc_json *j, size_t k, int32_t *ids, float *logprobs)
 static void read_topk(tkc_json *j, tkc_sample_response *out)
 {
     size_t rows, k, cells;
-    if (tkc_json_null(j) || !measure_topk(*j, &rows, &k))
+    if (tkc_json_null(j))
+        return;
+    measure_topk(*j, &rows, &k);
+    if (tkc_failed(j->err))
         return;
     /* One long row among many empty ones must not cost far more memory than the text is long. */
     size_t bound = 4096 + 4 * (size_t)(j->end - j->begin);

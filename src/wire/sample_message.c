@@ -73,7 +73,9 @@ static void read_stop(tkc_json *j, void *member)
         *stop = (tkc_stop){ .kind = TKC_STOP_STRINGS, .strings = tkc_read_strs(j) };
 }
 
-static const tkc_custom stop_codec = { stop_given, write_stop, read_stop, NULL, false };
+static const tkc_custom stop_codec = { .given = stop_given,
+                                       .write = write_stop,
+                                       .read = read_stop };
 
 static bool tensor_given(const void *member)
 {

@@ -26,7 +26,7 @@ bool tkc_shape_count(tinkc_i64s shape, size_t *out)
 
 static bool check_sparse(const tkc_tensor *t, const char *name, tinkc_error *err)
 {
-    if (t->shape.len != 2 || t->shape.data[0] < 0 || t->shape.data[1] < 0)
+    if (t->shape.len != 2) /* neither is negative: tkc_shape_count has seen them */
         return bad(name, "a sparse tensor needs a shape of two dimensions", err);
     if (t->crow.len == 0 || (uint64_t)t->shape.data[0] != t->crow.len - 1)
         return bad(name, "it needs one row pointer more than rows", err);
@@ -174,7 +174,8 @@ static const tkc_field tensor_fields[] = {
     { .name = "sparse_crow_indices" },
     { .name = "sparse_col_indices" },
 };
-const tkc_message tkc_tensor_members = { "tensor", 0, tensor_fields, 5, NULL };
+const tkc_message tkc_tensor_members = { "tensor", 0, tensor_fields,
+                                         sizeof tensor_fields / sizeof *tensor_fields, NULL };
 
 /* A list of integers, or null for none. */
 static tinkc_i64s optional_list(tkc_json *j)

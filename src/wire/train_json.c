@@ -211,7 +211,8 @@ static const tkc_field chunk_fields[] = {
     { .name = "location" },
     { .name = "expected_tokens" },
 };
-static const tkc_message chunk_members = { "chunk", 0, chunk_fields, 7, NULL };
+static const tkc_message chunk_members = { "chunk", 0, chunk_fields,
+                                           sizeof chunk_fields / sizeof *chunk_fields, NULL };
 static const tkc_custom chunks_codec = { always, write_chunks, read_chunks, &chunk_members, false };
 static const tkc_field model_input_fields[] = {
     { "chunks", TKC_CUSTOM, TKC_MUST, offsetof(tkc_model_input, chunks), &chunks_codec },

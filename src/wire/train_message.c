@@ -15,7 +15,7 @@
 size_t tkc_dtype_size(int32_t dtype)
 {
     static const size_t sizes[] = { 0, 4, 8, 4, 2, 2, 8 };
-    return dtype > 0 && dtype < (int32_t)(sizeof sizes / sizeof sizes[0]) ? sizes[dtype] : 0;
+    return dtype > 0 && dtype < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[dtype] : 0;
 }
 
 static const char *const dtype_names[] = { "", "float32", "int64", "int32", "bfloat16" };
@@ -82,7 +82,7 @@ static size_t sparse_size(const tkc_tensor *t)
 size_t tkc_tensor_pb_size(const tkc_tensor *t)
 {
     size_t encoding = t->sparse ? sparse_size(t) : data_bytes(t);
-    size_t dtype = t->dtype ? 1 + tkc_pb_size_varint((uint64_t)t->dtype) : 0;
+    size_t dtype = 1 + tkc_pb_size_varint((uint64_t)t->dtype);
     return tkc_pb_size_bytes(encoding) + dtype + tkc_bulk_varints_size(t->shape);
 }
 
@@ -119,7 +119,7 @@ static unsigned char *put_optional(unsigned char *at, uint32_t field, const void
 
 static unsigned char *put_text(unsigned char *at, uint32_t field, const char *text)
 {
-    return put_optional(at, field, text, text ? strlen(text) : 0);
+    return put_optional(at, field, text, strlen(text));
 }
 
 static unsigned char *put_number(unsigned char *at, uint32_t field, uint64_t value)
@@ -156,8 +156,7 @@ unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *t)
     } else {
         at = tkc_pb_put_bytes(at, 1, t->data, data_bytes(t));
     }
-    if (t->dtype)
-        at = put_number(at, 3, (uint64_t)t->dtype);
+    at = put_number(at, 3, (uint64_t)t->dtype);
     return tkc_bulk_put_varints(at, 4, t->shape);
 }
 

@@ -145,7 +145,7 @@ static bool read_tensor(const tkc_bulk *b, tinkc_bytes bytes, tkc_batched_tensor
         return tkc_bulk_fail(b, "offsets: the length is not a multiple of 8 bytes");
     out->data = (tinkc_bytes){ tkc_bulk_view(b, data, tkc_dtype_size(out->dtype)), data.len };
     out->offsets = (tinkc_i64s){ tkc_bulk_view(b, offsets, 8), offsets.len / 8 };
-    return out->data.data && out->offsets.data;
+    return !tkc_failed(b->err);
 }
 
 static bool read_entry(const tkc_bulk *b, tinkc_bytes entry, tkc_batched_tensor *out)
@@ -532,12 +532,6 @@ static void read_row(tkc_json *j, tkc_output_row *out)
     out->fields.len = n;
 }
 
-static bool always(const void *member)
-{
-    (void)member;
-    return true;
-}
-
 static void read_rows(tkc_json *j, void *member)
 {
     struct {
@@ -558,14 +552,15 @@ static void read_rows(tkc_json *j, void *member)
     memcpy(member, &out, sizeof out);
 }
 
-static const tkc_custom rows_codec = { always, NULL, read_rows, NULL, false };
+static const tkc_custom rows_codec = { .read = read_rows }; /* only read */
 static const tkc_field output_fields[] = {
     { "loss_fn_output_type", TKC_STR, TKC_MUST, offsetof(json_output, type), NULL },
     { "loss_fn_outputs", TKC_CUSTOM, TKC_MUST, offsetof(json_output, rows), &rows_codec },
     { "metrics", TKC_NUMBERS, TKC_MUST, offsetof(json_output, metrics), NULL },
 };
 static const tkc_message output_type = { "forward_backward result", sizeof(json_output),
-                                         output_fields, 3, NULL };
+                                         output_fields,
+                                         sizeof output_fields / sizeof *output_fields, NULL };
 
 bool tkc_output_from_json(tinkc_str json, tkc_arena *arena, tkc_forward_backward_output *out,
                           tinkc_error *err)
