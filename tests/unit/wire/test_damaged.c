@@ -56,20 +56,27 @@ typedef bool reader(tinkc_bytes, tinkc_error *);
 static bool request(tinkc_bytes b, tinkc_error *err)
 {
     tkc_forward_backward_request r;
-    return tkc_forward_backward_from_pb(b, TINKC_E_UNPROCESSABLE, &arena, &r, err) &&
-           tkc_forward_backward_to_json(&r, &out, err);
+    bool done = tkc_forward_backward_from_pb(b, TINKC_E_UNPROCESSABLE, &arena, &r, err);
+    assert_int_equal(done, err->code == 0);
+    return done && tkc_forward_backward_to_json(&r, &out, err);
 }
 
 static bool output(tinkc_bytes b, tinkc_error *err)
 {
     tkc_forward_backward_output o;
-    return tkc_output_from_pb(b, &arena, &o, err) && tkc_output_to_json(&o, &out, err);
+    bool done = tkc_output_from_pb(b, &arena, &o, err);
+    assert_int_equal(done, err->code == 0);
+    for (size_t i = 0; done && i < o.records.len; i++)
+        assert_non_null(o.records.data[i].type_tag);
+    return done && tkc_output_to_json(&o, &out, err);
 }
 
 static bool sample(tinkc_bytes b, tinkc_error *err)
 {
     tkc_sample_response r;
-    if (!tkc_sample_response_from_pb(b, &arena, &r, err))
+    bool done = tkc_sample_response_from_pb(b, &arena, &r, err);
+    assert_int_equal(done, err->code == 0);
+    if (!done)
         return false;
     assert_true(r.topk.ids.len == (size_t)r.topk.k * r.topk.rows &&
                 r.topk.logprobs.len == r.topk.ids.len);
@@ -204,6 +211,7 @@ static void tensors_of_requests(void **state)
 {
     (void)state;
     static const row rows[] = {
+        { NULL, "x: its element type is not known" }, /* no tensor at all */
         { "", "x: its element type is not known" },
         { "0a{01}", "x: its element type is not known" },
         { "0a{01} 1805", "x: its element type is not known" },
@@ -225,13 +233,15 @@ static void tensors_of_requests(void **state)
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
         char text[200];
-        (void)snprintf(text, sizeof text, "1a{12{0a{'x'} 12{%s}}}", rows[i].bytes);
+        bool given = rows[i].bytes != NULL;
+        (void)snprintf(text, sizeof text, "1a{12{0a{'x'}%s%s%s}}", given ? " 12{" : "",
+                       given ? rows[i].bytes : "", given ? "}" : "");
         tinkc_bytes bytes = bytes_of(text);
         tkc_forward_backward_from_pb(bytes, TINKC_E_UNPROCESSABLE, &arena, &r, &err);
         assert_ok(err);
         tkc_tensor_check(&r.data.data[0].inputs.data[0].tensor, "x", &err);
         if (strcmp(err.message, rows[i].want) != 0)
-            fail_msg("%s: %s", rows[i].bytes, err.message);
+            fail_msg("%s: %s", text, err.message);
         free_copy((char *)(uintptr_t)bytes.data, bytes.len);
     }
 }
@@ -261,6 +271,28 @@ static void names_that_come_twice(void **state)
         free_copy((char *)(uintptr_t)bytes.data, bytes.len);
         tkc_arena_reset(&arena);
     }
+}
+
+/* So many names that to compare each with each would take minutes. */
+static void very_many_names(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    tinkc_error err = { 0 };
+    tkc_forward_backward_request r;
+    tkc_buf_clear(&out);
+    for (int i = 0; i < N; i++) {
+        char name[7];
+        (void)snprintf(name, sizeof name, "%06d", i);
+        tkc_buf_add(&out, "\x2a\x08\x0a\x06", 4, &err);
+        tkc_buf_add(&out, name, 6, &err);
+    }
+    assert_ok(err);
+    tkc_forward_backward_from_pb((tinkc_bytes){ (const void *)out.data, out.len },
+                                 TINKC_E_UNPROCESSABLE, &arena, &r, &err);
+    assert_ok(err);
+    assert_int_equal(r.loss_fn_config.len, N);
+    assert_string_equal(r.loss_fn_config.names[N - 1], "099999");
 }
 
 /* ---- results of passes ---- */
@@ -442,8 +474,13 @@ static void after_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(requests), TEST(tensors_of_requests), TEST(names_that_come_twice), TEST(outputs),
-        TEST(samples),  TEST(after_a_failure),
+        TEST(requests),
+        TEST(tensors_of_requests),
+        TEST(names_that_come_twice),
+        TEST(very_many_names),
+        TEST(outputs),
+        TEST(samples),
+        TEST(after_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

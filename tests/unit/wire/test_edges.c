@@ -775,8 +775,10 @@ static void assert_needs_memory(decoder *read, tinkc_bytes bytes, const char *wh
         tkc_arena_init(&small, NULL, max);
         bool done = read(bytes, &small, &err);
         tkc_arena_free(&small);
-        if (done)
+        if (done) {
+            assert_ok(err);
             return;
+        }
         if (err.code != TINKC_E_MEMORY)
             fail_msg("%s in %zu bytes: %s", what, max, err.message);
     }
@@ -838,6 +840,34 @@ static void memory_that_ends(void **state)
     assert_needs_memory(sample_pb, kept(), "a sample");
 }
 
+/* A tensor of a result is converted when it is asked for: it is whole, or there is an error. */
+static void memory_that_ends_at_a_tensor(void **state)
+{
+    (void)state;
+    static const uint16_t halves[] = { 0x3F80, 0x4000 };
+    static const int64_t offsets[] = { 0, 4 };
+    const tkc_batched_tensor field = { .name = "f",
+                                       .data = { (const void *)halves, 4 },
+                                       .offsets = { offsets, 2 },
+                                       .dtype = TINKC_BF16 };
+    const tkc_array_record record = { .type_tag = "", .fields = { &field, 1 }, .n_datums = 1 };
+    const tkc_forward_backward_output o = { .type = "t", .records = { &record, 1 }, .n_datums = 1 };
+    bool done = false;
+    for (size_t max = 1; !done && max < 64 * 1024; max++) {
+        tinkc_error err = { 0 };
+        tkc_arena small;
+        tinkc_tensor t;
+        tkc_arena_init(&small, NULL, max);
+        done = tkc_output_tensor(&o, 0, "f", &small, &t, &err);
+        assert_int_equal(err.code, done ? 0 : TINKC_E_MEMORY);
+        if (done)
+            assert_true(t.count == 2 && ((const float *)t.data)[1] == 2 && t.ndim == 1 &&
+                        t.shape[0] == 2);
+        tkc_arena_free(&small);
+    }
+    assert_true(done);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -864,6 +894,7 @@ int main(void)
         TEST(passes_in_json_that_are_refused),
         TEST(texts_in_a_configuration),
         TEST(memory_that_ends),
+        TEST(memory_that_ends_at_a_tensor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

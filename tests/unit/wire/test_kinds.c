@@ -137,6 +137,29 @@ static void values_after_white_space(void **state)
     }
 }
 
+/* Members that are read into more than one value. */
+static void values_of_names_and_seeds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int32_t name;
+        bool negative;
+    } rows[] = {
+        { "{\"name\":\"red\",\"seed\":0}", 1, false },
+        { "{\"name\":\"blue\",\"seed\":-1}", 2, true },
+        { "{\"name\":\"Red\",\"seed\":-0.0}", TKC_UNKNOWN, false },
+        { "{\"name\":\"\",\"seed\":0.0}", TKC_UNKNOWN, false },
+        { "{\"name\":\"red\",\"seed\":1.0}", 1, false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err;
+        assert_true(decode(&plain, rows[i].json, &err));
+        assert_int_equal(msg.name.value, rows[i].name);
+        assert_int_equal(msg.seed.negative, rows[i].negative);
+    }
+}
+
 static void null_in_every_place(void **state)
 {
     (void)state;
@@ -414,6 +437,18 @@ static void long_names_in_errors(void **state)
     }
 }
 
+/* A message ends where it ends, whatever the error held before. */
+static void names_in_errors_that_are_used_again(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    memset(&err, 'z', sizeof err);
+    err.code = 0;
+    assert_false(tkc_message_decode(&plain, tkc_str("{\"object\":{\"n\":true}}"),
+                                    TINKC_E_BAD_RESPONSE, &arena, &msg, &err));
+    assert_string_equal(err.message, "object.n: JSON: an integer is needed at byte 15");
+}
+
 /* What is not the text's fault has no field. */
 static void lack_of_memory_has_no_field(void **state)
 {
@@ -442,11 +477,18 @@ static void lack_of_memory_has_no_field(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(values_after_white_space), TEST(null_in_every_place),
-        TEST(lists_of_every_length),    TEST(what_is_refused),
-        TEST(members_that_come_twice),  TEST(texts_that_cannot_be_sent),
-        TEST(optional_values),          TEST(values_without_text),
-        TEST(long_names_in_errors),     TEST(lack_of_memory_has_no_field),
+        TEST(values_after_white_space),
+        TEST(values_of_names_and_seeds),
+        TEST(null_in_every_place),
+        TEST(lists_of_every_length),
+        TEST(what_is_refused),
+        TEST(members_that_come_twice),
+        TEST(texts_that_cannot_be_sent),
+        TEST(optional_values),
+        TEST(values_without_text),
+        TEST(long_names_in_errors),
+        TEST(names_in_errors_that_are_used_again),
+        TEST(lack_of_memory_has_no_field),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
