@@ -31,7 +31,7 @@ STATEMENTS = [
     # log lines, releases, locks
     ("log_warn(x, 3); if (a) tkc_log(3);",),
     ("if (a) tkc_log(3); else g();", "negated: ! ( a )", "removed:"),
-    ("free(p); close(fd); if (p) free(p); if (fd >= 0) close(fd);",),
+    ("free(p); close(fd); freeaddrinfo(a); if (p) free(p); if (fd >= 0) close(fd);",),
     ("if (p) free(q);", "negated: ! ( p )"),
     ("pthread_mutex_lock(&m); assert(a > 3);",),
     # memory

@@ -137,6 +137,42 @@ static void headers_go_out(void **state)
     tke_exchange_drop(x);
 }
 
+/* The id of a future is kept if it fits, and never in part. */
+static void futures_are_kept(void **state)
+{
+    (void)state;
+    enum { ROOM = sizeof((tke_exchange *)0)->future };
+    for (size_t len = ROOM - 2; len <= ROOM + 1; len++) {
+        char id[ROOM + 2];
+        tke_exchange *x = waiting(NULL);
+        tinkc_reply *r = &x->reply;
+        memset(id, 'i', len);
+        id[len] = '\0';
+        r->header(r, TKE_FUTURE_HEADER, id);
+        assert_string_equal(x->future, len < ROOM ? id : "");
+        r->end(r);
+        tke_exchange_drop(x);
+    }
+}
+
+/* 0 is a length, too. */
+static void answers_of_no_bytes(void **state)
+{
+    (void)state;
+    char piece[4];
+    tke_exchange *x = waiting(NULL);
+    tinkc_reply *r = &x->reply;
+    r->header(r, "Content-Length", "0");
+    assert_true(r->write(r, "", 0));
+    assert_true(mhd_sent.resumed);
+    r->end(r);
+    assert_int_equal(tke_exchange_answer(x), MHD_YES);
+    assert_int_equal(mhd_sent.length, 0);
+    assert_int_equal(mhd_sent.reader(mhd_sent.reader_user, 0, piece, sizeof piece),
+                     MHD_CONTENT_READER_END_OF_STREAM);
+    tke_exchange_drop(x);
+}
+
 /* A length that is given makes a stream of it; the library writes the header. */
 static void lengths_go_out(void **state)
 {
@@ -335,16 +371,24 @@ static void answers_without_memory_have_no_status(void **state)
 {
     static const tinkc_allocator allocator = { scarce_alloc, scarce_resize, scarce_release, NULL };
     (void)state;
-    tke_exchange *x = waiting(&allocator);
-    tinkc_reply *r = &x->reply;
-    r->status(r, 200);
-    no_memory = true;
-    assert_false(r->write(r, "{}", 2));
-    no_memory = false;
-    r->end(r);
-    assert_int_equal(tke_exchange_answer(x), MHD_NO);
-    assert_false(mhd_sent.queued);
-    tke_exchange_drop(x);
+    static char large[1 << 20]; /* more than is left of what the exchange has */
+    memset(large, 'v', sizeof large - 1);
+    for (int at_header = 0; at_header < 2; at_header++) {
+        tke_exchange *x = waiting(&allocator);
+        tinkc_reply *r = &x->reply;
+        r->status(r, 200);
+        no_memory = true;
+        if (at_header)
+            r->header(r, "X-Large", large);
+        else
+            assert_false(r->write(r, "{}", 2));
+        no_memory = false;
+        assert_true(!at_header || r->write(r, "{}", 2));
+        r->end(r);
+        assert_int_equal(tke_exchange_answer(x), MHD_NO);
+        assert_false(mhd_sent.queued);
+        tke_exchange_drop(x);
+    }
 }
 
 int main(void)
@@ -355,6 +399,8 @@ int main(void)
         cmocka_unit_test(cut_streams_end_with_an_error),
         cmocka_unit_test(answers_without_memory_have_no_status),
         cmocka_unit_test(headers_go_out),
+        cmocka_unit_test(futures_are_kept),
+        cmocka_unit_test(answers_of_no_bytes),
         cmocka_unit_test(lengths_go_out),
         cmocka_unit_test(events_go_out),
         cmocka_unit_test(rooms),

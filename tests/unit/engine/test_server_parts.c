@@ -272,6 +272,8 @@ static void gate(void **state)
         { { .host = "localhost", .origin = "ftp://localhost" }, "http://h", true, false },
         { { .host = "localhost:1", .origin = "http://localhost" }, "http://h", true, false },
         { { .host = "localhost", .origin = "null" }, "http://h", true, false },
+        { { .host = "ull", .origin = "null" }, "http://h", true, false },
+        { { .host = "null", .origin = "null" }, "http://h", true, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (tke_gate_allows(&rows[i].from, rows[i].own, rows[i].keys) != rows[i].open)
