@@ -42,10 +42,10 @@ void tke_peers_limit(tke_http *h, const tinkc_serve_options *o)
 static void read_address(const struct sockaddr *from, unsigned char out[16])
 {
     memset(out, 0, 16);
-    if (from && from->sa_family == AF_INET) {
+    if (from->sa_family == AF_INET) {
         out[10] = out[11] = 0xff;
         memcpy(out + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
-    } else if (from && from->sa_family == AF_INET6) {
+    } else if (from->sa_family == AF_INET6) {
         memcpy(out, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 16);
     }
 }

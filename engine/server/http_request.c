@@ -200,7 +200,6 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     x->method = "";
     x->max_body = path.max_body;
     (void)h->mhd->values(x->connection, MHD_HEADER_KIND, take_header, &in);
-    x->headers[x->n_headers] = NULL;
     bool known = identify(h, x, &in);
     const char *length = in.values.content_length;
     bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
@@ -258,7 +257,6 @@ static bool enlist(tke_http *h, tke_exchange *x)
     if (ok) {
         x->listed = x->handed_over = true;
         h->n_unsent++;
-        x->prev = NULL;
         x->next = h->active;
         if (x->next)
             x->next->prev = x;

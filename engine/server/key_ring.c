@@ -69,8 +69,7 @@ static bool read_email(tinkc_str text, char out[TKE_EMAIL])
 static bool read_option(tinkc_str word, tke_quota *quota, char email[TKE_EMAIL])
 {
     tinkc_str value = word, name;
-    if (!tkc_str_cut(&value, '=', &name) || !value.data)
-        return false;
+    (void)tkc_str_cut(&value, '=', &name); /* without a value none of them can be read */
     if (tkc_str_is(name, "email"))
         return read_email(value, email);
     int64_t *at = tkc_str_is(name, "requests")  ? &quota->requests_per_minute

@@ -197,8 +197,15 @@ static void take_answer(const char *method)
 
 static void complete(enum MHD_RequestTerminationCode code)
 {
+    tke_exchange *x = now->exchange;
+    if (x)
+        tke_exchange_keep(x);
     tke_request_completed(&http, handle(), &now->exchange, code);
     assert_null(now->exchange);
+    if (x) { /* whatever the service still does with it, the connection is gone */
+        assert_true(tke_exchange_peer_gone(&x->reply));
+        tke_exchange_drop(x);
+    }
     tke_peer_notify(&http, handle(), &now->socket_context, MHD_CONNECTION_NOTIFY_CLOSED);
     close(now->fd.connect_fd);
     close(now->client);
@@ -458,6 +465,21 @@ static void keys(void **state)
     ask("GET", "/v1/models", N(plain), NULL);
     expect(404, TYPE, NULL);
     set_keys(NULL);
+    /* The form of a refusal is that of the path, and only where it is served. */
+    static const char *evil[][2] = { { "Host", "evil" } };
+    static const char here[] =
+        "{\"detail\":\"'evil' is not a name of this server; --allow-host allows it\","
+        "\"code\":\"host_not_allowed\"}";
+    ask("GET", "/v1/models", N(evil), NULL);
+    expect(403, CLOSED, here);
+    http.openai = true;
+    ask("GET", "/api/v1/healthz", N(evil), NULL);
+    expect(403, CLOSED, here);
+    ask("GET", "/v1/models", N(evil), NULL);
+    assert_int_equal(now->sent.status, 403);
+    assert_non_null(strstr(now->sent.body.data, "{\"error\":{"));
+    forget();
+    http.openai = false;
 }
 
 /* ---- limits ---- */
@@ -559,6 +581,7 @@ static void pieces(void **state)
         assert_int_equal(atomic_load(&http.body_bytes), MAX_BODY);
         if (over)
             assert_int_equal(piece("POST", big, 1), MHD_YES);
+        assert_int_equal(((tke_exchange *)now->exchange)->body.len, over ? 4096 : MAX_BODY);
         assert_int_equal(piece("POST", NULL, 0), MHD_YES);
         take_answer("POST");
         end();

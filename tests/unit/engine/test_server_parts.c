@@ -159,6 +159,8 @@ static void heads(void **state)
         { &strict, { .version = "HTTP/1.0", .host = "localhost", .n_host = 2 }, ONE_HOST },
         { &strict, { OURS, .version = "HTTP/1.1" }, 0, NULL, "" },
         { &open, { .host = "a/b", .n_host = 1 }, BAD("Host is not a name or an address") },
+        { &open, { .host = "a/", .n_host = 1 }, BAD("Host is not a name or an address") },
+        { &open, { .host = "/", .n_host = 1 }, BAD("Host is not a name or an address") },
         { &open, { .host = "", .n_host = 1 }, 0, NULL, "" },
         { &open, { .host = "evil", .n_host = 1 }, 0, NULL, "" },
         { &local, { .host = "evil", .n_host = 1 }, 0, NULL, "" }, /* no web page reaches a path */
@@ -237,6 +239,20 @@ static void types_and_names(void **state)
             fail_msg("%s", names[i].text);
 }
 
+/* ---- starting ---- */
+
+/* A server that has no socket yet closes none: descriptor 0 is the host's. */
+static void servers_that_do_not_start(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "one quota=1", NULL };
+    tinkc_error err = { 0 };
+    int before = fcntl(0, F_GETFD);
+    assert_null(tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys }, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_int_equal(fcntl(0, F_GETFD), before);
+}
+
 /* ---- the page's gate ---- */
 
 static void gate(void **state)
@@ -313,7 +329,7 @@ static void key_lines(void **state)
     static const char *const lines[] = {
         "one requests=7 tokens=2K storage=3G email=a@b",
         "  two   storage=1M  ",
-        "three",
+        "three email=longer@host email=c@d",
         NULL,
     };
     static const char *const fewer[] = { "three tokens=8589934591G", "one", NULL };
@@ -325,7 +341,7 @@ static void key_lines(void **state)
     } rows[] = {
         { "one", { 7, 2048, (int64_t)3 << 30 }, "a@b", 0 },
         { "two", { 0, 0, 1 << 20 }, "", 0 },
-        { "three", { 0 }, "", 0 },
+        { "three", { 0 }, "c@d", 0 },
     };
     tinkc_error err = { 0 };
     tke_identity who, two = { 0 };
@@ -365,6 +381,12 @@ static void key_lines(void **state)
     assert_true(tke_key_ring_replace(ring, lines, &err));
     assert_int_equal(known(ring, "two").generation, 2);
     assert_int_equal(known(ring, "one").generation, 0);
+    static const char *const last[] = { "one", "two requests=5", NULL };
+    static const char *const first[] = { "one", NULL };
+    assert_true(tke_key_ring_replace(ring, last, &err));
+    assert_int_equal(quota_of(two.owner).requests_per_minute, 5);
+    assert_true(tke_key_ring_replace(ring, first, &err));
+    assert_int_equal(quota_of(two.owner).requests_per_minute, 0); /* of the last line, too */
     tke_key_ring_free(ring);
     static const char *const none[] = { NULL };
     ring = tke_key_ring_new(svc, none, &err);
@@ -567,7 +589,8 @@ static void limits_of_connections(void **state)
         { 8192, 0, 0, 4096, 2048 }, { 4352, 0, 0, 4096, 2048 }, { 4351, 0, 0, 4095, 2048 },
         { 8192, 7, 0, 7, 4 },       { 8192, 8, 0, 8, 4 },       { 8192, 8, 9, 8, 9 },
         { 8192, 8, 1, 8, 1 },       { 513, 0, 0, 257, 129 },    { 512, 0, 0, 256, 128 },
-        { 64, 0, 0, 32, 16 },       { 8192, 1, 0, 1, 1 },
+        { 64, 0, 0, 32, 16 },       { 8192, 1, 0, 1, 1 },       { 2, 0, 0, 1, 1 },
+        { 1, 0, 0, 1, 1 },          { 3, 0, 0, 1, 1 },
     };
     struct rlimit before, now;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -1139,6 +1162,7 @@ int main(void)
         cmocka_unit_test(heads),
         cmocka_unit_test(types_and_names),
         cmocka_unit_test(gate),
+        cmocka_unit_test(servers_that_do_not_start),
         cmocka_unit_test(key_lines),
         cmocka_unit_test(bad_key_lines),
         cmocka_unit_test(tokens),
