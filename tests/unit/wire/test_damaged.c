@@ -282,7 +282,7 @@ static void very_many_names(void **state)
     tkc_forward_backward_request r;
     tkc_buf_clear(&out);
     for (int i = 0; i < N; i++) {
-        char name[7];
+        char name[12];
         (void)snprintf(name, sizeof name, "%06d", i);
         tkc_buf_add(&out, "\x2a\x08\x0a\x06", 4, &err);
         tkc_buf_add(&out, name, 6, &err);
