@@ -69,7 +69,7 @@ static bool time_of_day(tinkc_str s, date *d)
     return s.data == NULL;
 }
 
-/* "+0200", or a name. Unknown names are UTC, as in mail. */
+/* "+0200", or a name. Unknown names are UTC, as in mail: *minutes is left at 0. */
 static bool zone(tinkc_str s, int64_t *minutes)
 {
     static const struct {
@@ -78,14 +78,13 @@ static bool zone(tinkc_str s, int64_t *minutes)
     } names[] = { { "EST", -5 }, { "EDT", -4 }, { "CST", -6 }, { "CDT", -5 },
                   { "MST", -7 }, { "MDT", -6 }, { "PST", -8 }, { "PDT", -7 } };
     int64_t value;
-    *minutes = 0;
     if (s.len == 5 && (s.data[0] == '+' || s.data[0] == '-')) {
         if (!number(tkc_strn(s.data + 1, 4), 4, 4, &value) || value % 100 > 59)
             return false;
         *minutes = (value / 100 * 60 + value % 100) * (s.data[0] == '-' ? -1 : 1);
         return true;
     }
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (tkc_str_is_nocase(s, names[i].name))
             *minutes = names[i].hours * 60;
     for (size_t i = 0; i < s.len; i++)

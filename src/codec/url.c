@@ -49,8 +49,7 @@ static bool parse_scheme(tinkc_str *rest, tkc_url *out, tinkc_error *err)
 static bool parse_port(tinkc_str digits, tkc_url *out, tinkc_error *err)
 {
     int64_t port;
-    bool plain = digits.len > 0 && digits.data[0] != '-' && tkc_parse_i64(digits, &port);
-    if (!plain || port < 1 || port > 65535)
+    if (!tkc_parse_i64(digits, &port) || port < 1 || port > 65535)
         return bad_url(err, "its port must be a number from 1 to 65535");
     out->port = (int32_t)port;
     return true;
@@ -145,13 +144,6 @@ bool tkc_url_parse(tinkc_str text, tkc_arena *arena, tkc_url *out, tinkc_error *
 
 /* ---- joining ---- */
 
-static bool is_absolute(const char *s)
-{
-    tinkc_str t = tkc_str(s);
-    return (t.len > 7 && tkc_str_is_nocase(tkc_strn(s, 7), "http://")) ||
-           (t.len > 8 && tkc_str_is_nocase(tkc_strn(s, 8), "https://"));
-}
-
 /* Removes "." and ".." segments from a path that begins with '/', in place. */
 static void remove_dots(char *path)
 {
@@ -211,7 +203,7 @@ const char *tkc_url_resolve(const char *from, const char *location, tkc_arena *a
         text = tkc_arena_printf(arena, err, "%s%s%s", base.origin, base.path, location);
     else if (location[0] == '\0' || location[0] == '#')
         text = base.text;
-    else if (!is_absolute(location) && strncmp(location + strcspn(location, ":/?#"), "://", 3) != 0)
+    else if (strncmp(location + strcspn(location, ":/?#"), "://", 3) != 0) /* has no scheme */
         text = resolve_path(&base, location, arena, err);
     if (!text || !tkc_url_parse(tkc_str(text), arena, &target, err))
         return NULL;

@@ -21,7 +21,7 @@ static void collect(tinkc_sse_parser *p, tkc_buf *to, tinkc_error *err)
     const tinkc_sse *e;
     while ((e = tinkc_sse_next(p, err))) {
         assert_int_equal(strlen(e->data), e->data_len);
-        tkc_buf_printf(to, err, "%s|%s|%s|%d;", e->event, e->data, e->id, (int)e->retry_ms);
+        tkc_buf_printf(to, err, "%s|%s|%s|%lld;", e->event, e->data, e->id, (long long)e->retry_ms);
     }
 }
 
@@ -63,6 +63,8 @@ static void events_of_the_description(void **state)
     EVENTS("retry: 10\n\n", "");
     EVENTS("retry: 10\n\ndata: q\n\n", "|q||10;");
     EVENTS("retry: abc\ndata: q\n\n", "|q||-1;");
+    EVENTS("retry: 9223372036854775807\ndata: q\n\n", "|q||9223372036854775807;");
+    EVENTS("retry: 9223372036854775808\ndata: q\n\n", "|q||-1;");
     EVENTS("retry: -5\ndata: q\n\n", "|q||-1;");
     EVENTS("data:a:b\ndata:  two\ndata\n\n", "|a:b\n two\n||-1;");
     EVENTS("data: a\vb\xE2\x80\xA8"
@@ -230,6 +232,68 @@ static void streams_survive_failing_allocations(void **state)
     }
 }
 
+/* What was split into lines is dropped: a stream may be endless. */
+static void streams_keep_little(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    ledger l = { .left = -1 };
+    tinkc_allocator a = ledger_allocator(&l);
+    tinkc_sse_parser *p = tinkc_sse_new(0, &a, &err);
+    char line[1000];
+    memset(line, ':', sizeof line);
+    line[sizeof line - 1] = '\n';
+    for (int i = 0; i < 1000; i++) {
+        assert_true(tinkc_sse_feed(p, line, sizeof line, &err));
+        assert_null(tinkc_sse_next(p, &err));
+        assert_true(l.bytes < 20000);
+    }
+    tinkc_sse_free(p);
+    assert_ok(err);
+    assert_int_equal(l.blocks, 0);
+}
+
+/* Each byte of a line is looked at once, however small the pieces are: with more looks this takes
+ * minutes. */
+static void long_lines_in_single_bytes(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    tinkc_error err = { 0 };
+    tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
+    assert_true(tinkc_sse_feed(p, "data:", 5, &err));
+    for (int i = 0; i < N; i++) {
+        assert_true(tinkc_sse_feed(p, "x", 1, &err));
+        assert_null(tinkc_sse_next(p, &err));
+    }
+    assert_true(tinkc_sse_feed(p, "\n\n", 2, &err));
+    const tinkc_sse *e = tinkc_sse_next(p, &err);
+    assert_non_null(e);
+    assert_int_equal(e->data_len, N);
+    tinkc_sse_free(p);
+    assert_ok(err);
+}
+
+/* An end that cannot be written is not an end. */
+static void ends_without_memory(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    ledger l = { .left = -1 };
+    tinkc_allocator a = ledger_allocator(&l);
+    tinkc_sse_parser *p = tinkc_sse_new(0, &a, &err);
+    l.left = 0;
+    assert_false(tkc_sse_end(p, true, &err));
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    err = (tinkc_error){ 0 };
+    l.left = -1;
+    assert_true(tinkc_sse_feed(p, "data:x", 6, &err)); /* it can be fed as before */
+    assert_true(tkc_sse_end(p, true, &err));
+    assert_non_null(tinkc_sse_next(p, &err));
+    tinkc_sse_free(p);
+    assert_ok(err);
+}
+
 /* ---- zstd ---- */
 
 static void zstd_as_the_sdk_writes_it(void **state)
@@ -296,6 +360,8 @@ static void zstd_is_bounded(void **state)
         if (tkc_zstd_decompress(copy, n, size, &out, &err))
             fail_msg("%zu of %zu bytes were read as %zu", n, packed.len, out.len);
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
+        if (strcmp(err.message, "zstd: not a frame") != 0)
+            assert_string_equal(err.message, "zstd: ends early");
         free_copy(copy, n);
     }
     tkc_buf_free(&packed);
@@ -477,6 +543,11 @@ static void retry_headers_of_the_description(void **state)
         { NULL, "60.0", 60000 },
         { NULL, "0.0011", 2 },
         { "59999.5", NULL, 60000 },
+        { "", "5", 5000 }, /* what is not a number leaves the word to the other header */
+        { " ", "5", 5000 },
+        { "x", "5", 5000 },
+        { "1.11111111111111111111111111111111111111111111111111111111111", "5", 5000 },
+        { "60000", NULL, 60000 },
         { NULL, "+", 0 },
         { NULL, "-", 0 },
         { NULL, ".", 0 },
@@ -486,6 +557,12 @@ static void retry_headers_of_the_description(void **state)
         { NULL, "09", 9000 },
         { NULL, " Wed, 27 May 2026 20:00:05 GMT ", 5000 },
         { NULL, "Wed, 27 May 2026 20:00:05 GMT", 5000 },
+        { NULL, "Wed , 27 May 2026 20:00:05 GMT", 5000 },
+        { NULL, ", 27 May 2026 20:00:05 GMT", 5000 },
+        { NULL,
+          "                                        Wed, 27 May 2026 20:00:05 GMT                   "
+          " ",
+          5000 },
         { NULL, "Wed, 27 May 2026 20:02:00 GMT", 0 },
         { NULL, "Wed, 27 May 2026 19:59:55 GMT", 0 },
         { NULL, "Wed, 27 May 2026 22:00:05 +0200", 5000 },
@@ -760,6 +837,9 @@ int main(void)
         cmocka_unit_test(the_end_drops_or_flushes),
         cmocka_unit_test(events_are_written_so_that_they_read_back),
         cmocka_unit_test(streams_survive_failing_allocations),
+        cmocka_unit_test(streams_keep_little),
+        cmocka_unit_test(long_lines_in_single_bytes),
+        cmocka_unit_test(ends_without_memory),
         cmocka_unit_test(zstd_as_the_sdk_writes_it),
         cmocka_unit_test(zstd_has_its_level),
         cmocka_unit_test(zstd_is_bounded),

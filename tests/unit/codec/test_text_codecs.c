@@ -253,6 +253,64 @@ static void malformed_urls_are_refused_without_repeating_them(void **state)
     assert_string_equal(u.text, "https://h/x");
 }
 
+/* A text is terminated even where the arena's memory was used before. */
+static void texts_in_used_memory(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = { { "a%20b", "a b" },
+                                           { "abc", "abc" },
+                                           { "%e2%82%AC", "\xE2\x82\xAC" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_bytes bytes;
+        memset(tkc_arena_alloc(&arena, 1000, &err), 'z', 1000);
+        tkc_arena_reset(&arena);
+        assert_string_equal(tkc_percent_decode(tkc_str(rows[i][0]), &arena, &err), rows[i][1]);
+        assert_true(tkc_base64_decode(tkc_str("YWI="), &arena, &bytes, &err));
+        assert_string_equal((const char *)bytes.data, "ab");
+        assert_ok(err);
+    }
+    static const char *const bad[] = { "%4g", "%g4", "%gg", "%4", "%", "a%4", "%00", "%ff" };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tkc_percent_decode(tkc_str(bad[i]), &arena, &err));
+        assert_null(tkc_form_decode(tkc_str(bad[i]), &arena, &err));
+        assert_ok(err);
+    }
+}
+
+/* What is wrong with an address is said by name. */
+static void reasons_of_malformed_urls(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        { "http://", "URL: it has no host" },
+        { "http:/", "URL: it needs a scheme, http:// or https://" },
+        { "http:/x", "URL: it needs a scheme, http:// or https://" },
+        { "http", "URL: it needs a scheme, http:// or https://" },
+        { "ftp://h", "URL: its scheme must be http or https" },
+        { "http://:80", "URL: it has no host" },
+        { "http://h:-1", "URL: its port must be a number from 1 to 65535" },
+        { "http://h:0", "URL: its port must be a number from 1 to 65535" },
+        { "http://h:65536", "URL: its port must be a number from 1 to 65535" },
+        { "http://h:99999999999999999999", "URL: its port must be a number from 1 to 65535" },
+        { "http://[::1", "URL: the bracket of its address is not closed" },
+        { "http://[::1]x", "URL: something stands between its address and its port" },
+        { "http://[]", "URL: it has no host" },
+        { "http://h<", "URL: its host has a character that hosts cannot have" },
+        { "http://<h", "URL: its host has a character that hosts cannot have" },
+        { "http://h \xFF", "URL: it has a space or a control character in it" },
+        { "http://h\xFF", "URL: it is not UTF-8" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tkc_url u;
+        assert_false(tkc_url_parse(tkc_str(rows[i][0]), &arena, &u, &err));
+        if (strcmp(err.message, rows[i][1]) != 0)
+            fail_msg("%s: %s", rows[i][0], err.message);
+    }
+}
+
 static void origins_are_compared(void **state)
 {
     (void)state;
@@ -559,6 +617,8 @@ int main(void)
         cmocka_unit_test(queries_are_read_back),
         cmocka_unit_test(urls_are_taken_apart_and_normalised),
         cmocka_unit_test(malformed_urls_are_refused_without_repeating_them),
+        cmocka_unit_test(texts_in_used_memory),
+        cmocka_unit_test(reasons_of_malformed_urls),
         cmocka_unit_test(origins_are_compared),
         cmocka_unit_test(redirects_are_resolved),
         cmocka_unit_test(redirects_are_bounded),
