@@ -620,6 +620,41 @@ static void estimates_of_single_chunks(void **state)
 
 /* ---- the rest ---- */
 
+static const tkc_field *field_of(const tkc_message *m, const char *name)
+{
+    for (size_t i = 0; i < m->n_fields; i++)
+        if (strcmp(m->fields[i].name, name) == 0)
+            return &m->fields[i];
+    fail_msg("%s has no %s", m->name, name);
+    return NULL;
+}
+
+/* What a server that looks for unknown members finds in fields that have a codec of their own. */
+static void members_of_own_codecs(void **state)
+{
+    (void)state;
+    const tkc_message *work = field_of(&tkc_forward_backward_type, "forward_input")->type;
+    const tkc_message *datum = field_of(work, "data")->type;
+    const tkc_custom *inputs = field_of(datum, "loss_fn_inputs")->type;
+    const tkc_custom *chunks = field_of(&tkc_model_input_type, "chunks")->type;
+    const tkc_custom *targets = field_of(&tkc_sample_request_type, "target_prompt_logprobs")->type;
+    const tkc_custom *stop = field_of(&tkc_sampling_params_type, "stop")->type;
+    assert_true(inputs->is_map && inputs->members == &tkc_tensor_members);
+    assert_true(!targets->is_map && targets->members == &tkc_tensor_members);
+    assert_null(stop->members);
+    assert_false(chunks->is_map);
+    static const char *const of_tensors[] = { "data", "dtype", "shape", "sparse_crow_indices",
+                                              "sparse_col_indices" };
+    static const char *const of_chunks[] = { "type",   "tokens",   "data",           "dmel",
+                                             "format", "location", "expected_tokens" };
+    assert_int_equal(tkc_tensor_members.n_fields, sizeof of_tensors / sizeof *of_tensors);
+    for (size_t i = 0; i < sizeof of_tensors / sizeof *of_tensors; i++)
+        assert_non_null(field_of(&tkc_tensor_members, of_tensors[i]));
+    assert_int_equal(chunks->members->n_fields, sizeof of_chunks / sizeof *of_chunks);
+    for (size_t i = 0; i < sizeof of_chunks / sizeof *of_chunks; i++)
+        assert_non_null(field_of(chunks->members, of_chunks[i]));
+}
+
 static void defaults_of_dimuon(void **state)
 {
     (void)state;
@@ -715,6 +750,7 @@ int main(void)
         TEST(stops_are_written),
         TEST(targets_of_prompts),
         TEST(estimates_of_single_chunks),
+        TEST(members_of_own_codecs),
         TEST(defaults_of_dimuon),
         TEST(error_bodies_that_are_cut_off),
         TEST(error_bodies_without_memory),
