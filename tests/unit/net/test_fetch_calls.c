@@ -28,6 +28,7 @@ static const answer *script;
 static size_t n_script, played;
 static bool was_wanted;
 static const char *detail; /* in libcurl's error buffer */
+static bool detail_once;   /* of the first answer alone */
 static long os_error;
 
 static void perform(scripted_easy *e)
@@ -36,7 +37,7 @@ static void perform(scripted_easy *e)
     played++;
     was_wanted =
         scripted_head(e, a->head) && (!a->body || scripted_body(e, a->body) == strlen(a->body));
-    if (detail)
+    if (detail && (!detail_once || played == 1))
         (void)snprintf(e->error_text, CURL_ERROR_SIZE, "%s", detail);
     e->os_error = os_error;
     scripted_end(e, was_wanted ? a->result : CURLE_WRITE_ERROR);
@@ -347,6 +348,12 @@ static void failures_are_explained(void **state)
                                    { "", NULL, CURLE_RECV_ERROR } };
     assert_false(run("GET", "http://h/", hops, 2));
     assert_string_equal(err.message, "the answer has no status");
+    static const answer broken[] = { { "HTTP/1.1 302 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
+                                     { "", NULL, CURLE_COULDNT_CONNECT } };
+    detail = "of the first", detail_once = true;
+    assert_false(run("GET", "http://h/", broken, 2)); /* nor of the address before a redirect */
+    assert_string_equal(err.message, "no connection: Couldn't connect to server");
+    detail = NULL, detail_once = false;
     assert_int_equal(r.status, 0);
     const answer lost[] = { hops[0], hops[2] };
     assert_false(run("GET", "http://h/", lost, 2));
@@ -626,6 +633,14 @@ static void the_caller_takes_it(void **state)
         assert_string_equal(err.message, rows[i].message);
         assert_int_equal(r.text.len, 0);
     }
+    static const answer moved[] = {
+        { "HTTP/1.1 302 Found\r\nLocation: /to\r\n\r\n", "it is there", CURLE_OK },
+        { "HTTP/1.1 200 OK\r\n\r\n", "hello", CURLE_OK },
+    };
+    taken[0] = 0;
+    refuse_head = refuse_body = false;
+    assert_true(run("GET", "http://h/", moved, 2)); /* of a redirect they see only where it leads */
+    assert_string_equal(taken, "head;hello;");
     r.head = NULL; /* without them the text is kept */
     r.take = NULL;
     assert_true(run("GET", "http://h/", &fine, 1));

@@ -137,12 +137,51 @@ static void an_abandoned_loop_ends_by_itself(void **state)
     assert_true(atomic_load(&ended));
 }
 
+static atomic_int fired;
+
+static void note_fired(tkc_timer *timer)
+{
+    (void)timer;
+    atomic_fetch_add(&fired, 1);
+}
+
+typedef struct arming {
+    tkc_task task;
+    tkc_loop *loop;
+    tkc_timer soon, never;
+} arming;
+
+static void arm_two(tkc_task *task)
+{
+    arming *a = TKC_OWNER(task, arming, task);
+    tkc_loop_arm(a->loop, &a->soon, 1);
+    tkc_loop_arm(a->loop, &a->never, (int64_t)1000 * INT32_MAX);
+}
+
+/* By the real clock: a loop that has nothing else to do wakes up for its timer, and only for that. */
+static void timers_end_the_wait(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static arming a = { .task = { .run = arm_two },
+                        .soon = { .fire = note_fired },
+                        .never = { .fire = note_fired } };
+    a.loop = tkc_loop_new(NULL, tkc_clock_real(), &err);
+    assert_non_null(a.loop);
+    tkc_loop_post(a.loop, &a.task);
+    wait_until(atomic_load(&fired));
+    tkc_loop_stop(a.loop);
+    assert_true(tkc_loop_join(a.loop, PATIENCE_MS));
+    assert_int_equal(atomic_load(&fired), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(tasks_run_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(timers_fire_in_order, setup, teardown),
         cmocka_unit_test(an_abandoned_loop_ends_by_itself),
+        cmocka_unit_test(timers_end_the_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
