@@ -323,6 +323,28 @@ static tke_identity known(tke_key_ring *ring, const char *key)
     return who;
 }
 
+/* Several pages of keys, each as it was given. */
+static void many_keys(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static char texts[N][8];
+    static const char *lines[N + 1];
+    tinkc_error err = { 0 };
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(texts[i], sizeof texts[i], "k%04d", i % 10000);
+        lines[i] = texts[i];
+    }
+    tke_key_ring *ring = tke_key_ring_new(svc, lines, &err);
+    assert_ok(err);
+    for (int i = 0; i < N; i += i < 100 || i >= N - 100 ? 1 : 100) {
+        char owner[32], id[TKE_KEY_ID];
+        tke_service_owner_of_key(svc, tkc_str(texts[i]), owner, id);
+        assert_string_equal(known(ring, texts[i]).key_id, id);
+    }
+    tke_key_ring_free(ring);
+}
+
 static void key_lines(void **state)
 {
     (void)state;
@@ -1164,6 +1186,7 @@ int main(void)
         cmocka_unit_test(gate),
         cmocka_unit_test(servers_that_do_not_start),
         cmocka_unit_test(key_lines),
+        cmocka_unit_test(many_keys),
         cmocka_unit_test(bad_key_lines),
         cmocka_unit_test(tokens),
         cmocka_unit_test(limits_of_connections),
