@@ -289,6 +289,8 @@ static void answers_as_they_are_passed_on(void **state)
         /* a redirect without a target is an answer, but its body is not kept */
         { TINKC_POOL_TRAIN, "HTTP/1.1 301 x\r\nA: b\r\nC: d\r\n\r\n", "z", "301;A=b;C=d;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 308 x\r\nA: b\r\n\r\n", NULL, "308;A=b;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 308 x\r\nA:\r\nC: d\r\nE:\r\n\r\n", NULL,
+          "308;A=;C=d;E=;end;" },
     };
     char want[200], code[16];
     (void)snprintf(code, sizeof code, "%d", TINKC_E_CONNECTION);
