@@ -185,6 +185,9 @@ static void redirects_that_are_refused(void **state)
                                  { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
     assert_true(run("GET", "http://h/", up, 2));
     assert_int_equal(r.status, 200);
+    assert_true(run("GET", "https://h/", up, 2)); /* from https to https */
+    assert_int_equal(r.status, 200);
+    assert_int_equal(played, 2);
     assert_false(run("GET", "http://h/", &down, 1)); /* ten are followed */
     assert_string_equal(err.message, "too many redirects");
     assert_int_equal(played, 11);

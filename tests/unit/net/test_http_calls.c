@@ -32,6 +32,8 @@ static void each_method_has_its_settings(void **state)
           "HTTPGET=1\nCUSTOMREQUEST=DELETE\n" ENDING },
         { "DELETE", "http://h", "{}", TINKC_POOL_RETRIEVE,
           "POST=1\nPOSTFIELDS={}\nPOSTFIELDSIZE_LARGE=2\nCUSTOMREQUEST=DELETE\n" ENDING },
+        { "DELETE", "http://h", "0", TINKC_POOL_RETRIEVE,
+          "POST=1\nPOSTFIELDS=0\nPOSTFIELDSIZE_LARGE=1\nCUSTOMREQUEST=DELETE\n" ENDING },
         /* Over TLS requests wait for a connection that they can share, but for training. */
         { "GET", "https://h", NULL, TINKC_POOL_RETRIEVE,
           "HTTPGET=1\nCUSTOMREQUEST=GET\n" ENDING_TLS("PIPEWAIT=1\n") },
