@@ -632,6 +632,36 @@ static void pieces(void **state)
     expect(200, TYPE, NULL);
 }
 
+/* A server that stops ends polls and streams of events at once; everything else is work, the page's too. */
+static void what_is_a_poll(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *uri;
+        bool poll;
+    } rows[] = { { "GET", "/ui", false },
+                 { "GET", "/ui/runs/x/metrics", false },
+                 { "GET", "/ui/none", false },
+                 { "GET", "/api/v1/healthz", false },
+                 { "POST", "/api/v1/retrieve_future", true } };
+    const char *headers[][2] = { HOST, JSON };
+    tinkc_error err = { 0 };
+    http.page = tke_page_new(&(tke_page_options){ .keys = false }, &err);
+    assert_ok(err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        begin(rows[i].uri, N(headers));
+        assert_int_equal(piece(rows[i].method, NULL, 0), MHD_YES);
+        const tke_exchange *x = now->exchange;
+        assert_int_equal(piece(rows[i].method, NULL, 0), MHD_YES);
+        assert_int_equal(x->is_poll, rows[i].poll);
+        take_answer(rows[i].method);
+        end();
+        forget();
+    }
+    tke_page_free(http.page);
+    http.page = NULL;
+}
+
 /* ---- states of the connection ---- */
 
 static void states(void **state)
@@ -1037,6 +1067,7 @@ int main(void)
         cmocka_unit_test(heads),
         cmocka_unit_test(lengths),
         cmocka_unit_test(pieces),
+        cmocka_unit_test(what_is_a_poll),
         cmocka_unit_test(states),
         cmocka_unit_test(base_urls),
         cmocka_unit_test(results),
