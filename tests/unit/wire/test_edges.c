@@ -728,33 +728,45 @@ typedef bool decoder(tinkc_bytes, tkc_arena *, tinkc_error *);
 static bool request_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_request r;
-    return tkc_forward_backward_from_pb(b, TINKC_E_BAD_RESPONSE, a, &r, err);
+    bool done = tkc_forward_backward_from_pb(b, TINKC_E_BAD_RESPONSE, a, &r, err);
+    assert_true(!done || (r.data.len == 1 && r.loss_fn_config.len == 2));
+    return done;
 }
 static bool request_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_request r;
-    return tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len),
-                                          TINKC_E_BAD_RESPONSE, a, &r, err);
+    bool done = tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len),
+                                               TINKC_E_BAD_RESPONSE, a, &r, err);
+    assert_true(!done || (r.data.len == 1 && r.loss_fn_config.len == 2));
+    return done;
 }
 static bool output_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
-    return tkc_output_from_pb(b, a, &r, err);
+    bool done = tkc_output_from_pb(b, a, &r, err);
+    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1));
+    return done;
 }
 static bool output_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
-    return tkc_output_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+    bool done = tkc_output_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1));
+    return done;
 }
 static bool sample_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_sample_response r;
-    return tkc_sample_response_from_pb(b, a, &r, err);
+    bool done = tkc_sample_response_from_pb(b, a, &r, err);
+    assert_true(!done || (r.sequences.len == 2 && r.topk.rows == 2));
+    return done;
 }
 static bool sample_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_sample_response r;
-    return tkc_sample_response_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+    bool done = tkc_sample_response_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
+    assert_true(!done || (r.sequences.len == 2 && r.topk.rows == 2));
+    return done;
 }
 
 static tinkc_bytes kept(void)
