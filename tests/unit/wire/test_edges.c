@@ -744,14 +744,16 @@ static bool output_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
     bool done = tkc_output_from_pb(b, a, &r, err);
-    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1));
+    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 &&
+                          r.records.data[0].fields.len == 2));
     return done;
 }
 static bool output_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_output r;
     bool done = tkc_output_from_json(tkc_strn((const char *)b.data, b.len), a, &r, err);
-    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1));
+    assert_true(!done || (r.n_datums == 2 && r.records.len == 1 && r.metrics.len == 1 &&
+                          r.records.data[0].fields.len == 2));
     return done;
 }
 static bool sample_pb(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
