@@ -6,7 +6,7 @@
 Each row below is a sample and, for each fault in it, "operator: text after the change". A rule of tools/mutate.py
 that says what is not planted has a row with its sample here, beside one that shows where the rule ends.
 """
-import os, pathlib, subprocess, sys, tempfile
+import os, pathlib, shlex, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -148,7 +148,7 @@ def switched_on():
         at = pathlib.Path(folder)
         (at / "tinkc_fault.h").write_text(mutate.FAULT_H)
         (at / "a.c").write_text(text)
-        subprocess.run([os.environ.get("CC", "cc"), "-w", "-DTINKC_FAULTS=64", "-o", at / "a", at / "a.c"], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-w", "-DTINKC_FAULTS=64", "-o", at / "a", at / "a.c"], check=True)
         for number, (name, want) in enumerate(WRITES):
             out = subprocess.run([at / "a"], env={"TINKC_MUTANT": str(number)}, stdout=subprocess.PIPE, text=True).stdout
             failed |= compare(f"PROGRAM with {name}", [out], [want])
