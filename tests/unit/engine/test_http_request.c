@@ -456,6 +456,11 @@ static void keys(void **state)
     ask("GET", "/v1/models", N(token), NULL);
     assert_int_equal(now->sent.status, 200);
     forget();
+    char third[] = "Bearer secret"; /* a key that is given counts, even if it is empty */
+    const char *both_kinds[][2] = { HOST, { "X-API-Key", NULL }, { "Authorization", third } };
+    ask("GET", "/v1/models", N(both_kinds), NULL);
+    assert_int_equal(now->sent.status, 401);
+    forget();
     token[1][1] = basic;
     ask("GET", "/v1/models", N(token), NULL);
     expect(401, TYPE,
