@@ -22,6 +22,8 @@
 /* The warps that compute; one more fills their ring. */
 #define BLOCK_SYNC() asm volatile("bar.sync 1,256;" ::: "memory")
 #define BLOCK_WARPS  8
+#define BLOCK_TREE   8
+#define BLOCK_ENTER() ((void)0) /* norm_before meets between two sums */
 #include "cuda/cuda_attention.cuh"
 #include "cuda/cuda_rows.cuh"
 
@@ -32,9 +34,10 @@ enum { TEAM = 8, BLOCK = TEAM * 32, HALF = BLOCK / 2 }; /* warps, threads; threa
 enum { ALL_THREADS = BLOCK + HALF };                    /* with the warp that fills the ring, and three that only lend registers */
 /* A piece: 8 rows of a matrix, PIECE_K numbers of each, in tiles of 64 columns whose 16-byte pieces are permuted by the copy. */
 enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
-/* A slice: pieces side by side, the rows of one instruction, one or two along k. At most SLICES of them are in the ring. */
-enum { MOST_SIDE = 8, SLICES = 32, FEWEST_PIECES = 2 * MOST_SIDE };
-enum { VALUE_BLOCKS = 32, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, rows of 8 values, in shared memory at a time */
+/* A slice: pieces side by side, the rows of one instruction; if a block has very few, DEEP of these along k. At most SLICES are in the
+ * ring. */
+enum { MOST_SIDE = 8, DEEP = 4, SLICES = 32, FEWEST_PIECES = 3 * MOST_SIDE - 1 };
+enum { VALUE_BLOCKS = 24, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, rows of 8 values, in shared memory at a time */
 enum { WEIGHTS_BYTES = BLOCK * (KEYS / 8) * 4 }; /* of the key blocks that are weighed at a time: a quad has a head of one */
 enum { IDS = 512 };                              /* cache blocks of a row that are looked up in shared memory */
 enum { MOST_GROUP = 8, WIDTH_PIECES = 4 };
@@ -105,10 +108,19 @@ DEVICE int pieces_of(int k)
     return (k + 2 * PIECE_K - 1) / (2 * PIECE_K) * 2;
 }
 
-/* Pieces of each row in a slice: two, if a block has so few that they leave room. */
-DEVICE int depth_of(int pieces)
+typedef struct slicing {
+    int depth, at_once; /* pieces along k of a slice; slices that are used at a time */
+} slicing;
+
+/* What is done for each slice takes as long as half of its matrix instructions, so few large ones are best; but large ones come in
+ * bursts, which others wait for. Slices are given back only when the next ones are being used, and one that does not fit before the end
+ * of the ring leaves a gap there. */
+DEVICE slicing slicing_of(const tcu_decode &p, int pieces, int along)
 {
-    return pieces <= MOST_SIDE / 2 ? 2 : 1;
+    int side = min(pieces, (int)MOST_SIDE);
+    if (along % DEEP == 0 && side * DEEP <= MOST_SIDE)
+        return { DEEP, 1 };
+    return { 1, along % 2 == 0 && 5 * side - 1 <= p.pieces ? 2 : 1 };
 }
 
 /* A unit is 8 rows of a matrix; of gate and up, 8 of each. Unit i of a block is unit blockIdx.x + i * gridDim.x of the matrix. */
@@ -130,13 +142,14 @@ DEVICE int row_of(const tcu_decode &p, int matrix, int i)
 
 typedef struct own_matrix { /* a block's part of one */
     int pieces, along;      /* of its rows; of each along k */
+    slicing cut;
     int width, given;       /* k; numbers that the whole matrix gives */
 } own_matrix;
 
 DEVICE own_matrix find_matrix(const tcu_decode &p, int matrix)
 {
     int width = width_of(p, matrix), pieces = own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
-    return { pieces, pieces_of(width), width, given_by(p, matrix) };
+    return { pieces, pieces_of(width), slicing_of(p, pieces, pieces_of(width)), width, given_by(p, matrix) };
 }
 
 enum { FULL = 0, EMPTY = 1 }; /* a slice's barriers: its bytes have arrived, they have been used */
@@ -172,17 +185,6 @@ DEVICE uint32_t next_slice(ring &r, int size)
     return r.at + place * PIECE;
 }
 
-DEVICE void make_ring(const ring &r)
-{
-#if __CUDA_ARCH__ >= 900
-    if ((int)threadIdx.x < SLICES) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0],1;" ::"r"(bar_of(r, threadIdx.x, FULL)) : "memory");
-        asm volatile("mbarrier.init.shared::cta.b64 [%0],4;" ::"r"(bar_of(r, threadIdx.x, EMPTY)) : "memory"); /* a warp each */
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-
 /* Waits for the end of a phase (its parity). */
 DEVICE void wait_for(uint32_t bar, uint32_t phase)
 {
@@ -192,6 +194,19 @@ DEVICE void wait_for(uint32_t bar, uint32_t phase)
         "r"(phase)
         : "memory");
 #endif
+}
+
+/* Has it ended? */
+DEVICE bool has_ended(uint32_t bar, uint32_t phase)
+{
+    uint32_t done = 1;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done,[%1],%2;\nselp.u32 %0,1,0,done;\n}"
+                 : "=r"(done)
+                 : "r"(bar), "r"(phase)
+                 : "memory");
+#endif
+    return done;
 }
 
 DEVICE void arrive(uint32_t bar)
@@ -208,22 +223,42 @@ DEVICE void expect(uint32_t bar, int bytes)
 #endif
 }
 
-/* One copy brings a piece; zero past the end of a row. */
-DEVICE void copy_piece(uint32_t to, const void *map, int row, int tile, uint32_t bar)
+/* The copy engine brings a box of a matrix, from these coordinates on; zero past its end. */
+DEVICE void copy_box(uint32_t to, const void *map, int x, int y, int z, uint32_t bar)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0],[%1,{%2,%3,%4}],[%5];" ::"r"(to),
-        "l"(map), "r"(0), "r"(row), "r"(tile), "r"(bar)
+        "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar)
         : "memory");
+#endif
+}
+
+DEVICE void make_barrier(uint32_t bar, int arrivals)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(bar), "r"(arrivals) : "memory");
+#endif
+}
+
+DEVICE void make_ring(const ring &r)
+{
+#if __CUDA_ARCH__ >= 900
+    if ((int)threadIdx.x < SLICES) {
+        make_barrier(bar_of(r, threadIdx.x, FULL), 1);
+        make_barrier(bar_of(r, threadIdx.x, EMPTY), 4); /* a warp each */
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
 typedef struct filler { /* the filling warp's */
     ring r;
-    int free;      /* pieces */
-    uint32_t done; /* slices known to be used */
-    int cost;      /* of slices n with n % SLICES == lane: pieces, with those skipped */
+    int free;        /* pieces */
+    uint32_t done;   /* slices known to be used */
+    int cost, size;  /* of slices n with n % SLICES == lane: pieces, with and without those skipped */
+    int on_the_way;  /* pieces that were asked for and are not known to be there */
+    uint32_t landed; /* slices known to be there */
 } filler;
 
 /* Waits until a slice has room. */
@@ -236,36 +271,51 @@ DEVICE void make_room(filler &f, int size)
         f.done++;
     }
     f.free -= need;
-    f.cost = threadIdx.x % 32 == f.r.n % SLICES ? need : f.cost;
+    bool mine = threadIdx.x % 32 == f.r.n % SLICES;
+    f.cost = mine ? need : f.cost;
+    f.size = mine ? size : f.size;
+}
+
+/* Waits until few enough pieces are on the way. What is asked for at once beyond that comes no earlier: the requests of all blocks
+ * wait in front of the memory, and the words that blocks exchange wait behind them. */
+DEVICE void make_way(filler &f, int size, int most)
+{
+    while (f.on_the_way && f.on_the_way + size > most) {
+        wait_for(bar_of(f.r, f.landed, FULL), phase_of(f.landed));
+        f.on_the_way -= __shfl_sync(0xffffffffu, f.size, f.landed % SLICES);
+        f.landed++;
+    }
+    f.on_the_way += size;
 }
 
 /* The slices of a block's pieces first .. first + side - 1 of a matrix, n along k; a lane brings a piece of each. */
-DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int n, int first, int side, int depth, filler &f)
+DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int n, int depth, int first, int side, filler &f)
 {
     int lane = threadIdx.x % 32, size = side * depth;
-    int row = row_of(p, matrix, first + lane % side), along = min(lane / side, depth - 1);
+    int row = row_of(p, matrix, first + lane % side), along = lane / side;
     const void *map = l.map[matrix];
 #pragma unroll 1
     for (int k = 0; k < n; k += depth) {
+        make_way(f, size, p.on_the_way);
         make_room(f, size);
         uint32_t bar = bar_of(f.r, f.r.n, FULL), at = next_slice(f.r, size);
         if (lane == 0)
             expect(bar, size * PIECE);
         __syncwarp();
         if (lane < size)
-            copy_piece(at + lane * PIECE, map, row, (k + along) * (PIECE_K / 64), bar);
+            copy_box(at + lane * PIECE, map, 0, row, (k + along) * (PIECE_K / 64), bar);
     }
 }
 
 DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const ring &r)
 {
-    filler f = { r, r.pieces, 0, 0 };
+    filler f = { r, r.pieces };
 #pragma unroll 1
     for (int i = 0; i < p.n_layers * MATRICES; i++) {
         int matrix = i % MATRICES, n = own[matrix].pieces;
 #pragma unroll 1
         for (int first = 0; first < n; first += MOST_SIDE)
-            fill_slices(p, layers[i / MATRICES], matrix, own[matrix].along, first, min((int)MOST_SIDE, n - first), depth_of(n), f);
+            fill_slices(p, layers[i / MATRICES], matrix, own[matrix].along, own[matrix].cut.depth, first, min((int)MOST_SIDE, n - first), f);
     }
 }
 
@@ -327,8 +377,7 @@ template <int ROWS> DEVICE void take_rows(const tcu_decode &p, const uint64_t *f
 
 /* The norm before a matrix, of the residual stream that every block keeps; `from` (or NULL) is added to it first. */
 template <int ROWS>
-DEVICE void norm_before(const tcu_decode &p, const float *weights, const uint64_t *from, uint32_t tag, float *out, float4 *h,
-                        uint2 *x)
+DEVICE void norm_before(const tcu_decode &p, const float *weights, const uint64_t *from, uint32_t tag, float4 *h, uint2 *x)
 {
     float4 w[WIDTH_PIECES];
     norm_weights<WIDTH_PIECES>(weights, p.hidden, w);
@@ -355,9 +404,9 @@ DEVICE void norm_before(const tcu_decode &p, const float *weights, const uint64_
                 break;
             v[j] = from ? add_pairs(v[j], add) : v[j];
             h[i] = v[j];
-            if (out)
-                ((float4 *)out)[(int64_t)r * p.hidden / 4 + i] = v[j];
         }
+        if (r)
+            BLOCK_SYNC();
         norm_put<WIDTH_PIECES>(v, w, p.eps, p.hidden, [&](int i, uint2 n) { *x_at<ROWS>(x, r, i) = n; });
     }
     x_ready<ROWS>(p, p.hidden, x);
@@ -379,7 +428,6 @@ DEVICE uint32_t twice(bf16 x)
 
 typedef struct given { /* where the numbers of a matrix go */
     uint64_t *to;
-    bf16 *plain; /* or NULL: in addition, for what follows the launch */
     int width;
     uint32_t tag;
 } given;
@@ -394,8 +442,6 @@ template <int ROWS> DEVICE void give(const given &to, int rows, int column, cons
         int row = lane % 4 * 2 + e;
         if (row < rows && lane / 4 % 2 == 0)
             put_word(to.to + ((int64_t)row * to.width + column) / 2, word(mine | next << 16, to.tag));
-        if (row < rows && to.plain)
-            to.plain[(int64_t)row * to.width + column] = v[e];
     }
 }
 
@@ -480,41 +526,76 @@ template <int ROWS> DEVICE void multiply_piece(float acc[4], uint32_t w, uint32_
         multiply(acc, w + s / 4 * (TILE / 16) + s % 4 * 2, x + s * 2 * ROWS);
 }
 
-/* The chain of `side` pieces of rows along k, by slices of DEPTH of them. What is done for each slice takes half as long as its 16
- * or 32 matrix instructions. */
-template <int ROWS, int DEPTH> DEVICE void chain(ring &r, int along, int side, uint32_t x, float acc[4])
+/* Have the next slices arrived? */
+DEVICE bool are_there(const ring &r, int n)
+{
+    bool first = has_ended(bar_of(r, r.n, FULL), phase_of(r.n));
+    return n == 1 ? first : first & has_ended(bar_of(r, r.n + 1, FULL), phase_of(r.n + 1));
+}
+
+/* The n slices before `end` have been used. */
+DEVICE void release_slices(const ring &r, uint32_t end, int n)
+{
+    if ((int)threadIdx.x % 32 < n)
+        arrive(bar_of(r, end - 1 - threadIdx.x % 32, EMPTY));
+}
+
+/* The chain of `side` pieces of rows along k, N slices of DEPTH of them at a time. Between these the matrix instructions wait for
+ * whatever has to be known: so the next barriers are asked before, and only those that are late are waited for. */
+template <int ROWS, int DEPTH, int N> DEVICE void chain(ring &r, bool there, int along, int side, uint32_t x, float acc[4])
 {
 #pragma unroll 1
-    for (int i = 0; i < along; i += DEPTH, x += DEPTH * PIECE_K * 2 * ROWS) {
-        uint32_t n = r.n, at = next_slice(r, side * DEPTH), a = low_half(at, 1), b = low_half(x, ROWS);
-        uint32_t second = DEPTH > 1 ? low_half(at + side * PIECE, 1) : 0;
-        wait_for(bar_of(r, n, FULL), phase_of(n));
+    for (int i = 0; i < along; i += DEPTH * N, x += DEPTH * N * PIECE_K * 2 * ROWS) {
+        uint32_t n = r.n, w[DEPTH * N], b = low_half(x, ROWS);
+#pragma unroll
+        for (int s = 0; s < N; s++) {
+            uint32_t at = next_slice(r, side * DEPTH);
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++)
+                w[s * DEPTH + d] = low_half(at + d * side * PIECE, 1);
+        }
+        if (!there)
+#pragma unroll 1
+            for (int s = 0; s < N; s++)
+                wait_for(bar_of(r, n + s, FULL), phase_of(n + s));
         multiply_begin();
-        multiply_piece<ROWS>(acc, a, b);
-        if (DEPTH > 1)
-            multiply_piece<ROWS>(acc, second, b + PIECE_K * 2 * ROWS / 16);
+#pragma unroll
+        for (int d = 0; d < DEPTH * N; d++)
+            multiply_piece<ROWS>(acc, w[d], b + d * (PIECE_K * 2 * ROWS / 16));
         multiply_commit();
+        there = are_there(r, N);
         multiply_wait<1>();
-        if (i && threadIdx.x % 32 == 0)
-            arrive(bar_of(r, n - 1, EMPTY));
+        if (i)
+            release_slices(r, n, N);
     }
     multiply_wait<0>();
     asm volatile("" : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])::"memory");
-    if (threadIdx.x % 32 == 0)
-        arrive(bar_of(r, r.n - 1, EMPTY));
+    release_slices(r, r.n, N);
 }
 
-/* Each depth has its own sums, or the compiler has every matrix instruction wait for the one before. */
-template <int ROWS, int DEPTH>
-DEVICE void products(ring &r, const tcu_decode &p, const layer_of &l, int matrix, const own_matrix &own, uint32_t tag, bf16 *plain,
-                     uint32_t x)
+typedef struct product { /* what can be known before x is there: it is found meanwhile */
+    own_matrix own;
+    given to;
+    const float *bias;
+    bool there; /* its first slices */
+} product;
+
+DEVICE product find_product(const ring &r, const tcu_decode &p, const layer_of &l, int matrix, const own_matrix &own, uint32_t tag,
+                            bool last)
 {
-    given to = { p.words[matrix], plain, own.given, tag };
+    return { last ? own_matrix{} : own, { p.words[matrix], own.given, tag }, l.bias[matrix], are_there(r, own.cut.at_once) };
+}
+
+/* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. */
+template <int ROWS, int DEPTH, int N> DEVICE void products(ring &r, const tcu_decode &p, int matrix, const product &q, uint32_t x)
+{
+    bool there = q.there;
 #pragma unroll 1
-    for (int first = 0; first < own.pieces; first += MOST_SIDE) {
+    for (int first = 0; first < q.own.pieces; first += MOST_SIDE) {
         float acc[4] = {};
-        chain<ROWS, DEPTH>(r, own.along, min((int)MOST_SIDE, own.pieces - first), x, acc);
-        finish<ROWS>(p, l.bias[matrix], matrix, to, first, own.pieces, acc);
+        chain<ROWS, DEPTH, N>(r, there, q.own.along, min((int)MOST_SIDE, q.own.pieces - first), x, acc);
+        finish<ROWS>(p, q.bias, matrix, q.to, first, q.own.pieces, acc);
+        there = are_there(r, N);
     }
 }
 
@@ -536,15 +617,16 @@ DEVICE void half_sync(void)
 
 template <int D> struct heads_area {
     __align__(16) bf16 q[2][MOST_GROUP * D], key[2][D], raw[TEAM][D]; /* of a half of the block; raw: just read, by a warp */
-    float top[VALUE_BLOCKS][MOST_GROUP], shrink[VALUE_BLOCKS][MOST_GROUP], part[VALUE_BLOCKS][MOST_GROUP];
+    float top[VALUE_BLOCKS][MOST_GROUP];
+    float2 sums[VALUE_BLOCKS][MOST_GROUP]; /* shrink, part */
 };
 
 typedef bf16 values_area[VALUE_ROWS * 8]; /* [tile][key][8] */
 
-/* Weights of key block i of a chunk, behind the rest, as operands: [step][half of k][head of the group][4]. */
-template <int D> DEVICE uint32_t *weights_of(const tcu_decode &p, const heads_area<D> *t, int i)
+/* Weights of key block i of a chunk, behind the rest, as operands: [head of the group][4][step][half of k]. `lane` has a quad's. */
+template <int D> DEVICE uint4 *weights_of(const tcu_decode &p, const heads_area<D> *t, int i, int lane)
 {
-    return (uint32_t *)(t + 1) + (i * (KEYS / 8) << (2 + p.head_shift));
+    return (uint4 *)(t + 1) + ((i << (2 + p.head_shift)) + (lane & ((4 << p.head_shift) - 1))) * (KEYS / 32);
 }
 
 typedef struct sequence {      /* one row's */
@@ -595,11 +677,6 @@ DEVICE int cache_block(const sequence &s, int key)
     return id;
 }
 
-DEVICE const bf16 *cached(const tcu_decode &p, const layer_of &l, int block, int kv_head, int key)
-{
-    return l.cache + block * p.stride + (kv_head * TCU_CACHE_TOKENS + key % TCU_CACHE_TOKENS) * p.d;
-}
-
 typedef struct score_item {
     sequence s;
     int index, kv_head, block; /* index: of the sequence; -1 = none */
@@ -638,19 +715,50 @@ DEVICE int first_scored(const score_item &it)
     return it.block * KEYS + threadIdx.x % HALF / 32 * SCORED * 8;
 }
 
-/* The row's own key is not there yet. */
-template <int D> DEVICE void load_old_keys(const tcu_decode &p, const layer_of &l, const score_item &it, keys_of<D> &k)
+/* Keys of an item in shared memory, [block of the cache][64 columns][key][64], 16-byte pieces permuted by the copy. */
+enum { KEY_BOX = TCU_CACHE_TOKENS * 128 };
+
+/* A warp asks for the keys of earlier steps. */
+DEVICE void load_keys(const tcu_decode &p, int layer, const score_item &it, uint32_t to, uint32_t bar)
 {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % 32, key0 = it.block * KEYS, halves = p.d / 64;
+    int boxes = (min((int)KEYS, it.s.pos - key0) + TCU_CACHE_TOKENS - 1) / TCU_CACHE_TOKENS * halves;
+    if (lane == 0)
+        expect(bar, boxes * KEY_BOX);
+    __syncwarp();
+    if (lane < boxes)
+        copy_box(to + lane * KEY_BOX, p.key_map, lane % halves * 64, (layer * 2 * p.n_kv_heads + it.kv_head) * TCU_CACHE_TOKENS,
+                 cache_block(it.s, key0 + lane / halves * TCU_CACHE_TOKENS), bar);
+}
+
+/* The row's own key is not there yet. */
+template <int D> DEVICE void take_keys(const score_item &it, uint32_t from, uint32_t bars, uint32_t n, keys_of<D> &k)
+{
+    int lane = threadIdx.x % 32, row = lane / 4;
+    uint32_t at = from + threadIdx.x % HALF / 32 * (D / 64 * KEY_BOX) + row * 128 + lane % 2 * 8;
+    wait_for(bars + FULL * 8, n & 1);
 #pragma unroll
-    for (int n = 0; n < SCORED; n++) {
-        int key = first_scored(it) + n * 8 + lane / 4;
-        bool there = it.index >= 0 && key < it.s.pos;
-        const bf16 *from = there ? cached(p, l, cache_block(it.s, key), it.kv_head, key) + lane % 4 * 4 : NULL;
+    for (int j = 0; j < SCORED; j++) {
+        bool there = first_scored(it) + j * 8 + row < it.s.pos;
 #pragma unroll
-        for (int i = 0; i < D / 16; i++)
-            k.k[n][i] = there ? __ldcg((const uint2 *)(from + i * 16)) : make_uint2(0, 0);
+        for (int i = 0; i < D / 16; i++) {
+            uint2 v = make_uint2(0, 0);
+            if (there)
+                asm volatile("ld.shared.v2.u32 {%0,%1},[%2];"
+                             : "=r"(v.x), "=r"(v.y)
+                             : "r"(at + i / 4 * KEY_BOX + j * 1024 + ((i % 4 * 2 + lane % 4 / 2) ^ row) * 16)
+                             : "memory");
+            k.k[j][i] = v;
+        }
     }
+}
+
+/* An item's keys are in registers: those of the next one may come. */
+DEVICE void release_keys(uint32_t bars)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        arrive(bars + EMPTY * 8);
 }
 
 /* What rotation needs beside q, k and v: of a warp's first head of an item. */
@@ -771,41 +879,64 @@ DEVICE value_item find_values(const tcu_decode &p, const layer_of &l, const sequ
     return it;
 }
 
-/* The scoring warps ask for values of n key blocks from key0 on; zero past the row's own, which is not there yet. */
-DEVICE void load_values(const tcu_decode &p, const layer_of &l, const value_item &it, int key0, int n, bf16 *v)
+/* Key blocks of the values that are loaded from `block` on. */
+DEVICE int loaded_from(const tcu_decode &p, const value_item &it, int block)
 {
-    enum { AHEAD = 4 };
-    int shift = p.tile_shift, keys = VALUE_ROWS >> shift;
-#pragma unroll 1
-    for (int at = threadIdx.x - HALF; at < n * KEYS << shift; at += HALF * AHEAD) {
-        int block[AHEAD]; /* looked up together: one by one they would take longer than the copies */
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            int key = key0 + (at + j * HALF >> shift);
-            block[j] = key < it.s.pos ? cache_block(it.s, key) : 0;
-        }
-#pragma unroll
-        for (int j = 0; j < AHEAD; j++) {
-            int i = at + j * HALF >> shift, tile = at + j * HALF & (p.tiles - 1), key = key0 + i;
-            bool there = key < it.s.pos;
-            const bf16 *from = cached(p, l, block[j], it.kv_head, key) + p.values + (it.tile + tile) * 8;
-            if (i < n * KEYS && key != it.s.pos)
-                copy16(v + (tile * keys + i) * 8, there ? from : l.cache, there);
-        }
-    }
-    copy_commit();
+    return min(VALUE_BLOCKS >> p.tile_shift, it.s.pos / KEYS - block + 1);
 }
 
-/* The row's own value, from q, k and v. */
-template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item &it, uint32_t tag, int key0, bf16 *v)
+/* Values of earlier steps: n key blocks from `block` on, by one warp and the copy engine. A copy brings 8 columns of a block of the
+ * cache; what lies there past the row's position is whatever was there before. */
+DEVICE void load_values(const tcu_decode &p, int layer, const value_item &it, int block, int n, uint32_t v, uint32_t bar)
 {
-    int keys = VALUE_ROWS >> p.tile_shift, i = it.s.pos - key0, tile = threadIdx.x;
-    if (threadIdx.x >= 32 || i < 0 || i >= keys)
+    enum { BOX = TCU_CACHE_TOKENS * 8 * sizeof(bf16) };
+    enum { SOME = 8, PAUSE_NS = 200 }; /* rows of 16 bytes are many requests: they come a few at a time, there is a whole layer's time */
+    int lane = threadIdx.x % 32, key0 = block * KEYS, keys = min(n * KEYS, it.s.pos - key0);
+    int copies = max(0, (keys + TCU_CACHE_TOKENS - 1) / TCU_CACHE_TOKENS) << p.tile_shift;
+    int row = ((layer * 2 + 1) * p.n_kv_heads + it.kv_head) * TCU_CACHE_TOKENS;
+    if (lane == 0)
+        expect(bar, copies * BOX);
+    __syncwarp();
+#pragma unroll 1
+    for (int i = lane; i - lane < copies; i += SOME, __nanosleep(PAUSE_NS)) {
+        int tile = i & (p.tiles - 1), key = (i >> p.tile_shift) * TCU_CACHE_TOKENS;
+        if (lane < SOME && i < copies)
+            copy_box(v + (tile * (VALUE_ROWS >> p.tile_shift) + key) * 8 * (int)sizeof(bf16), p.value_map, (it.tile + tile) * 8, row,
+                 cache_block(it.s, key0 + key), bar);
+    }
+}
+
+/* The warp that looks after values asks for each chunk as soon as the one before is used, across layers. bars: of `v`, as a slice's. */
+DEVICE void fill_values(const tcu_decode &p, const layer_of *layers, const sequences &all, uint32_t v, uint32_t bars)
+{
+    uint32_t n = 0; /* chunks so far */
+#pragma unroll 1
+    for (int layer = 0; layer < p.n_layers; layer++) {
+        value_item it = find_values(p, layers[layer], all);
+        if (it.index < 0)
+            return;
+#pragma unroll 1
+        for (int block = it.s.first, some; block <= it.s.pos / KEYS; block += some, n++) {
+            some = loaded_from(p, it, block);
+            wait_for(bars + EMPTY * 8, n + 1 & 1);
+            load_values(p, layer, it, block, some, v, bars + FULL * 8);
+        }
+    }
+}
+
+/* The row's own value, from q, k and v, and zeros after it: weights there are 0, but 0 times whatever is there might not be. */
+template <int D> DEVICE void put_own_value(const tcu_decode &p, const value_item &it, uint32_t tag, int key0, int n, bf16 *v)
+{
+    int keys = VALUE_ROWS >> p.tile_shift, i = it.s.pos - key0, lane = threadIdx.x, tile = lane & (p.tiles - 1);
+    if (threadIdx.x >= 32 || i < 0 || i >= n * KEYS)
         return;
-    bool own = tile < p.tiles;
+    bool own = lane < p.tiles;
     int column = (p.n_heads + p.n_kv_heads + it.kv_head) * D + (it.tile + tile) * 8;
     const uint64_t *from = p.words[QKV] + ((int64_t)it.s.row * given_by(p, QKV) + column) / 2;
     words a = own ? read_words(from) : words{}, b = own ? read_words(from + 2) : words{};
+#pragma unroll 1
+    for (int j = lane >> p.tile_shift; i + 1 + j < n * KEYS; j += 32 >> p.tile_shift)
+        *(uint4 *)(v + (tile * keys + i + 1 + j) * 8) = make_uint4(0, 0, 0, 0);
     uint2 lo = await_words(from, a, tag, own), hi = await_words(from + 2, b, tag, own);
     if (own)
         *(uint4 *)(v + (tile * keys + i) * 8) = make_uint4(lo.x, lo.y, hi.x, hi.y);
@@ -823,6 +954,9 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag,
     float2 s[KEYS / 8];
     const uint64_t *from =
         p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + (block0 + i) * KEYS + lane % 4 * 2;
+    /* Until the first pair of each quad is there, nothing else is asked for: all would be a burden to those who are waited for. */
+    bool asks = own && lane % 4 == 0;
+    await_words(from, asks ? read_words(from) : words{}, tag, asks);
     do {
         there = true;
 #pragma unroll
@@ -851,42 +985,41 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag,
         run = fmaxf(run, other);
     }
     float part = 0, base = base_of(fmaxf(before, top), scale2);
-    uint32_t *w = weights_of(p, &t, i) + g * 4 + lane % 4;
+    uint32_t w[KEYS / 8];
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j++) {
         s[j].x = power(s[j].x, scale2, base);
         part = __fadd_rn(part, s[j].x);
         s[j].y = power(s[j].y, scale2, base);
         part = __fadd_rn(part, s[j].y);
-        if (own)
-            w[j << (2 + p.head_shift)] = pack(s[j].x, s[j].y);
+        w[j] = pack(s[j].x, s[j].y);
     }
+#pragma unroll
+    for (int j = 0; j < KEYS / 32; j++)
+        if (own)
+            weights_of(p, &t, i, g * 4 + lane % 4)[j] = make_uint4(w[j * 4], w[j * 4 + 1], w[j * 4 + 2], w[j * 4 + 3]);
     part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 1));
     part = __fadd_rn(part, __shfl_xor_sync(0xffffffffu, part, 2));
     if (own && lane % 4 == 0) {
-        t.shrink[i][g] = power(before, scale2, base);
-        t.part[i][g] = part;
+        t.sums[i][g] = make_float2(power(before, scale2, base), part);
     }
     BLOCK_SYNC();
 }
 
 /* What a key block adds: its weights and values as operands, sums and shrinks. */
 typedef struct addend {
-    uint32_t a[4][2], b[2][4];
-    float shrink, part;
+    uint4 a[2];       /* of two steps each */
+    uint32_t b[2][4];
+    float2 sums; /* shrink, part */
 } addend;
 
 template <int D> DEVICE void load_addend(const tcu_decode &p, addend &x, const heads_area<D> &t, const bf16 *v, int i)
 {
-    int lane = threadIdx.x % 32, lanes = 4 << p.head_shift;
-    const uint32_t *w = weights_of(p, &t, i) + (lane & (lanes - 1)); /* rows past the group are not used */
-    x.shrink = t.shrink[i][lane / 4];
-    x.part = t.part[i][lane / 4];
-#pragma unroll
-    for (int s = 0; s < 4; s++) {
-        x.a[s][0] = w[s * 2 * lanes];
-        x.a[s][1] = w[(s * 2 + 1) * lanes];
-    }
+    int lane = threadIdx.x % 32;
+    const uint4 *w = weights_of(p, &t, i, lane); /* rows past the group are not used */
+    x.sums = t.sums[i][lane / 4];
+    x.a[0] = w[0];
+    x.a[1] = w[1];
     ldmatrix_transposed(x.b[0], v + i * KEYS * 8);
     ldmatrix_transposed(x.b[1], v + (i * KEYS + 32) * 8);
 }
@@ -902,50 +1035,52 @@ DEVICE void gather_chunk(const tcu_decode &p, int n, float o[4], float &sum, con
 #pragma unroll 2
     for (int i = 0; i < n; i++) {
         load_addend<D>(p, next, t, v, min(i + 1, n - 1));
-        sum = __fmaf_rn(sum, now.shrink, now.part);
-        o[0] = __fmul_rn(o[0], now.shrink);
-        o[1] = __fmul_rn(o[1], now.shrink);
+        sum = __fmaf_rn(sum, now.sums.x, now.sums.y);
+        o[0] = __fmul_rn(o[0], now.sums.x);
+        o[1] = __fmul_rn(o[1], now.sums.x);
 #pragma unroll
-        for (int s = 0; s < 4; s++) {
-            uint32_t a[4] = { now.a[s][0], 0, now.a[s][1], 0 };
-            mma(o, a, now.b[s / 2][s % 2 * 2], now.b[s / 2][s % 2 * 2 + 1]);
+        for (int s = 0; s < 2; s++) {
+            uint32_t even[4] = { now.a[s].x, 0, now.a[s].y, 0 }, odd[4] = { now.a[s].z, 0, now.a[s].w, 0 };
+            mma(o, even, now.b[s][0], now.b[s][1]);
+            mma(o, odd, now.b[s][2], now.b[s][3]);
         }
         now = next;
     }
 }
 
-/* Key blocks of the values that are loaded from `block` on. */
-DEVICE int loaded_from(const tcu_decode &p, const value_item &it, int block)
+/* A chunk of values was read by each of the warps that have a tile. The copy engine sees what they wrote there themselves, the row's
+ * own value and zeros, which only the last chunk has: x_ready comes between. */
+DEVICE void release_values(const tcu_decode &p, uint32_t bars)
 {
-    return min(VALUE_BLOCKS >> p.tile_shift, it.s.pos / KEYS - block + 1);
+    __syncwarp();
+    if ((int)threadIdx.x / 32 < p.tiles && threadIdx.x % 32 == 0)
+        arrive(bars + EMPTY * 8);
 }
 
-/* Weights and values of one item; the values of its first chunk were asked for. */
+/* Weights and values of one item. chunks: of values, so far. */
 template <int D>
-DEVICE void gather_values(const tcu_decode &p, const layer_of &l, const value_item &it, uint32_t tag, heads_area<D> &t, bf16 *v)
+DEVICE void gather_values(const tcu_decode &p, const value_item &it, uint32_t tag, heads_area<D> &t, bf16 *v, uint32_t bars,
+                          uint32_t &chunks)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, group = p.group;
     int last = it.s.pos / KEYS;
     float o[4] = {}, sum = 0, run = -INFINITY;
 #pragma unroll 1
-    for (int block = it.s.first, n; block <= last; block += n) {
+    for (int block = it.s.first, n; block <= last; block += n, chunks++) {
         n = loaded_from(p, it, block);
-        if (block > it.s.first) {
-            BLOCK_SYNC(); /* the values before are read */
-            if (threadIdx.x >= HALF)
-                load_values(p, l, it, block * KEYS, n, v);
-        }
-        put_own_value<D>(p, it, tag, block * KEYS, v);
-        copy_wait<0>(); /* weigh_chunk synchronizes */
+        wait_for(bars + FULL * 8, chunks & 1);
+        put_own_value<D>(p, it, tag, block * KEYS, n, v); /* weigh_chunk synchronizes */
 #pragma unroll 1
         for (int i = 0, some; i < n; i += some) {
             some = min(n - i, min((int)VALUE_BLOCKS, BLOCK / 4 >> p.head_shift));
-            if (i)
+            if (i || block > it.s.first)
                 BLOCK_SYNC(); /* the weights before are read */
             weigh_chunk<D>(p, it, tag, block + i, some, run, t);
             if (warp < p.tiles)
                 gather_chunk<D>(p, some, o, sum, t, v + i * KEYS * 8);
         }
+        if (block + n <= last)
+            release_values(p, bars);
     }
     if (warp < p.tiles && g < group) {
         float over = __frcp_rn(sum);
@@ -955,68 +1090,106 @@ DEVICE void gather_values(const tcu_decode &p, const layer_of &l, const value_it
     }
 }
 
-typedef struct own_items { /* a block's first items of each kind, in shared memory */
-    score_item scores[2];  /* of each half of the block, which take turns */
-    value_item values;
-    int64_t window; /* of the layers that they are for */
-    int turn;       /* key blocks from one item of a half to its next, of the same sequence */
-} own_items;
+/* A key block of all key heads is a turn. p.turns blocks of threads have one each; the halves of the blocks that are left make one
+ * more, if they are enough (p.left_turns). */
+DEVICE int all_turns(const tcu_decode &p)
+{
+    return 2 * p.turns + p.left_turns;
+}
 
-DEVICE score_item next_scores(const tcu_decode &p, const layer_of &l, const sequences &all, const own_items &own,
-                              const score_item &it, int &n)
+/* Number of a half's first item, or -1: halves that do not multiply are ready first, then come blocks that have little else to do. */
+DEVICE int first_item(const tcu_decode &p, int half)
+{
+    int whole = p.turns * p.n_kv_heads, more = p.left_turns * p.n_kv_heads, left = ((int)blockIdx.x - whole) * 2 + half;
+    if ((int)blockIdx.x >= whole)
+        return left < more ? whole + left : -1;
+    return (int)blockIdx.x + (half ? 0 : whole + more);
+}
+
+DEVICE score_item first_scores(const tcu_decode &p, const layer_of &l, const sequences &all, int n)
+{
+    score_item none = {};
+    none.index = -1;
+    return n < 0 ? none : find_scores(p, l, all, n);
+}
+
+/* A half's next item. n: its number. */
+DEVICE score_item next_scores(const tcu_decode &p, const layer_of &l, const sequences &all, const score_item &it, int &n)
 {
     score_item next = it;
-    n += own.turn * p.n_kv_heads; /* so a block's items have the same key head */
-    next.block += own.turn;
+    n += all_turns(p) * p.n_kv_heads; /* so a half's items have the same key head */
+    next.block += all_turns(p);
     if (next.block <= it.s.pos / KEYS)
         return next;
     next.index = -1;
     return it.index == p.rows - 1 ? next : find_scores(p, l, all, n);
 }
 
-/* Number of a half's first item: the half that does not multiply is ready first. */
-DEVICE int first_item(const tcu_decode &p, int half)
+/* The warp that looks after a half's keys asks for those of its next item, across layers. */
+DEVICE void fill_keys(const tcu_decode &p, const layer_of *layers, const sequences &all, int half, uint32_t to, uint32_t bars)
 {
-    return (int)blockIdx.x + (half ? 0 : (int)gridDim.x / p.n_kv_heads * p.n_kv_heads);
+    uint32_t asked = 0;
+#pragma unroll 1
+    for (int layer = 0; layer < p.n_layers; layer++) {
+        int n = first_item(p, half);
+        score_item it = first_scores(p, layers[layer], all, n);
+#pragma unroll 1
+        for (; it.index >= 0; asked++) {
+            wait_for(bars + EMPTY * 8, asked + 1 & 1);
+            load_keys(p, layer, it, to, bars + FULL * 8);
+            it = next_scores(p, layers[layer], all, it, n);
+        }
+    }
 }
+
+typedef struct own_items { /* a block's first items of each kind, in shared memory */
+    score_item scores[2];  /* of each half of the block, which take turns */
+    value_item values;
+    int64_t window; /* of the layers that they are for */
+} own_items;
 
 DEVICE void find_items(const tcu_decode &p, const layer_of &l, const sequences &all, own_items &own)
 {
-    int turn = (int)gridDim.x / p.n_kv_heads;
-    for (int half = 0; half < 2; half++) {
-        own.scores[half] = find_scores(p, l, all, first_item(p, half));
-        if ((int)blockIdx.x >= turn * p.n_kv_heads)
-            own.scores[half].index = -1;
-    }
+    for (int half = 0; half < 2; half++)
+        own.scores[half] = first_scores(p, l, all, first_item(p, half));
     own.values = find_values(p, l, all);
     own.window = l.window;
-    own.turn = 2 * turn;
 }
 
-/* The half that does not multiply asks for values of earlier steps, of a block's item, one product before they are used. */
-DEVICE void ask_values(const tcu_decode &p, const layer_of &l, const value_item &mine, bf16 *v)
+/* The half that does not multiply waits for the end of the other's product: what it reads meanwhile would slow that down. A
+ * barrier of both must follow, or the half that does not wait could come here twice; so scores have a barrier of their own. */
+template <int BARRIER> DEVICE void after_product(bool multiplies)
 {
-    if (mine.index >= 0)
-        load_values(p, l, mine, mine.s.first * KEYS, loaded_from(p, mine, mine.s.first), v);
+    if (multiplies)
+        asm volatile("bar.arrive %0,256;" ::"n"(BARRIER) : "memory");
+    else
+        asm volatile("bar.sync %0,256;" ::"n"(BARRIER) : "memory");
 }
 
-/* The scores of a half's items; the keys of the first were asked for. */
+/* The scores of a half's items, after q k v. keys: its place in shared memory; taken: items so far. */
 template <int D>
 DEVICE void score_items(const tcu_decode &p, const layer_of &l, const sequences &all, const own_items &own, uint32_t tag,
-                        keys_of<D> &k, heads_area<D> &t)
+                        bool multiplies, uint32_t keys, uint32_t bars, uint32_t &taken, heads_area<D> &t)
 {
     int n = first_item(p, own_half()), there = -1; /* the sequence whose queries are in shared memory */
     score_item it = own.scores[own_half()];
-    if (it.index < 0)
-        return;
-    head_setup turn = find_setup(p, l, it);
+    head_setup turn;
+    keys_of<D> k;
+    if (it.index >= 0) {
+        turn = find_setup(p, l, it);
+        take_keys<D>(it, keys, bars, taken++, k);
+    }
+    after_product<5>(multiplies);
 #pragma unroll 1
     while (it.index >= 0) {
         score<D>(p, l, it, tag, turn, it.index == there, t, k);
         there = it.index;
-        it = next_scores(p, l, all, own, it, n);
-        load_old_keys<D>(p, l, it, k);
-        if (it.index >= 0 && it.index != there)
+        it = next_scores(p, l, all, it, n);
+        if (it.index < 0)
+            break;
+        release_keys(bars);
+        take_keys<D>(it, keys, bars, taken++, k);
+        if (it.index != there)
             turn.t = angles_at(heads_of(p), it.s.pos);
     }
 }
@@ -1031,6 +1204,8 @@ template <int D> struct block_state { /* in shared memory */
     const own_matrix *matrices;
     float4 *h;
     bf16 *v;
+    uint32_t v_bars;
+    uint32_t keys, key_bars; /* of the own half */
     uint2 *x;
     uint32_t x_at;
 };
@@ -1039,70 +1214,81 @@ template <int D> struct block_state { /* in shared memory */
 template <int D, int ROWS> DEVICE void take_x(const tcu_decode &p, const layer_of &l, int i, uint32_t tag, const block_state<D> &b)
 {
     int matrix = i % MATRICES;
-    bool first = i == 0, last = i / MATRICES == p.n_layers - 1;
+    bool first = i == 0;
     if (matrix == OUT || matrix == DOWN) {
         if (b.matrices[matrix].pieces)
             take_rows<ROWS>(p, p.words[matrix == OUT ? HEADS : GATE_UP], b.matrices[matrix].width, tag, b.x);
     } else if (b.matrices[QKV].pieces + b.matrices[GATE_UP].pieces) {
         bool in = matrix == QKV;
-        norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag,
-                          !in && last && blockIdx.x == 0 ? p.h_mid : NULL, b.h, b.x);
+        norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag, b.h, b.x);
     } else {
         BLOCK_SYNC(); /* all have read values and weights of this layer */
     }
 }
 
-/* The half that does not multiply waits for the end of the other's product: what it reads meanwhile would slow that down. A
- * barrier of both must follow, or the half that does not wait could come here twice. */
-DEVICE void after_product(bool multiplies)
-{
-    if (multiplies)
-        asm volatile("bar.arrive 4,256;" ::: "memory");
-    else
-        asm volatile("bar.sync 4,256;" ::: "memory");
-}
-
-/* What the half that does not multiply does during the last product of a layer, which is the longest: it asks for the next one's
- * values. */
+/* Items of layer + 2 take the place of this one's. */
 template <int D> DEVICE void look_ahead(const tcu_decode &p, int layer, const block_state<D> &b)
 {
-    ask_values(p, b.layers[layer + 1], b.own[(layer + 1) % 2].values, b.v);
     if (layer + 2 < p.n_layers && b.own[layer % 2].window != b.layers[layer + 2].window && threadIdx.x == HALF)
         find_items(p, b.layers[layer + 2], b.all, b.own[layer % 2]);
+}
+
+/* The next layer's keys and values are asked for during a product, not while blocks wait for words. */
+template <int D> DEVICE void release_cache(const tcu_decode &p, int matrix, bool gathers, bool scores, const block_state<D> &b)
+{
+    if (matrix == OUT && gathers)
+        release_values(p, b.v_bars);
+    if (matrix == DOWN && scores)
+        release_keys(b.key_bars);
+}
+
+/* The wanted rows of the last norm. */
+template <int ROWS> DEVICE void put_rows(const tcu_decode &p, uint2 *x)
+{
+    for (int r = 0; r < p.rows; r++)
+        for (int i = threadIdx.x; i < p.hidden / 4; i += BLOCK)
+            ((uint2 *)p.out)[r * p.hidden / 4 + i] = *x_at<ROWS>(x, p.wants[r], i);
 }
 
 /* What a block's warps do, but the one that fills the ring. All matrices share the code: it is fetched once a layer, and
  * instructions that do not fit into the cache cost more than branches. */
 template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
 {
-    uint32_t tag = *p.counter - (uint32_t)p.n_layers;
-    keys_of<D> k;
-    if (!multiplies)
-        ask_values(p, b.layers[0], b.own[0].values, b.v);
-    load_old_keys<D>(p, b.layers[0], b.own[0].scores[own_half()], k);
+    uint32_t tag = *p.tag;
+    uint32_t chunks = 0, taken = 0;
+    bool gathers = false, scores = false;
 #pragma unroll 1
-    for (int i = 0; i < p.n_layers * MATRICES; i++) {
+    for (int i = 0; i <= p.n_layers * MATRICES; i++) { /* after the last layer, its norm */
         int matrix = i % MATRICES, layer = i / MATRICES;
-        bool ahead = matrix == DOWN && layer + 1 < p.n_layers;
+        bool ahead = matrix == DOWN && layer + 1 < p.n_layers, last = layer == p.n_layers;
         const layer_of &l = b.layers[layer];
-        if (matrix == OUT && b.own[layer % 2].values.index >= 0)
-            gather_values<D>(p, l, b.own[layer % 2].values, tag, b.t, b.v);
+        if (matrix == QKV && !last) { /* look_ahead writes the items of another layer there */
+            gathers = b.own[layer % 2].values.index >= 0;
+            scores = b.own[layer % 2].scores[own_half()].index >= 0;
+        }
+        if (matrix == OUT && gathers)
+            gather_values<D>(p, b.own[layer % 2].values, tag, b.t, b.v, b.v_bars, chunks);
         if (i > 0 && matrix != OUT && (matrix != DOWN || b.matrices[DOWN].pieces))
-            after_product(multiplies);
-        if (ahead)
-            load_old_keys<D>(p, b.layers[layer + 1], b.own[(layer + 1) % 2].scores[own_half()], k);
+            after_product<4>(multiplies);
+        product q = find_product(r, p, l, matrix, b.matrices[matrix], tag, last);
         take_x<D, ROWS>(p, l, i, tag, b);
-        bf16 *plain = matrix == DOWN && !ahead ? p.y : NULL;
-        if (multiplies && depth_of(b.matrices[matrix].pieces) == 2)
-            products<ROWS, 2>(r, p, l, matrix, b.matrices[matrix], tag, plain, b.x_at);
+        if (last)
+            break;
+        release_cache<D>(p, matrix, gathers, scores, b);
+        if (multiplies && q.own.cut.depth == DEEP)
+            products<ROWS, DEEP, 1>(r, p, matrix, q, b.x_at);
+        else if (multiplies && q.own.cut.at_once == 2)
+            products<ROWS, 1, 2>(r, p, matrix, q, b.x_at);
         else if (multiplies)
-            products<ROWS, 1>(r, p, l, matrix, b.matrices[matrix], tag, plain, b.x_at);
+            products<ROWS, 1, 1>(r, p, matrix, q, b.x_at);
         else if (ahead)
             look_ahead<D>(p, layer, b);
         if (matrix == QKV)
-            score_items<D>(p, l, b.all, b.own[layer % 2], tag, k, b.t);
+            score_items<D>(p, l, b.all, b.own[layer % 2], tag, multiplies, b.keys, b.key_bars, taken, b.t);
         tag += matrix == DOWN;
     }
+    if (blockIdx.x == 0)
+        put_rows<ROWS>(p, b.x);
 }
 
 /* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that fills the ring needs few. */
@@ -1120,7 +1306,7 @@ DEVICE void take_registers(void)
 #endif
 }
 
-/* Shared memory: the ring and its barriers, values, heads, the residual stream, x, the layers' table. */
+/* Shared memory: the ring, keys, the ring's barriers, values, heads, the residual stream, x, the layers' table. */
 /* ROWS: that x has room for. */
 template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_constant__ tcu_decode p)
 {
@@ -1128,20 +1314,33 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     __shared__ sequences all;
     __shared__ own_items own[2];
     __shared__ own_matrix matrices[MATRICES];
+    __shared__ uint64_t value_bars[2], key_bars[2][2]; /* key_bars: of the halves */
     uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("" : "+r"(base)); /* kept, not computed again for each slice */
-    ring r = { base, base + p.pieces * PIECE, p.pieces, 0, 0 };
-    bf16 *v = (bf16 *)(shared + p.pieces * PIECE + SLICES * 16);
+    enum { HALF_KEYS = KEYS * D * sizeof(bf16) };
+    uint32_t keys = base + p.pieces * PIECE;
+    ring r = { base, keys + 2 * HALF_KEYS, p.pieces, 0, 0 };
+    bf16 *v = (bf16 *)(shared + p.pieces * PIECE + 2 * HALF_KEYS + SLICES * 16);
     heads_area<D> &t = *(heads_area<D> *)((unsigned char *)v + sizeof(values_area));
     float4 *h = (float4 *)((unsigned char *)(&t + 1) + WEIGHTS_BYTES);
     layer_of *layers = (layer_of *)(h + p.rows * p.hidden / 4);
-    uint2 *x = (uint2 *)((unsigned char *)layers + (p.n_layers * sizeof *layers + 15) / 16 * 16);
-    for (int i = threadIdx.x; i < (int)(p.n_layers * sizeof *layers / 4); i += ALL_THREADS)
+    uint2 *x = (uint2 *)((unsigned char *)layers + ((p.n_layers + 1) * sizeof *layers + 15) / 16 * 16);
+    for (int i = threadIdx.x; i < (int)((p.n_layers + 1) * sizeof *layers / 4); i += ALL_THREADS)
         ((uint32_t *)layers)[i] = ((const uint32_t *)p.layers)[i];
-    for (int i = threadIdx.x; i < p.rows * p.hidden / 4; i += ALL_THREADS)
-        h[i] = ((const float4 *)p.h)[i];
+    for (int r = 0; r < p.rows; r++)
+        for (int i = threadIdx.x; i < p.hidden / 4; i += ALL_THREADS)
+            h[r * p.hidden / 4 + i] = unpack4(((const uint2 *)(p.embed + (int64_t)max(p.ids[r], 0) * p.hidden))[i]);
     if (threadIdx.x < MATRICES)
         matrices[threadIdx.x] = find_matrix(p, threadIdx.x);
+    uint32_t v_bars = (uint32_t)__cvta_generic_to_shared(value_bars), k_bars = (uint32_t)__cvta_generic_to_shared(key_bars);
+    if (threadIdx.x == 0) {
+        make_barrier(v_bars + FULL * 8, 1);
+        make_barrier(v_bars + EMPTY * 8, p.tiles); /* a warp each */
+        for (int half = 0; half < 2; half++) {
+            make_barrier(k_bars + half * 16 + FULL * 8, 1);
+            make_barrier(k_bars + half * 16 + EMPTY * 8, TEAM / 2);
+        }
+    }
     make_ring(r);
     read_sequences(p, all);
     __syncthreads();
@@ -1150,51 +1349,58 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     __syncthreads(); /* the last time that all warps meet */
     uint32_t x_at = (uint32_t)__cvta_generic_to_shared(x);
     asm volatile("" : "+r"(x_at));
-    block_state<D> b = { layers, all, own, t, matrices, h, v, x, x_at };
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
+    block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at };
     if (role == 2) {
         give_registers();
-        if (threadIdx.x < BLOCK + 32)
+        int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 - TEAM, 0), half = warp - 2;
+        if (warp == 0)
             fill_ring(p, layers, matrices, r);
+        else if (warp == 1)
+            fill_values(p, layers, all, (uint32_t)__cvta_generic_to_shared(v), v_bars);
+        else
+            fill_keys(p, layers, all, half, keys + half * HALF_KEYS, k_bars + half * 16);
     } else {
         take_registers();
         run_layers<D, ROWS>(p, role == 0, r, b);
     }
 }
 
-/* Tags of a launch: counter - n_layers .. counter - 1, which no word has. They begin again after 2^32 layers; then words of
- * former rounds are forgotten. */
-static __global__ void begin_launch(uint32_t *counter, uint32_t layers, uint64_t *words, int64_t n)
-{
-    uint32_t now = *counter;
-    bool again = now > UINT32_MAX - 2 * (layers + 1);
-    for (int64_t i = threadIdx.x; again && i < n; i += blockDim.x)
-        words[i] = 0;
-    __syncthreads();
-    if (threadIdx.x == 0)
-        *counter = (again ? 0 : now) + layers + 1;
-}
-
 /* ---- launches ---- */
 
-/* A matrix as the copy engine sees it: tiles of 64 columns, so that one copy brings a piece. */
-int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
+static int make_map(void *map, const tcu_bf16 *at, const cuuint64_t dims[3], const cuuint64_t strides[2], const cuuint32_t box[3],
+                    CUtensorMapSwizzle swizzle)
 {
     void *encode = NULL;
+    cuuint32_t steps[3] = { 1, 1, 1 };
     cudaDriverEntryPointQueryResult found;
     int e = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &encode, 12000, cudaEnableDefault, &found);
     if (e || !encode)
         return e ? e : cudaErrorNotSupported;
-    cuuint64_t dims[3] = { 64, (cuuint64_t)rows, (cuuint64_t)k / 64 }, strides[2] = { (cuuint64_t)k * sizeof(bf16), 128 };
-    cuuint32_t box[3] = { 64, 8, PIECE_K / 64 }, steps[3] = { 1, 1, 1 };
-    CUresult r =
-        ((PFN_cuTensorMapEncodeTiled_v12000)encode)((CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)w, dims,
-                                                    strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult r = ((PFN_cuTensorMapEncodeTiled_v12000)encode)((CUtensorMap *)map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)at,
+                                                             dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-static_assert(sizeof(values_area) >= (MOST_SIDE - 1) * PIECE, "an instruction reads past the ring's last slice");
+/* A matrix as the copy engine sees it: tiles of 64 columns, so that one copy brings a piece. */
+int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k)
+{
+    cuuint64_t dims[3] = { 64, (cuuint64_t)rows, (cuuint64_t)k / 64 }, strides[2] = { (cuuint64_t)k * sizeof(bf16), 128 };
+    cuuint32_t box[3] = { 64, 8, PIECE_K / 64 };
+    return make_map(map, w, dims, strides, box, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+/* The cache: a copy brings 64 columns of a head's keys in one block, or 8 of its values. */
+int tcu_decode_cache_map(void *map, bool keys, const tcu_bf16 *data, int64_t d, int64_t stride, int64_t blocks)
+{
+    cuuint64_t dims[3] = { (cuuint64_t)d, (cuuint64_t)(stride / d), (cuuint64_t)blocks };
+    cuuint64_t strides[2] = { (cuuint64_t)d * sizeof(bf16), (cuuint64_t)stride * sizeof(bf16) };
+    cuuint32_t box[3] = { keys ? 64u : 8u, TCU_CACHE_TOKENS, 1 };
+    return make_map(map, data, dims, strides, box, keys ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
+static_assert(2 * KEYS * 64 * sizeof(bf16) + sizeof(values_area) >= (MOST_SIDE - 1) * PIECE, "an instruction reads past the ring's last slice");
 
 /* Of a block, without the ring's pieces. */
 static size_t shared_bytes(const tcu_decode *p)
@@ -1202,9 +1408,17 @@ static size_t shared_bytes(const tcu_decode *p)
     size_t q = (size_t)p->n_heads * (size_t)p->d, rows = (size_t)p->rows;
     size_t widest = (size_t)(p->inner > p->hidden ? p->inner : p->hidden);
     widest = q > widest ? q : widest;
-    return SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
-           rows * (size_t)p->hidden * sizeof(float) + ((size_t)p->n_layers * sizeof(layer_of) + 15) / 16 * 16 +
+    return 2 * KEYS * (size_t)p->d * sizeof(bf16) + SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
+           rows * (size_t)p->hidden * sizeof(float) + (((size_t)p->n_layers + 1) * sizeof(layer_of) + 15) / 16 * 16 +
            (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + 2 * PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
+}
+
+/* A large model needs more requests on the way than a small one, which waits for words. */
+static int32_t on_the_way(const tcu_decode *p, int32_t processors)
+{
+    int64_t rows = (p->n_heads + 2 * p->n_kv_heads) * p->d + 2 * p->inner, width = p->n_heads * p->d + p->inner;
+    int64_t pieces = (rows * p->hidden + width * p->hidden) * (int64_t)sizeof(bf16) / PIECE / processors; /* of a layer, of a block */
+    return pieces < 128 ? 6 : 16;
 }
 
 bool tcu_decode_here(void)
@@ -1225,9 +1439,12 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
             return false;
     for (p->head_shift = 0; 1 << p->head_shift < p->group;)
         p->head_shift++;
-    size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + MATRICES * sizeof(own_matrix) +
+    size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + MATRICES * sizeof(own_matrix) + 6 * sizeof(uint64_t) +
                    1024; /* what is declared with a size */
     p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
+    p->turns = processors / p->n_kv_heads;
+    p->left_turns = processors % p->n_kv_heads * 2 / p->n_kv_heads;
+    p->on_the_way = on_the_way(p, processors);
     return p->pieces >= FEWEST_PIECES;
 }
 
@@ -1239,8 +1456,6 @@ int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream
     size_t bytes = shared_bytes(p) + (size_t)p->pieces * PIECE;
     void *arguments[] = { (void *)p };
     int e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    if (!e)
-        e = launch(begin_launch, 1, 1024, 0, stream, p->counter, (uint32_t)p->n_layers, p->all_words, p->n_words);
     if (!e)
         e = cudaLaunchCooperativeKernel((const void *)kernel, dim3(processors), dim3(ALL_THREADS), arguments, bytes, stream);
     return e;

@@ -13,30 +13,42 @@ typedef struct running { /* of the columns of a thread: the largest, and the sum
     float max, sum;
 } running;
 
-/* Thread t of 1024. */
+/* Four columns from i on are added to what a thread has. */
+DEVICE void add_columns(running &r, float4 x, int i, int v)
+{
+    float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
+    if (top > r.max && r.max != -INFINITY) {
+        r.sum = __fmul_rn(r.sum, __expf(__fsub_rn(r.max, top)));
+        r.max = top;
+    } else if (r.max == -INFINITY) {
+        r.max = top;
+    }
+    float base = r.max == -INFINITY ? 0 : r.max;
+    r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.x, base)));
+    if (i + 1 < v)
+        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.y, base)));
+    if (i + 2 < v)
+        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.z, base)));
+    if (i + 3 < v)
+        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.w, base)));
+}
+
+/* Thread t of 1024. AHEAD columns are read before the first is added: a thread of few rows would wait for each of them. */
 DEVICE running sum_columns(const float *row, int v, int t)
 {
-    float max = -INFINITY, sum = 0;
-#pragma unroll 4
-    for (int i = t * 4; i < v; i += THREADS * 4) {
-        float4 x = *(const float4 *)(row + i); /* ldz is a multiple of 8 */
-        float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
-        if (top > max && max != -INFINITY) {
-            sum = __fmul_rn(sum, __expf(__fsub_rn(max, top)));
-            max = top;
-        } else if (max == -INFINITY) {
-            max = top;
-        }
-        float base = max == -INFINITY ? 0 : max;
-        sum = __fadd_rn(sum, __expf(__fsub_rn(x.x, base)));
-        if (i + 1 < v)
-            sum = __fadd_rn(sum, __expf(__fsub_rn(x.y, base)));
-        if (i + 2 < v)
-            sum = __fadd_rn(sum, __expf(__fsub_rn(x.z, base)));
-        if (i + 3 < v)
-            sum = __fadd_rn(sum, __expf(__fsub_rn(x.w, base)));
+    enum { AHEAD = 8, STEP = THREADS * 4 };
+    running r = { -INFINITY, 0 };
+#pragma unroll 1
+    for (int i = t * 4; i < v; i += AHEAD * STEP) {
+        float4 x[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            x[j] = i + j * STEP < v ? *(const float4 *)(row + i + j * STEP) : make_float4(0, 0, 0, 0); /* ldz is a multiple of 8 */
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++)
+            if (i + j * STEP < v)
+                add_columns(r, x[j], i + j * STEP, v);
     }
-    running r = { max, sum };
     return r;
 }
 

@@ -193,28 +193,33 @@ typedef struct tcu_decode_layer {
 } tcu_decode_layer;
 
 typedef struct tcu_decode {
-    const tcu_decode_layer *layers;
+    const tcu_decode_layer *layers; /* and one more, of which norm_in is the last norm */
     int32_t n_layers, rows, hidden, inner, n_heads, n_kv_heads, d;
     float eps, scale;
     const float *cosine, *sine;
+    const void *key_map, *value_map; /* TCU_MAP_BYTES on the card, by tcu_decode_cache_map */
     int64_t stride, values; /* of the cache: from block to block, from keys to values */
     const tcu_span *spans;  /* of the rows, one each */
     const int32_t *slots, *tables;
-    const float *h; /* [rows][hidden] */
-    float *h_mid;   /* [rows][hidden]: goes out, and y is still to be added */
-    tcu_bf16 *y;
+    const int32_t *ids; /* of the rows */
+    const tcu_bf16 *embed;
+    const int32_t *wants; /* which row goes where in `out` */
+    tcu_bf16 *out;        /* [rows][hidden]: after the last norm */
     uint64_t *words[5];  /* what blocks exchange: q k v, o's, m, down's, heads; [rows][width / 2] */
     uint64_t *scores;    /* [rows][n_heads][ld_scores] */
     uint64_t *all_words; /* all of them, n_words */
     int64_t n_words, ld_scores;
-    uint32_t *counter;
-    int32_t group, pieces, tiles, tile_shift, head_shift; /* filled in by tcu_decode_plan */
+    const uint32_t *tag; /* first of n_layers tags, which no word has; not 0 */
+    /* filled in by tcu_decode_plan */
+    int32_t group, pieces, on_the_way, tiles, tile_shift, head_shift, turns, left_turns;
 } tcu_decode;
 /* True if the card runs code that was compiled for 9.0a, and not PTX of an older chip: other code has no such instructions. */
 bool tcu_decode_here(void);
 /* False: such a step runs layer by layer. shared: bytes that a block may have. */
 enum { TCU_MAP_BYTES = 128 };
 int tcu_decode_map(void *map, const tcu_bf16 *w, int64_t rows, int64_t k);
+int tcu_decode_cache_map(void *map, bool keys, const tcu_bf16 *data, int64_t d, int64_t stride,
+                         int64_t blocks);
 bool tcu_decode_plan(tcu_decode *, int32_t processors, size_t shared);
 int tcu_decode_layers(const tcu_decode *, int32_t processors, tcu_stream);
 

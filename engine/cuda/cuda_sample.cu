@@ -48,6 +48,28 @@ DEVICE u64 warp_max64(u64 x)
     return x;
 }
 
+/* Sums over the lanes up to this one. */
+DEVICE u64 warp_upto(u64 x)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int d = 1; d < 32; d <<= 1) {
+        u64 other = __shfl_up_sync(0xffffffffu, x, d);
+        x += lane >= d ? other : 0;
+    }
+    return x;
+}
+
+/* The lane whose share holds the target, of shares in the order of lanes, or the last; *target becomes relative to it. */
+DEVICE int lane_of(u64 share, u64 *target)
+{
+    u64 upto = warp_upto(share);
+    unsigned hit = __ballot_sync(0xffffffffu, upto > *target);
+    int lane = hit ? __ffs(hit) - 1 : 31;
+    *target -= __shfl_sync(0xffffffffu, upto - share, lane);
+    return lane;
+}
+
 template <bool M> DEVICE u64 mass_of(const row<M> &r, float z)
 {
     return (u64)((double)expf((z - r.max) / r.temperature) * 0x1p44);
@@ -195,6 +217,7 @@ template <bool M> DEVICE u64 kept(const row<M> &r, const found &f, u64 before, u
  * *target and *same become relative to it. */
 template <bool M> DEVICE int narrow_down(const row<M> &r, int begin, int end, u64 one, u64 *target, u64 *same, int *part_end)
 {
+    static_assert(THREADS / 32 == 32, "a lane for each warp");
     __shared__ found parts[THREADS / 32];
     int warps = THREADS / 32, size = (end - begin + warps - 1) / warps, warp = threadIdx.x / 32;
     int from = min(begin + warp * size, end), to = min(from + size, end);
@@ -203,14 +226,10 @@ template <bool M> DEVICE int narrow_down(const row<M> &r, int begin, int end, u6
     if (threadIdx.x % 32 == 0)
         parts[warp] = f;
     __syncthreads();
-    int at = 0;
-    for (; at < warps - 1; at++) {
-        u64 mass = kept(r, parts[at], *same, one);
-        if (*target < mass)
-            break;
-        *target -= mass;
-        *same += parts[at].same;
-    }
+    found own = parts[threadIdx.x % 32];
+    u64 before = *same + warp_upto(own.same) - own.same;
+    int at = lane_of(kept(r, own, before, one), target);
+    *same = __shfl_sync(0xffffffffu, before, at);
     from = min(begin + at * size, end);
     *part_end = min(from + size, end);
     return from;
@@ -226,11 +245,7 @@ template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, 
         uint32_t key = i < end ? key_of(z) : 0;
         unsigned equal = __ballot_sync(0xffffffffu, i < end && key == r.least);
         u64 before = same + __popc(equal & ((1u << lane) - 1));
-        u64 mine = z == -INFINITY || key < r.least || (key == r.least && before >= r.equals) ? 0 : mass_of(r, z), upto = mine;
-        for (int d = 1; d < 32; d <<= 1) {
-            u64 other = __shfl_up_sync(0xffffffffu, upto, d);
-            upto += lane >= d ? other : 0;
-        }
+        u64 mine = z == -INFINITY || key < r.least || (key == r.least && before >= r.equals) ? 0 : mass_of(r, z), upto = warp_upto(mine);
         unsigned hit = __ballot_sync(0xffffffffu, upto > target), some = __ballot_sync(0xffffffffu, mine > 0);
         if (hit)
             return i0 + __ffs(hit) - 1;
@@ -288,18 +303,14 @@ __global__ void __launch_bounds__(PART_THREADS)
 /* The part that the draw u falls into; *target becomes relative to its first id. Returns the sum of all parts. */
 DEVICE u64 choose_part(const u64 *parts, double u, int *part, u64 *target)
 {
-    __shared__ u64 masses[PARTS];
-    if (threadIdx.x < PARTS)
-        masses[threadIdx.x] = parts[threadIdx.x];
-    __syncthreads();
-    u64 all = 0, left;
-    for (int i = 0; i < PARTS; i++)
-        all += masses[i];
-    left = (u64)(u * (double)all);
+    static_assert(PARTS == 64, "two parts for each lane");
+    const u64 *own = parts + threadIdx.x % 32 * 2;
+    u64 first = own[0], second = own[1], all = warp_sum(first + second), left = (u64)(u * (double)all);
     left = left >= all ? all - 1 : left;
-    for (*part = 0; *part < PARTS - 1 && left >= masses[*part]; (*part)++)
-        left -= masses[*part];
-    *target = left;
+    int lane = lane_of(first + second, &left);
+    first = __shfl_sync(0xffffffffu, first, lane);
+    *part = lane * 2 + (left >= first);
+    *target = left >= first ? left - first : left;
     return all;
 }
 

@@ -42,9 +42,11 @@ struct tcu_sampler {
     tcu_acts acts;
     tcu_bf16 *hf, *low_head;
     tcu_decode decode; /* layers NULL: no step runs in one launch */
+    uint32_t next_tag; /* of words that its blocks exchange; 0 = of none */
     /* the step at hand: on the card */
     tcu_rows rows;
     int32_t at_once; /* rows whose layers are one launch; 0 = layer by layer */
+    const uint32_t *tag;
     const int32_t *slots, *tables, *wants;
     const tcu_span *narrow, *wide;
     int32_t n_narrow, n_wide;
@@ -107,7 +109,6 @@ static void place(walk *w, tcu_sampler *s)
     TAKE(w, s->log_sum, LOGIT_ROWS);
     TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
     TAKE(w, s->draw_parts, TCU_DRAW_GROUP * TCU_DRAW_PARTS);
-    TAKE(w, s->decode.counter, 1);
     place_words(w, s);
 }
 
@@ -142,10 +143,11 @@ static bool make_cache(tcu_sampler *s, tinkc_error *err)
     return s->data != NULL;
 }
 
-/* The layers' table and, behind it, the maps of their matrices. */
+/* The layers' table and, behind it, the maps of their matrices and of the cache. */
 static size_t decode_bytes(const tcu_sampler *s)
 {
-    return s->model->config.n_layers * (sizeof(tcu_decode_layer) + 4 * TCU_MAP_BYTES) + ALIGN;
+    size_t n = s->model->config.n_layers;
+    return (n + 1) * sizeof(tcu_decode_layer) + (n * 4 + 2) * TCU_MAP_BYTES + ALIGN;
 }
 
 static bool map_layer(const tcu_sampler *s, const tcu_layer *l, unsigned char *maps,
@@ -172,7 +174,8 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
     tcu_model *m = s->model;
     tcu_device *d = m->device;
     size_t n = m->config.n_layers, values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
-    size_t bytes = decode_bytes(s), at = (n * sizeof(tcu_decode_layer) + ALIGN - 1) / ALIGN * ALIGN;
+    size_t bytes = decode_bytes(s),
+           at = ((n + 1) * sizeof(tcu_decode_layer) + ALIGN - 1) / ALIGN * ALIGN;
     unsigned char *host = tkc_zalloc(NULL, bytes, err),
                   *card = host ? tcu_take(d, bytes, TCU_FOR_WORK, err) : NULL;
     tcu_decode_layer *table = (void *)host;
@@ -191,6 +194,16 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
         for (size_t j = 0; j < 4; j++)
             table[i].map[j] = card + maps + j * TCU_MAP_BYTES;
         ok = map_layer(s, l, host + maps, err);
+    }
+    if (ok)
+        table[n].norm_in = m->norm;
+    for (size_t i = 0; ok && i < 2; i++) {
+        size_t map = at + (n * 4 + i) * TCU_MAP_BYTES;
+        *(i ? &s->decode.value_map : &s->decode.key_map) = card + map;
+        ok = tcu_ok(d,
+                    tcu_decode_cache_map(host + map, i == 0, s->data, s->decode.d, s->decode.stride,
+                                         (int64_t)s->cache.n_blocks),
+                    "a map of the cache", err);
     }
     ok = ok && tcu_upload(d, card, host, bytes, err) && tcu_wait(d, err);
     tkc_release(NULL, host, bytes);
@@ -216,9 +229,8 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     p->sine = m->sine;
     p->stride = (int64_t)s->stride;
     p->values = (int64_t)m->k_width * TKE_BLOCK_TOKENS;
-    p->h = s->h;
-    p->h_mid = s->acts.h_mid;
-    p->y = s->acts.y;
+    p->embed = m->embed;
+    p->out = s->hf;
     if (!d->props.cooperativeLaunch || !tcu_decode_here() ||
         !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
         return true;
@@ -566,6 +578,26 @@ static int32_t rows_at_once(const tcu_sampler *s, const tke_step *j, bool fixed)
     return can ? p.rows : 0;
 }
 
+/* Tags of a step in one launch. They begin again after 2^32 layers; then words of former rounds are forgotten. */
+static bool put_tags(tcu_sampler *s, tinkc_error *err)
+{
+    uint32_t layers = (uint32_t)s->model->config.n_layers + 1;
+    uint32_t *tag = put(s, sizeof *tag, &s->tag);
+    tcu_device *d = s->model->device;
+    *tag = s->next_tag + 1;
+    if (!s->at_once)
+        return true;
+    bool again = s->next_tag > UINT32_MAX - 2 * layers;
+    if (again)
+        *tag = 1;
+    s->next_tag = *tag - 1 + layers;
+    return !again || tcu_ok(d,
+                            cudaMemsetAsync(s->decode.all_words, 0,
+                                            (size_t)s->decode.n_words * sizeof *s->decode.all_words,
+                                            d->stream),
+                            "clearing", err);
+}
+
 static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error *err)
 {
     int32_t most;
@@ -583,6 +615,8 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
     if (fixed)
         s->rows.n = s->rows.padded;
     s->at_once = rows_at_once(s, j, fixed);
+    if (!put_tags(s, err))
+        return false;
     put_rows(s, j);
     s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
                               few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
@@ -633,6 +667,9 @@ static bool run_at_once(tcu_sampler *s, tinkc_error *err)
     tcu_decode p = s->decode;
     int32_t processors = d->props.multiProcessorCount;
     p.rows = s->at_once;
+    p.ids = s->rows.ids;
+    p.wants = s->wants;
+    p.tag = s->tag;
     p.spans = s->narrow;
     p.slots = s->slots;
     p.tables = s->tables;
@@ -646,11 +683,11 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     tcu_device *d = m->device;
     const float *h = s->h;
     const tcu_bf16 *y = NULL;
+    if (s->at_once)
+        return run_at_once(s, err);
     if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
                 "embedding", err))
         return false;
-    if (s->at_once)
-        return run_at_once(s, err);
     for (size_t i = 0; i < m->config.n_layers; i++) {
         if (!run_layer(s, i, h, y, err))
             return false;
@@ -678,11 +715,13 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
                       .n = m->vocab,
                       .k = m->hidden,
                       .valid = n };
-    if (!tcu_ok(d,
+    if (!s->at_once &&
+        !tcu_ok(d,
                 tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm,
                               (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
-                "a norm", err) ||
-        !tcu_multiply(d, &q, err))
+                "a norm", err))
+        return false;
+    if (!tcu_multiply(d, &q, err))
         return false;
     if (s->head_adapters) {
         p.segments = s->want_tables.segments;

@@ -13,6 +13,8 @@ typedef __nv_bfloat16 bf16;
 #ifndef BLOCK_SYNC /* a kernel whose block has other warps, too, says how those that compute meet */
 #define BLOCK_SYNC() __syncthreads()
 #define BLOCK_WARPS ((blockDim.x + 31) / 32)
+#define BLOCK_TREE  32            /* a power of two, not below BLOCK_WARPS: more adds zeros only */
+#define BLOCK_ENTER() BLOCK_SYNC() /* before the numbers of the last sum are overwritten */
 #endif
 #define DEVICE static __device__ __forceinline__
 
@@ -133,11 +135,15 @@ template <typename T> DEVICE T block_sum(T x)
     __shared__ T part[32];
     int warps = BLOCK_WARPS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     x = warp_sum(x);
-    BLOCK_SYNC();
+    BLOCK_ENTER();
     if (lane == 0)
         part[warp] = x;
     BLOCK_SYNC();
-    return warp_sum(lane < warps ? part[lane] : (T)0);
+    x = lane % BLOCK_TREE < warps ? part[lane % BLOCK_TREE] : (T)0;
+#pragma unroll
+    for (int d = BLOCK_TREE / 2; d; d >>= 1)
+        x += __shfl_xor_sync(0xffffffffu, x, d);
+    return x;
 }
 
 /* NaN if either is NaN. */
