@@ -99,6 +99,7 @@ tkc_pool *tkc_client_helpers(tinkc_client *client, tinkc_error *err)
 
 static void run_close(tkc_task *task);
 static void run_end(tkc_task *task);
+static void run_freed(tkc_task *task);
 static void close_late(tkc_timer *timer);
 static void free_client(void *arg);
 
@@ -122,6 +123,7 @@ static void init_io(tinkc_client *client)
                     client->io.flags.fwdbwd_dispatch_bytes_semaphore_size, false);
     client->close_task.run = run_close;
     client->end_task.run = run_end;
+    client->freed_task.run = run_freed;
     client->close_timer.fire = close_late;
 }
 
@@ -341,12 +343,45 @@ void tkc_client_end_now(tinkc_client *client)
         (void)tkc_loop_await(client->loop, END_PATIENCE_MS);
 }
 
+static void run_freed(tkc_task *task)
+{
+    tinkc_client *client = TKC_OWNER(task, tinkc_client, freed_task);
+    pthread_mutex_lock(&client->shared.lock);
+    bool late = client->shared.freed_late;
+    client->shared.freed_seen = true;
+    pthread_cond_broadcast(&client->shared.cond);
+    pthread_mutex_unlock(&client->shared.lock);
+    if (late)
+        tkc_client_drop(client);
+}
+
+/* Waits until the I/O thread has done what it was given so far. What is complete or cancelled then no longer holds the
+ * client. False: it takes too long, and that thread drops the handle's reference. */
+static bool catch_up(tinkc_client *client)
+{
+    if (tkc_loop_is_current(client->loop))
+        return true;
+    int64_t deadline = tkc_deadline_ns(END_PATIENCE_MS);
+    pthread_mutex_lock(&client->shared.lock);
+    bool waits = !client->shared.close_done; /* else it has nothing left to do */
+    if (waits)
+        tkc_loop_post(client->loop, &client->freed_task);
+    while (waits && !client->shared.freed_seen &&
+           tkc_cond_wait_until(&client->shared.cond, &client->shared.lock, deadline))
+        ;
+    bool late = waits && !client->shared.freed_seen;
+    client->shared.freed_late = late;
+    pthread_mutex_unlock(&client->shared.lock);
+    return !late;
+}
+
 void tinkc_client_free(tinkc_client *client)
 {
     if (!client || tkc_client_forked(client))
         return;
     tkc_departed_add(client);
-    tkc_client_drop(client);
+    if (catch_up(client))
+        tkc_client_drop(client);
 }
 
 /* ---- closing ---- */

@@ -74,7 +74,7 @@ struct tinkc_client {
     struct tkc_tokenizers *tokenizers; /* tokenizer_fetch.c: by model name */
     pthread_mutex_t budget_lock;       /* of fwdbwd_bytes */
 
-    tkc_task close_task, end_task;
+    tkc_task close_task, end_task, freed_task;
     tkc_timer close_timer;
 
     /* Handles, futures, trainers, samplers, queues, inputs and batches. */
@@ -91,6 +91,8 @@ struct tinkc_client {
         bool close_done;        /* the I/O side has released everything */
         size_t workers;         /* downloads whose thread has not come back; close waits for them */
         bool ending;            /* end_task has been posted */
+        bool freed_seen;        /* the I/O thread has run freed_task */
+        bool freed_late;        /* nobody waits for it: it has the handle's reference */
         int64_t running;        /* operations that are not complete */
         tkc_pool *helpers;      /* NULL until first need */
         const char *session_id; /* NULL until there is one */

@@ -1,6 +1,6 @@
 /* departed.h - clients that the program has freed, until their I/O threads have ended.
  *
- * Freed futures, trainers and samplers end on the I/O thread, so that thread may drop the last reference after
+ * Futures, trainers and samplers that are freed later end on the I/O thread, so it may drop the last reference after
  * tinkc_client_free has returned. If the process exits meanwhile, its exit handlers first end these clients and wait
  * for their threads.
  */

@@ -25,7 +25,7 @@ extern char **environ;
 
 static const char *scene = "";
 static pid_t owner;
-static sem_t sending, cancelling, go;
+static sem_t opened, sending, cancelling, go;
 static tinkc_client *client;
 static tinkc_future *future;
 static pthread_key_t library_data;
@@ -55,12 +55,21 @@ static void free_data(void *data)
     atomic_store(&data_freed, true);
 }
 
+static void free_both(void)
+{
+    tinkc_future_free(future);
+    tinkc_client_free(client);
+}
+
 static void hold_back(void *self, const tinkc_request *request, tinkc_reply *reply)
 {
     (void)self, (void)request, (void)reply;
     if (atomic_exchange(&has_data, true))
         return;
     (void)pthread_setspecific(library_data, &library_data);
+    wait_for(&opened);
+    if (!is("late"))
+        free_both(); /* here: elsewhere it waits for this thread. The operation has the last reference */
     sem_post(&sending);
     wait_for(&go);
 }
@@ -87,12 +96,6 @@ static const tinkc_transport transport = { .abi = TINKC_TRANSPORT_ABI,
                                            .release = release,
                                            .send = hold_back,
                                            .cancel = end_reply };
-
-static void free_both(void)
-{
-    tinkc_future_free(future);
-    tinkc_client_free(client);
-}
 
 /* Registered last, so the first to run. */
 static void exit_begins(void)
@@ -136,6 +139,7 @@ static int play(void)
     owner = getpid();
     (void)atexit(libraries_end);
     (void)pthread_key_create(&library_data, free_data);
+    (void)sem_init(&opened, 0, 0);
     (void)sem_init(&sending, 0, 0);
     (void)sem_init(&cancelling, 0, 0);
     (void)sem_init(&go, 0, 0);
@@ -145,9 +149,8 @@ static int play(void)
         (void)fprintf(stderr, "%s\n", err.message);
         return 2;
     }
+    sem_post(&opened);
     wait_for(&sending);
-    if (!is("late"))
-        free_both(); /* the operation has the last reference: its thread is held back */
     if (is("ending")) {
         sem_post(&go);
         wait_for(&cancelling); /* the thread has dropped it */

@@ -12,6 +12,7 @@
 #include "api/limits.h"
 #include "api/operation.h"
 #include "support/api_support.h"
+#include "support/counting.h"
 
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
 static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
@@ -145,6 +146,61 @@ static void freeing_everything_unfinished_is_fine(void **state)
     for (size_t i = 0; i < 50; i++)
         tinkc_future_free(i % 3 == 0 ? pass(x) : i % 3 == 1 ? step(x) : sample(x));
     assert_ok(&x->err);
+}
+
+/* Gives back the first few blocks slowly on other threads than the test's. */
+typedef struct slow_memory {
+    counting out;
+    pthread_t fast;
+    atomic_int slow;
+} slow_memory;
+
+static void *slow_alloc(size_t size, void *user)
+{
+    return counting_alloc(size, &((slow_memory *)user)->out);
+}
+
+static void *slow_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    return counting_resize(ptr, old_size, new_size, &((slow_memory *)user)->out);
+}
+
+static void slow_release(void *ptr, size_t size, void *user)
+{
+    slow_memory *m = user;
+    if (!pthread_equal(pthread_self(), m->fast) && atomic_fetch_sub(&m->slow, 1) > 0)
+        nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
+    counting_release(ptr, size, &m->out);
+}
+
+/* Freed last, the client has ended when tinkc_client_free returns: its allocator may go. Only an I/O thread that does
+ * not answer for five seconds is left behind. */
+static void a_client_that_is_freed_last_has_ended(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, "/api/v1/create_sampling_session",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
+    for (int scene = 0; scene < 2; scene++) {
+        slow_memory memory = { .fast = pthread_self(), .slow = 0 };
+        tinkc_allocator a = { slow_alloc, slow_resize, slow_release, &memory };
+        tinkc_client *client =
+            mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
+        tinkc_text text = { 0 };
+        assert_ok(&x->err);
+        tinkc_future *f = scene ? tinkc_sampler_open(client, &nano, &x->err) : NULL;
+        tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        atomic_store(&memory.slow, 10);
+        if (scene == 0)
+            assert_string_not_equal(tinkc_client_snapshot(client, &text, &x->err), "");
+        assert_ok(&x->err);
+        int64_t began_ms = patience_now_ms();
+        tinkc_future_free(f);
+        tinkc_client_free(client);
+        if (patience_now_ms() - began_ms < 5000)
+            assert_int_equal(atomic_load(&memory.out.bytes), 0);
+        assert_true(counting_is_empty_soon(&memory.out));
+        tinkc_text_free(&text);
+    }
 }
 
 /* ---- waiting ---- */
@@ -697,6 +753,7 @@ int main(void)
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
     const struct CMUnitTest tests[] = {
         WITH(closing_completes_hundreds_at_once, setup_chunks),
+        WITH(a_client_that_is_freed_last_has_ended, setup),
         WITH(c32_freeing_the_client_leaves_work_running, setup),
         WITH(freeing_everything_unfinished_is_fine, setup_chunks),
         WITH(c12_a_wait_that_runs_out_changes_nothing, setup),
