@@ -14,9 +14,8 @@ static void decode_health(tinkc_future *f, const tkc_call *answer, tinkc_error *
     if (!tkc_rest_decode(f, answer, &tkc_health_response_type, &r, err))
         return;
     f->result = f;
-    if (!r.status || strcmp(r.status, "ok") != 0)
-        tkc_fail(err, TINKC_E_SERVER, "health check failed: the service reports %.100s",
-                 r.status ? r.status : "no status");
+    if (strcmp(r.status, "ok") != 0)
+        tkc_fail(err, TINKC_E_SERVER, "health check failed: the service reports %.100s", r.status);
 }
 
 tinkc_future *tinkc_health_check(tinkc_client *client, tinkc_error *err)

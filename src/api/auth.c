@@ -347,7 +347,7 @@ static bool read_token_answer(tkc_auth *auth, const tkc_call *call, tinkc_error 
     bool ok = tkc_message_decode(&tkc_auth_token_response_type,
                                  tkc_strn((const char *)call->body.data, call->body.len),
                                  TINKC_E_TOKEN, &arena, &answer, &bad);
-    if (ok && (!answer.jwt || !answer.jwt[0]))
+    if (ok && !answer.jwt[0])
         ok = tkc_fail(&bad, TINKC_E_TOKEN, "token exchange: the answer holds no token");
     ok = ok && take_jwt(auth, answer.jwt, &bad);
     tkc_error_copy(err, &bad);

@@ -88,7 +88,7 @@ bool tinkc_loss_dpo(tinkc_loss *loss, void *user, tinkc_error *err)
         add_gradient(loss, 2 * i, -pull);
         add_gradient(loss, 2 * i + 1, pull);
     }
-    double n = pairs ? (double)pairs : 1;
+    double n = (double)pairs; /* no batch is empty */
     tinkc_loss_set(loss, total / n);
     return tinkc_loss_metric(loss, "dpo_loss", total / n, err) &&
            tinkc_loss_metric(loss, "accuracy", right / n, err) &&

@@ -91,9 +91,8 @@ static void run_start(tkc_task *task)
 {
     tinkc_future *f = TKC_OWNER(task, tinkc_future, io.start_task);
     tinkc_client *client = f->client;
-    assert(tkc_loop_is_current(client->loop) && !f->io.started);
+    assert(tkc_loop_is_current(client->loop));
     list_op(f);
-    f->io.started = true;
     pthread_mutex_lock(&f->shared.lock);
     bool limit = f->shared.limit_set, cancel = f->shared.cancel;
     int64_t at_ms = f->shared.limit_at_ms;
@@ -152,7 +151,6 @@ static tinkc_future *new_future(tinkc_client *client, const tkc_op_class *class,
     tkc_client_keep(client);
     tkc_ref_init(&f->refs);
     tkc_arena_init(&f->arena, client->a, 0);
-    f->shared.limit_at_ms = INT64_MAX;
     f->shared.progress_total = 1;
     f->io.start_task.run = run_start;
     f->io.control_task.run = run_control;

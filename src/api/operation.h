@@ -110,7 +110,6 @@ struct tinkc_future {
         tinkc_future *prev, *next; /* among the client's running operations */
         bool listed;
         bool stopping; /* class->stop has been called */
-        bool started;
     } io;
 };
 

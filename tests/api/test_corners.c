@@ -1,0 +1,685 @@
+/* test_corners.c - the client's less travelled ways: items taken out of the middle of a queue, callbacks that line up
+ * others, limits that are taken back, ends while something is waiting, tokens that must be waited for, losses that ask
+ * for what is not there. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "api/operation.h"
+#include "codec/base64.h"
+#include "support/api_support.h"
+
+#define API "/api/v1/"
+
+static const tinkc_lora_options lora = { .base_model = "mock/nano" };
+static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
+static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+} fixture;
+
+static void always(fixture *x, const char *path, const char *body)
+{
+    assert_true(
+        tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = body }, &x->err));
+}
+
+static void once(fixture *x, const char *path, int32_t status, const char *body)
+{
+    assert_true(tinkc_mock_once(x->mock, NULL, path,
+                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
+}
+
+static int make(void **state, const char *path, const char *config)
+{
+    fixture *x = calloc(1, sizeof *x);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    if (path)
+        always(x, path, config);
+    x->client = mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key" }, &x->err);
+    assert_ok(&x->err);
+    *state = x;
+    return 0;
+}
+
+static int setup(void **state)
+{
+    return make(state, NULL, NULL);
+}
+
+static int setup_cancels(void **state)
+{
+    return make(state, API "client/dynamic_config",
+                "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
+                "\"sample_cancel_max_batch_size\":1}");
+}
+
+static int setup_tokens(void **state)
+{
+    return make(state, API "client/config", "{\"pjwt_auth_enabled\":true}");
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+static int64_t settle(fixture *x)
+{
+    int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    return next;
+}
+
+/* The last call failed like this. */
+static void check_error(fixture *x, int32_t code, const char *message)
+{
+    assert_string_equal(x->err.message, message);
+    assert_int_equal(x->err.code, code);
+    x->err = (tinkc_error){ 0 };
+}
+
+/* Complete, failed, freed. */
+static void check_failure(fixture *x, tinkc_future *f, int32_t code, const char *message)
+{
+    assert_ok(&x->err);
+    assert_true(run_until_done(x->mock, f, 600000));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    check_error(x, code, message);
+    tinkc_future_free(f);
+}
+
+static tinkc_future *done_call(fixture *x)
+{
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    return f;
+}
+
+/* ---- queues ---- */
+
+typedef struct calls {
+    tinkc_future *seen[8];
+    size_t n;
+    tinkc_future *next; /* lined up by the first call */
+    tinkc_queue *queue;
+} calls;
+
+static void take_call(tinkc_future *f, void *user)
+{
+    calls *c = user;
+    c->seen[c->n++] = f;
+    if (c->next)
+        assert_true(tinkc_future_on_done(c->next, c->queue, take_call, c, NULL));
+    c->next = NULL;
+}
+
+/* Any of three may be taken away; the others come in their order. */
+static void taken_out_of_a_queue(void **state)
+{
+    fixture *x = *state;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *all[] = { done_call(x), done_call(x), done_call(x) };
+    for (size_t out = 0; out < 4; out++) { /* 3: none of them */
+        calls c = { .queue = queue };
+        for (size_t i = 0; i < 3; i++)
+            assert_true(tinkc_future_on_done(all[i], queue, take_call, &c, &x->err));
+        if (out < 3)
+            assert_true(tinkc_future_on_done(all[out], NULL, NULL, NULL, &x->err));
+        assert_int_equal(tinkc_queue_run(queue, 0, &x->err), out < 3 ? 2 : 3);
+        size_t n = 0;
+        for (size_t i = 0; i < 3; i++)
+            if (i != out)
+                assert_ptr_equal(c.seen[n++], all[i]);
+        assert_int_equal(c.n, n);
+    }
+    for (size_t i = 0; i < 3; i++)
+        tinkc_future_free(all[i]);
+    tinkc_queue_free(queue);
+}
+
+/* What a callback lines up is for the next run: a run ends. */
+static void lined_up_by_a_callback(void **state)
+{
+    fixture *x = *state;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *first = done_call(x), *second = done_call(x);
+    calls c = { .next = second, .queue = queue };
+    assert_true(tinkc_future_on_done(first, queue, take_call, &c, &x->err));
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1);
+    assert_int_equal(c.n, 1);
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1);
+    assert_ptr_equal(c.seen[1], second);
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
+    tinkc_future_free(first);
+    tinkc_future_free(second);
+    tinkc_queue_free(queue);
+}
+
+/* One wake ends one wait. */
+static void a_wake_is_used_up(void **state)
+{
+    fixture *x = *state;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    for (int i = 0; i < 20; i++) {
+        calls c = { .queue = queue };
+        tinkc_queue_wake(queue);
+        assert_int_equal(tinkc_queue_run(queue, TINKC_FOREVER, &x->err), 0);
+        tinkc_future *f = tinkc_health_check(x->client, &x->err);
+        assert_true(tinkc_future_on_done(f, queue, take_call, &c, &x->err));
+        assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+        tinkc_future_free(f);
+    }
+    assert_ok(&x->err);
+    tinkc_queue_free(queue);
+}
+
+static void never_event(const tinkc_event *e, void *user)
+{
+    (void)e, (void)user;
+    fail();
+}
+
+/* Without a function, or for no kind of event, there is nothing to receive, and no queue is needed. */
+static void receivers_of_nothing(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_client_on_event(x->client, NULL, TINKC_EVENT_EXCHANGE, NULL, NULL, &x->err));
+    assert_true(tinkc_client_on_event(x->client, NULL, 0, never_event, NULL, &x->err));
+    assert_true(tinkc_future_on_event(f, NULL, TINKC_EVENT_EXCHANGE, NULL, NULL, &x->err));
+    assert_true(tinkc_future_on_event(f, NULL, 0, never_event, NULL, &x->err));
+    assert_false(
+        tinkc_client_on_event(x->client, NULL, TINKC_EVENT_EXCHANGE, never_event, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "queue: must not be NULL");
+    tinkc_future_free(f);
+}
+
+static void take_operation(const tinkc_event *e, void *user)
+{
+    char *last = user;
+    assert_true(strlen(e->operation) < 40);
+    memcpy(last, e->operation, strlen(e->operation) + 1);
+}
+
+static void events_name_their_operation(void **state)
+{
+    fixture *x = *state;
+    char last[40] = "";
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_operation, last,
+                                      &x->err));
+    tinkc_future *f = done_call(x);
+    settle(x);
+    while (tinkc_queue_run(queue, 0, &x->err) > 0)
+        ;
+    assert_string_equal(last, "health_check");
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+/* ---- operations ---- */
+
+/* A limit that is taken back does not end the operation. */
+static void a_limit_is_taken_back(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_future_limit(f, 1000, &x->err));
+    settle(x);
+    assert_true(tinkc_future_limit(f, TINKC_FOREVER, &x->err));
+    settle(x);
+    tinkc_mock_advance(x->mock, 1001);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    assert_true(tinkc_future_limit(f, 1000, &x->err));
+    settle(x);
+    tinkc_mock_advance(x->mock, 999);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    tinkc_mock_advance(x->mock, 1);
+    check_failure(x, f, TINKC_E_DEADLINE, "health_check: not complete within its time");
+}
+
+static void never_runs(tinkc_future *f)
+{
+    (void)f;
+    fail();
+}
+
+static void never_stops(tinkc_future *f, const tinkc_error *why)
+{
+    (void)f, (void)why;
+    fail();
+}
+
+/* Made before the close and submitted after it. */
+static void submitted_too_late(void **state)
+{
+    fixture *x = *state;
+    static const tkc_op_class class = { "late", "nothing", 0, never_runs, never_stops, NULL };
+    tinkc_future *f = tkc_op_new(x->client, &class, &x->err);
+    assert_true(tinkc_client_close(x->client, PATIENCE_MS, &x->err));
+    assert_false(tkc_op_try_submit(f));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    check_error(x, TINKC_E_CLOSED, "late: the client was closed");
+    assert_null(tkc_op_new(x->client, &class, &x->err));
+    check_error(x, TINKC_E_CLOSED, "the client was closed");
+    tinkc_future_free(f);
+}
+
+static void *close_for_ever(void *arg)
+{
+    tinkc_error err = { 0 };
+    bool clean = tinkc_client_close(((fixture *)arg)->client, TINKC_FOREVER, &err);
+    return clean && !err.code ? arg : NULL;
+}
+
+/* A close without a limit ends with the last operation. */
+static void a_close_waits_for_the_last_operation(void **state)
+{
+    fixture *x = *state;
+    pthread_t thread;
+    void *clean = NULL;
+    assert_true(tinkc_client_connect(x->client, PATIENCE_MS, &x->err));
+    tinkc_mock_always(x->mock, NULL, API "healthz",
+                      &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
+                      &x->err);
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    settle(x);
+    assert_int_equal(pthread_create(&thread, NULL, close_for_ever, x), 0);
+    wait_until(!tinkc_health_check(x->client, &x->err)); /* refused: the close has begun */
+    check_error(x, TINKC_E_CLOSED, "the client was closed");
+    assert_false(tinkc_future_done(f));
+    assert_true(run_until_done(x->mock, f, 5000));
+    assert_int_equal(pthread_join(thread, &clean), 0);
+    assert_non_null(clean);
+    assert_true(tinkc_future_wait(f, 0, &x->err));
+    tinkc_future_free(f);
+}
+
+/* Of a request's id an error keeps what fits. */
+static void long_request_ids(void **state)
+{
+    fixture *x = *state;
+    char body[300], id[201];
+    const size_t room = sizeof x->err.request_id;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
+    assert_ok(&x->err);
+    for (size_t len = room - 2; len <= room + 2; len++) {
+        memset(id, 'r', len);
+        id[len] = 0;
+        (void)snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+        once(x, API "optim_step", 200, body);
+        once(x, API "retrieve_future", 200,
+             "{\"error\":\"no\",\"category\":\"user\",\"type\":\"error\"}");
+        tinkc_future *f = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_false(tinkc_future_wait(f, 0, &x->err));
+        assert_int_equal(strlen(x->err.request_id), len < room ? len : room - 1);
+        assert_int_equal(strspn(x->err.request_id, "r"), strlen(x->err.request_id));
+        assert_string_equal(tinkc_future_request_id(f), id);
+        x->err = (tinkc_error){ 0 };
+        tinkc_future_free(f);
+        tinkc_trainer_free(t);
+        t = tinkc_trainer_new(x->client, &lora, &x->err);
+        assert_ok(&x->err);
+    }
+    tinkc_trainer_free(t);
+}
+
+/* A client ends with samples that it could not report as cancelled yet. */
+static void cancels_that_wait_at_the_end(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 3;
+    tinkc_sampler *sampler = tinkc_sampler_new(x->client, &nano, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_always(x->mock, NULL, API "retrieve_future", &silent, &x->err);
+    tinkc_mock_always(x->mock, NULL, API "cancel_future", &silent, &x->err);
+    for (int i = 0; i < 4; i++) {
+        tinkc_future *f = tinkc_sample(sampler, ids, 3, 1, &o, &x->err);
+        settle(x);
+        tinkc_future_free(f);
+        settle(x);
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, API "cancel_future"), 1);
+    tinkc_sampler_free(sampler);
+    assert_true(tinkc_client_close(x->client, PATIENCE_MS, &x->err));
+    assert_int_equal(tinkc_mock_count(x->mock, API "cancel_future"), 1);
+}
+
+/* ---- billing ---- */
+
+static void take_text_length(const tinkc_event *e, void *user)
+{
+    *(size_t *)user = strlen(e->text);
+}
+
+/* Of the service's words an event keeps 199. */
+static void long_words_about_billing(void **state)
+{
+    fixture *x = *state;
+    size_t kept = 0, before = 0; /* what stands before them */
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_BILLING, take_text_length,
+                                      &kept, &x->err));
+    for (size_t len = 198; len <= 202; len += before != 0) {
+        char body[300];
+        (void)snprintf(body, sizeof body, "{\"detail\":\"%0*d\"}", before ? (int)(len - before) : 1,
+                       0);
+        once(x, API "get_server_capabilities", 402, body);
+        tinkc_future *f = tinkc_capabilities_get(x->client, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1);
+        if (before)
+            assert_int_equal(kept, len < 199 ? len : 199);
+        else
+            before = kept - 1;
+        assert_true(before > 0);
+        tinkc_future_free(f);
+    }
+    tinkc_queue_free(queue);
+}
+
+/* ---- health, identities and tokens ---- */
+
+static void what_a_health_check_says(void **state)
+{
+    static const struct {
+        const char *body;
+        int32_t code;
+        const char *message;
+    } rows[] = {
+        { "{\"status\":\"ok\"}", TINKC_OK, "" },
+        { "{\"status\":\"okay\"}", TINKC_E_SERVER,
+          "health check failed: the service reports okay" },
+        { "{\"status\":\"\"}", TINKC_E_SERVER, "health check failed: the service reports " },
+    };
+    fixture *x = *state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        once(x, API "healthz", 200, rows[i].body);
+        tinkc_future *f = tinkc_health_check(x->client, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_int_equal(tinkc_future_wait(f, 0, &x->err), rows[i].code == TINKC_OK);
+        check_error(x, rows[i].code, rows[i].message);
+        tinkc_future_free(f);
+    }
+    once(x, API "healthz", 200, "5");
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(run_until_done(x->mock, f, 600000));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+}
+
+enum { WALL_BEGIN_S = 1767225600 };
+
+/* {"jwt": ...} with these claims and an end so many seconds after the mock's beginning. */
+static const char *token_answer(const char *more, int64_t ends_s)
+{
+    static char out[600];
+    char claims[200], coded[400];
+    int n = snprintf(claims, sizeof claims, "{\"iss\":\"passport-x\",\"exp\":%lld%s}",
+                     (long long)(WALL_BEGIN_S + ends_s), more);
+    tkc_base64_encode(claims, (size_t)n, coded);
+    size_t len = tkc_base64_length((size_t)n);
+    for (size_t i = 0; i < len; i++)
+        coded[i] = coded[i] == '+' ? '-' : coded[i] == '/' ? '_' : coded[i];
+    while (len && coded[len - 1] == '=')
+        len--;
+    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.x\"}", (int)len, coded);
+    return out;
+}
+
+static void addresses_in_identities(void **state)
+{
+    static const struct {
+        const char *claims, *urn, *email;
+    } rows[] = {
+        { ",\"sub\":\"u\",\"email\":\"e\"", "u", "e" },
+        { ",\"sub\":\"u\",\"email\":\"\"", "u", NULL },
+        { "", "", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(setup_tokens(state), 0);
+        fixture *x = *state;
+        always(x, API "auth/token", token_answer(rows[i].claims, 9999));
+        tinkc_future *f = tinkc_identity_get(x->client, &x->err);
+        const tinkc_identity *who = tinkc_future_identity(f, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        assert_string_equal(who->user_urn, rows[i].urn);
+        assert_string_equal(who->org_urn, "");
+        if (rows[i].email)
+            assert_string_equal(who->email, rows[i].email);
+        else
+            assert_null(who->email);
+        tinkc_future_free(f);
+        teardown(state);
+    }
+}
+
+/* The token is about to end: who asks for the identity waits for the next one, or no longer. */
+static void an_identity_waits_for_its_token(void **state)
+{
+    fixture *x = *state;
+    once(x, API "auth/token", 200, token_answer(",\"sub\":\"one\"", 90));
+    tinkc_mock_once(
+        x->mock, NULL, API "auth/token",
+        &(tinkc_mock_answer){ .body = token_answer(",\"sub\":\"two\"", 9999), .delay_ms = 1000 },
+        &x->err);
+    assert_true(tinkc_client_connect(x->client, PATIENCE_MS, &x->err));
+    settle(x);
+    tinkc_mock_advance(x->mock, 31 * 1000);
+    tinkc_future *f = tinkc_identity_get(x->client, &x->err);
+    tinkc_future *unwanted = tinkc_token_get(x->client, &x->err);
+    settle(x);
+    assert_false(tinkc_future_done(f) || tinkc_future_done(unwanted));
+    tinkc_future_cancel(unwanted);
+    check_failure(x, unwanted, TINKC_E_CANCELLED, "token_get: cancelled");
+    assert_false(tinkc_future_done(f));
+    assert_true(run_until_done(x->mock, f, 5000));
+    const tinkc_identity *who = tinkc_future_identity(f, 0, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(who->user_urn, "two");
+    tinkc_future_free(f);
+}
+
+/* Before the settings are there, a question can be taken back. */
+static void an_early_identity_is_cancelled(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, API "client/config", &silent, &x->err);
+    tinkc_future *f = tinkc_identity_get(x->client, &x->err);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    tinkc_future_cancel(f);
+    check_failure(x, f, TINKC_E_CANCELLED, "identity_get: cancelled");
+}
+
+/* A token may be anything but empty. */
+static void empty_tokens(void **state)
+{
+    fixture *x = *state;
+    once(x, API "auth/token", 200, "{\"jwt\":\"\"}");
+    check_failure(x, tinkc_health_check(x->client, &x->err), TINKC_E_TOKEN,
+                  "token exchange: the answer holds no token");
+    always(x, API "auth/token", "{\"jwt\":\"t\"}");
+    tinkc_future *f = done_call(x);
+    assert_string_equal(request_header(nth_request(x->mock, API "healthz", 0), "X-API-Key"), "t");
+    tinkc_future_free(f);
+}
+
+/* ---- credential commands ---- */
+
+/* The mock, as a service in this process: credentials are not exchanged there. */
+static tinkc_transport local_mock(fixture *x)
+{
+    tinkc_transport t = *tinkc_mock_transport(x->mock);
+    t.flags |= TINKC_TRANSPORT_LOCAL;
+    return t;
+}
+
+/* The outcome of a command, as a question for the identity shows it. */
+static void run_command(fixture *x, tinkc_client *client, int32_t code, const char *message)
+{
+    tinkc_future *f = tinkc_identity_get(client, &x->err);
+    assert_ok(&x->err);
+    wait_until(tinkc_future_done(f));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    check_error(x, code, message);
+    tinkc_future_free(f);
+}
+
+static void commands_may_work_later(void **state)
+{
+    fixture *x = *state;
+    char folder[] = "/tmp/tinkc-corners-XXXXXX", command[300], mark[100];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(mark, sizeof mark, "%s/mark", folder);
+    (void)snprintf(command, sizeof command, "test -e %s && echo tml-1 && exit; mkdir %s; exit 3",
+                   mark, mark);
+    tinkc_transport local = local_mock(x);
+    unsetenv("TINKER_API_KEY");
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .credential_cmd = command, .transport = &local }, &x->err);
+    assert_ok(&x->err);
+    run_command(x, client, TINKC_E_CREDENTIAL_CMD, "credential command: failed with exit status 3");
+    run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
+    tinkc_client_free(client);
+    assert_int_equal(rmdir(mark), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A command gets every signal, in a group of its own. */
+static void signals_of_commands(void **state)
+{
+    fixture *x = *state;
+    tinkc_transport local = local_mock(x);
+    unsetenv("TINKER_API_KEY");
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){
+            .credential_cmd =
+                "grep -q '^SigBlk:[^0-9a-f]*0000000000000000$' /proc/self/status || exit 4; "
+                "test $(cut -d' ' -f5 /proc/$$/stat) = $$ || exit 5; echo tml-1",
+            .transport = &local },
+        &x->err);
+    assert_ok(&x->err);
+    run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
+    tinkc_client_free(client);
+}
+
+/* ---- losses ---- */
+
+static bool look_around(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)err;
+    size_t n = tinkc_batch_count(tinkc_loss_batch(loss));
+    assert_non_null(tinkc_loss_grad(loss, n - 1));
+    assert_null(tinkc_loss_grad(loss, n));
+    assert_null(tinkc_loss_grad(NULL, 0));
+    assert_non_null(tinkc_loss_logprobs(loss, n - 1));
+    assert_null(tinkc_loss_logprobs(loss, n));
+    assert_null(tinkc_loss_logprobs(NULL, 0));
+    assert_null(tinkc_loss_batch(NULL));
+    tinkc_loss_set(NULL, 1);
+    assert_false(tinkc_loss_metric(NULL, "a", 1, NULL));
+    assert_false(tinkc_loss_metric(loss, "", 1, NULL));
+    assert_true(tinkc_loss_metric(loss, "m", 1, NULL));
+    tinkc_loss_set(loss, 1);
+    ++*(int *)user;
+    return true;
+}
+
+static bool refuse(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)err;
+    tinkc_loss_set(loss, 1);
+    ++*(int *)user;
+    return false;
+}
+
+static void what_a_loss_may_ask_for(void **state)
+{
+    fixture *x = *state;
+    static const int64_t targets[] = { 2, 3 };
+    static const float weights[] = { 1, 1 };
+    int ran = 0;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    assert_ok(&x->err);
+    assert_null(tinkc_forward_backward_custom(t, NULL, 0, NULL, look_around, &ran, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_forward_backward_custom(t, b, 0, NULL, look_around, &ran, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    /* Targets alone will do. */
+    assert_true(tinkc_batch_add_tokens(b, ids, 2, &x->err));
+    assert_true(tinkc_batch_set_i64(b, "target_tokens", targets, 2, &x->err));
+    for (uint32_t together = 0; together < 2; together++) {
+        tinkc_future *f = tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0,
+                                                        NULL, look_around, &ran, &x->err);
+        assert_ok(&x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_true(tinkc_future_wait(f, 0, &x->err));
+        tinkc_future_free(f);
+        assert_int_equal(ran, together + 1);
+    }
+    for (uint32_t together = 0; together < 2; together++) {
+        assert_null(tinkc_forward_backward_custom(t, b, together ? TINKC_CUSTOM_TOGETHER : 0, NULL,
+                                                  refuse, &ran, &x->err));
+        check_error(x, TINKC_E_CALLBACK, "the loss function failed");
+    }
+    assert_int_equal(ran, 4);
+    /* Weights alone will not. */
+    assert_true(tinkc_batch_add_tokens(b, ids, 2, &x->err));
+    assert_true(tinkc_batch_set_f32(b, "weights", weights, 2, &x->err));
+    assert_null(tinkc_forward_backward_custom(t, b, 0, NULL, look_around, &ran, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "batch: example 1 has no target_tokens");
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+}
+
+#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WITH(taken_out_of_a_queue, setup),
+        WITH(lined_up_by_a_callback, setup),
+        WITH(a_wake_is_used_up, setup),
+        WITH(receivers_of_nothing, setup),
+        WITH(events_name_their_operation, setup),
+        WITH(a_limit_is_taken_back, setup),
+        WITH(submitted_too_late, setup),
+        WITH(a_close_waits_for_the_last_operation, setup),
+        WITH(long_request_ids, setup),
+        WITH(cancels_that_wait_at_the_end, setup_cancels),
+        WITH(long_words_about_billing, setup),
+        WITH(what_a_health_check_says, setup),
+        cmocka_unit_test(addresses_in_identities),
+        WITH(an_identity_waits_for_its_token, setup_tokens),
+        WITH(an_early_identity_is_cancelled, setup),
+        WITH(empty_tokens, setup_tokens),
+        WITH(commands_may_work_later, setup),
+        WITH(signals_of_commands, setup),
+        WITH(what_a_loss_may_ask_for, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
