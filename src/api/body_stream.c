@@ -448,9 +448,7 @@ static void line_up(void *arg)
     tinkc_stream *s = arg;
     pthread_mutex_lock(&s->lock);
     bool push = s->queue && !s->lined_up && !s->notified;
-    s->lined_up = s->lined_up || push;
-    if (push && !tkc_queue_push(s->queue, &s->item))
-        s->lined_up = false;
+    s->lined_up = s->lined_up || (push && tkc_queue_push(s->queue, &s->item));
     pthread_mutex_unlock(&s->lock);
 }
 

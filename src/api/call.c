@@ -420,9 +420,7 @@ static void run_finish(tkc_task *task)
 {
     inner *c = TKC_OWNER(task, inner, finish_task);
     c->finish_posted = false;
-    if (c->finished) /* freed while the task was on its way */
-        return;
-    assert(c->started && !c->under_way && !c->timer.armed);
+    assert(c->started && !c->finished && !c->under_way && !c->timer.armed);
     c->finished = true;
     unlist_call(c);
     if (c->call.err.code && c->call.may_have_run && strcmp(c->spec.method, "GET") != 0)

@@ -50,8 +50,7 @@ typedef struct download_op {
     tkc_source source;
     int64_t state_written_ms; /* INT64_MIN = not yet */
     int64_t newest_mark;      /* where a failed run can be taken up */
-    bool source_open;
-    bool external; /* files with an address each, instead of an archive */
+    bool external;            /* files with an address each, instead of an archive */
 } download_op;
 
 static download_op *op_of(tinkc_future *f)
@@ -101,12 +100,13 @@ typedef struct saved {
     int64_t total, offset;
 } saved;
 
-static bool read_file_entry(tkc_json *j, tkc_file_list *list, tinkc_error *err)
+/* A bad one shows in err or in the reader. */
+static void read_file_entry(tkc_json *j, tkc_file_list *list, tinkc_error *err)
 {
     tinkc_str key, name = { 0 }, sha = { 0 };
     int64_t size = -1;
     if (!tkc_json_object(j))
-        return false;
+        return;
     while (tkc_json_key(j, &key)) {
         if (tkc_str_is(key, "name"))
             name = tkc_json_string(j);
@@ -120,8 +120,9 @@ static bool read_file_entry(tkc_json *j, tkc_file_list *list, tinkc_error *err)
     const char *text = tkc_arena_str(list->arena, name, err);
     const char *digest = tkc_arena_str(list->arena, sha, err);
     if (!text || !digest || !tkc_is_safe_name(text) || (sha.len != 64 && sha.len != 0) || size < 0)
-        return tkc_fail(err, TINKC_E_FILE, "state: not a file's entry");
-    return tkc_file_list_add(list, text, digest, size, err);
+        tkc_fail(err, TINKC_E_FILE, "state: not a file's entry");
+    else
+        tkc_file_list_add(list, text, digest, size, err);
 }
 
 static bool parse_state(tinkc_bytes text, tkc_arena *arena, saved *s, tkc_file_list *list,
@@ -194,15 +195,14 @@ static bool load_state(download_op *op, bool unpacks)
         !tkc_str_is(s.what, op->what) || s.etag.len >= sizeof op->source.etag)
         return false;
     int64_t offset = unpacks ? s.offset : (int64_t)st.st_size;
-    if (offset < 0 || (s.total >= 0 && offset > s.total) || (unpacks && !files_are_there(op)))
+    if (offset <= 0 || (s.total >= 0 && offset > s.total) || (unpacks && !files_are_there(op)))
         return false;
     /* Without a length or a mark nobody could tell whether the bytes are still the same. */
     if (s.total < 0 && s.etag.len == 0)
         return false;
     op->source.pos = offset;
     op->source.total = s.total;
-    memcpy(op->source.etag, s.etag.data, s.etag.len);
-    op->source.etag[s.etag.len] = 0;
+    memcpy(op->source.etag, s.etag.data, s.etag.len); /* the rest is zero */
     return true;
 }
 
@@ -260,12 +260,11 @@ static bool digest_existing(int fd, const char *path, tkc_digest *digest, int64_
 {
     char block[BLOCK];
     for (int64_t at = 0; at < len;) {
-        ssize_t n = pread(fd, block, sizeof block, (off_t)at);
+        size_t most = len - at < BLOCK ? (size_t)(len - at) : BLOCK;
+        ssize_t n = pread(fd, block, most, (off_t)at);
         if (n <= 0)
             return n < 0 ? tkc_fail_errno(err, "%s", path)
                          : tkc_fail(err, TINKC_E_FILE, "%s: shorter than it was", path);
-        if (n > len - at)
-            n = (ssize_t)(len - at);
         tkc_digest_add(digest, block, (size_t)n);
         at += n;
     }
@@ -329,17 +328,9 @@ static bool save_file(download_op *op, const char *path, const char *name, tinkc
 
 /* ---- external weights ---- */
 
-static void close_source(download_op *op)
-{
-    if (op->source_open)
-        tkc_source_end(&op->source);
-    op->source_open = false;
-}
-
 static void open_source(download_op *op)
 {
     tkc_source_init(&op->source, op->f.client, &op->stop, &op->f);
-    op->source_open = true;
     op->source.path = op->path;
     op->source.max_bytes = op->o.max_bytes;
 }
@@ -360,7 +351,7 @@ static bool fetch_link(download_op *op, const char *name, const char *url, tinkc
     }
     if (tkc_failed(err))
         return false;
-    close_source(op);
+    tkc_source_end(&op->source);
     open_source(op);
     op->source.file = name;
     op->source.url = tkc_arena_cstr(&op->source.arena, url, err);
@@ -427,7 +418,6 @@ static bool pour_out(download_op *op, tinkc_error *err)
         if (!tkc_fd_sink_write(&sink, &op->stop, bytes, n, err))
             break;
     tkc_source_end(&op->source); /* nobody uses the sink any more */
-    op->source_open = false;
     tkc_fd_sink_close(&sink);
     return !tkc_failed(err);
 }
@@ -456,8 +446,8 @@ static bool move_into_place(download_op *op, const char *from, const char *to, t
     }
     if (rename(from, to) != 0) {
         tkc_fail_errno(err, "%s", to);
-        if (replaced && rename(old, to) != 0)
-            return false; /* the old one lies beside it under its other name */
+        if (replaced)
+            (void)!rename(old, to); /* or it lies beside it under its other name */
         return false;
     }
     struct stat st;
@@ -540,7 +530,6 @@ static bool fetch_into_dir(download_op *op, tinkc_error *err)
     bool ok = fetch_once(op, unpacks, err);
     if (!ok && resumed && op->source.changed) { /* other bytes than last time: all again, once */
         *err = (tinkc_error){ 0 };
-        op->source.changed = false;
         ok = clear_partial(op, err) && fetch_once(op, unpacks, err);
     }
     if (!ok && (op->source.pos == 0 || op->external)) { /* nothing to resume from */
@@ -591,25 +580,21 @@ static bool download_to_disk(download_op *op, tinkc_error *err)
     return false;
 }
 
-static bool run_download(download_op *op, tinkc_error *err)
+static void run_download(download_op *op, tinkc_error *err)
 {
     op->result.target = "";
-    if (!begin_source(op, err))
-        return false;
-    bool ok = op->o.fd      ? pour_out(op, err)
-              : op->o.write ? hand_on(op, err)
-                            : download_to_disk(op, err);
-    if (!ok)
-        return false;
-    op->result.bytes = op->source.travelled;
-    return true;
+    bool ok = begin_source(op, err) && (op->o.fd      ? pour_out(op, err)
+                                        : op->o.write ? hand_on(op, err)
+                                                      : download_to_disk(op, err));
+    if (ok)
+        op->result.bytes = op->source.travelled;
 }
 
 static void *worker(void *arg)
 {
     download_op *op = arg;
     run_download(op, &op->err);
-    close_source(op);
+    tkc_source_end(&op->source);
     tkc_loop_post(op->f.client->loop, &op->after);
     return NULL;
 }
