@@ -1,9 +1,11 @@
 /* test_by_hand.c - answers that the test gives piece by piece, in the transport's place: how much a reader takes, when the
  * transport may continue, words of failures, bodies that are too long, and what becomes of an answer that nobody wants. */
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/api_support.h"
 
@@ -293,6 +295,145 @@ static void room_of_a_byte_stream(void **state)
     assert_int_equal(atomic_load(&hand.cancelled), 0);
 }
 
+/* ---- downloads ---- */
+
+typedef struct received {
+    char bytes[1 << 19];
+    atomic_size_t n;
+} received;
+
+static bool receive(void *user, const void *data, size_t len)
+{
+    received *r = user;
+    size_t at = atomic_load(&r->n);
+    assert_true(len <= sizeof r->bytes - at);
+    memcpy(r->bytes + at, data, len);
+    atomic_store(&r->n, at + len);
+    return true;
+}
+
+static void fill(char *bytes, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (char)(i * 7 + i / 251 + seed);
+}
+
+static tinkc_future *begin_download(fixture *x, const tinkc_download_options *o)
+{
+    hand.path = "/far";
+    atomic_store(&hand.held, NULL);
+    tinkc_future *f = tinkc_url_download(x->client, "https://files.test/far", o, &x->err);
+    assert_ok(&x->err);
+    wait_until(atomic_load(&hand.held));
+    assert_non_null(atomic_load(&hand.held));
+    return f;
+}
+
+/* After much has come at once, the reader is given every single byte as it comes. */
+static void single_bytes_after_many(void **state)
+{
+    enum { MANY = 300 * 1000, SINGLE = 10 };
+    fixture *x = *state;
+    received *got = calloc(1, sizeof *got);
+    char *bytes = malloc(MANY + SINGLE);
+    assert_true(got && bytes);
+    fill(bytes, MANY + SINGLE, 0);
+    tinkc_future *f =
+        begin_download(x, &(tinkc_download_options){ .write = receive, .write_user = got });
+    tinkc_reply *r = held(x);
+    r->status(r, 200);
+    assert_true(r->write(r, bytes, MANY));
+    for (size_t n = MANY; n <= MANY + SINGLE; n++) {
+        wait_until(atomic_load(&got->n) == n);
+        assert_int_equal(atomic_load(&got->n), n);
+        if (n < MANY + SINGLE)
+            assert_true(r->write(r, bytes + n, 1));
+    }
+    r->end(r);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_memory_equal(got->bytes, bytes, MANY + SINGLE);
+    tinkc_future_free(f);
+    free(bytes);
+    free(got);
+}
+
+/* What a pipe has no room for is not lost. */
+static void more_than_a_pipe_takes(void **state)
+{
+    enum { ROUNDS = 20, LEN = 20000 };
+    fixture *x = *state;
+    static char bytes[LEN], back[LEN];
+    int fds[2];
+    assert_int_equal(pipe(fds), 0);
+    assert_true(fcntl(fds[1], F_SETPIPE_SZ, 4096) >= 4096);
+    tinkc_future *f = begin_download(x, &(tinkc_download_options){ .fd = fds[1] });
+    tinkc_reply *r = held(x);
+    r->status(r, 200);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        fill(bytes, LEN, i);
+        assert_true(r->write(r, bytes, LEN));
+        for (size_t at = 0; at < LEN;) {
+            ssize_t n = read(fds[0], back + at, LEN - at);
+            assert_true(n > 0);
+            at += (size_t)n;
+        }
+        assert_memory_equal(back, bytes, LEN);
+    }
+    r->end(r);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(tinkc_download_bytes(tinkc_future_download(f, 0, &x->err)), ROUNDS * LEN);
+    tinkc_future_free(f);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* Bytes beyond the length or the limit are not handed on. */
+static void no_more_than_was_announced(void **state)
+{
+    fixture *x = *state;
+    for (int i = 0; i < 20; i++) {
+        bool limit = i % 2;
+        char back[16];
+        int fds[2];
+        assert_int_equal(pipe(fds), 0);
+        tinkc_future *f = begin_download(
+            x, &(tinkc_download_options){ .fd = fds[1], .max_bytes = limit ? 5 : 0 });
+        tinkc_reply *r = held(x);
+        r->status(r, 200);
+        if (!limit)
+            r->header(r, "Content-Length", "5");
+        assert_true(r->write(r, "12", 2));
+        assert_int_equal(read(fds[0], back, sizeof back), 2);
+        (void)r->write(r, "345678", 6);
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
+        assert_string_equal(x->err.message, limit ? "larger than max_bytes"
+                                                  : "more bytes came than the length said");
+        x->err = (tinkc_error){ 0 };
+        tinkc_future_free(f);
+        close(fds[1]);
+        assert_int_equal(read(fds[0], back, sizeof back), 0);
+        close(fds[0]);
+    }
+}
+
+/* A download that is cancelled while it asks for the address no longer asks. */
+static void cancelled_before_its_address(void **state)
+{
+    fixture *x = *state;
+    hand.path = API "training_runs/r/checkpoints/weights/c/archive";
+    tinkc_future *f = tinkc_checkpoint_download(x->client, "tinker://r/weights/c", NULL, &x->err);
+    wait_until(atomic_load(&hand.sent) == 1);
+    assert_int_equal(atomic_load(&hand.cancelled), 0);
+    tinkc_future_cancel(f);
+    wait_until(atomic_load(&hand.cancelled) == 1);
+    assert_int_equal(atomic_load(&hand.cancelled), 1);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CANCELLED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+}
+
 /* ---- failures in the transport's words ---- */
 
 static void words_of_a_transport(void **state)
@@ -447,6 +588,10 @@ int main(void)
         TEST(room_of_a_token_stream),
         TEST(listeners_of_a_token_stream),
         TEST(room_of_a_byte_stream),
+        TEST(single_bytes_after_many),
+        TEST(more_than_a_pipe_takes),
+        TEST(no_more_than_was_announced),
+        TEST(cancelled_before_its_address),
         TEST(words_of_a_transport),
         TEST(bodies_that_are_too_long),
         TEST(answers_that_nobody_wants),
