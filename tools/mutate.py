@@ -39,6 +39,7 @@ What is not planted, because no test of behaviour can see it:
       in the condition of a smaller or larger one of two (`n < 60 ? n : 60`), where the last 60 alone is changed
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
+    - `n < 0 && errno == EINTR`: a call that returns 0 leaves errno as it was, and nothing interrupts the calls before it
     - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
     - in functions that release (x_free, free_x): loops that end one early, which is a leak; there and in x_close pointers
       and structs that are cleared for the last time
@@ -82,7 +83,7 @@ UNSEEN = re.compile(r"^(?!tke_)(assert|perror|va_start|va_end|tkc_release\w*|log
 KEPT = re.compile(r"^(free|close|.*_(free|cleanup|destroy|unlock|lock|end|init|release|close|unref|decref|drop|discard)|memset|fflush|"
                   r"pthread_\w+|unlink|madvise|posix_fadvise|clearerr|closedir|fclose|close_range)$")
 RELEASE = re.compile(r"^(free|freeaddrinfo|close|fclose|closedir|\w+_(free|decref|unref)|ZSTD_free\w+)$")
-PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|"
+PERF = re.compile(r"CAPACITY|INITIAL|BUFFER|_BUF$|CHUNK|BLOCK|GRAIN|STACK|PREFETCH|ALIGN|BATCH_BYTES|SLAB|PAGE_BYTES|READ_SIZE|READ_AT_ONCE|^READ_BYTES$|"
                   r"COPY_BYTES|PIECE|_THREADS$|^PAD$|^LOOK_MS$|EVENTS_AT_ONCE|"
                   r"^OFFLOAD_BYTES$|^MANY_BYTES$|^GATHER_MS$|^N_HELPERS$|^(END|EXIT)_PATIENCE_MS$")
 GROWTH = re.compile(r"(\w+) \? (?:2 \* [\w >*-]*\b\1|[\w >*-]*\b\1 \* 2) : \d+$")
@@ -278,11 +279,15 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text in "<>" and ends_order(tokens, i, last):
                 continue
+            if t.text == "<" and flat(tokens, i + 1, min(i + 6, len(tokens))) == "0 && errno == EINTR":
+                continue
             if t.text == ">" and tokens[i + 1].text == "0" and tokens[i - 1].text == ")" and called_before(tokens, i - 1) == "getline":
                 continue
             new, what = "+ 1 <" if loop and t.text == "<" else SWAPS[t.text], "operator"
         elif t.kind == "number":
             if t.text == "0" and re.search(r"fd$", tokens[i - 2].text) and tokens[i - 1].text in ("<", ">="):
+                continue
+            if t.text == "0" and tokens[i - 1].text == "<" and flat(tokens, i + 1, min(i + 5, len(tokens))) == "&& errno == EINTR":
                 continue
             if t.text == "0" and NO_MATTER.match(caller(tokens, i, first)):
                 continue

@@ -188,6 +188,7 @@ static void records_are_shared_by_address_and_credential(void **state)
     (void)state;
     tinkc_error err = { 0 };
     size_t before = tkc_limits_count();
+    assert_int_equal(before, 0); /* no client is there */
     tkc_shared_limits *a = tkc_limits_get("https://a", "key", false, &err);
     static const struct {
         const char *url, *credential;

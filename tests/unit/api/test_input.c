@@ -34,6 +34,7 @@ static void assert_tokens(size_t at, const int32_t *ids, size_t len)
     const tinkc_chunk *c = tinkc_input_at(input, at);
     assert_non_null(c);
     assert_int_equal(c->kind, TINKC_CHUNK_TOKENS);
+    assert_int_equal(c->expected_tokens, -1);
     assert_int_equal(c->tokens.len, len);
     if (len)
         assert_memory_equal(c->tokens.data, ids, len * sizeof *ids);

@@ -182,6 +182,11 @@ static void reverse_kl_gradients(void **state)
         for (size_t k = 0; k < LEN; k++)
             b.logprobs[i][k] = teacher[k] > 0 ? logf(teacher[k]) - 0.5f : -9;
     assert_true(fabs(evaluate(&b, tinkc_loss_reverse_kl, NULL)) < 1e-6);
+    /* Also where the student is sure of what the teacher does not name. */
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            b.logprobs[i][k] = teacher[k] > 0 ? logf(teacher[k]) - 1000 : 0;
+    assert_true(fabs(evaluate(&b, tinkc_loss_reverse_kl, NULL)) < 1e-2);
     close_bench(&b);
     /* One candidate has all of the probability, whatever was computed for it. */
     static const float sure[LEN] = { 1, 1, 1, 0, 1, 1 };
