@@ -105,6 +105,22 @@ static void outputs_of_a_pass(void **state)
     }
 }
 
+/* Targets count wherever they stand among an example's inputs. */
+static void targets_behind_the_weights(void **state)
+{
+    fixture *x = *state;
+    static const int32_t two[] = { 1, 2 };
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    tinkc_batch_add_tokens(b, two, 2, &x->err);
+    tinkc_batch_set_f32(b, "weights", (const float[]){ 1, 1 }, 2, &x->err);
+    tinkc_batch_set_i64(b, "target_tokens", (const int64_t[]){ 2, 3 }, 2, &x->err);
+    assert_ok(&x->err);
+    answer_with(x, OUTPUTS(ONE));
+    expect(x, tinkc_forward_backward(x->trainer, b, TINKC_CROSS_ENTROPY, NULL, &x->err),
+           &(row){ NULL, "example 0 has 2 targets and 1 log-probs" });
+    tinkc_batch_free(b);
+}
+
 static bool keep_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     (void)err;
@@ -125,6 +141,29 @@ static void outputs_for_a_custom_loss(void **state)
     expect(x, f, &(row){ NULL, "1 outputs for 2 examples" });
     assert_int_equal(calls, 0);
     tinkc_queue_free(queue);
+}
+
+/* Nor on outputs that are not log-probs. */
+static void other_outputs_for_a_custom_loss(void **state)
+{
+    fixture *x = *state;
+#define WHOLE  "{\"logprobs\":{\"data\":[1,2],\"dtype\":\"int64\",\"shape\":[2]}}"
+#define MATRIX "{\"logprobs\":{\"data\":[1,2,3,4],\"dtype\":\"float32\",\"shape\":[2,2]}}"
+    static const char *const results[] = {
+        OUTPUTS(WHOLE "," WHOLE),
+        OUTPUTS("{},{}"),
+        OUTPUTS(MATRIX "," MATRIX),
+    };
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        size_t calls = 0;
+        answer_with(x, results[i]);
+        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, keep_loss, &calls,
+                                                  &x->err));
+        assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
+        assert_string_equal(x->err.message, "the first pass gave no usable logprobs for example 0");
+        assert_int_equal(calls, 0);
+        x->err = (tinkc_error){ 0 };
+    }
 }
 
 static void lists_of_a_sample(void **state)
@@ -237,8 +276,9 @@ int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(outputs_of_a_pass),  WITH(outputs_for_a_custom_loss),
-        WITH(lists_of_a_sample),  WITH(candidates_of_sampled_tokens),
+        WITH(outputs_of_a_pass),         WITH(targets_behind_the_weights),
+        WITH(outputs_for_a_custom_loss), WITH(other_outputs_for_a_custom_loss),
+        WITH(lists_of_a_sample),         WITH(candidates_of_sampled_tokens),
         WITH(tokens_of_a_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
