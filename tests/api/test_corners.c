@@ -532,6 +532,20 @@ static void empty_tokens(void **state)
     tinkc_future_free(f);
 }
 
+/* A 400 without a word is a stale connection, also where tokens are exchanged. */
+static void a_stale_connection_for_tokens(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_once(x->mock, NULL, API "auth/token", &(tinkc_mock_answer){ .status = 400 },
+                    &x->err);
+    always(x, API "auth/token", token_answer("", 9999));
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(run_until_done(x->mock, f, 600000));
+    assert_true(tinkc_future_wait(f, 0, &x->err));
+    assert_int_equal(tinkc_mock_count(x->mock, API "auth/token"), 2);
+    tinkc_future_free(f);
+}
+
 /* ---- credential commands ---- */
 
 /* The mock, as a service in this process: credentials are not exchanged there. */
@@ -684,6 +698,7 @@ int main(void)
         WITH(an_identity_waits_for_its_token, setup_tokens),
         WITH(an_early_identity_is_cancelled, setup),
         WITH(empty_tokens, setup_tokens),
+        WITH(a_stale_connection_for_tokens, setup_tokens),
         WITH(commands_may_work_later, setup),
         WITH(signals_of_commands, setup),
         WITH(what_a_loss_may_ask_for, setup),
