@@ -230,7 +230,97 @@ static void events_name_their_operation(void **state)
     tinkc_queue_free(queue);
 }
 
+static void count_event(const tinkc_event *e, void *user)
+{
+    (void)e;
+    ++*(size_t *)user;
+}
+
+/* Too many events push out the oldest of them, never what a future has lined up. */
+static void too_many_events(void **state)
+{
+    enum { ROOM = 1024, MORE = 6 };
+    fixture *x = *state;
+    size_t events = 0;
+    static tinkc_future *all[ROOM + MORE];
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *first = done_call(x);
+    calls c = { .queue = queue };
+    assert_true(tinkc_future_on_done(first, queue, take_call, &c, &x->err));
+    assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, count_event, &events,
+                                      &x->err));
+    for (size_t i = 0; i < ROOM + MORE; i++)
+        all[i] = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_future_wait_all(all, ROOM + MORE, PATIENCE_MS, &x->err));
+    settle(x);
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1 + ROOM);
+    assert_int_equal(events, ROOM);
+    assert_int_equal(c.n, 1);
+    for (size_t i = 0; i < ROOM + MORE; i++)
+        tinkc_future_free(all[i]);
+    tinkc_future_free(first);
+    tinkc_queue_free(queue);
+}
+
+/* ---- waiting ---- */
+
+static void a_future_stands_twice_in_a_list(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    tinkc_future *all[] = { NULL, f, f };
+    assert_int_equal(tinkc_future_wait_any(all, 3, 20, &x->err), 3);
+    check_error(x, TINKC_E_TIMEOUT, "none completed in time");
+    tinkc_future_cancel(f);
+    assert_int_equal(tinkc_future_wait_any(all, 3, PATIENCE_MS, &x->err), 1);
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+}
+
+/* After a failure nothing is done: the first one is kept. */
+static void calls_after_a_failure(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *f = done_call(x);
+    tinkc_text text = { 0 };
+    tinkc_error bad = { .code = TINKC_E_STATE };
+    assert_false(tinkc_future_wait(f, 0, &bad));
+    assert_false(tinkc_future_wait_all(&f, 1, 0, &bad));
+    assert_int_equal(tinkc_future_wait_any(&f, 1, 0, &bad), 1);
+    assert_false(tinkc_future_limit(f, 1, &bad));
+    assert_string_equal(tinkc_future_status(f, &text, &bad), "");
+    assert_string_equal(tinkc_client_snapshot(x->client, &text, &bad), "");
+    assert_null(tinkc_health_check(x->client, &bad));
+    assert_null(tinkc_identity_get(x->client, &bad));
+    assert_false(tinkc_client_connect(x->client, PATIENCE_MS, &bad));
+    assert_false(tinkc_client_close(x->client, 0, &bad));
+    assert_null(tinkc_queue_new(x->client, &bad));
+    assert_int_equal(bad.code, TINKC_E_STATE);
+    assert_string_equal(bad.message, "");
+    assert_string_equal(tinkc_future_status(f, NULL, &x->err), "");
+    check_error(x, TINKC_E_ARGUMENT, "out: must not be NULL");
+    assert_string_equal(tinkc_client_snapshot(x->client, NULL, &x->err), "");
+    check_error(x, TINKC_E_ARGUMENT, "out: must not be NULL");
+    tinkc_future_free(f);
+    tinkc_text_free(&text);
+}
+
 /* ---- operations ---- */
+
+/* A limit beyond all time is none. */
+static void a_limit_beyond_all_time(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
+    tinkc_mock_advance(x->mock, 1000);
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    settle(x);
+    assert_true(tinkc_future_limit(f, INT64_MAX - 1, &x->err));
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    tinkc_future_free(f);
+}
 
 /* A limit that is taken back does not end the operation. */
 static void a_limit_is_taken_back(void **state)
@@ -507,6 +597,20 @@ static void an_identity_waits_for_its_token(void **state)
     tinkc_future_free(f);
 }
 
+static void an_identity_without_settings(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, API "client/config",
+                      &(tinkc_mock_answer){ .status = 403, .body = "{\"detail\":\"no\"}" },
+                      &x->err);
+    tinkc_future *f = tinkc_identity_get(x->client, &x->err);
+    assert_true(run_until_done(x->mock, f, 600000));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+}
+
 /* Before the settings are there, a question can be taken back. */
 static void an_early_identity_is_cancelled(void **state)
 {
@@ -565,6 +669,20 @@ static void run_command(fixture *x, tinkc_client *client, int32_t code, const ch
     assert_false(tinkc_future_wait(f, 0, &x->err));
     check_error(x, code, message);
     tinkc_future_free(f);
+}
+
+/* A service in this process needs no credential, and then there is nobody to name. */
+static void nobody_without_a_credential(void **state)
+{
+    fixture *x = *state;
+    tinkc_transport local = local_mock(x);
+    unsetenv("TINKER_API_KEY");
+    unsetenv("TINKER_CREDENTIAL_CMD");
+    tinkc_client *client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = &local }, &x->err);
+    assert_ok(&x->err);
+    run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
+    tinkc_client_free(client);
 }
 
 static void commands_may_work_later(void **state)
@@ -687,6 +805,10 @@ int main(void)
         WITH(a_wake_is_used_up, setup),
         WITH(receivers_of_nothing, setup),
         WITH(events_name_their_operation, setup),
+        WITH(too_many_events, setup),
+        WITH(a_future_stands_twice_in_a_list, setup),
+        WITH(calls_after_a_failure, setup),
+        WITH(a_limit_beyond_all_time, setup),
         WITH(a_limit_is_taken_back, setup),
         WITH(submitted_too_late, setup),
         WITH(a_close_waits_for_the_last_operation, setup),
@@ -696,9 +818,11 @@ int main(void)
         WITH(what_a_health_check_says, setup),
         cmocka_unit_test(addresses_in_identities),
         WITH(an_identity_waits_for_its_token, setup_tokens),
+        WITH(an_identity_without_settings, setup),
         WITH(an_early_identity_is_cancelled, setup),
         WITH(empty_tokens, setup_tokens),
         WITH(a_stale_connection_for_tokens, setup_tokens),
+        WITH(nobody_without_a_credential, setup),
         WITH(commands_may_work_later, setup),
         WITH(signals_of_commands, setup),
         WITH(what_a_loss_may_ask_for, setup),
