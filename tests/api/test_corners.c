@@ -795,6 +795,40 @@ static void what_a_loss_may_ask_for(void **state)
     tinkc_trainer_free(t);
 }
 
+static bool silence_the_rest(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    fixture *x = user;
+    tinkc_loss_set(loss, 1);
+    return tinkc_mock_always(x->mock, NULL, API "retrieve_future", &silent, err);
+}
+
+/* The call returns when the function has run, or when it never will; not when the passes are over. */
+static void a_loss_that_holds_its_turn(void **state)
+{
+    fixture *x = *state;
+    int ran = 0;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
+    once(x, API "forward_backward", 403, "{\"detail\":\"no\"}");
+    tinkc_future *f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, look_around,
+                                                    &ran, &x->err);
+    assert_ok(&x->err);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(ran, 0);
+    tinkc_future_free(f);
+    f = tinkc_forward_backward_custom(t, b, TINKC_CUSTOM_TOGETHER, NULL, silence_the_rest, x,
+                                      &x->err);
+    assert_ok(&x->err);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    tinkc_future_free(f);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+}
+
 #define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, teardown)
 
 int main(void)
@@ -826,6 +860,7 @@ int main(void)
         WITH(commands_may_work_later, setup),
         WITH(signals_of_commands, setup),
         WITH(what_a_loss_may_ask_for, setup),
+        WITH(a_loss_that_holds_its_turn, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
