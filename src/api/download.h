@@ -62,22 +62,19 @@ bool tkc_fd_sink_write(const tkc_fd_sink *, tkc_stopper *, const void *bytes, si
 typedef struct tkc_source {
     tinkc_client *client;
     tkc_stopper *stop;
-    tinkc_future *f;  /* whose progress it is; NULL = nobody's */
-    const char *path; /* tinker://...: where addresses come from; NULL = url is all */
-    const char *file; /* of external weights: which of their addresses; NULL = an archive */
-    const char *const *headers; /* more pairs: a hub's token; NULL = none */
+    tinkc_future *f;         /* whose progress it is; NULL = nobody's */
+    const char *path;        /* tinker://...: where addresses come from; NULL = url is all */
+    const char *file;        /* of external weights: which of their addresses; NULL = an archive */
     const tkc_fd_sink *sink; /* takes bytes that fit at once: they are not lent; NULL = all are */
     tkc_arena arena;
-    char *url;               /* NULL = has to be asked for */
-    int64_t before;          /* bytes of the files that came first, for the progress */
-    int64_t pos;             /* of the next byte */
-    int64_t total;           /* -1 = not known */
-    int64_t travelled;       /* bytes that came over the network */
-    int64_t max_bytes;       /* 0 = no limit */
-    char etag[256];          /* "" = none; given by the owner for a resumed download */
-    bool keep_head;          /* remember the first head's headers in `head` */
-    const char *const *head; /* pairs, in the arena; NULL = none yet */
-    bool changed;            /* the other side has different bytes now: begin again */
+    char *url;         /* NULL = has to be asked for */
+    int64_t before;    /* bytes of the files that came first, for the progress */
+    int64_t pos;       /* of the next byte */
+    int64_t total;     /* -1 = not known */
+    int64_t travelled; /* bytes that came over the network */
+    int64_t max_bytes; /* 0 = no limit */
+    char etag[256];    /* "" = none; given by the owner for a resumed download */
+    bool changed;      /* the other side has different bytes now: begin again */
     /* its own */
     tkc_pull *pull;
     int64_t skip;     /* bytes to drop: the other side does not know Range */

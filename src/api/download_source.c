@@ -1,7 +1,7 @@
 /* download_source.c - bytes of one address, whatever happens to the connection.
  *
  * Runs on a thread that may wait. May touch: pulls (body_stream.h), futures. Must not: write files,
- * or send a credential: addresses are signed, or bring headers of their own.
+ * or send a credential: addresses are signed.
  */
 #include "api/download.h"
 
@@ -193,7 +193,7 @@ static bool ask_address(tkc_source *s, tinkc_error *err)
     return !tkc_failed(err);
 }
 
-static const char *const *make_headers(tkc_source *s, const char **list, size_t cap, char *range,
+static const char *const *make_headers(const tkc_source *s, const char **list, char *range,
                                        size_t range_cap)
 {
     size_t n = 0;
@@ -208,8 +208,6 @@ static const char *const *make_headers(tkc_source *s, const char **list, size_t 
             list[n++] = s->etag;
         }
     }
-    for (size_t i = 0; s->headers && s->headers[i] && n + 2 < cap; i++)
-        list[n++] = s->headers[i];
     list[n] = NULL;
     return list;
 }
@@ -236,7 +234,7 @@ static bool start_pull(tkc_source *s, tinkc_error *err)
     tkc_arena arena;
     tkc_url url;
     char range[40];
-    const char *list[24], *path = NULL;
+    const char *list[7], *path = NULL;
     tkc_arena_init(&arena, s->client->a, 0);
     if (tkc_url_parse(tkc_str(s->url), &arena, &url, err))
         path = url.query ? tkc_arena_printf(&arena, err, "%s?%s", url.path, url.query) : url.path;
@@ -249,7 +247,7 @@ static bool start_pull(tkc_source *s, tinkc_error *err)
                                .anonymous = true,
                                .base_url = url.origin,
                                .accept = "*/*",
-                               .headers = make_headers(s, list, 24, range, sizeof range) };
+                               .headers = make_headers(s, list, range, sizeof range) };
         tkc_pull_sink(s->pull, &spec);
         if (s->sink)
             tkc_pull_take(s->pull, take_for_reader, s);
@@ -301,21 +299,6 @@ static bool check_etag(tkc_source *s, const tinkc_response *head, tinkc_error *e
     return true;
 }
 
-static bool keep_head(tkc_source *s, const tinkc_response *head, tinkc_error *err)
-{
-    const char *const *from = tinkc_response_headers(head);
-    size_t n = 0;
-    if (!s->keep_head || s->head)
-        return true;
-    while (from[n])
-        n++;
-    const char **copy = tkc_arena_array(&s->arena, n + 1, sizeof *copy, err);
-    for (size_t i = 0; copy && i < n; i++)
-        copy[i] = tkc_arena_cstr(&s->arena, from[i], err);
-    s->head = copy;
-    return !tkc_failed(err);
-}
-
 /* The head says what is about to come: all, or the part asked for, of the same bytes as before. */
 static bool accept_head(tkc_source *s, const tinkc_response *head, tinkc_error *err)
 {
@@ -338,7 +321,7 @@ static bool accept_head(tkc_source *s, const tinkc_response *head, tinkc_error *
     if (s->max_bytes > 0 && s->total > s->max_bytes)
         return tkc_fail(err, TINKC_E_BAD_RESPONSE, "larger than max_bytes: %lld bytes",
                         (long long)s->total);
-    return check_etag(s, head, err) && keep_head(s, head, err);
+    return check_etag(s, head, err);
 }
 
 static bool open_source(tkc_source *s, tinkc_error *err)
