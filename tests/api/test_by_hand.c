@@ -283,6 +283,10 @@ static void room_of_a_byte_stream(void **state)
         settle(x);
         assert_int_equal(atomic_load(&hand.resumed), i);
     }
+    assert_int_equal(tinkc_stream_read(s, NULL, 1, 0, &x->err), 0);
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(x->err.message, "buf is NULL");
+    x->err = (tinkc_error){ 0 };
     assert_int_equal(tinkc_stream_read(s, bytes, 1, 0, &x->err), 0);
     assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
     assert_string_equal(x->err.message, "nothing came within 0 ms");

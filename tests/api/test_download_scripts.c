@@ -4,9 +4,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -470,6 +472,8 @@ static void resumed_archives(void **state)
         { ONE("first", SHA_OF_1, "1"), "-1", "1", false },
         { ONE("first", SHA_OF_1, "1"), "3073", "1", false },
         { ONE("first", SHA_OF_1, "1") "," ONE("last", "", "1"), "2048", "1", false },
+        { "{\"name\":\"first\",\"more\":[1],\"sha256\":\"" SHA_OF_1 "\",\"size\":1}", "1024", "1",
+          false },
     };
     script *s = begin("resumed_archives");
     tar t = { 0 };
@@ -487,7 +491,7 @@ static void resumed_archives(void **state)
             put_file("r_weights_c.partial/first", rows[i].on_disk);
         long at = strtol(rows[i].offset, NULL, 10);
         (void)snprintf(range, sizeof range, "bytes %ld-3071/3072", at);
-        if (i < 3 || i == 10)
+        if (i < 3 || i == 10 || i == 14)
             store_once(s, 206, PAIRS("ETag", "e", "Content-Range", range), t.data + at,
                        t.len - (size_t)at);
         else
@@ -524,6 +528,51 @@ static void resumed_archives(void **state)
         get(s, "second run", (tinkc_download_options){ 0 });
         clean();
     }
+    free(t.data);
+    end(s);
+}
+
+/* ---- a disk that takes no more ---- */
+
+/* Files may have at most so many bytes; 0 = any number. */
+static void limit_files(rlim_t most)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = most ? most : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void full_disk(void **state)
+{
+    (void)state;
+    static const struct {
+        rlim_t most;
+        tinkc_download_options o;
+    } rows[] = {
+        { 1000, { 0 } },
+        { 1000, { .no_digests = true } },
+        { 1000, { .keep_archive = true } },
+        { 1000, { .keep_archive = true, .no_digests = true } },
+        { 10, { 0 } },
+        { 10, { .keep_archive = true } },
+    };
+    script *s = begin("full_disk");
+    tar t = { 0 };
+    usual_archive(&t);
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        note(s, "row %zu", i);
+        store_once(s, 200, PAIRS("ETag", "\"v\""), t.data, t.len);
+        limit_files(rows[i].most);
+        get(s, "download", rows[i].o);
+        limit_files(0);
+        clean();
+    }
+    (void)signal(SIGXFSZ, before);
+    note(s, "a folder in the place of the state");
+    assert_int_equal(mkdir("r_weights_c.partial.state", 0777), 0);
+    get(s, "download", (tinkc_download_options){ 0 });
     free(t.data);
     end(s);
 }
@@ -714,6 +763,7 @@ int main(void)
         cmocka_unit_test(heads),
         cmocka_unit_test(resumed_files),
         cmocka_unit_test(resumed_archives),
+        cmocka_unit_test(full_disk),
         cmocka_unit_test(names_and_options),
         cmocka_unit_test(external_files),
         cmocka_unit_test(the_stage_of_a_download),
