@@ -487,7 +487,6 @@ static void promise_done(tkc_promise *promise)
     s->helpers++;
     p->offload.work = read_part;
     p->offload.after = part_read;
-    p->offload_err = (tinkc_error){ 0 };
     if (p->answer.len >= OFFLOAD_BYTES) {
         tkc_offload_start(s->f.client, &p->offload);
     } else {
@@ -574,8 +573,7 @@ static bool collect_unconfirmed(const pass *s, size_t end, bool retry_fully,
                                 tkc_unconfirmed **first)
 {
     tinkc_error err = { 0 };
-    tkc_unconfirmed **last = first;
-    *first = NULL;
+    tkc_unconfirmed **last = first; /* which is NULL */
     for (size_t i = 0; i < end; i++) {
         if (s->parts[i].state == PART_ACCEPTED)
             continue;
@@ -829,7 +827,6 @@ static void part_written(tkc_offload *o)
     pass *s = p->pass;
     s->helpers--;
     source_drop(p->source);
-    p->source = NULL;
     if (s->failing) { /* meanwhile */
         tkc_buf_free(&p->body);
         part_failed(p, &s->failure, PART_IDLE);

@@ -723,6 +723,34 @@ static void signals_of_commands(void **state)
     tinkc_client_free(client);
 }
 
+/* ---- telemetry ---- */
+
+/* What the service answers to a stream is reported as it is for other calls. */
+static void telemetry_of_a_refused_stream(void **state)
+{
+    fixture *x = *state;
+    char byte;
+    tinkc_client *client = mock_client(
+        x->mock, &(tinkc_client_options){ .api_key = "tml-key", .telemetry = TINKC_TELEMETRY_ON },
+        &x->err);
+    once(x, "/far", 403, "{\"detail\":\"no\",\"more\":\"details\"}");
+    tinkc_stream *s = tinkc_stream_open(client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_stream_read(s, &byte, 1, PATIENCE_MS, &x->err), 0);
+    assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
+    x->err = (tinkc_error){ 0 };
+    settle(x);
+    tinkc_stream_free(s);
+    assert_true(tinkc_client_close(client, PATIENCE_MS, &x->err));
+    tinkc_client_free(client);
+    bool found = false;
+    for (size_t i = 0; i < tinkc_mock_count(x->mock, API "telemetry"); i++) {
+        const tinkc_request *r = nth_request(x->mock, API "telemetry", i);
+        found |= memmem(r->body.data, r->body.len, "details", 7) != NULL;
+    }
+    assert_true(found);
+}
+
 /* ---- losses ---- */
 
 static bool look_around(tinkc_loss *loss, void *user, tinkc_error *err)
@@ -859,6 +887,7 @@ int main(void)
         WITH(nobody_without_a_credential, setup),
         WITH(commands_may_work_later, setup),
         WITH(signals_of_commands, setup),
+        WITH(telemetry_of_a_refused_stream, setup),
         WITH(what_a_loss_may_ask_for, setup),
         WITH(a_loss_that_holds_its_turn, setup),
     };

@@ -263,8 +263,17 @@ static void entries(void **state)
         clean();
         free(t.data);
     }
-    note(s, "a file where a folder is needed, and the same name twice");
+    note(s, "a name that is not in ASCII");
     tar t = { 0 };
+    tar_raw(&t, "PaxHeader", 'x', NULL, "15 path=\xc3\xa4.bin\n", 15);
+    tar_raw(&t, "x", '0', NULL, "1", 1);
+    tar_end(&t);
+    store_once(s, 200, NULL, t.data, t.len);
+    get(s, "download", (tinkc_download_options){ 0 });
+    clean();
+    free(t.data);
+    t = (tar){ 0 };
+    note(s, "a file where a folder is needed, and the same name twice");
     tar_raw(&t, "a", '0', NULL, "1", 1);
     tar_raw(&t, "a", '0', NULL, "two", 3);
     tar_raw(&t, "a/b", '0', NULL, "2", 1);
