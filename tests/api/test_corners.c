@@ -12,6 +12,7 @@
 #include "api/operation.h"
 #include "codec/base64.h"
 #include "support/api_support.h"
+#include "support/counting.h"
 
 #define API "/api/v1/"
 
@@ -857,6 +858,41 @@ static void a_loss_that_holds_its_turn(void **state)
     tinkc_trainer_free(t);
 }
 
+static bool close_inside(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_loss_set(loss, 1);
+    assert_false(tinkc_client_close(user, 0, err)); /* the passes are not over */
+    return true;
+}
+
+/* The client may be closed while the function runs: its outcome is of no use, and all memory comes back. */
+static void a_loss_that_closes_its_client(void **state)
+{
+    fixture *x = *state;
+    counting memory = { 0 };
+    tinkc_allocator a = counting_allocator(&memory);
+    tinkc_client *client =
+        mock_client(x->mock, &(tinkc_client_options){ .allocator = &a }, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+    tinkc_batch *b = tinkc_batch_new(client, &x->err);
+    tinkc_queue *queue = tinkc_queue_new(client, &x->err);
+    assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
+    tinkc_future *f = tinkc_forward_backward_custom(t, b, 0, queue, close_inside, client, &x->err);
+    settle(x);
+    assert_false(tinkc_future_done(f));
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1);
+    assert_ok(&x->err);
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+    assert_true(counting_is_empty_soon(&memory));
+}
+
 #define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, teardown)
 
 int main(void)
@@ -890,6 +926,7 @@ int main(void)
         WITH(telemetry_of_a_refused_stream, setup),
         WITH(what_a_loss_may_ask_for, setup),
         WITH(a_loss_that_holds_its_turn, setup),
+        WITH(a_loss_that_closes_its_client, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
