@@ -842,7 +842,6 @@ static void begin_writing(part *p)
     p->pass->helpers++;
     p->source = p->pass->source;
     tkc_ref_keep(&p->source->refs);
-    p->offload_err = (tinkc_error){ 0 };
     p->offload.work = write_part;
     p->offload.after = part_written;
     if (p->range.bytes >= OFFLOAD_BYTES) {

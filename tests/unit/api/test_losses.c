@@ -126,6 +126,13 @@ static void dpo_gradients(void **state)
     dpo.beta = 0;
     assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    dpo.beta = 0.3;
+    for (size_t n = 0; n < N; n++) { /* fewer than the batch has */
+        err = (tinkc_error){ 0 };
+        dpo.n = n;
+        assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
+        assert_string_equal(err.message, "n: must be the number of examples, which come in pairs");
+    }
     close_bench(&b);
 }
 
