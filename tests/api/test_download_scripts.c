@@ -298,6 +298,42 @@ static void entries(void **state)
     end(s);
 }
 
+/* Holes are filled with zeros, between the pieces and behind the last one. */
+static void sparse_files(void **state)
+{
+    (void)state;
+    static const unsigned pieces[][2] = { { 5000, 3 }, { 9000, 2 }, { 10000, 0 } };
+    static const unsigned back[][2] = { { 5000, 3 }, { 100, 2 }, { 10000, 0 } };
+    static const unsigned whole[][2] = { { 0, 5 }, { 4096 + 5, 0 } };
+    static const tinkc_download_options rows[] = {
+        { 0 },
+        { .no_digests = true },
+        { .max_bytes = 10000 + 4101 + 1 },
+        { .max_bytes = 10000 + 4101 },
+    };
+    script *s = begin("sparse_files");
+    tar t = { 0 };
+    tar_sparse(&t, "holes", pieces, 3, 10000, "abcde", 5);
+    tar_sparse(&t, "one", whole, 2, 4096 + 5, "vwxyz", 5);
+    tar_raw(&t, "last", '0', NULL, "1", 1);
+    tar_end(&t);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        note(s, "row %zu", i);
+        store_once(s, 200, NULL, t.data, t.len);
+        get(s, "download", rows[i]);
+        clean();
+    }
+    free(t.data);
+    t = (tar){ 0 };
+    note(s, "pieces in the wrong order");
+    tar_sparse(&t, "holes", back, 3, 10000, "abcde", 5);
+    tar_end(&t);
+    store_once(s, 200, NULL, t.data, t.len);
+    get(s, "download", (tinkc_download_options){ 0 });
+    free(t.data);
+    end(s);
+}
+
 /* ---- heads ---- */
 
 static void heads(void **state)
@@ -767,15 +803,11 @@ static void the_stage_of_a_download(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unpacked),
-        cmocka_unit_test(entries),
-        cmocka_unit_test(heads),
-        cmocka_unit_test(resumed_files),
-        cmocka_unit_test(resumed_archives),
-        cmocka_unit_test(full_disk),
-        cmocka_unit_test(names_and_options),
-        cmocka_unit_test(external_files),
-        cmocka_unit_test(the_stage_of_a_download),
+        cmocka_unit_test(unpacked),       cmocka_unit_test(entries),
+        cmocka_unit_test(sparse_files),   cmocka_unit_test(heads),
+        cmocka_unit_test(resumed_files),  cmocka_unit_test(resumed_archives),
+        cmocka_unit_test(full_disk),      cmocka_unit_test(names_and_options),
+        cmocka_unit_test(external_files), cmocka_unit_test(the_stage_of_a_download),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,16 @@ typedef struct tar {
     size_t len;
 } tar;
 
+/* Writes the sum of the header that begins at h. */
+static inline void tar_sum(char *h)
+{
+    unsigned sum = 8 * ' ';
+    for (int i = 0; i < 512; i++)
+        sum += i >= 148 && i < 156 ? 0 : (unsigned char)h[i];
+    snprintf(h + 148, 8, "%06o", sum);
+    h[155] = ' ';
+}
+
 static inline void tar_raw(tar *t, const char *name, char type, const char *link, const void *data,
                            size_t len)
 {
@@ -30,14 +40,26 @@ static inline void tar_raw(tar *t, const char *name, char type, const char *link
            "ustar\0"
            "00",
            8);
-    unsigned sum = 8 * ' ';
-    for (int i = 0; i < 512; i++)
-        sum += i >= 148 && i < 156 ? 0 : (unsigned char)h[i];
-    snprintf(h + 148, 8, "%06o", sum);
-    h[155] = ' ';
+    tar_sum(h);
     if (len)
         memcpy(h + 512, data, len);
     t->len += 512 + padded;
+}
+
+/* A sparse file as GNU tar writes it: `data` are its pieces, each at a place of its own. */
+static inline void tar_sparse(tar *t, const char *name, const unsigned (*pieces)[2], size_t n,
+                              unsigned size, const void *data, size_t len)
+{
+    size_t at = t->len;
+    tar_raw(t, name, 'S', NULL, data, len);
+    char *h = t->data + at;
+    memcpy(h + 257, "ustar  ", 8);
+    for (size_t i = 0; i < n && i < 4; i++) {
+        snprintf(h + 386 + 24 * i, 12, "%011o", pieces[i][0]);
+        snprintf(h + 398 + 24 * i, 12, "%011o", pieces[i][1]);
+    }
+    snprintf(h + 483, 12, "%011o", size);
+    tar_sum(h);
 }
 
 static inline void tar_end(tar *t)
