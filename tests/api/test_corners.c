@@ -320,6 +320,22 @@ static void calls_after_a_failure(void **state)
     assert_string_equal(bad.message, "");
     assert_string_equal(tinkc_future_status(f, NULL, &x->err), "");
     check_error(x, TINKC_E_ARGUMENT, "out: must not be NULL");
+    assert_string_equal(tinkc_future_status(NULL, &text, &x->err), "");
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_false(tinkc_future_wait(NULL, 0, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_false(tinkc_future_limit(NULL, 0, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_false(tinkc_future_on_done(NULL, NULL, NULL, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_false(tinkc_future_on_event(NULL, NULL, 0, NULL, NULL, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_int_equal(tinkc_queue_run(NULL, 0, &x->err), 0);
+    check_error(x, TINKC_E_ARGUMENT, "queue: must not be NULL");
+    assert_null(tinkc_future_identity(NULL, 0, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: must not be NULL");
+    assert_null(tinkc_future_part(NULL, 0, 0, &x->err));
+    check_error(x, TINKC_E_ARGUMENT, "future: of no pass");
     assert_string_equal(tinkc_client_snapshot(x->client, NULL, &x->err), "");
     check_error(x, TINKC_E_ARGUMENT, "out: must not be NULL");
     tinkc_future_free(f);
@@ -436,14 +452,20 @@ static void long_request_ids(void **state)
     const size_t room = sizeof x->err.request_id;
     tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
     assert_ok(&x->err);
-    for (size_t len = room - 2; len <= room + 2; len++) {
+    for (size_t len = room - 2; len <= room + 3; len++) {
         memset(id, 'r', len);
         id[len] = 0;
         (void)snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
         once(x, API "optim_step", 200, body);
-        once(x, API "retrieve_future", 200,
-             "{\"error\":\"no\",\"category\":\"user\",\"type\":\"error\"}");
+        if (len % 2)
+            once(x, API "retrieve_future", 200,
+                 "{\"error\":\"no\",\"category\":\"user\",\"type\":\"error\"}");
+        else
+            tinkc_mock_once(x->mock, NULL, API "retrieve_future", &silent, &x->err);
         tinkc_future *f = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
+        settle(x);
+        if (len % 2 == 0)
+            tinkc_future_cancel(f);
         assert_true(run_until_done(x->mock, f, 600000));
         assert_false(tinkc_future_wait(f, 0, &x->err));
         assert_int_equal(strlen(x->err.request_id), len < room ? len : room - 1);

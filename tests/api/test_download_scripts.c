@@ -544,6 +544,17 @@ static void resumed_archives(void **state)
         get(s, "download", (tinkc_download_options){ .no_digests = rows[i].no_digests });
         clean();
     }
+    note(s, "taken up behind a file and an empty one");
+    assert_int_equal(mkdir("r_weights_c.partial", 0777), 0);
+    put_file("r_weights_c.partial/first", "1");
+    put_file("r_weights_c.partial/none", "");
+    put_file(
+        "r_weights_c.partial.state",
+        STATE(PATH, "e", "3072", "1024", ONE("first", SHA_OF_1, "1") "," ONE("none", "", "0")));
+    store_once(s, 206, PAIRS("ETag", "e", "Content-Range", "bytes 1024-3071/3072"), t.data + 1024,
+               t.len - 1024);
+    get(s, "download", (tinkc_download_options){ 0 });
+    clean();
     note(s, "taken up, and broken off before anything more has come");
     assert_int_equal(mkdir("r_weights_c.partial", 0777), 0);
     put_file("r_weights_c.partial/first", "1");

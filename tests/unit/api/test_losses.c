@@ -232,6 +232,13 @@ static void positions_of_a_reverse_kl(void **state)
     assert_int_equal(err.code, TINKC_E_TENSOR);
     err = (tinkc_error){ 0 };
     close_bench(&b);
+    static const float behind[LEN] = { 0, 0, 0, 0.5f, 0, 0 };
+    open_bench(&b, (int64_t[]){ 2, 3 }, 2, behind);
+    loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_true(fabs(loss.value - N * log(2.0)) < 1e-6);
+    tkc_arena_free(&loss.arena);
+    close_bench(&b);
     open_bench(&b, (int64_t[]){ 2, 3 }, 2, none);
     loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
     assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
