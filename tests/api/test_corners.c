@@ -747,22 +747,33 @@ static void commands_may_work_later(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* A command gets every signal, in a group of its own. */
-static void signals_of_commands(void **state)
+/* A command gets every signal, in a group of its own, reads nothing and shows no words of its own. */
+static void surroundings_of_commands(void **state)
 {
     fixture *x = *state;
+    int words[2], before = dup(0);
+    assert_int_equal(pipe(words), 0);
+    assert_int_equal(write(words[1], "words\n", 6), 6);
+    assert_int_equal(dup2(words[0], 0), 0);
     tinkc_transport local = local_mock(x);
     unsetenv("TINKER_API_KEY");
     tinkc_client *client = tinkc_client_new(
         &(tinkc_client_options){
             .credential_cmd =
                 "grep -q '^SigBlk:[^0-9a-f]*0000000000000000$' /proc/self/status || exit 4; "
-                "test $(cut -d' ' -f5 /proc/$$/stat) = $$ || exit 5; echo tml-1",
+                "test $(cut -d' ' -f5 /proc/$$/stat) = $$ || exit 5; read -r x && exit 6; "
+                "test $(readlink /proc/$$/fd/2) = /dev/null || exit 7; echo tml-1",
             .transport = &local },
         &x->err);
     assert_ok(&x->err);
     run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
     tinkc_client_free(client);
+    if (before >= 0) {
+        assert_int_equal(dup2(before, 0), 0);
+        close(before);
+    }
+    close(words[0]);
+    close(words[1]);
 }
 
 /* ---- telemetry ---- */
@@ -964,7 +975,7 @@ int main(void)
         WITH(a_stale_connection_for_tokens, setup_tokens),
         WITH(nobody_without_a_credential, setup),
         WITH(commands_may_work_later, setup),
-        WITH(signals_of_commands, setup),
+        WITH(surroundings_of_commands, setup),
         WITH(telemetry_of_a_refused_stream, setup),
         WITH(what_a_loss_may_ask_for, setup),
         WITH(a_loss_that_holds_its_turn, setup),

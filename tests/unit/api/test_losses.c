@@ -134,6 +134,16 @@ static void dpo_gradients(void **state)
         assert_string_equal(err.message, "n: must be the number of examples, which come in pairs");
     }
     close_bench(&b);
+    /* Without weights every token counts once. */
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
+    dpo = (tinkc_dpo){ .reference = sums, .n = N, .beta = 0.3 };
+    for (size_t i = 0; i < N; i++) {
+        sums[i] = i % 2 ? -1 : 0;
+        for (size_t k = 0; k < LEN; k++)
+            sums[i] += (double)b.logprobs[i][k];
+    }
+    assert_true(fabs(evaluate(&b, tinkc_loss_dpo, &dpo) - log1p(exp(0.3))) < 1e-6);
+    close_bench(&b);
 }
 
 static double metric(const tinkc_loss *loss, const char *name)
