@@ -821,6 +821,7 @@ static bool look_around(tinkc_loss *loss, void *user, tinkc_error *err)
     assert_false(tinkc_loss_metric(NULL, "a", 1, NULL));
     assert_false(tinkc_loss_metric(loss, "", 1, NULL));
     assert_true(tinkc_loss_metric(loss, "m", 1, NULL));
+    assert_false(tinkc_loss_metric(loss, "after a failure", 1, &(tinkc_error){ .code = 1 }));
     tinkc_loss_set(loss, 1);
     ++*(int *)user;
     return true;
