@@ -137,8 +137,7 @@ bool tkc_queue_push(tinkc_queue *queue, tkc_queue_item *item)
     pthread_mutex_lock(&queue->lock);
     bool open = !queue->freed;
     if (open && !item->queued) {
-        item->prev = queue->last;
-        item->next = NULL;
+        item->prev = queue->last; /* next is NULL outside of the list */
         if (queue->last)
             queue->last->next = item;
         else

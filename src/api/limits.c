@@ -89,8 +89,7 @@ bool tkc_claim_take(tkc_claim *claim, tkc_budget *budget, tkc_loop *loop, int64_
         budget->balance -= amount;
         claim->held = true;
     } else {
-        claim->prev = budget->last;
-        claim->next = NULL;
+        claim->prev = budget->last; /* next is NULL outside of the list */
         if (budget->last)
             budget->last->next = claim;
         else
