@@ -502,6 +502,31 @@ static void cancels_that_wait_at_the_end(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, API "cancel_future"), 1);
 }
 
+/* A pass that was cancelled while it was out is sent again before what follows, with all of its retries. */
+static void what_a_cancelled_pass_leaves(void **state)
+{
+    fixture *x = *state;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
+    tinkc_mock_once(x->mock, NULL, API "forward_backward", &silent, &x->err);
+    tinkc_future *f = tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    settle(x);
+    tinkc_future_cancel(f);
+    settle(x);
+    for (int i = 0; i < 3; i++)
+        once(x, API "forward_backward", 503, "{\"detail\":\"later\"}");
+    tinkc_future *step = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
+    assert_true(run_until_done(x->mock, step, 600000));
+    assert_true(tinkc_future_wait(step, 0, &x->err));
+    assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 5);
+    assert_int_equal(tinkc_mock_count(x->mock, API "optim_step"), 1);
+    tinkc_future_free(f);
+    tinkc_future_free(step);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+}
+
 /* ---- billing ---- */
 
 static void take_text_length(const tinkc_event *e, void *user)
@@ -966,6 +991,7 @@ int main(void)
         WITH(a_close_waits_for_the_last_operation, setup),
         WITH(long_request_ids, setup),
         WITH(cancels_that_wait_at_the_end, setup_cancels),
+        WITH(what_a_cancelled_pass_leaves, setup),
         WITH(long_words_about_billing, setup),
         WITH(what_a_health_check_says, setup),
         cmocka_unit_test(addresses_in_identities),
