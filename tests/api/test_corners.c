@@ -560,6 +560,38 @@ static void long_words_about_billing(void **state)
     tinkc_queue_free(queue);
 }
 
+static void count_pauses(int32_t level, const char *line, void *user)
+{
+    (void)level;
+    if (strstr(line, "paused because of billing"))
+        atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* A pause is logged once in a minute. */
+static void the_log_about_billing(void **state)
+{
+    fixture *x = *state;
+    for (int64_t later_ms = 60000; later_ms <= 60001; later_ms++) {
+        atomic_int lines = 0;
+        tinkc_client *client =
+            mock_client(x->mock,
+                        &(tinkc_client_options){
+                            .log = count_pauses, .log_user = &lines, .log_level = TINKC_LOG_WARN },
+                        &x->err);
+        for (int i = 0; i < 2; i++) {
+            once(x, API "get_server_capabilities", 402, "{\"detail\":\"no credit\"}");
+            tinkc_future *f = tinkc_capabilities_get(client, &x->err);
+            assert_int_equal(settle(x), 5000);
+            tinkc_mock_advance(x->mock, 5000);
+            assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+            tinkc_future_free(f);
+            tinkc_mock_advance(x->mock, later_ms - 5000);
+        }
+        assert_int_equal(atomic_load(&lines), later_ms > 60000 ? 2 : 1);
+        tinkc_client_free(client);
+    }
+}
+
 /* ---- health, identities and tokens ---- */
 
 static void what_a_health_check_says(void **state)
@@ -993,6 +1025,7 @@ int main(void)
         WITH(cancels_that_wait_at_the_end, setup_cancels),
         WITH(what_a_cancelled_pass_leaves, setup),
         WITH(long_words_about_billing, setup),
+        WITH(the_log_about_billing, setup),
         WITH(what_a_health_check_says, setup),
         cmocka_unit_test(addresses_in_identities),
         WITH(an_identity_waits_for_its_token, setup_tokens),
