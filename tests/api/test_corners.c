@@ -735,6 +735,34 @@ static void empty_tokens(void **state)
     tinkc_future_free(f);
 }
 
+/* A token whose end is not known is exchanged for every call. Any of those who wait for it may be cancelled, and one
+ * that has it already: the others get theirs. */
+static void cancelled_among_those_who_wait_for_a_token(void **state)
+{
+    fixture *x = *state;
+    always(x, API "auth/token", "{\"jwt\":\"t\"}");
+    tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
+    tinkc_future *has_one = tinkc_health_check(x->client, &x->err);
+    settle(x);
+    assert_int_equal(tinkc_mock_count(x->mock, API "healthz"), 1);
+    tinkc_mock_always(x->mock, NULL, API "auth/token",
+                      &(tinkc_mock_answer){ .body = "{\"jwt\":\"t\"}", .delay_ms = 100 }, &x->err);
+    for (size_t out = 0; out < 4; out++) { /* 3: the one that has its token */
+        tinkc_future *all[3];
+        for (size_t i = 0; i < 3; i++)
+            all[i] = tinkc_capabilities_get(x->client, &x->err);
+        settle(x);
+        tinkc_future_cancel(out < 3 ? all[out] : has_one);
+        settle(x);
+        for (size_t i = 0; i < 3; i++) {
+            assert_true(run_until_done(x->mock, all[i], 1000));
+            assert_int_equal(tinkc_future_wait(all[i], 0, NULL), i != out);
+            tinkc_future_free(all[i]);
+        }
+    }
+    tinkc_future_free(has_one);
+}
+
 /* A 400 without a word is a stale connection, also where tokens are exchanged. */
 static void a_stale_connection_for_tokens(void **state)
 {
@@ -1032,6 +1060,7 @@ int main(void)
         WITH(an_identity_without_settings, setup),
         WITH(an_early_identity_is_cancelled, setup),
         WITH(empty_tokens, setup_tokens),
+        WITH(cancelled_among_those_who_wait_for_a_token, setup_tokens),
         WITH(a_stale_connection_for_tokens, setup_tokens),
         WITH(nobody_without_a_credential, setup),
         WITH(commands_may_work_later, setup),
