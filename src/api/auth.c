@@ -63,8 +63,7 @@ struct tkc_auth {
 
 static void list_add(wait_list *list, tkc_token_wait *wait)
 {
-    wait->prev = list->last;
-    wait->next = NULL;
+    wait->prev = list->last; /* next is NULL outside of the list */
     if (list->last)
         list->last->next = wait;
     else

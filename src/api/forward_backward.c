@@ -919,7 +919,6 @@ static bool end_submits(pass *s)
         tkc_call_free(p->call);
         p->call = NULL;
         tkc_claim_end(&p->claim);
-        s->n_settled++;
     }
     return left;
 }
