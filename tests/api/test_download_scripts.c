@@ -831,7 +831,9 @@ static void the_stage_of_a_download(void **state)
     tinkc_mock_always(mock, NULL, "/api/v1/client/config",
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_future *f = tinkc_checkpoint_download(client, PATH, NULL, &err);
+    int64_t n = 0;
+    tinkc_future *f = tinkc_checkpoint_download(
+        client, PATH, &(tinkc_download_options){ .write = count_all, .write_user = &n }, &err);
     assert_ok(&err);
     wait_until(tinkc_mock_count(mock, NULL) > 0);
     assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_FETCHING);
