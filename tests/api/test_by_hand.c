@@ -426,7 +426,8 @@ static void cancelled_before_its_address(void **state)
 {
     fixture *x = *state;
     hand.path = API "training_runs/r/checkpoints/weights/c/archive";
-    tinkc_future *f = tinkc_checkpoint_download(x->client, "tinker://r/weights/c", NULL, &x->err);
+    tinkc_future *f = tinkc_checkpoint_download(
+        x->client, "tinker://r/weights/c", &(tinkc_download_options){ .write = receive }, &x->err);
     wait_until(atomic_load(&hand.sent) == 1);
     assert_int_equal(atomic_load(&hand.cancelled), 0);
     tinkc_future_cancel(f);
