@@ -455,6 +455,7 @@ static void words_of_a_transport(void **state)
         { TINKC_E_NET_TIMEOUT, "too slow", TINKC_E_NET_TIMEOUT, "too slow" },
         { TINKC_E_BAD_RESPONSE, "garbage", TINKC_E_BAD_RESPONSE, "garbage" },
         { 0, "odd", TINKC_E_CONNECTION, "odd" },
+        { TINKC_E_CONNECTION, "x", TINKC_E_CONNECTION, "x" },
         { TINKC_E_CONNECTION, NULL, TINKC_E_CONNECTION, "no answer" },
         { TINKC_E_CONNECTION, "", TINKC_E_CONNECTION, "no answer" },
         { TINKC_E_CONNECTION, text, TINKC_E_CONNECTION, text + sizeof text - 1 - MOST },

@@ -527,6 +527,26 @@ static void what_a_cancelled_pass_leaves(void **state)
     tinkc_trainer_free(t);
 }
 
+/* Even a limit of one byte holds. */
+static void answers_of_one_byte(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *client =
+        mock_client(x->mock, &(tinkc_client_options){ .max_response_bytes = 1 }, &x->err);
+    for (size_t len = 1; len <= 2; len++) {
+        tinkc_mock_once(x->mock, NULL, "/far",
+                        &(tinkc_mock_answer){ .body = "12", .body_len = len }, &x->err);
+        tinkc_future *f = tinkc_http_call(
+            client, &(tinkc_http_options){ .path = "https://files.test/far" }, &x->err);
+        assert_ok(&x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_int_equal(tinkc_future_wait(f, 0, &x->err), len == 1);
+        x->err = (tinkc_error){ 0 };
+        tinkc_future_free(f);
+    }
+    tinkc_client_free(client);
+}
+
 /* ---- billing ---- */
 
 static void take_text_length(const tinkc_event *e, void *user)
@@ -1052,6 +1072,7 @@ int main(void)
         WITH(long_request_ids, setup),
         WITH(cancels_that_wait_at_the_end, setup_cancels),
         WITH(what_a_cancelled_pass_leaves, setup),
+        WITH(answers_of_one_byte, setup),
         WITH(long_words_about_billing, setup),
         WITH(the_log_about_billing, setup),
         WITH(what_a_health_check_says, setup),
