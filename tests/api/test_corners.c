@@ -527,6 +527,24 @@ static void what_a_cancelled_pass_leaves(void **state)
     tinkc_trainer_free(t);
 }
 
+/* How long an operation has been in trouble, to the millisecond. */
+static void trouble_is_counted_from_its_beginning(void **state)
+{
+    fixture *x = *state;
+    int32_t attempts = 0;
+    int64_t for_ms = -1;
+    once(x, API "healthz", 503, "{\"detail\":\"later\"}");
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(settle(x) > 2); /* the next attempt is later */
+    for (int64_t ms = 0; ms < 3; ms++) {
+        assert_int_equal(tinkc_future_retry_state(f, &attempts, &for_ms), TINKC_E_SERVER);
+        assert_int_equal(attempts, 1);
+        assert_int_equal(for_ms, ms);
+        tinkc_mock_advance(x->mock, 1);
+    }
+    tinkc_future_free(f);
+}
+
 /* Even a limit of one byte holds. */
 static void answers_of_one_byte(void **state)
 {
@@ -1072,6 +1090,7 @@ int main(void)
         WITH(long_request_ids, setup),
         WITH(cancels_that_wait_at_the_end, setup_cancels),
         WITH(what_a_cancelled_pass_leaves, setup),
+        WITH(trouble_is_counted_from_its_beginning, setup),
         WITH(answers_of_one_byte, setup),
         WITH(long_words_about_billing, setup),
         WITH(the_log_about_billing, setup),

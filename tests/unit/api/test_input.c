@@ -120,9 +120,13 @@ static void a_refused_chunk_changes_nothing(void **state)
     err = (tinkc_error){ 0 };
     assert_false(tinkc_input_add_image_pointer(input, "a", "png", -2, &err));
     err = (tinkc_error){ 0 };
-    assert_false(tinkc_input_add_dmel(input, "\x04", 0, &err));
-    assert_int_equal(err.code, TINKC_E_TENSOR);
-    err = (tinkc_error){ 0 };
+    for (int with_data = 0; with_data < 2; with_data++) {
+        assert_false(with_data ? tinkc_input_add_dmel(input, "\x04", 0, &err)
+                               : tinkc_input_add_dmel(input, NULL, 1, &err));
+        assert_int_equal(err.code, TINKC_E_TENSOR);
+        assert_string_equal(err.message, "data: an empty dmel chunk");
+        err = (tinkc_error){ 0 };
+    }
     assert_false(tinkc_input_add_tokens(input, NULL, 1, &err));
     err = (tinkc_error){ 0 };
     assert_true(tinkc_input_add_tokens(input, NULL, 0, &err));
