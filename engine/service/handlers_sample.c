@@ -470,6 +470,24 @@ static tke_hash128 hash_sample(const tkc_sample_request *in, const tke_gen_reque
     return tke_hash_end(&h);
 }
 
+/* Is the sampling session over what else the request names? Answers and returns false if not. */
+static bool agrees(tke_call *call, const tkc_sample_request *in, const tke_job *job)
+{
+    const tke_sampler *s = job->in.sample.sampler; /* neither its path nor its base changes */
+    if (in->model_path && !tkc_cstr_eq(s->model_path, in->model_path))
+        tke_refuse(call, 400, "bad_request",
+                   "model_path: the sampling session is not of '%.200s'; leave it out",
+                   in->model_path);
+    else if (in->base_model && tke_base_named(call, in->base_model) != job->in.sample.base &&
+             !tkc_failed(&call->err))
+        tke_refuse(call, 400, "bad_request",
+                   "base_model: the sampling session is of '%.100s', not of '%.100s'",
+                   job->in.sample.base->name, in->base_model);
+    else
+        return !tkc_failed(&call->err) || refuse_memory(call);
+    return false;
+}
+
 bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     tke_service *svc = call->svc;
@@ -509,7 +527,7 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
     else if (!usable && !tke_session_over(call, in->sampling_session_id, finished))
         tke_refuse(call, 400, "unknown_model",
                    "The base model '%s' is not registered on this server now", base_model);
-    return usable;
+    return usable && agrees(call, in, job);
 }
 
 /* Is there room for n more samples? Locks: needs svc->lock. */
@@ -649,6 +667,10 @@ static void start_stream(tke_call *call, const tkc_sample_request *in, tke_job *
     const tke_gen_request *gen = &job->in.sample.gen;
     if (in->num_samples != 1 || gen->prompt_logprobs || gen->n_targets || gen->n_alternatives) {
         refuse(call, "A stream has one sample and no log-probs of the prompt");
+        return;
+    }
+    if (gen->topk_sample_logprobs) {
+        refuse(call, "topk_sample_logprobs: a stream has no field for them");
         return;
     }
     job->in.sample.stream_user = tke_stream_native_user(job, &call->err);

@@ -616,14 +616,21 @@ static bool can_ever_fit(tke_call *call, const new_run *n)
     return false;
 }
 
+bool tke_optimizer_ok(const tkc_optimizer_config *config, tinkc_error *err)
+{
+    return !config || tkc_cstr_eq(config->type, "adamw") ||
+           tkc_fail(err, TINKC_E_BAD_REQUEST,
+                    "The optimizer '%.60s' is not supported by this server; adamw is",
+                    config->type);
+}
+
 /* False after an answer: this optimizer is not supported. */
 static bool check_optimizer(tke_call *call, const tkc_optimizer_config *config)
 {
-    if (!config || tkc_cstr_eq(config->type, "adamw"))
-        return true;
-    tke_refuse(call, 400, "bad_request",
-               "The optimizer '%.60s' is not supported by this server; adamw is", config->type);
-    return false;
+    tinkc_error err = { 0 };
+    if (!tke_optimizer_ok(config, &err))
+        tke_refuse(call, 400, "bad_request", "%s", err.message);
+    return !tkc_failed(&err);
 }
 
 void tke_front_create_model(tke_call *call)
@@ -733,6 +740,9 @@ void tke_front_load(tke_call *call)
     else if (!check_optimizer(call, in.optimizer_config) ||
              !tke_call_fields_known(call, &tkc_load_weights_request_type))
         return;
+    else if (in.seq_id.value) /* a new model's first request has the number 0 */
+        tke_refuse(call, 400, "bad_request",
+                   "seq_id must not be given without model_id: it is for a load into a model");
     else if (in.session_id && in.model_seq_id.is == TKC_GIVEN)
         create_from_checkpoint(call, &in);
     else

@@ -170,6 +170,16 @@ static bool decode_optim(tke_job *job, tinkc_str body, const char **model_id, tk
     return true;
 }
 
+/* A field that has a meaning only for a load that creates a model, or NULL. */
+static const char *field_of_new_model(const tkc_load_weights_request *in)
+{
+    return in->session_id                                          ? "session_id"
+           : in->model_seq_id.is == TKC_GIVEN                      ? "model_seq_id"
+           : in->base_model                                        ? "base_model"
+           : in->user_metadata.pairs && in->user_metadata.pairs[0] ? "user_metadata"
+                                                                   : NULL;
+}
+
 static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,
                         tinkc_error *err)
 {
@@ -179,6 +189,13 @@ static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc
         return false;
     job->in.load.path = in.path;
     job->in.load.optimizer = in.optimizer;
+    const char *misplaced = in.model_id && !job->replayed ? field_of_new_model(&in) : NULL;
+    if (misplaced)
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
+                 "%s must not be given with model_id: it is for a load that creates a model",
+                 misplaced);
+    if (in.model_id && !job->replayed)
+        (void)tke_optimizer_ok(in.optimizer_config, &job->invalid);
     *model_id = in.model_id;
     *seq = in.seq_id;
     return true;

@@ -1082,6 +1082,7 @@ TRANSCRIPT(parameters)
 TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
 TRANSCRIPT(odd_stores)
+TRANSCRIPT(contradictions)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1209,19 +1210,20 @@ static void openai_members(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small),         cmocka_unit_test(training),
-        cmocka_unit_test(checkpoints),   cmocka_unit_test(sessions),
-        cmocka_unit_test(sampling),      cmocka_unit_test(owners),
-        cmocka_unit_test(downloads),     cmocka_unit_test(order),
-        cmocka_unit_test(quotas),        cmocka_unit_test(settings),
-        cmocka_unit_test(openai),        cmocka_unit_test(held),
-        cmocka_unit_test(fields),        cmocka_unit_test(usage_is_handed_over_alone),
-        cmocka_unit_test(upkeep),        cmocka_unit_test(recovery),
-        cmocka_unit_test(scarce_memory), cmocka_unit_test(store_errors),
-        cmocka_unit_test(corners),       cmocka_unit_test(edges),
-        cmocka_unit_test(refusals),      cmocka_unit_test(parameters),
-        cmocka_unit_test(answers),       cmocka_unit_test(openai_members),
-        cmocka_unit_test(odd_stores),    cmocka_unit_test(idle_time),
+        cmocka_unit_test(small),          cmocka_unit_test(training),
+        cmocka_unit_test(checkpoints),    cmocka_unit_test(sessions),
+        cmocka_unit_test(sampling),       cmocka_unit_test(owners),
+        cmocka_unit_test(downloads),      cmocka_unit_test(order),
+        cmocka_unit_test(quotas),         cmocka_unit_test(settings),
+        cmocka_unit_test(openai),         cmocka_unit_test(held),
+        cmocka_unit_test(fields),         cmocka_unit_test(usage_is_handed_over_alone),
+        cmocka_unit_test(upkeep),         cmocka_unit_test(recovery),
+        cmocka_unit_test(scarce_memory),  cmocka_unit_test(store_errors),
+        cmocka_unit_test(corners),        cmocka_unit_test(edges),
+        cmocka_unit_test(refusals),       cmocka_unit_test(parameters),
+        cmocka_unit_test(answers),        cmocka_unit_test(openai_members),
+        cmocka_unit_test(odd_stores),     cmocka_unit_test(idle_time),
+        cmocka_unit_test(contradictions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
