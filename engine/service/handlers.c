@@ -211,17 +211,8 @@ void tke_front_create_session(tke_call *call)
         }
     }
     pthread_mutex_unlock(&svc->lock);
-    tkc_buf body;
-    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
-    tkc_message_encode(&tkc_create_session_response_type,
-                       &(tkc_create_session_response){ .session_id = id }, &body, &call->err);
-    if (tkc_failed(&call->err)) {
-        tke_txn_commit(txn, NULL, NULL);
-        tke_send_failure(call->reply, svc->a, &call->err);
-    } else {
-        tke_answer_after(call, txn, 200, tkc_buf_view(&body));
-    }
-    tkc_buf_free(&body);
+    tke_answer_stored(call, txn, &tkc_create_session_response_type,
+                      &(tkc_create_session_response){ .session_id = id });
 }
 
 void tke_front_heartbeat(tke_call *call)

@@ -150,16 +150,8 @@ void tke_front_create_sampling_session(tke_call *call)
     if (t.checkpoint && !known)
         tke_audit_add(svc, call->owner, "checkpoint_read", t.checkpoint->run_id, t.checkpoint->path,
                       "sampling");
-    tkc_buf body;
-    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
-    tkc_message_encode(&tkc_create_sampling_session_response_type,
-                       &(tkc_create_sampling_session_response){ .sampling_session_id = id }, &body,
-                       &call->err);
-    if (txn)
-        tke_answer_after(call, txn, 200, tkc_buf_view(&body));
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    tke_answer_stored(call, txn, &tkc_create_sampling_session_response_type,
+                      &(tkc_create_sampling_session_response){ .sampling_session_id = id });
 }
 
 bool tke_call_is_python(tke_call *call)

@@ -218,10 +218,8 @@ static void check_load(tke_job *job)
 {
     const char *run, *name;
     int32_t kind;
-    if (!job->in.load.path)
-        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "path is required");
-    else if (tke_path_split(&job->arena, job->in.load.path, &run, &kind, &name, &job->invalid) &&
-             kind == TKE_CKPT_SAMPLER && job->in.load.optimizer)
+    if (tke_path_split(&job->arena, job->in.load.path, &run, &kind, &name, &job->invalid) &&
+        kind == TKE_CKPT_SAMPLER && job->in.load.optimizer)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "sampler checkpoints hold no optimizer state");
     if (job->svc->set.strict && job->seq > 1)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
@@ -590,16 +588,8 @@ static void make_run(tke_call *call, const new_run *n)
         tke_send_failure(call->reply, svc->a, &call->err);
     if (status != 200)
         return;
-    tkc_buf body;
-    tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
-    tkc_message_encode(&tkc_untyped_future_type,
-                       &(tkc_untyped_future){ .request_id = request_id, .model_id = id }, &body,
-                       &call->err);
-    if (txn)
-        tke_answer_after(call, txn, 200, tkc_buf_view(&body));
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    tke_answer_stored(call, txn, &tkc_untyped_future_type,
+                      &(tkc_untyped_future){ .request_id = request_id, .model_id = id });
 }
 
 /* False after an answer: it would not fit even if the server were empty. */
@@ -697,7 +687,7 @@ static void create_from_checkpoint(tke_call *call, const tkc_load_weights_reques
     }
     if (!mine || !n.base) {
         tke_refuse(call, c && !mine ? 403 : 404, c && !mine ? "forbidden" : "not_found",
-                   "No checkpoint '%.200s'", in->path ? in->path : "");
+                   "No checkpoint '%.200s'", in->path);
         return;
     }
     if (in->base_model && !tkc_cstr_eq(in->base_model, n.base_model)) {

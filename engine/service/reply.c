@@ -195,6 +195,19 @@ void tke_answer_after(tke_call *call, tke_txn *txn, int32_t status, tinkc_str js
     tke_txn_commit(txn, send_later, l);
 }
 
+void tke_answer_stored(tke_call *call, tke_txn *txn, const tkc_message *type, const void *msg)
+{
+    tkc_buf body;
+    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
+    if (tkc_message_encode(type, msg, &body, &call->err)) {
+        tke_answer_after(call, txn, 200, tkc_buf_view(&body));
+    } else {
+        tke_txn_commit(txn, NULL, NULL);
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    }
+    tkc_buf_free(&body);
+}
+
 /* ---- reading the request ---- */
 
 const char *tke_call_header(const tke_call *call, const char *name)

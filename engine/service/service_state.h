@@ -464,6 +464,8 @@ void tke_refuse_after(tke_call *, tke_txn *, int32_t status, const char *code, c
                       ...) __attribute__((format(printf, 5, 6)));
 /* Commits, then sends; the text is copied. Status 204 sends no body. */
 void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
+/* The same, with 200 and a message. After an error in call->err: commits, and sends that. */
+void tke_answer_stored(tke_call *, tke_txn *, const tkc_message *, const void *msg);
 const char *tke_call_header(const tke_call *, const char *name);
 /* A parameter of the query, decoded into the arena; NULL = not there. */
 const char *tke_call_query(tke_call *, const char *name);

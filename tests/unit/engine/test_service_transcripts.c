@@ -669,8 +669,11 @@ static void ask_scarce(const char *line, tkc_buf *out)
         memory.until = 0;
         tkc_buf_clear(&now);
         ask_end(w, &now);
-        if (now.len > 3 && now.data[0] != '5')
+        if (now.data[0] == '2' && !w->body.len) {
+            tkc_buf_cstr(&now, " without a body", &err);
+        } else if (now.len > 3 && now.data[0] != '5') {
             now.len = 3; /* what it says then is known from elsewhere */
+        }
         if (n > 1 && tkc_str_eq(tkc_buf_view(&now), tkc_buf_view(&before)))
             continue;
         tkc_buf_printf(out, &err, "< %.*s\n", (int)now.len, now.data);
