@@ -361,6 +361,8 @@ static bool read_body(tke_call *call, asked *in)
     tkc_json_close(&j);
     if (!tkc_failed(&call->err))
         return true;
+    if (call->err.code == TINKC_E_MEMORY)
+        return refuse_failure(call, NULL);
     char text[400];
     (void)snprintf(text, sizeof text, "%s%s%.300s", wrong ? wrong : "the body", ": ",
                    call->err.message);

@@ -212,8 +212,8 @@ static bool refuse_parameter(tke_call *call, const char *name, const char *why)
 
 static bool is_given_before(tke_call *call, size_t until, const char *name)
 {
-    tinkc_error ignored = { 0 };
-    return tkc_query_find(tkc_strn(call->query.data, until), name, &call->arena, &ignored) != NULL;
+    return name && tkc_query_find(tkc_strn(call->query.data, until), name, &call->arena,
+                                  &call->err) != NULL;
 }
 
 bool tke_call_query_known(tke_call *call)
@@ -227,6 +227,7 @@ bool tke_call_query_known(tke_call *call)
         size_t equals = tkc_str_find(pair, '=');
         const char *name = tkc_form_decode(tkc_strn(pair.data, equals), &call->arena, &call->err);
         const char *all = tkc_form_decode(pair, &call->arena, &call->err);
+        bool again = is_given_before(call, (size_t)(pair.data - call->query.data), name);
         if (tkc_failed(&call->err)) {
             tke_send_failure(call->reply, call->svc->a, &call->err);
             return false;
@@ -237,7 +238,7 @@ bool tke_call_query_known(tke_call *call)
         }
         if (pair.len && !is_listed(known, tkc_str(name)))
             return refuse_parameter(call, name, "This server does not know the query parameter");
-        if (pair.len && is_given_before(call, (size_t)(pair.data - call->query.data), name))
+        if (pair.len && again)
             return refuse_parameter(call, name, "The query has more than one parameter");
     }
     return true;

@@ -1,23 +1,40 @@
-/* scarce.h - an allocator that counts, and of which one allocation fails: the one of a thread that the test names, so that
- * what other threads do meanwhile changes nothing. */
+/* scarce.h - an allocator that counts, and of which one allocation fails, or all from one on: those of a thread that the test
+ * names, so that what other threads do meanwhile changes nothing. */
 #ifndef TEST_SCARCE_H
 #define TEST_SCARCE_H
 
 #include <pthread.h>
+#include <string.h>
+#include <sys/prctl.h>
 
 #include "support/counting.h"
 
 typedef struct scarce {
     counting all; /* first: released as counting.h does it */
     pthread_t thread;
+    const char *name; /* threads of this name in its place, if not NULL */
     int64_t until; /* allocations of this thread until one fails; 0: none does */
+    bool stays; /* once one has failed, all do, until the test says otherwise */
     bool failed;
 } scarce;
 
+static inline bool scarce_is_meant(const scarce *s)
+{
+    char name[16];
+    if (!s->name)
+        return pthread_equal(pthread_self(), s->thread) != 0;
+    return prctl(PR_GET_NAME, name) == 0 && strcmp(name, s->name) == 0;
+}
+
 static inline bool scarce_is_due(scarce *s)
 {
-    if (!pthread_equal(pthread_self(), s->thread) || !s->until || --s->until)
+    if (!s->until || !scarce_is_meant(s))
         return false;
+    if (s->failed && s->stays)
+        return true;
+    if (--s->until)
+        return false;
+    s->until = s->stays;
     return s->failed = true;
 }
 

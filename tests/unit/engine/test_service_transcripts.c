@@ -12,6 +12,8 @@
  *     | name POST /api/v1/retrieve_future ...        a request whose answer is not awaited yet
  *     o POST /api/v1/asample ...                     a request whose first allocation fails, then its
  *                                                    second, and so on: the answers that differ
+ *     O, t                                           the same; all allocations from the first one on fail,
+ *                                                    from the second one on; those of the threads for texts
  *     - name                                         it has no answer
  *     , name                                         waits for more of its answer: a stream's
  *     x name                                         its client hangs up
@@ -653,7 +655,7 @@ static void open_act(char what, const char *name, const char *line, tkc_buf *out
 }
 
 /* As often as it has allocations: each fails once. Then it is asked with all of them. */
-static void ask_scarce(const char *line, tkc_buf *out)
+static void ask_scarce(char how, const char *line, tkc_buf *out)
 {
     tinkc_error err = { 0 };
     tkc_buf now, before;
@@ -663,11 +665,15 @@ static void ask_scarce(const char *line, tkc_buf *out)
     memcpy(header, world.header, sizeof header);
     for (int64_t n = 1; n == 1 || memory.failed; n++) {
         memcpy(world.header, header, sizeof header);
-        memory.until = n;
+        memory.name = how == 't' ? "tinkc-texts" : NULL;
+        memory.stays = how == 'O';
         memory.failed = false;
+        memory.until = n;
         waiting *w = ask_begin(line);
-        memory.until = 0;
         tkc_buf_clear(&now);
+        if (how == 't')
+            wait_for(w, false);
+        memory.until = 0;
         ask_end(w, &now);
         if (now.data[0] == '2' && !w->body.len) {
             tkc_buf_cstr(&now, " without a body", &err);
@@ -965,8 +971,10 @@ static void act(char *line, tkc_buf *out)
         break;
     }
     case 'o':
+    case 'O':
+    case 't':
         pass_time("1");
-        ask_scarce(rest, out);
+        ask_scarce(line[0], rest, out);
         break;
     case ':': {
         tkc_buf value;
@@ -1204,6 +1212,12 @@ static void openai(void **state)
     play_openai("openai");
 }
 
+static void exhausted(void **state)
+{
+    (void)state;
+    play_openai("exhausted");
+}
+
 static void openai_members(void **state)
 {
     (void)state;
@@ -1226,7 +1240,7 @@ int main(void)
         cmocka_unit_test(refusals),       cmocka_unit_test(parameters),
         cmocka_unit_test(answers),        cmocka_unit_test(openai_members),
         cmocka_unit_test(odd_stores),     cmocka_unit_test(idle_time),
-        cmocka_unit_test(contradictions),
+        cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
