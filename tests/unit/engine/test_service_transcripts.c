@@ -27,6 +27,8 @@
  *     ! sql UPDATE ...                               a change of its database, after an end; then a start
  *     ! sh rm ...                                    the same of its files: a command in the store
  *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
+ *     ! expire PATH                                  the time of a checkpoint is over; a minute of the script
+ *                                                    may pass until it is removed
  *     ! hold, ! go                                   the device computes nothing; it works again
  *     ! held                                         waits until the device is asked to compute
  *     ! now rm ...                                   a command in the store while the service runs
@@ -850,8 +852,26 @@ static void flush_images(tkc_buf *out)
     tkc_buf_printf(out, &ignored, "< %s%s\n", done ? "true" : "false: ", err.message);
 }
 
+static void expire(const char *text)
+{
+    tkc_buf path;
+    tke_service *svc = tke_engine_service(world.engine);
+    tkc_buf_init(&path, NULL, TKC_BUF_NO_MAX);
+    expand(text, &path);
+    pthread_mutex_lock(&svc->lock);
+    tke_checkpoint *c = tke_find_checkpoint(svc, path.data, NULL);
+    assert_non_null(c);
+    c->expires_us = atomic_load(&now_us);
+    pthread_mutex_unlock(&svc->lock);
+    tkc_buf_free(&path);
+}
+
 static void command(const char *what, tkc_buf *out)
 {
+    if (strncmp(what, "expire ", 7) == 0) {
+        expire(what + 7);
+        return;
+    }
     if (strncmp(what, "deaf ", 5) == 0) {
         world.deaf = strtoul(what + 5, NULL, 10);
         return;
@@ -1094,6 +1114,7 @@ TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
 TRANSCRIPT(odd_stores)
 TRANSCRIPT(contradictions)
+TRANSCRIPT(rare)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1241,6 +1262,7 @@ int main(void)
         cmocka_unit_test(answers),        cmocka_unit_test(openai_members),
         cmocka_unit_test(odd_stores),     cmocka_unit_test(idle_time),
         cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
+        cmocka_unit_test(rare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
