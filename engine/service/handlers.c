@@ -384,9 +384,8 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_route route = { 0 };
-    tinkc_str path;
-    if (!tkc_str_cut(&uri, '?', &path))
-        path = uri;
+    tinkc_str path = uri;
+    (void)tkc_str_cut(&uri, '?', &path);
     tkc_arena_init(&arena, svc->a, 1 << 16);
     bool like_openai = openai && tke_service_is_openai(path);
     bool get = tkc_cstr_eq(method, "GET") || tkc_cstr_eq(method, "HEAD");

@@ -82,7 +82,7 @@ static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
     out[n++] = (part){ "requests_under_way", tke_budget_used(&svc->bodies) };
     out[n++] = (part){ "work_space", heap.pages };
     out[n++] = (part){ "database", (uint64_t)tke_store_memory(svc->store) };
-    for (size_t i = 0; !info.memory_bytes && i < n_device && i < DEVICE_PARTS; i++)
+    for (size_t i = 0; !info.memory_bytes && i < n_device; i++)
         if (!tkc_cstr_eq(device[i].name, "weights")) /* mapped files: in resident_files */
             out[n++] = (part){ device[i].name, device[i].bytes };
     for (size_t i = 0; i < n; i++)
@@ -108,7 +108,7 @@ static void write_device_memory(tke_service *svc, tkc_buf *out, tinkc_error *err
                  "# HELP tinkc_device_memory_bytes Memory of the card by what holds it\n# TYPE "
                  "tinkc_device_memory_bytes gauge\n",
                  err);
-    for (size_t i = 0; i < n && i < DEVICE_PARTS; i++)
+    for (size_t i = 0; i < n; i++)
         tkc_buf_printf(out, err, "tinkc_device_memory_bytes{part=\"%s\"} %llu\n", uses[i].name,
                        (unsigned long long)uses[i].bytes);
     tkc_buf_printf(out, err, "tinkc_device_memory_bytes{part=\"free\"} %llu\n",
@@ -160,7 +160,7 @@ static void write_device(tke_service *svc, tkc_jsonw *w)
     }
     tkc_jsonw_key(w, "memory");
     tkc_jsonw_object(w);
-    for (size_t i = 0; i < n && i < DEVICE_PARTS; i++) {
+    for (size_t i = 0; i < n; i++) {
         tkc_jsonw_key(w, uses[i].name);
         tkc_jsonw_u64(w, uses[i].bytes);
     }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "codec/pb.h"
 #include "service/checksums.h"
 #include "service/gunzip.h"
 #include "service/journal.h"
@@ -1032,30 +1033,67 @@ static void statuses(void **state)
     }
 }
 
+/* ---- unknown fields of a pass in protobuf ---- */
+
+/* A field of a message in that of the path before it: "313" is field 3 of field 1 of field 3. */
+static size_t put_nested(unsigned char *out, const char *path)
+{
+    unsigned char inner[64];
+    uint32_t field = (uint32_t)(path[0] - '0');
+    if (!path[1])
+        return (size_t)(tkc_pb_put_varint(tkc_pb_put_tag(out, field, TKC_PB_VARINT), 1) - out);
+    size_t n = put_nested(inner, path + 1);
+    return (size_t)(tkc_pb_put_bytes(out, field, inner, n) - out);
+}
+
+static void unknown_in_protobuf(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *unknown;
+    } rows[] = {
+        { "7", NULL },
+        { "8", "8 of the request" },
+        { "34", NULL },
+        { "35", "5 of a datum" },
+        { "313", NULL },
+        { "314", "4 of a chunk" },
+        { "3111", NULL },
+        { "3112", "2 of a text chunk" },
+        { "3129", NULL },
+        { "322", NULL },
+        { "323", "3 of a loss input" },
+        { "3224", NULL },
+        { "3225", "5 of a tensor" },
+        { "39", "9 of a datum" },
+        { "49", NULL }, /* an option of the pass has no fields */
+        { "329", "9 of a loss input" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char body[64];
+        char which[64] = "";
+        size_t n = put_nested(body, rows[i].path);
+        bool found = tke_unknown_in_pass(tkc_strn((const char *)body, n), which, sizeof which);
+        if (found != (rows[i].unknown != NULL) ||
+            strcmp(which, rows[i].unknown ? rows[i].unknown : "") != 0)
+            fail_msg("%s: %d '%s'", rows[i].path, found, which);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses),
-        cmocka_unit_test(salts_and_secrets),
-        cmocka_unit_test(archive_bytes),
-        cmocka_unit_test(archive_ends),
-        cmocka_unit_test(archive_sizes),
-        cmocka_unit_test(unrecorded_bytes),
-        cmocka_unit_test(unrecorded_is_full),
-        cmocka_unit_test(journal_bytes),
-        cmocka_unit_test(torn_journals),
-        cmocka_unit_test(byte_alphabet),
-        cmocka_unit_test(odd_vocabularies),
-        cmocka_unit_test(token_ids),
-        cmocka_unit_test(utf8_edges),
-        cmocka_unit_test(gzip_limits),
-        cmocka_unit_test(budgets),
-        cmocka_unit_test(checksums),
-        cmocka_unit_test(sums_of_folders),
-        cmocka_unit_test(shares_of_time),
-        cmocka_unit_test(order_of_inputs),
-        cmocka_unit_test(request_hashes),
-        cmocka_unit_test(names),
+        cmocka_unit_test(statuses),          cmocka_unit_test(unknown_in_protobuf),
+        cmocka_unit_test(salts_and_secrets), cmocka_unit_test(archive_bytes),
+        cmocka_unit_test(archive_ends),      cmocka_unit_test(archive_sizes),
+        cmocka_unit_test(unrecorded_bytes),  cmocka_unit_test(unrecorded_is_full),
+        cmocka_unit_test(journal_bytes),     cmocka_unit_test(torn_journals),
+        cmocka_unit_test(byte_alphabet),     cmocka_unit_test(odd_vocabularies),
+        cmocka_unit_test(token_ids),         cmocka_unit_test(utf8_edges),
+        cmocka_unit_test(gzip_limits),       cmocka_unit_test(budgets),
+        cmocka_unit_test(checksums),         cmocka_unit_test(sums_of_folders),
+        cmocka_unit_test(shares_of_time),    cmocka_unit_test(order_of_inputs),
+        cmocka_unit_test(request_hashes),    cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
