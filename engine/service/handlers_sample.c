@@ -536,7 +536,6 @@ static void enqueue(tke_service *svc, tke_job *job)
     assert(!job->next && job->state == TKE_QUEUED && job->in.sample.base);
     svc->n_samples++;
     svc->n_sample_tokens += job->in.sample.gen.n_prompt;
-    job->next = NULL;
     *svc->samples_end = job;
     svc->samples_end = &job->next;
     pthread_cond_signal(&svc->work);
@@ -586,14 +585,12 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
     const tke_job *before = numbered ? tkc_map_get(&svc->jobs, tkc_str(id)) : NULL;
     if (before) {
         status = tke_hash_eq(before->hash, job->hash) ? 200 : 400;
-    } else if (!job->request_id) {
-        status = 503;
-    } else if (has_room(svc, 1)) {
+    } else if (job->request_id && has_room(svc, 1)) {
         enqueue(svc, job);
         tke_job_keep(job);
         if (!tke_job_publish(job, &call->err))
-            job->in.sample.cancelled = true, status = 503;
-    } else {
+            job->in.sample.cancelled = true;
+    } else if (job->request_id) {
         status = 429;
     }
     pthread_mutex_unlock(&svc->lock);
@@ -603,10 +600,8 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
         tke_refuse(call, 400, "seq_id_reused",
                    "seq_id %lld was already used for a different request",
                    (long long)in->seq_id.value);
-    else if (status == 503)
-        tke_refuse(call, 503, "memory", "out of memory");
     else
-        send_promise(call, id, in->num_samples);
+        send_promise(call, id, in->num_samples); /* or the error in call->err */
 }
 
 /* Frees the jobs' user data when no stream exists to do it: only the style knows how. */

@@ -123,6 +123,12 @@ tke_hash128 tke_job_hash(const tke_job *job)
             tke_hash_i64(&h, 1);
         hash_metadata(&h, &job->in.save_sampler.user_metadata);
         break;
+    case TKE_JOB_EXTERNAL:
+        tke_hash_str(&h, job->in.save_external.path);
+        tke_hash_i64(&h, job->in.save_external.ttl_seconds.is == TKC_GIVEN
+                             ? job->in.save_external.ttl_seconds.value
+                             : -1);
+        break;
     case TKE_JOB_LOAD:
         tke_hash_str(&h, job->in.load.path);
         tke_hash_i64(&h, job->in.load.optimizer);
@@ -173,11 +179,11 @@ static bool decode_optim(tke_job *job, tinkc_str body, const char **model_id, tk
 /* A field that has a meaning only for a load that creates a model, or NULL. */
 static const char *field_of_new_model(const tkc_load_weights_request *in)
 {
-    return in->session_id                                          ? "session_id"
-           : in->model_seq_id.is == TKC_GIVEN                      ? "model_seq_id"
-           : in->base_model                                        ? "base_model"
-           : in->user_metadata.pairs && in->user_metadata.pairs[0] ? "user_metadata"
-                                                                   : NULL;
+    return in->session_id                                        ? "session_id"
+           : in->model_seq_id.is == TKC_GIVEN                    ? "model_seq_id"
+           : in->base_model                                      ? "base_model"
+           : in->user_metadata.pairs && *in->user_metadata.pairs ? "user_metadata"
+                                                                 : NULL;
 }
 
 static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,

@@ -934,6 +934,129 @@ static void order_of_inputs(void **state)
     assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5, 5)));
 }
 
+/* What a request of each kind hashes to, part by part: the same request as the row before, but for one
+ * of its parts, has another hash. */
+static void hashes_of_jobs(void **state)
+{
+    (void)state;
+#define PASS(rest) "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{" rest "}}"
+#define DATUM(chunks, inputs)                                                                      \
+    "\"data\":[{\"model_input\":{\"chunks\":[" chunks "]},\"loss_fn_inputs\":{" inputs "}}]"
+#define CHUNK(tokens)     "{\"type\":\"encoded_text\",\"tokens\":[" tokens "]}"
+#define INTS(data, shape) "{\"data\":[" data "],\"dtype\":\"int64\",\"shape\":[" shape "]}"
+#define FLOATS(data)      "{\"data\":[" data "],\"dtype\":\"float32\",\"shape\":[2]}"
+#define M                 "{\"model_id\":\"m\",\"seq_id\":1,"
+    static const struct {
+        int32_t kind;
+        const char *body;
+        uint64_t lo, hi;
+    } rows[] = {
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0xbdb43d9bc318d3bb, 0x638f8023266f5a76 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"ppo\"," DATUM(CHUNK("1,2"),
+                                            "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x6645f7c92f24677e, 0x70333ec4f9c52846 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"ppo\",\"loss_fn_config\":{\"a\":0.25,\"b\":1}," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x835d41263d74d146, 0x28616293a3ed71cf },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"ppo\",\"loss_fn_config\":{\"a\":0.25,\"c\":1}," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0xb6562070d5ac9ab0, 0xa94227c0476e797f },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,3"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x7482edb0e07ef1d0, 0xae221ab3cc40ae18 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1") "," CHUNK("2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x3ded3d1b4e420338, 0xb02994b7a97657f6 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              "{\"type\":\"image\",\"data\":\"aGk=\",\"format\":\"png\"}",
+              "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x8fe05cc806f8dcb3, 0x6d09bf34a4297e5f },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,4", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x1b9a96e5e41aefc9, 0x4ca8d43d50226721 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,3", "2,1") ",\"w\":" FLOATS("0.5,1"))),
+          0x63ad6ee0035d7a3b, 0xefab05253d67f55b },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"u\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x3d84925fdaca1e97, 0xc528ace096aa4c46 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":{\"data\":[2,3],\"dtype\":\"int64\",\"shape\":[2,4],\"sparse_"
+                            "crow_indices\":[0,1,2],\"sparse_col_indices\":[1,3]}")),
+          0xd2ebb03617aee3d4, 0xdce160268395db69 },
+        { TKE_JOB_PASS,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":{\"data\":[2,3],\"dtype\":\"int64\",\"shape\":[2,4],\"sparse_"
+                            "crow_indices\":[0,1,2],\"sparse_col_indices\":[1,2]}")),
+          0xbeb6c36137fecdbc, 0xfdb1534e3eedfce6 },
+        { TKE_JOB_FORWARD,
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
+              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          0x26140dafabfa31e4, 0x669b6ecd1be728cf },
+        { TKE_JOB_OPTIM, M "\"adam_params\":{\"learning_rate\":0.01}}", 0x3a45ea401f76cd62,
+          0x41679fa808651315 },
+        { TKE_JOB_OPTIM,
+          M "\"adam_params\":{\"learning_rate\":0.01,\"beta1\":0.5,\"beta2\":0.75,\"eps\":0.125,"
+            "\"weight_decay\":0.25,\"grad_clip_norm\":2}}",
+          0xd602a471ef41ec3b, 0xa83a479b81fc8466 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\"}", 0xcda4a7006de14a37, 0x9d699ff66444ba63 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5a813b95b2bfd56a,
+          0x10e8d5db7218e023 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"overwrite\":true}", 0x8fffee40817d98c6,
+          0x521428ebdc057f21 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}", 0xa3107b1b008d6d4b,
+          0x86ef4683e6781a4d },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\"}", 0x6dbc741e1ea819cb, 0xa0c54e1acfd16515 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x724707c3c8ab8f35,
+          0x9e3cd9e55a66153b },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"overwrite\":true}", 0x2e2dbe40948931ec,
+          0xb07adf367dc7c7c3 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}",
+          0x2e4beadef1a52ca6, 0xcba5e4151cdfd216 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":1}", 0xcef0fa8203fe47c6,
+          0x67060d0da7aa6e72 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":2}", 0xcef0fa8203fe47c6,
+          0x67060d0da7aa6e72 },
+        { TKE_JOB_EXTERNAL, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5db6e62eaede7384,
+          0xdce1d8867145cc37 },
+        { TKE_JOB_EXTERNAL, M "\"path\":\"a\"}", 0x9e9c9d70d885bb6b, 0x85202ed70e12e3f8 },
+        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":true}",
+          0xfba2ada4d1d0655c, 0x6e894166b6f8dbd7 },
+        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":false}",
+          0x104d58f808c53e69, 0x9f646fe0cf80a237 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        const char *model_id = NULL;
+        tkc_opt_i64 seq = { 0 };
+        tke_job job = { .kind = rows[i].kind };
+        tkc_arena_init(&job.arena, NULL, 0);
+        bool forward = rows[i].kind == TKE_JOB_FORWARD;
+        if (!tke_decode_job(&job, tkc_str(rows[i].body), false, forward, &model_id, &seq, &err) ||
+            job.invalid.code)
+            fail_msg("row %zu: %s%s", i, err.message, job.invalid.message);
+        assert_string_equal(model_id, "m");
+        assert_int_equal(seq.value, 1);
+        if (!tke_hash_eq(job.hash, (tke_hash128){ rows[i].lo, rows[i].hi }))
+            fail_msg("row %zu: { 0x%016llx, 0x%016llx }", i, (unsigned long long)job.hash.lo,
+                     (unsigned long long)job.hash.hi);
+        tkc_arena_free(&job.arena);
+    }
+}
+
 static uint64_t next_random;
 
 static uint64_t given_random(void *self)
@@ -1083,17 +1206,29 @@ static void unknown_in_protobuf(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statuses),          cmocka_unit_test(unknown_in_protobuf),
-        cmocka_unit_test(salts_and_secrets), cmocka_unit_test(archive_bytes),
-        cmocka_unit_test(archive_ends),      cmocka_unit_test(archive_sizes),
-        cmocka_unit_test(unrecorded_bytes),  cmocka_unit_test(unrecorded_is_full),
-        cmocka_unit_test(journal_bytes),     cmocka_unit_test(torn_journals),
-        cmocka_unit_test(byte_alphabet),     cmocka_unit_test(odd_vocabularies),
-        cmocka_unit_test(token_ids),         cmocka_unit_test(utf8_edges),
-        cmocka_unit_test(gzip_limits),       cmocka_unit_test(budgets),
-        cmocka_unit_test(checksums),         cmocka_unit_test(sums_of_folders),
-        cmocka_unit_test(shares_of_time),    cmocka_unit_test(order_of_inputs),
-        cmocka_unit_test(request_hashes),    cmocka_unit_test(names),
+        cmocka_unit_test(statuses),
+        cmocka_unit_test(unknown_in_protobuf),
+        cmocka_unit_test(salts_and_secrets),
+        cmocka_unit_test(archive_bytes),
+        cmocka_unit_test(archive_ends),
+        cmocka_unit_test(archive_sizes),
+        cmocka_unit_test(unrecorded_bytes),
+        cmocka_unit_test(unrecorded_is_full),
+        cmocka_unit_test(journal_bytes),
+        cmocka_unit_test(torn_journals),
+        cmocka_unit_test(byte_alphabet),
+        cmocka_unit_test(odd_vocabularies),
+        cmocka_unit_test(token_ids),
+        cmocka_unit_test(utf8_edges),
+        cmocka_unit_test(gzip_limits),
+        cmocka_unit_test(budgets),
+        cmocka_unit_test(checksums),
+        cmocka_unit_test(sums_of_folders),
+        cmocka_unit_test(shares_of_time),
+        cmocka_unit_test(order_of_inputs),
+        cmocka_unit_test(request_hashes),
+        cmocka_unit_test(hashes_of_jobs),
+        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

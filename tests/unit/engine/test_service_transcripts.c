@@ -1115,6 +1115,7 @@ TRANSCRIPT(scarce_memory)
 TRANSCRIPT(odd_stores)
 TRANSCRIPT(contradictions)
 TRANSCRIPT(rare)
+TRANSCRIPT(finer)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1262,7 +1263,7 @@ int main(void)
         cmocka_unit_test(answers),        cmocka_unit_test(openai_members),
         cmocka_unit_test(odd_stores),     cmocka_unit_test(idle_time),
         cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
-        cmocka_unit_test(rare),
+        cmocka_unit_test(rare),           cmocka_unit_test(finer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
