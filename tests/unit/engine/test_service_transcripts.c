@@ -17,6 +17,7 @@
  *     - name                                         it has no answer
  *     , name                                         waits for more of its answer: a stream's
  *     x name                                         its client hangs up
+ *     r name                                         its client has room for more, after ! full
  *     . name                                         its answer
  *     @ owner KEY_ID                                 who asks from here on
  *     + SECONDS                                      time passes; a second does before each request
@@ -39,6 +40,7 @@
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
  *     ! strict                                       a restart with the official service's rules
+ *     ! full                                         clients have no room for more of a stream
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
  *     ! level N                                      a restart with this durability
  *     ! set NAME VALUE                               a restart with this setting
@@ -177,6 +179,7 @@ static struct {
     bool openai; /* models/nano too, and its texts */
     bool strict;
     uint32_t flags;   /* TKE_CALL_* of every request */
+    atomic_bool full; /* clients have no room */
     size_t deaf;      /* clients take so many bytes of an answer; 0 = all */
     char set[2][100]; /* a setting, or "" */
     int32_t durability;
@@ -249,6 +252,7 @@ static int open_world(void **state)
     world.n_names = 0;
     world.openai = world.strict = false;
     world.flags = 0;
+    world.full = false;
     world.deaf = 0;
     world.set[0][0] = '\0';
     world.durability = TINKC_DURABILITY_JOURNAL;
@@ -443,7 +447,7 @@ enum { ROOM = 50 };
 static size_t on_room(tinkc_reply *r)
 {
     of(r)->asked_room = true;
-    return ROOM;
+    return atomic_load(&world.full) ? 0 : ROOM;
 }
 static bool on_write(tinkc_reply *r, const void *data, size_t len)
 {
@@ -636,6 +640,9 @@ static void open_act(char what, const char *name, const char *line, tkc_buf *out
         world.open[i].w = ask_begin(line);
     } else if (what == 'x') {
         tke_service_cancel(tke_engine_service(world.engine), &w->reply);
+    } else if (what == 'r') {
+        atomic_store(&world.full, false);
+        tke_service_resume(tke_engine_service(world.engine), &w->reply);
     } else if (what == '-') {
         pthread_mutex_lock(&w->lock);
         tkc_buf_cstr(out, w->done ? "< an answer\n" : "< none\n", &err);
@@ -901,6 +908,10 @@ static void command(const char *what, tkc_buf *out)
         flush_images(out);
         return;
     }
+    if (strcmp(what, "full") == 0) {
+        atomic_store(&world.full, true);
+        return;
+    }
     if (strcmp(what, "drain") == 0) {
         tke_service_drain(tke_engine_service(world.engine));
         return;
@@ -1026,6 +1037,7 @@ static void act(char *line, tkc_buf *out)
     case '-':
     case ',':
     case 'x':
+    case 'r':
     case '.':
         open_act(line[0], rest, NULL, out);
         break;
@@ -1217,13 +1229,19 @@ static void usage_is_handed_over_alone(void **state)
     close_world(state);
 }
 
-static void play_openai(const char *name)
+/* False: built without tokenizers. */
+static bool openai_is_possible(void)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = tinkc_engine_new(NULL, &err);
     bool on, possible = tke_service_openai(tke_engine_service(engine), true, &on, &err);
     tinkc_engine_free(engine);
-    if (!possible) /* built without tokenizers */
+    return possible;
+}
+
+static void play_openai(const char *name)
+{
+    if (!openai_is_possible())
         skip();
     play(&(void *){ (void *)(uintptr_t)name });
 }
@@ -1238,6 +1256,49 @@ static void exhausted(void **state)
 {
     (void)state;
     play_openai("exhausted");
+}
+
+static void stops(void **state)
+{
+    (void)state;
+    play_openai("stops");
+}
+
+/* Requests with texts whose clients hang up: two are under way and wait for a lock, the others wait
+ * for a thread. None of them is computed, and only those are cancelled. */
+static void cancelled_texts(void **state)
+{
+    static const char line[] = "POST /v1/completions {\"model\":\"nano\",\"prompt\":\"a\","
+                               "\"max_tokens\":1}";
+    enum { ALL = 6, STAYS = 4 };
+    tkc_buf out;
+    waiting *w[ALL];
+    if (!openai_is_possible())
+        skip();
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    open_world(state);
+    command("openai", &out);
+    gate_set(true, false);
+    tke_service *svc = tke_engine_service(world.engine);
+    pthread_mutex_lock(&svc->tokenizer_lock);
+    for (int i = 0; i < ALL; i++)
+        w[i] = ask_begin(line);
+    for (int i = 0; i < ALL; i++)
+        if (i != STAYS)
+            tke_service_cancel(svc, &w[i]->reply);
+    pthread_mutex_unlock(&svc->tokenizer_lock);
+    for (int i = 0; i < ALL; i++)
+        if (i != STAYS) {
+            tkc_buf_clear(&out);
+            ask_end(w[i], &out);
+            assert_true(tkc_ends_with(tkc_buf_view(&out), " was cancelled"));
+            assert_int_equal(w[i]->status, 0);
+        }
+    gate_set(false, false);
+    ask_end(w[STAYS], &out);
+    assert_int_equal(w[STAYS]->status, 200);
+    tkc_buf_free(&out);
+    close_world(state);
 }
 
 static void openai_members(void **state)
@@ -1264,6 +1325,7 @@ int main(void)
         cmocka_unit_test(odd_stores),     cmocka_unit_test(idle_time),
         cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
         cmocka_unit_test(rare),           cmocka_unit_test(finer),
+        cmocka_unit_test(stops),          cmocka_unit_test(cancelled_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
