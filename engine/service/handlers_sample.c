@@ -83,6 +83,10 @@ static tke_sampler *add_sampler(tke_call *call, const char *id, tke_session *ses
     s->hash = hash;
     s->base_model = tke_copy(svc, t->base->name, &call->err);
     s->model_path = tke_copy(svc, model_path, &call->err);
+    if (tkc_failed(&call->err)) {
+        tke_sampler_undo(svc, s);
+        return NULL;
+    }
     return s;
 }
 

@@ -535,8 +535,10 @@ static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, 
     run->by_load = n->job->kind == TKE_JOB_LOAD;
     n->job->run = run;
     if (tkc_failed(&call->err) || !tke_job_publish(n->job, &call->err)) {
-        tke_run_on(run, TKE_ON_NOT_MADE);
         run->create = NULL;
+        n->job->run = NULL;
+        session->n_runs--;
+        tke_run_undo(svc, run);
         return NULL;
     }
     tke_job_keep(n->job);

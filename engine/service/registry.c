@@ -291,6 +291,18 @@ static void free_sampler(tke_service *svc, tke_sampler *s)
     tkc_release(svc->a, s, sizeof *s);
 }
 
+void tke_run_undo(tke_service *svc, tke_run *run)
+{
+    tkc_map_remove(&svc->runs, tkc_str(run->id));
+    free_run(svc, run);
+}
+
+void tke_sampler_undo(tke_service *svc, tke_sampler *s)
+{
+    tkc_map_remove(&svc->samplers, tkc_str(s->id));
+    free_sampler(svc, s);
+}
+
 static void free_session(tke_service *svc, tke_session *s)
 {
     assert(atomic_load(&s->pins) == 0);

@@ -579,6 +579,9 @@ tke_session *tke_session_add(tke_service *, const char *id, const char *owner, t
 void tke_run_on(tke_run *, tke_run_event);
 tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+/* Removes one that could not be completed; nobody else has it yet. */
+void tke_run_undo(tke_service *, tke_run *);
+void tke_sampler_undo(tke_service *, tke_sampler *);
 tke_checkpoint *tke_checkpoint_add(tke_service *, const char *run_id, int32_t kind,
                                    const char *name, tinkc_error *err);
 void tke_checkpoint_remove(tke_service *, tke_checkpoint *);

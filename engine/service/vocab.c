@@ -31,8 +31,6 @@ static int byte_of(uint32_t c)
 {
     if (c < 256)
         return stands_for_itself(c) ? (int)c : -1;
-    if (c >= 256 + 68)
-        return -1;
     uint32_t nth = c - 256;
     for (uint32_t b = 0; b < 256; b++)
         if (!stands_for_itself(b) && nth-- == 0)
