@@ -11,15 +11,27 @@
 
 /* ---- a vocabulary, a request and its sequences ---- */
 
-enum { EOS = 9, END = 8, N_WORDS = 10 };
-static const char *const words[N_WORDS] = { "",     "a", "b",  "c",       "\xc3",
-                                            "\xa9", "d", "ab", "<|end|>", "</s>" };
+enum { EOS = 9, END = 8, CALL = 10, BARE = 11, N_WORDS = 12 };
+static const char *const words[N_WORDS] = {
+    "",
+    "a",
+    "b",
+    "c",
+    "\xc3",
+    "\xa9",
+    "d",
+    "ab",
+    "<|end|>",
+    "</s>",
+    "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1}}</tool_call>",
+    "{\"name\":\"g\",\"parameters\":{}}"
+};
 
 static size_t bytes_of(void *user, int32_t token, const char **bytes)
 {
     assert_ptr_equal(user, words);
     *bytes = words[token];
-    return token < END ? strlen(words[token]) : 0; /* special ones have no text */
+    return token != END && token != EOS ? strlen(words[token]) : 0; /* special ones have no text */
 }
 static size_t name_of(void *user, int32_t token, const char **bytes)
 {
@@ -441,6 +453,68 @@ static void chat_logprobs(void **state)
     over();
 }
 
+#define CALLED_REST                                                                                \
+    "\"id\":\"call_x_0_0\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"      \
+    "\"{\\\"x\\\":1}\"}}"
+#define CALLED(id, name, arguments)                                                                \
+    "{\"id\":\"call_x_" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name               \
+    "\",\"arguments\":\"" arguments "\"}}"
+
+/* Calls are numbered by the choice, over all parts, and within it. */
+static void calls_of_choices(void **state)
+{
+    (void)state;
+    begin((tke_openai_answer){ .chat = true, .calls = TKE_CALLS_TAGGED }, 2, 2, NULL, 0);
+    for (size_t p = 0; p < 2; p++)
+        for (size_t k = 0; k < 2; k++) {
+            if (p)
+                add(p, k, 1);
+            add(p, k, CALL);
+            if (k)
+                add(p, k, CALL);
+            add(p, k, END);
+            finish(p, k, true);
+        }
+    ends(&tke_openai_whole, 1, NULL, 200, "");
+#define ANSWER(index, content, calls)                                                              \
+    "{\"index\":" index ",\"message\":{\"role\":\"assistant\",\"content\":" content                \
+    ",\"tool_calls\":[" calls "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\"}"
+#define F(id) CALLED(id, "f", "{\\\"x\\\":1}")
+    ends(
+        &tke_openai_whole, 0, NULL, 200,
+        HEAD("chat.completion")
+            ANSWER("0", "null", F("0_0")) "," ANSWER("1", "null", F("1_0") "," F("1_1")) "," ANSWER(
+                "2", "\"a\"",
+                F("2_0")) "," ANSWER("3", "\"a\"",
+                                     F("3_0") "," F(
+                                         "3_1")) "],\"usage\":{\"prompt_tokens\":6,\"completion_"
+                                                 "tokens\":12,\"total_tokens\":18}}");
+    over();
+    /* As events: the text as it comes, the call at the end. */
+    begin((tke_openai_answer){ .chat = true, .calls = TKE_CALLS_TAGGED }, 1, 1, NULL, 0);
+    add(0, 0, 1);
+    events(0, ROLE DELTA("\"content\":\"a\"", "null"));
+    add(0, 0, CALL);
+    events(0, "");
+    add(0, 0, END);
+    finish(0, 0, true);
+    ends(&tke_openai_events, 0, NULL, 200,
+         DELTA("\"tool_calls\":[{\"index\":0," CALLED_REST "]", "null") DELTA("", "\"tool_calls\"")
+             DONE);
+    over();
+    /* A bare call is all of an answer. */
+    begin((tke_openai_answer){ .chat = true, .calls = TKE_CALLS_BARE }, 1, 1, NULL, 0);
+    add(0, 0, BARE);
+    events(0, ROLE);
+    add(0, 0, END);
+    finish(0, 0, true);
+    ends(&tke_openai_whole, 0, NULL, 200,
+         HEAD("chat.completion") ANSWER(
+             "0", "null", CALLED("0_0", "g", "{}")) "],\"usage\":{\"prompt_tokens\":3,\"completion_"
+                                                    "tokens\":2,\"total_tokens\":5}}");
+    over();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +527,7 @@ int main(void)
         cmocka_unit_test(logprobs),
         cmocka_unit_test(echoes),
         cmocka_unit_test(chat_logprobs),
+        cmocka_unit_test(calls_of_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -932,6 +932,8 @@ static void order_of_inputs(void **state)
     assert_true(tke_hash_eq(many, hash_of_pass(65, true, 6, 6)));
     assert_false(tke_hash_eq(many, hash_of_pass(65, false, 5, 5)));
     assert_false(tke_hash_eq(many, hash_of_pass(66, true, 5, 5)));
+    assert_true(tke_hash_eq(
+        many, (tke_hash128){ 0xa5fe63a926159f72, 0x32a5c86c60e1b7f4 })); /* the last name counts */
 }
 
 /* What a request of each kind hashes to, part by part: the same request as the row before, but for one
@@ -1156,7 +1158,58 @@ static void statuses(void **state)
     }
 }
 
-/* ---- unknown fields of a pass in protobuf ---- */
+/* ---- unknown fields ---- */
+
+/* The first unknown member with a value, at any depth. */
+static void unknown_in_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body, *unknown;
+    } rows[] = {
+        { "{}", NULL },
+        { "7", NULL },
+        { "[{\"a\":1}]", NULL },
+        { "{\"model_id\":\"m\",\"seq_id\":1}", NULL },
+        { "{\"a\":null,\"b\":false,\"c\":0,\"d\":0.0,\"e\":\"\",\"f\":[],\"g\":{}}", NULL },
+        { "{\"a\":null,\"z\":1}", "z" },
+        { "{\"a\":false,\"z\":1}", "z" },
+        { "{\"a\":0,\"z\":1}", "z" },
+        { "{\"a\":\"\",\"z\":1}", "z" },
+        { "{\"a\":[],\"z\":1}", "z" },
+        { "{\"a\":{},\"z\":1}", "z" },
+        { "{\"type\":\"t\",\"model_input_spans\":[1],\"z\":1}", "z" },
+        { "{\"a\":true}", "a" },
+        { "{\"a\":-1}", "a" },
+        { "{\"a\":0.5}", "a" },
+        { "{\"a\":\"x\"}", "a" },
+        { "{\"a\":[null]}", "a" },
+        { "{\"a\":{\"b\":null}}", "a" },
+        { "{\"a\":1,\"b\":1}", "a" },
+        { "{\"forward_backward_input\":7,\"z\":1}", "z" },
+        { "{\"forward_backward_input\":{\"y\":1},\"z\":1}", "y" },
+        { "{\"forward_backward_input\":{\"data\":[7,{\"y\":1}]}}", "y" },
+        { "{\"forward_backward_input\":{\"data\":[{},{\"y\":1}]}}", "y" },
+        { "{\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{\"y\":1}]}}]}}",
+          "y" },
+        { "{\"forward_backward_input\":{\"data\":[{\"loss_fn_inputs\":{\"t\":{\"y\":1}}}]}}", "y" },
+        { "{\"forward_backward_input\":{\"data\":[{\"loss_fn_inputs\":{\"t\":7,\"u\":{\"y\":1}}}]}"
+          "}",
+          "y" },
+        { "{\"forward_backward_input\":{\"loss_fn_config\":{\"y\":1}},\"z\":1}", "z" },
+        { "{\"z\":1", "z" }, /* the decoder refuses it */
+        { "{\"z\":", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tkc_arena arena;
+        tkc_arena_init(&arena, NULL, 0);
+        const char *found =
+            tke_unknown_field(&arena, tkc_str(rows[i].body), &tkc_forward_backward_type, NULL);
+        if (!tkc_cstr_eq(found, rows[i].unknown))
+            fail_msg("%s: %s", rows[i].body, found ? found : "none");
+        tkc_arena_free(&arena);
+    }
+}
 
 /* A field of a message in that of the path before it: "313" is field 3 of field 1 of field 3. */
 static size_t put_nested(unsigned char *out, const char *path)
@@ -1208,6 +1261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statuses),
         cmocka_unit_test(unknown_in_protobuf),
+        cmocka_unit_test(unknown_in_json),
         cmocka_unit_test(salts_and_secrets),
         cmocka_unit_test(archive_bytes),
         cmocka_unit_test(archive_ends),

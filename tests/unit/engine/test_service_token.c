@@ -20,8 +20,10 @@ static void make(const char *owner, int64_t now_us, char out[600])
                              .generation = 3,
                              .email = "ada@example.org" };
     snprintf(who.owner, sizeof who.owner, "%s", owner);
+    tkc_buf_cstr(&token, "Bearer ", &err); /* it is appended */
     assert_true(tke_token_make(&ours, &who, now_us, &token, &err));
-    snprintf(out, 600, "%.*s", (int)token.len, token.data);
+    assert_memory_equal(token.data, "Bearer ", 7);
+    snprintf(out, 600, "%.*s", (int)token.len - 7, token.data + 7);
     tkc_buf_free(&token);
 }
 
