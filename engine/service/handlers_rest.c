@@ -34,10 +34,9 @@ static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpo
     *out = (tkc_checkpoint){ 0 };
     out->checkpoint_id =
         tkc_arena_printf(&call->arena, &call->err, "%s/%s", tke_kind_name(c->kind), c->name);
-    out->checkpoint_type = (tkc_name){ c->kind == TKE_CKPT_SAMPLER    ? "sampler"
-                                       : c->kind == TKE_CKPT_EXTERNAL ? "external"
-                                                                      : "training",
-                                       0 };
+    out->checkpoint_type.text = c->kind == TKE_CKPT_SAMPLER    ? "sampler"
+                                : c->kind == TKE_CKPT_EXTERNAL ? "external"
+                                                               : "training";
     out->time.us = c->created_us;
     out->tinker_path = c->path;
     out->size_bytes = (tkc_opt_i64)TKC_SOME(c->bytes);

@@ -416,7 +416,7 @@ typedef struct said { /* the end of a choice, or all of it: text, then calls */
 static said take_calls(const tke_openai_part *p, tinkc_str text, tkc_arena *arena)
 {
     said s = { .text = text };
-    size_t before;
+    size_t before = 0;
     s.n_calls = tke_calls_read(p->answer->calls, text, arena, s.calls, &before);
     if (s.n_calls)
         s.text = tkc_str_trim(tkc_strn(text.data, before));

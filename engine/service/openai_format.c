@@ -295,10 +295,11 @@ static bool read_call(tinkc_str text, tkc_arena *arena, tke_tool_call *out)
 
 static size_t read_tagged(tinkc_str text, tkc_arena *arena, tke_tool_call *out, size_t *before)
 {
-    const char *at = text.data, *end = text.data + text.len, *stop;
+    const char *at, *end = text.data + text.len, *stop;
     size_t n = 0;
     const char *from = memmem(text.data, text.len, opening, sizeof opening - 1);
-    *before = from ? (size_t)(from - text.data) : text.len;
+    if (from)
+        *before = (size_t)(from - text.data);
     for (at = from; at && n < TKE_MOST_CALLS;) {
         at += sizeof opening - 1;
         stop = memmem(at, (size_t)(end - at), closing, sizeof closing - 1);
@@ -315,7 +316,6 @@ static size_t read_tagged(tinkc_str text, tkc_arena *arena, tke_tool_call *out, 
 size_t tke_calls_read(int32_t style, tinkc_str text, tkc_arena *arena, tke_tool_call *out,
                       size_t *before)
 {
-    *before = text.len;
     if (style == TKE_CALLS_TAGGED)
         return read_tagged(text, arena, out, before);
     if (style != TKE_CALLS_BARE || !read_call(tkc_str_trim(text), arena, &out[0]))

@@ -38,7 +38,7 @@ typedef struct tke_tool_call {
 } tke_tool_call;
 enum { TKE_MOST_CALLS = 32 };
 /* Finds the calls in a complete text, and how many bytes come before them. 0 = none, or not
- * readable: then all of it is text. */
+ * readable: then all of it is text, and *before says nothing. */
 size_t tke_calls_read(int32_t style, tinkc_str text, tkc_arena *, tke_tool_call *out,
                       size_t *before);
 

@@ -200,7 +200,7 @@ static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
                  "%s must not be given with model_id: it is for a load that creates a model",
                  misplaced);
-    if (in.model_id && !job->replayed)
+    if (!job->replayed)
         (void)tke_optimizer_ok(in.optimizer_config, &job->invalid);
     *model_id = in.model_id;
     *seq = in.seq_id;

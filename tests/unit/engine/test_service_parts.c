@@ -544,6 +544,43 @@ static void odd_vocabularies(void **state)
     assert_int_equal(tke_vocab_bytes(NULL, 0).len, 0);
 }
 
+static void *dirty_alloc(size_t size, void *user)
+{
+    (void)user;
+    void *p = malloc(size);
+    return p ? memset(p, 0x5a, size) : NULL;
+}
+static void *dirty_resize(void *old, size_t old_size, size_t size, void *user)
+{
+    char *p = dirty_alloc(size, user);
+    if (p && old)
+        memcpy(p, old, old_size < size ? old_size : size);
+    if (p)
+        free(old);
+    return p;
+}
+static void dirty_release(void *p, size_t size, void *user)
+{
+    (void)size, (void)user;
+    free(p);
+}
+
+/* Ids between those of a vocabulary have no text, whatever was in that memory before. */
+static void ids_without_tokens(void **state)
+{
+    (void)state;
+    static const tinkc_allocator dirty = { dirty_alloc, dirty_resize, dirty_release, NULL };
+    tinkc_error err = { 0 };
+    tke_vocab *v = tke_vocab_parse(
+        &dirty, tkc_str("{\"model\":{\"vocab\":{\"a\":0,\"b\":40,\"c\":20,\"d\":300}}}"), &err);
+    assert_ok(err);
+    for (int32_t id = -1; id < 310; id++) {
+        const char *text = id == 0 ? "a" : id == 40 ? "b" : id == 20 ? "c" : id == 300 ? "d" : "";
+        assert_str(tke_vocab_bytes(v, id), text);
+    }
+    tke_vocab_free(v);
+}
+
 static void token_ids(void **state)
 {
     (void)state;
@@ -672,6 +709,19 @@ static void gzip_limits(void **state)
         free_copy(cut, len);
         tkc_buf_free(&out);
     }
+    /* Stored blocks, then one of a kind that does not exist. */
+    enum { STORED = 65535, BLOCKS = 4, BLOCK_SIZE = 5 + STORED };
+    static unsigned char broken[10 + BLOCKS * BLOCK_SIZE + 1] = { 0x1f, 0x8b, 8, [9] = 3 };
+    for (size_t i = 0; i < BLOCKS; i++)
+        memcpy(broken + 10 + i * BLOCK_SIZE, "\0\xff\xff\0\0", 5);
+    broken[sizeof broken - 1] = 7;
+    tinkc_error why = { 0 };
+    tkc_buf all;
+    tkc_buf_init(&all, NULL, TKC_BUF_NO_MAX);
+    assert_false(tke_gunzip((tinkc_bytes){ broken, sizeof broken }, 1 << 20, &all, &why));
+    assert_string_equal(why.message, "damaged or cut off gzip");
+    assert_int_equal(why.code, TINKC_E_UNPROCESSABLE);
+    tkc_buf_free(&all);
     static const char *const others[] = { "1f8c0800", "1f8b09000000000000ffcb48cdc9", "28b52ffd" };
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
@@ -1158,6 +1208,92 @@ static void statuses(void **state)
     }
 }
 
+/* ---- the model and the number of a request that cannot be decoded ---- */
+
+static void heads_of_json(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        bool ok;
+        const char *model;
+        int64_t seq; /* 0: none */
+        bool whole;
+    } rows[] = {
+        { "{\"model_id\":\"m\",\"seq_id\":3}", true, "m", 3, true },
+        { "{\"seq_id\":3,\"model_id\":\"m\",\"x\":[1,{}]}", true, "m", 3, true },
+        { "{\"model_id\":\"m\"}", true, "m", 0, true },
+        { "{\"model_id\":\"m\",\"seq_id\":null}", true, "m", 0, true },
+        { "{\"model_id\":\"m\",\"seq_id\":\"3\"}", false, NULL, 0, true },
+        { "{\"model_id\":\"m\",\"seq_id\":3.5}", false, NULL, 0, false },
+        { "{\"model_id\":7,\"seq_id\":3}", false, NULL, 0, true },
+        { "{\"seq_id\":3}", false, NULL, 0, true },
+        { "{\"model_id\":\"m\",\"seq_id\":3,\"x\":[", true, "m", 3, false },
+        { "{\"model_id\":\"m\",\"seq_id\":", false, NULL, 0, false },
+        { "{\"model_id\":\"m\",\"x\":[", false, NULL, 0, false },
+        { "{\"x\":[1,2],\"seq_id\":3,\"y\":", false, NULL, 0, false },
+        { "[]", false, NULL, 0, false },
+        { "", false, NULL, 0, false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tke_head head;
+        tkc_arena arena;
+        tkc_arena_init(&arena, NULL, 0);
+        bool ok = tke_read_head(&arena, tkc_str(rows[i].body), false, &head);
+        if (ok != rows[i].ok ||
+            (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
+                    (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
+            fail_msg("%s: %d %s %d", rows[i].body, ok, head.model_id, head.whole);
+        tkc_arena_free(&arena);
+    }
+}
+
+/* In protobuf; two models and two numbers, in a body that is whole and in one that is cut off. */
+static void heads_of_protobuf(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fields; /* 1 a model, 2 a number, 9 another field, ! the end of a broken body */
+        bool ok;
+        const char *model;
+        int64_t seq;
+        bool whole;
+    } rows[] = {
+        { "12", true, "m0", 1, true },     { "1212", true, "m2", 3, true },
+        { "1212!", true, "m0", 1, false }, { "9129", true, "m1", 2, true },
+        { "1", true, "m0", 0, true },      { "1!", false, NULL, 0, false },
+        { "2", false, NULL, 0, true },     { "2!", false, NULL, 0, false },
+        { "", false, NULL, 0, true },      { "!", false, NULL, 0, false },
+        { "21!", true, "m1", 0, false },   { "9", false, NULL, 0, true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char body[64], *at = body;
+        for (int64_t n = 0; rows[i].fields[n]; n++) {
+            char id[8], field = rows[i].fields[n];
+            snprintf(id, sizeof id, "m%d", (int)n);
+            if (field == '1')
+                at = tkc_pb_put_bytes(at, 1, id, 2);
+            else if (field == '2')
+                at = tkc_pb_put_varint(tkc_pb_put_tag(at, 2, TKC_PB_VARINT), (uint64_t)n);
+            else if (field == '9')
+                at = tkc_pb_put_bytes(at, 9, "x", 1);
+            else
+                *at++ = 0x0a; /* a tag without its field */
+        }
+        tke_head head;
+        tkc_arena arena;
+        tkc_arena_init(&arena, NULL, 0);
+        bool ok =
+            tke_read_head(&arena, tkc_strn((const char *)body, (size_t)(at - body)), true, &head);
+        if (ok != rows[i].ok ||
+            (ok && (!tkc_cstr_eq(head.model_id, rows[i].model) || head.whole != rows[i].whole ||
+                    (head.seq.is == TKC_GIVEN ? head.seq.value : 0) != rows[i].seq)))
+            fail_msg("%s: %d %s %d %d", rows[i].fields, ok, head.model_id, head.whole,
+                     (int)head.seq.value);
+        tkc_arena_free(&arena);
+    }
+}
+
 /* ---- unknown fields ---- */
 
 /* The first unknown member with a value, at any depth. */
@@ -1262,6 +1398,8 @@ int main(void)
         cmocka_unit_test(statuses),
         cmocka_unit_test(unknown_in_protobuf),
         cmocka_unit_test(unknown_in_json),
+        cmocka_unit_test(heads_of_json),
+        cmocka_unit_test(heads_of_protobuf),
         cmocka_unit_test(salts_and_secrets),
         cmocka_unit_test(archive_bytes),
         cmocka_unit_test(archive_ends),
@@ -1273,6 +1411,7 @@ int main(void)
         cmocka_unit_test(byte_alphabet),
         cmocka_unit_test(odd_vocabularies),
         cmocka_unit_test(token_ids),
+        cmocka_unit_test(ids_without_tokens),
         cmocka_unit_test(utf8_edges),
         cmocka_unit_test(gzip_limits),
         cmocka_unit_test(budgets),

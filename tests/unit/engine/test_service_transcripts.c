@@ -30,6 +30,7 @@
  *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
  *     ! expire PATH                                  the time of a checkpoint is over; a minute of the script
  *                                                    may pass until it is removed
+ *     ! pending PATH                                 a checkpoint is being written; again: it is written
  *     ! hold, ! go                                   the device computes nothing; it works again
  *     ! held                                         waits until the device is asked to compute
  *     ! now rm ...                                   a command in the store while the service runs
@@ -859,7 +860,7 @@ static void flush_images(tkc_buf *out)
     tkc_buf_printf(out, &ignored, "< %s%s\n", done ? "true" : "false: ", err.message);
 }
 
-static void expire(const char *text)
+static void change_checkpoint(const char *text, bool expires)
 {
     tkc_buf path;
     tke_service *svc = tke_engine_service(world.engine);
@@ -868,7 +869,10 @@ static void expire(const char *text)
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint *c = tke_find_checkpoint(svc, path.data, NULL);
     assert_non_null(c);
-    c->expires_us = atomic_load(&now_us);
+    if (expires)
+        c->expires_us = atomic_load(&now_us);
+    else
+        c->state = c->state == TKE_CKPT_DONE ? TKE_CKPT_PENDING : TKE_CKPT_DONE;
     pthread_mutex_unlock(&svc->lock);
     tkc_buf_free(&path);
 }
@@ -876,7 +880,11 @@ static void expire(const char *text)
 static void command(const char *what, tkc_buf *out)
 {
     if (strncmp(what, "expire ", 7) == 0) {
-        expire(what + 7);
+        change_checkpoint(what + 7, true);
+        return;
+    }
+    if (strncmp(what, "pending ", 8) == 0) {
+        change_checkpoint(what + 8, false);
         return;
     }
     if (strncmp(what, "deaf ", 5) == 0) {
