@@ -1136,6 +1136,7 @@ TRANSCRIPT(odd_stores)
 TRANSCRIPT(contradictions)
 TRANSCRIPT(rare)
 TRANSCRIPT(finer)
+TRANSCRIPT(days)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1340,6 +1341,7 @@ int main(void)
         cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
         cmocka_unit_test(rare),           cmocka_unit_test(finer),
         cmocka_unit_test(stops),          cmocka_unit_test(cancelled_texts),
+        cmocka_unit_test(days),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
