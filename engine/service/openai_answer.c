@@ -223,11 +223,10 @@ static told told_at(const tke_openai_part *p, const tke_gen *gen, tke_sequence q
 static void write_bytes_as_text(const tke_openai_part *p, tkc_jsonw *w, int32_t token, bool key)
 {
     const char *bytes = "";
-    tinkc_error err = { 0 };
     tkc_buf text;
     size_t n = p->answer->names(p->job->in.sample.gen.token_user, token, &bytes);
     tkc_buf_init(&text, p->answer->arena.a, TKC_BUF_NO_MAX);
-    tke_utf8_clean(&text, tkc_strn(bytes, n), &err);
+    tke_utf8_clean(&text, tkc_strn(bytes, n), w->err);
     if (key)
         tkc_jsonw_key_str(w, text_of(&text));
     else

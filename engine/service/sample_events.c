@@ -240,8 +240,10 @@ void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *w
     s->closed |= why != NULL;
     bool last = --s->n_jobs == 0;
     if (last && s->style->whole) {
-        if (tkc_failed(&s->err)) { /* never send part of an event */
+        if (tkc_failed(&s->err)) { /* never send part of an answer */
+            tinkc_error again = { 0 };
             tkc_buf_clear(&s->out);
+            tkc_buf_cstr(&s->out, "{\"error\":{\"message\":\"out of memory\"}}", &again);
             status = 503;
         }
         if (s->reply) {

@@ -12,8 +12,9 @@
  *     | name POST /api/v1/retrieve_future ...        a request whose answer is not awaited yet
  *     o POST /api/v1/asample ...                     a request whose first allocation fails, then its
  *                                                    second, and so on: the answers that differ
- *     O, t                                           the same; all allocations from the first one on fail,
- *                                                    from the second one on; those of the threads for texts
+ *     O, t, w                                        the same; all allocations from the first one on fail,
+ *                                                    from the second one on; those of the threads for texts;
+ *                                                    those of the worker
  *     - name                                         it has no answer
  *     , name                                         waits for more of its answer: a stream's
  *     x name                                         its client hangs up
@@ -675,13 +676,13 @@ static void ask_scarce(char how, const char *line, tkc_buf *out)
     memcpy(header, world.header, sizeof header);
     for (int64_t n = 1; n == 1 || memory.failed; n++) {
         memcpy(world.header, header, sizeof header);
-        memory.name = how == 't' ? "tinkc-texts" : NULL;
+        memory.name = how == 't' ? "tinkc-texts" : how == 'w' ? "tinkc-worker" : NULL;
         memory.stays = how == 'O';
         memory.failed = false;
         memory.until = n;
         waiting *w = ask_begin(line);
         tkc_buf_clear(&now);
-        if (how == 't')
+        if (memory.name)
             wait_for(w, false);
         memory.until = 0;
         ask_end(w, &now);
@@ -1012,6 +1013,7 @@ static void act(char *line, tkc_buf *out)
     case 'o':
     case 'O':
     case 't':
+    case 'w':
         pass_time("1");
         ask_scarce(line[0], rest, out);
         break;
