@@ -4,6 +4,7 @@
 #define TEST_SCARCE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -12,18 +13,19 @@
 typedef struct scarce {
     counting all; /* first: released as counting.h does it */
     pthread_t thread;
-    const char *name; /* threads of this name in its place, if not NULL */
-    int64_t until; /* allocations of this thread until one fails; 0: none does */
-    bool stays; /* once one has failed, all do, until the test says otherwise */
-    bool failed;
+    _Atomic(const char *) name; /* threads of this name in its place, if not NULL */
+    _Atomic int64_t until;      /* allocations of this thread until one fails; 0: none does */
+    _Atomic bool stays;         /* once one has failed, all do, until the test says otherwise */
+    _Atomic bool failed;
 } scarce;
 
 static inline bool scarce_is_meant(const scarce *s)
 {
-    char name[16];
-    if (!s->name)
+    char own[16];
+    const char *name = s->name;
+    if (!name)
         return pthread_equal(pthread_self(), s->thread) != 0;
-    return prctl(PR_GET_NAME, name) == 0 && strcmp(name, s->name) == 0;
+    return prctl(PR_GET_NAME, own) == 0 && strcmp(own, name) == 0;
 }
 
 static inline bool scarce_is_due(scarce *s)
