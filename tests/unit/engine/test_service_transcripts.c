@@ -40,6 +40,7 @@
  *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
  *     ! openai                                       a restart with models/nano, and texts for it
+ *     ! ends TOKEN                                   the same; nano's tokenizer ends texts with it
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
  *     ! strict                                       a restart with the official service's rules
  *     ! full                                         clients have no room for more of a stream
@@ -179,6 +180,7 @@ static struct {
     tinkc_engine *engine;
     char owner[64], key_id[TKE_KEY_ID];
     bool openai; /* models/nano too, and its texts */
+    char *nano;  /* a copy in its place, or NULL */
     bool strict;
     uint32_t flags;   /* TKE_CALL_* of every request */
     atomic_bool full; /* clients have no room */
@@ -243,7 +245,9 @@ static void start_service(void)
     assert_ok(err);
     gate_put(tke_engine_service(world.engine)->device);
     assert_true(tinkc_engine_add_model(world.engine, "org/tiny", world.model, &err));
-    assert_true(!world.openai || tinkc_engine_add_model(world.engine, "nano", "models/nano", &err));
+    assert_true(!world.openai ||
+                tinkc_engine_add_model(world.engine, "nano",
+                                       world.nano ? world.nano : "models/nano", &err));
 }
 
 static int open_world(void **state)
@@ -275,6 +279,9 @@ static int close_world(void **state)
     tkc_buf_free(&world.last);
     tiny_model_remove(world.model);
     tiny_model_remove(world.store);
+    if (world.nano)
+        tiny_model_remove(world.nano);
+    world.nano = NULL;
     return 0;
 }
 
@@ -854,6 +861,19 @@ static void write_vocab(const char *text)
     tkc_buf_free(&json);
 }
 
+/* A copy of models/nano whose tokenizer, but not whose model, ends texts with this token. */
+static void copy_nano(const char *end)
+{
+    char line[600];
+    world.nano = tiny_folder();
+    snprintf(
+        line, sizeof line,
+        "cp models/nano/*.json '%s' && ln -s \"$PWD\"/models/nano/*.safetensors '%s' && sed -i "
+        "'s/\"eos_token\": \"[^\"]*\"/\"eos_token\": \"%s\"/' '%s/tokenizer_config.json'",
+        world.nano, world.nano, end, world.nano);
+    assert_int_equal(system(line), 0);
+}
+
 static void flush_images(tkc_buf *out)
 {
     tinkc_error err = { 0 }, ignored = { 0 };
@@ -944,6 +964,8 @@ static void command(const char *what, tkc_buf *out)
         list_files(out);
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
+    else if (strncmp(what, "ends ", 5) == 0)
+        copy_nano(what + 5);
     else if (strcmp(what, "strict") == 0)
         world.strict = true;
     else if (strncmp(what, "vocab ", 6) == 0)
