@@ -137,8 +137,6 @@ void tke_front_create_sampling_session(tke_call *call)
     else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash))) {
         txn = tke_txn_new(svc->store, &call->err);
         store_sampler(txn, s, in.sampling_session_seq_id);
-    } else {
-        status = 503;
     }
     tke_session_touch(svc, session);
     pthread_mutex_unlock(&svc->lock);
@@ -147,11 +145,9 @@ void tke_front_create_sampling_session(tke_call *call)
     else if (status == 400)
         tke_refuse(call, 400, "bad_request",
                    "sampling_session_seq_id was reused with different parameters");
-    else if (status == 503)
-        tke_send_failure(call->reply, svc->a, &call->err);
     if (status != 200)
         return;
-    if (t.checkpoint && !known)
+    if (t.checkpoint && !known && txn)
         tke_audit_add(svc, call->owner, "checkpoint_read", t.checkpoint->run_id, t.checkpoint->path,
                       "sampling");
     tke_answer_stored(call, txn, &tkc_create_sampling_session_response_type,

@@ -577,17 +577,13 @@ static void make_run(tke_call *call, const new_run *n)
         txn = tke_txn_new(svc->store, &call->err);
         tke_run_store(txn, run);
         pthread_cond_signal(&svc->work);
-    } else {
-        status = 503;
-    }
+    } /* else call->err says why */
     pthread_mutex_unlock(&svc->lock);
     if (status == 404 || status == 403 || status == 410)
         tke_refuse_session(call, status, n->session_id, finished);
     else if (status == 400)
         tke_refuse(call, 400, "model_seq_id_reused",
                    "model_seq_id was reused with different parameters");
-    else if (status == 503)
-        tke_send_failure(call->reply, svc->a, &call->err);
     if (status != 200)
         return;
     tke_answer_stored(call, txn, &tkc_untyped_future_type,
