@@ -425,6 +425,31 @@ static void echoes(void **state)
     over();
 }
 
+/* As events, with log-probs: a token's come with its text, which may be held back. */
+static void echoes_in_events(void **state)
+{
+    (void)state;
+    static const tinkc_str stop = { "bc", 2 };
+    begin((tke_openai_answer){ .logprobs = true, .echo = true }, 1, 1, &stop, 1);
+#define TOLD(tokens, logprobs, offsets)                                                            \
+    "\"logprobs\":{\"tokens\":[" tokens "],\"token_logprobs\":[" logprobs                          \
+    "],\"top_logprobs\":null,\"text_offset\":[" offsets "]},\"finish_reason\":"
+    w.logprobs[0] = NAN;
+    w.seqs[0][0].logprobs = w.logprobs + 1;
+    add(0, 0, 2); /* may begin "bc" */
+    events(0, TEXT("0", "a\xc3\xa9",
+                   TOLD("\"a\",\"\xef\xbf\xbd\",\"\xef\xbf\xbd\"", "null,-0.25,-0.5",
+                        "0,1,2") "null"));
+    add(0, 0, 1);
+    events(0, TEXT("0", "ba", TOLD("\"b\",\"a\"", "-0.25,-0.5", "2,3") "null"));
+    add(0, 0, 2);
+    events(0, "");
+    finish(0, 0, false);
+    ends(&tke_openai_events, 0, NULL, 200,
+         TEXT("0", "b", TOLD("\"b\"", "-0.75", "4") "null") LAST("length") DONE);
+    over();
+}
+
 /* A chat's log-probs have the bytes of each token, special ones too. */
 static void chat_logprobs(void **state)
 {
@@ -528,6 +553,7 @@ int main(void)
         cmocka_unit_test(echoes),
         cmocka_unit_test(chat_logprobs),
         cmocka_unit_test(calls_of_choices),
+        cmocka_unit_test(echoes_in_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
