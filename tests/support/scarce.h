@@ -37,7 +37,8 @@ static inline bool scarce_is_due(scarce *s)
     if (--s->until)
         return false;
     s->until = s->stays;
-    return s->failed = true;
+    s->failed = true;
+    return true;
 }
 
 static inline void *scarce_alloc(size_t size, void *user)
