@@ -514,7 +514,7 @@ static void run_deferred(tkc_job *base)
     bool late = wanted && d->cancelled; /* while the handler ran */
     pthread_mutex_unlock(&svc->lock);
     if (late)
-        (void)tke_stream_cancel(svc, reply);
+        tke_stream_cancel(svc, reply);
     tkc_buf_free(&d->space);
     tkc_arena_free(&d->call.arena);
     tkc_release(svc->a, d, sizeof *d);

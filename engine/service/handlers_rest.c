@@ -28,10 +28,9 @@ static void fill_metadata(tke_call *call, const char *json, tkc_metadata *out)
         out->pairs = as.user_metadata.pairs;
 }
 
-/* Locks: needs svc->lock, for what the message points to. */
+/* Fills a message that is all zero. Locks: needs svc->lock, for what the message points to. */
 static void fill_checkpoint(tke_call *call, const tke_checkpoint *c, tkc_checkpoint *out)
 {
-    *out = (tkc_checkpoint){ 0 };
     out->checkpoint_id =
         tkc_arena_printf(&call->arena, &call->err, "%s/%s", tke_kind_name(c->kind), c->name);
     out->checkpoint_type.text = c->kind == TKE_CKPT_SAMPLER    ? "sampler"

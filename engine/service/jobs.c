@@ -642,7 +642,7 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
     pthread_mutex_unlock(&svc->lock);
     if (!w) {                                 /* all other requests end soon by themselves */
         if (!tke_deferred_cancel(svc, reply)) /* first: it may be about to become a stream */
-            (void)tke_stream_cancel(svc, reply);
+            tke_stream_cancel(svc, reply);
         return;
     }
     free_waiter(svc, w);
@@ -651,7 +651,7 @@ void tke_service_cancel(tke_service *svc, tinkc_reply *reply)
 
 void tke_service_resume(tke_service *svc, tinkc_reply *reply)
 {
-    (void)tke_stream_resume(svc, reply);
+    tke_stream_resume(svc, reply);
 }
 
 void tke_cancel_future(tke_call *call)

@@ -274,23 +274,22 @@ static tke_stream *find(tke_service *svc, const tinkc_reply *reply)
     return s;
 }
 
-bool tke_stream_resume(tke_service *svc, tinkc_reply *reply)
+void tke_stream_resume(tke_service *svc, tinkc_reply *reply)
 {
     tke_stream *s = find(svc, reply);
     if (!s)
-        return false;
+        return;
     pthread_mutex_lock(&s->lock);
     flush(s);
     pthread_mutex_unlock(&s->lock);
     drop(s);
-    return true;
 }
 
-bool tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
+void tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
 {
     tke_stream *s = find(svc, reply);
     if (!s)
-        return false;
+        return;
     pthread_mutex_lock(&s->lock);
     s->closed = true;
     if (s->reply == reply) {
@@ -303,7 +302,6 @@ bool tke_stream_cancel(tke_service *svc, tinkc_reply *reply)
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
     drop(s);
-    return true;
 }
 
 /* Locks: needs s->lock. A whole answer writes nothing before its end, so a failed write cannot tell

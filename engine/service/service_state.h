@@ -814,9 +814,9 @@ void tke_stream_tokens(const tke_job *, const tke_gen *);
 void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
 bool tke_stream_closed(tke_stream *);
 void tke_streams_ping(tke_service *, int64_t now_ms);
-/* For the stream that answers into this reply: writes more; cancels it. False: there is none. */
-bool tke_stream_resume(tke_service *, tinkc_reply *);
-bool tke_stream_cancel(tke_service *, tinkc_reply *);
+/* For the stream that answers into this reply, if there is one: writes more; cancels it. */
+void tke_stream_resume(tke_service *, tinkc_reply *);
+void tke_stream_cancel(tke_service *, tinkc_reply *);
 
 /* ---- tenants.c ---- */
 

@@ -23,6 +23,8 @@ static void test_calls(void **state)
         { TKE_CALLS_TAGGED, "no call", 0, 7, NULL, NULL },
         { TKE_CALLS_TAGGED, "<tool_call <tool_call>{\"name\":\"a\"}</tool_call>", 1, 11, "a",
           "{}" },
+        { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"a\"}</tool_call><tool_call x", 1, 0, "a",
+          "{}" },
         { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"a\"", 0, 0, NULL, NULL },
         { TKE_CALLS_TAGGED, "<tool_call>{\"name\":\"a\"} x</tool_call>", 0, 0, NULL, NULL },
         { TKE_CALLS_TAGGED, "<tool_call>{\"nam\":\"a\"}</tool_call>", 0, 0, NULL, NULL },
