@@ -34,6 +34,8 @@
  *     ! pending PATH                                 a checkpoint is being written; again: it is written
  *     ! hold, ! go                                   the device computes nothing; it works again
  *     ! held                                         waits until the device is asked to compute
+ *     ! stall, ! flow                                the thread that writes files stops; it works again
+ *     ! stop                                         a restart; files are written again when a request is answered
  *     ! now rm ...                                   a command in the store while the service runs
  *     ! flush                                        writes images of all models: what tinkc_engine_flush says
  *     ! far                                          requests come from a connection that is there
@@ -171,6 +173,45 @@ static void *stopping_resize(void *ptr, size_t old_size, size_t new_size, void *
 static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release,
                                            &memory };
 
+/* ---- the thread that writes files ---- */
+
+static struct {
+    tkc_job base; /* runs while the thread is stopped */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stopped, inside;
+    _Atomic bool until_answer; /* an answer lets it continue */
+} stalled = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void stand_still(tkc_job *job)
+{
+    (void)job;
+    pthread_mutex_lock(&stalled.lock);
+    while (stalled.stopped)
+        pthread_cond_wait(&stalled.changed, &stalled.lock);
+    stalled.inside = false;
+    pthread_cond_broadcast(&stalled.changed);
+    pthread_mutex_unlock(&stalled.lock);
+}
+
+static void stall(tkc_pool *files)
+{
+    tinkc_error err = { 0 };
+    stalled.stopped = stalled.inside = true;
+    stalled.base = (tkc_job){ .run = stand_still };
+    assert_true(tkc_pool_submit(files, &stalled.base, &err));
+}
+
+static void flow(void)
+{
+    pthread_mutex_lock(&stalled.lock);
+    stalled.stopped = false;
+    pthread_cond_broadcast(&stalled.changed);
+    while (stalled.inside)
+        pthread_cond_wait(&stalled.changed, &stalled.lock);
+    pthread_mutex_unlock(&stalled.lock);
+}
+
 /* ---- the world ---- */
 
 enum { MAX_NAMES = 64, MAX_OPEN = 8 };
@@ -207,6 +248,8 @@ static void end_service(void)
 {
     char line[1000];
     gate_set(false, false);
+    if (!atomic_load(&stalled.until_answer))
+        flow();
     tinkc_engine_free(world.engine);
     forget_past();
     assert_int_equal(atomic_load(&memory.all.bytes), 0);
@@ -475,6 +518,8 @@ static void on_end(tinkc_reply *r)
     waiting *w = of(r);
     /* What outlives the answer has its own copy of the request. */
     memset((char *)(uintptr_t)w->request.body.data, '#', w->request.body.len);
+    if (atomic_exchange(&stalled.until_answer, false))
+        flow();
     pthread_mutex_lock(&w->lock);
     w->done = true;
     w->n_ends++;
@@ -949,6 +994,14 @@ static void command(const char *what, tkc_buf *out)
         world.flags |= TKE_CALL_REMOTE;
         return;
     }
+    if (strcmp(what, "stall") == 0) {
+        stall(tke_engine_service(world.engine)->files);
+        return;
+    }
+    if (strcmp(what, "flow") == 0) {
+        flow();
+        return;
+    }
     if (strncmp(what, "now ", 4) == 0) {
         change_store(what);
         return;
@@ -973,6 +1026,7 @@ static void command(const char *what, tkc_buf *out)
         gate_set(false, what[0] == 'b');
         return;
     }
+    atomic_store(&stalled.until_answer, strcmp(what, "stop") == 0);
     end_service();
     if (strncmp(what, "SELECT ", 7) == 0)
         dump(what, out);
@@ -994,7 +1048,7 @@ static void command(const char *what, tkc_buf *out)
         world.durability = (int32_t)strtol(what + 6, NULL, 10);
     else if (strncmp(what, "set ", 4) == 0)
         assert_int_equal(sscanf(what, "set %99s %99s", world.set[0], world.set[1]), 2);
-    else
+    else if (strcmp(what, "stop") != 0)
         assert_string_equal(what, "restart");
     start_service();
 }
@@ -1176,6 +1230,7 @@ TRANSCRIPT(recovery)
 TRANSCRIPT(parameters)
 TRANSCRIPT(answers)
 TRANSCRIPT(scarce_memory)
+TRANSCRIPT(stalled_files)
 TRANSCRIPT(odd_stores)
 TRANSCRIPT(contradictions)
 TRANSCRIPT(rare)
@@ -1385,7 +1440,7 @@ int main(void)
         cmocka_unit_test(contradictions), cmocka_unit_test(exhausted),
         cmocka_unit_test(rare),           cmocka_unit_test(finer),
         cmocka_unit_test(stops),          cmocka_unit_test(cancelled_texts),
-        cmocka_unit_test(days),
+        cmocka_unit_test(days),           cmocka_unit_test(stalled_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
