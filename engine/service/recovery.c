@@ -624,6 +624,8 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
         ok = recover_run(svc, run, &b.arena, err) && restore_create(svc, run, err);
         if (run->by_load && !run->source) { /* its checkpoint was never loaded */
             tke_run_on(run, TKE_ON_NOT_MADE);
+            if (run->error)
+                tkc_release_str(svc->a, run->error);
             run->error = tke_copy(svc, "the server stopped before it was loaded", err);
         } else if (run->is.life == TKE_RUN_CREATING) {
             tke_run_on(run, TKE_ON_MADE);
