@@ -478,8 +478,8 @@ static bool read_journal(tke_service *svc, tke_run *run, tke_journal_fn *fn, rep
 }
 
 /* Requests start in the order of their numbers, so a number without a trace below an answered one
- * never ran and never will: marks it so. Returns the last answered number, or 0. */
-static int64_t bury_holes(tke_run *run)
+ * never ran and never will: marks it so. */
+static void bury_holes(tke_run *run)
 {
     int64_t last = (int64_t)run->n_seen;
     while (last > 0 && tke_run_seen(run, last)->state != TKE_SEEN_DONE)
@@ -489,7 +489,6 @@ static int64_t bury_holes(tke_run *run)
         if (seen->state == TKE_SEEN_NOT || seen->state == TKE_SEEN_REFUSED)
             seen->state = TKE_SEEN_TOMB;
     }
-    return last;
 }
 
 static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_error *err)
@@ -498,7 +497,7 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     read_journal(svc, run, note_unanswered, &unanswered);
     found best = newest_state(svc, run, unanswered.from, arena, err);
     int64_t from = best.next_seq ? best.next_seq : 1;
-    int64_t last = bury_holes(run);
+    bury_holes(run);
     run->image_seq = best.next_seq;
     run->image_slot = best.slot == 0 ? 1 : 0;
     run->source = best.next_seq ? tke_copy(svc, best.folder, err) : NULL;
@@ -511,8 +510,6 @@ static bool recover_run(tke_service *svc, tke_run *run, tkc_arena *arena, tinkc_
     count_lost(run, from);
     if (run->lost_from)
         mark_lost(svc, run);
-    if (!run->queue && last >= from) /* nothing to repeat: continue after the last that ran */
-        run->next_seq = last + 1;
     const tke_job *newest = run->queue;
     while (newest && newest->next)
         newest = newest->next;

@@ -123,13 +123,11 @@ bool tke_tar_send(const tke_tar *tar, int64_t from, int64_t until, tke_tar_write
         tkc_arena arena;
         make_header(tar, file, block);
         send_bytes(&s, block, BLOCK);
-        int64_t data = s.at;
         tkc_arena_init(&arena, NULL, 0);
         bool ok = s.at >= until || send_file(&s, tar, file, &arena, err);
         tkc_arena_free(&arena);
         if (!ok)
             return false;
-        s.at = data + file->bytes;
         memset(block, 0, BLOCK);
         send_bytes(&s, block, padded(file->bytes) - file->bytes);
     }

@@ -87,19 +87,16 @@ static bool encode_pass(tke_job *job, const tke_pass *pass, tinkc_error *err)
 
 /* ---- passes ---- */
 
-static bool ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
+static void ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
 {
-    if (base->trainer)
-        return true;
-    if (!tke_work_base(svc, base, err))
-        return false;
+    if (base->trainer || !tke_work_base(svc, base, err))
+        return;
     base->trainer = tke_trainer_new(
         base->loaded,
         &(tke_trainer_options){ .memory_bytes = (size_t)svc->set.train_memory_bytes,
                                 .microbatch_tokens = (size_t)svc->set.microbatch_tokens,
                                 .keep = svc->set.keep },
         err);
-    return base->trainer != NULL;
 }
 
 /* A failed pass changed nothing, so the run is not dirty; `strict_steps` counts it. */

@@ -435,6 +435,41 @@ static void rows_of_checkpoints(void **state)
     close_world();
 }
 
+/* Files beside a state that are torn or far too large are as if they were not there. */
+static void files_that_cannot_be(void **state)
+{
+    (void)state;
+    enum { LIMIT = 1 << 20 };
+    static const char start[] = "{\"next_seq_id\":5,\"x\":\"";
+    char *large = calloc(1, LIMIT + 2);
+    open_world(SNAPSHOT);
+    sql(one_session);
+    static const char *const runs[] = { "torn", "large", "fits" };
+    for (size_t i = 0; i < 3; i++) {
+        char path[60];
+        put_run(runs[i]);
+        snprintf(path, sizeof path, "runs/%s/weights/w", runs[i]);
+        size_t len = i == 0 ? 40 : i == 1 ? LIMIT + 1 : LIMIT;
+        memset(large, 'x', len);
+        memcpy(large, start, strlen(start));
+        memcpy(large + len - 2, i ? "\"}" : "\",", 2);
+        large[len] = '\0';
+        put_folder(path, large);
+        memcpy(path + strlen(path), "/user_metadata.json", 20);
+        tiny_write(folder, path, large);
+    }
+    boot();
+    assert_int_equal(tke_find_run(&svc, "torn")->next_seq, 1);
+    assert_int_equal(tke_find_run(&svc, "large")->next_seq, 1);
+    assert_int_equal(tke_find_run(&svc, "fits")->next_seq, 5);
+    const tke_checkpoint *c = tkc_map_get(&svc.checkpoints, tkc_str("tinker://large/weights/w"));
+    assert_null(c->user_metadata);
+    c = tkc_map_get(&svc.checkpoints, tkc_str("tinker://fits/weights/w"));
+    assert_int_equal(strlen(c->user_metadata), LIMIT);
+    close_world();
+    free(large);
+}
+
 /* Of an ephemeral one the folder counts that is in this store, wherever the store was before. */
 static void rows_of_samplers(void **state)
 {
@@ -536,10 +571,15 @@ static void base_models_come_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_a_run_continues),       cmocka_unit_test(rows_of_runs),
-        cmocka_unit_test(runs_that_were_never_loaded), cmocka_unit_test(rows_of_requests),
-        cmocka_unit_test(rows_of_checkpoints),         cmocka_unit_test(rows_of_samplers),
-        cmocka_unit_test(unrecorded_requests),         cmocka_unit_test(base_models_come_later),
+        cmocka_unit_test(where_a_run_continues),
+        cmocka_unit_test(rows_of_runs),
+        cmocka_unit_test(runs_that_were_never_loaded),
+        cmocka_unit_test(rows_of_requests),
+        cmocka_unit_test(rows_of_checkpoints),
+        cmocka_unit_test(files_that_cannot_be),
+        cmocka_unit_test(rows_of_samplers),
+        cmocka_unit_test(unrecorded_requests),
+        cmocka_unit_test(base_models_come_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* test_service_polls.c - requests of a run as they arrive, and polls for their results, on a service that
  * no thread works on: what each is answered, and in which order polls end. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "support/bare_service.h"
 
@@ -246,6 +247,66 @@ static void results_are_delivered(void **state)
     poll_for(&a, "3-r:3");
     is_answered(&a, "200 {\"error\":\"the request failed for an unknown reason\",\"category\":"
                     "\"server\"} (3-r:3)");
+}
+
+/* The end of a request is the end of its number, the first as any other. */
+static void numbers_end_with_their_requests(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_run *run = new_run("r");
+    static const uint8_t before[] = { TKE_SEEN_PENDING, TKE_SEEN_PENDING, TKE_SEEN_LOST };
+    static const uint8_t after[] = { TKE_SEEN_DONE, TKE_SEEN_DONE, TKE_SEEN_LOST };
+    for (int64_t i = 0; i < 3; i++) {
+        char id[20];
+        snprintf(id, sizeof id, "3-r:%d", (int)i + 1);
+        tke_job *job = new_job(TKE_JOB_OPTIM, id);
+        job->run = run;
+        job->seq = i + 1;
+        tke_run_see(&svc, run, i + 1, TKE_JOB_OPTIM, job->hash, 3, before[i], &err);
+        tke_job_succeed(job, tkc_str("{}"));
+        assert_int_equal(tke_run_seen(run, i + 1)->state, after[i]);
+    }
+    tke_job *made = new_job(TKE_JOB_CREATE, "3-r:0"); /* has no number */
+    made->run = run;
+    tke_job_succeed(made, tkc_str("{}"));
+    assert_int_equal(made->done_number, 0);
+}
+
+static bool memory_is_out;
+static void *scarce_get(size_t size, void *user)
+{
+    (void)user;
+    return memory_is_out ? NULL : malloc(size);
+}
+static void *scarce_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    (void)old_size;
+    (void)user;
+    return memory_is_out ? NULL : realloc(ptr, new_size);
+}
+static void scarce_put(void *ptr, size_t size, void *user)
+{
+    (void)size;
+    (void)user;
+    free(ptr);
+}
+
+/* A result that finds no room in memory is a failure, not an empty result. */
+static void results_without_memory(void **state)
+{
+    (void)state;
+    static const tinkc_allocator scarce = { scarce_get, scarce_resize, scarce_put, NULL };
+    answered a;
+    svc.a = &scarce;
+    tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
+    memory_is_out = true;
+    tke_job_succeed(job, tkc_str("{\"a\":1}"));
+    memory_is_out = false;
+    poll_for(&a, "3-r:1");
+    is_answered(&a, "200 {\"error\":\"out of memory\",\"category\":\"server\"} (3-r:1)");
+    tke_results_reap(&svc, INT64_MAX / 2);
+    svc.a = NULL;
 }
 
 static void whose_fault_it_is(void **state)
@@ -557,6 +618,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_without_a_request, setup, teardown),
         cmocka_unit_test_setup_teardown(results_are_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_end_with_their_requests, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_without_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(whose_fault_it_is, setup, teardown),
         cmocka_unit_test_setup_teardown(cancelled_samples, setup, teardown),
         cmocka_unit_test_setup_teardown(polls_that_hang_up, setup, teardown),

@@ -144,6 +144,27 @@ static void weights_have_a_limit(void **state)
     assert_int_equal(svc.snapshot_bytes, bytes);
 }
 
+/* Weights that only their session needs go when it has not used them for long; models that wait look again. */
+static void unused_weights_make_room(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_sampler *s = kept_sampler("x", false, 1000), *named = kept_sampler("y", true, 0);
+    s->session = tke_session_add(&svc, "s", "me", &err);
+    s->session->n_runs = 1;
+    s->ephemeral = true;
+    svc.set.session_timeout_ms = svc.set.max_ephemeral = 1 << 20;
+    svc.set.ephemeral_idle_ms = 5000;
+    svc.room_changes = 4;
+    bare_now_ms = 6000;
+    tke_housekeep(&svc, &(tke_due){ 0 });
+    assert_true(s->snapshot && svc.room_changes == 4);
+    bare_now_ms = 6001;
+    tke_housekeep(&svc, &(tke_due){ 0 });
+    assert_true(!s->snapshot && named->snapshot);
+    assert_true(svc.snapshot_bytes == bytes && svc.room_changes == 5);
+}
+
 /* ---- models ---- */
 
 /* Of those that are idle the one that was served least recently is asked to sleep. */
@@ -373,6 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_give_way, setup, teardown),
         cmocka_unit_test_setup_teardown(weights_have_a_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(unused_weights_make_room, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_models_are_asked_to_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(how_many_models_fit, setup, teardown),
         cmocka_unit_test_setup_teardown(models_wake_and_sleep, setup, teardown),

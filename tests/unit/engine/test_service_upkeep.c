@@ -55,6 +55,14 @@ static int64_t upkeep(int64_t now_ms)
     return tke_housekeep(&svc, &(tke_due){ 0 });
 }
 
+static bool count_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    (void)row;
+    (void)err;
+    ++*(int *)user;
+    return true;
+}
+
 /* ---- when ---- */
 
 static void what_is_due(void **state)
@@ -225,6 +233,77 @@ static void images_are_asked_for(void **state)
     }
 }
 
+/* A flush asks for all images that are missing, and waits for those that are being written. */
+static void flushes(void **state)
+{
+    (void)state;
+    static tke_adapter *const there = (tke_adapter *)(void *)&svc;
+    static const struct {
+        bool adapter;
+        int64_t dirty_ms;
+        tke_run_image image, after;
+        bool waits;
+    } rows[] = {
+        { true, 0, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE, false },
+        { false, 5, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE, false },
+        { true, 5, TKE_IMAGE_IDLE, TKE_IMAGE_WANTED, true },
+        { true, 5, TKE_IMAGE_WANTED, TKE_IMAGE_WANTED, true },
+        { true, 0, TKE_IMAGE_WANTED, TKE_IMAGE_WANTED, true },
+        { true, 5, TKE_IMAGE_WRITING, TKE_IMAGE_WRITING, true },
+        { true, 0, TKE_IMAGE_WRITING, TKE_IMAGE_WRITING, true },
+        { true, 5, TKE_IMAGE_FAILED, TKE_IMAGE_WANTED, true },
+        { true, 0, TKE_IMAGE_FAILED, TKE_IMAGE_IDLE, false },
+    };
+    tke_run *run = new_run("r");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        run->adapter = rows[i].adapter ? there : NULL;
+        run->dirty_since_ms = rows[i].dirty_ms;
+        run->is.image = rows[i].image;
+        if (tke_service_flush(&svc, 0, &err) == rows[i].waits || run->is.image != rows[i].after)
+            fail_msg("row %zu: %d, %s", i, (int)run->is.image, err.message);
+        assert_int_equal(err.code, rows[i].waits ? TINKC_E_TIMEOUT : 0);
+        run->adapter = NULL;
+    }
+    tinkc_error err = { 0 };
+    run->is.image = TKE_IMAGE_IDLE;
+    svc.n_images = 1; /* of a sampler */
+    assert_false(tke_service_flush(&svc, 0, &err));
+    assert_string_equal(err.message, "not all images were written in time");
+    err = (tinkc_error){ 0 };
+    svc.stop = true; /* nobody writes any more */
+    assert_true(tke_service_flush(&svc, 0, &err));
+    svc.n_images = 0;
+}
+
+/* Of old requests a restart knows that they ran, not what they were answered. */
+static void old_answers_are_not_kept(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_run *run = new_run("r");
+    tke_txn *txn = tke_txn_new(svc.store, &err);
+    tke_txn_exec(txn,
+                 "INSERT INTO requests(run_id, seq_id, result) VALUES('r', 1, 'a'), ('r', 2, 'b'), "
+                 "('r', 2001, 'c'), ('q', 1, 'd')",
+                 "");
+    tke_job *job = tke_job_new(&svc, TKE_JOB_OPTIM, "3-r:1001", "me", &err);
+    job->run = run;
+    job->seq = 1001;
+    tke_job_add_row(txn, job);
+    assert_int_equal(job->state, TKE_COMMITTING);
+    tke_txn_commit(txn, NULL, NULL);
+    tke_store_sync(svc.store);
+    int n = 0;
+    assert_true(
+        tke_store_query(svc.store,
+                        "SELECT 1 FROM requests WHERE (run_id = 'r' AND seq_id = 1) = (result "
+                        "IS NULL) AND seq_id <> 1001",
+                        count_row, &n, &err, ""));
+    assert_int_equal(n, 4);
+    tke_job_drop(job);
+}
+
 /* ---- memory that only work needs ---- */
 
 static void idle_memory_is_released(void **state)
@@ -278,14 +357,6 @@ static void keys_are_forgotten(void **state)
 }
 
 /* ---- ephemeral samplers ---- */
-
-static bool count_row(const tke_row *row, void *user, tinkc_error *err)
-{
-    (void)row;
-    (void)err;
-    ++*(int *)user;
-    return true;
-}
 
 static int rows_of_samplers(void)
 {
@@ -533,6 +604,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(models_of_expired_sessions_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_sessions_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(images_are_asked_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(flushes, setup, teardown),
+        cmocka_unit_test_setup_teardown(old_answers_are_not_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_memory_is_released, setup, teardown),
         cmocka_unit_test_setup_teardown(keys_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(unused_weights_are_dropped, setup, teardown),

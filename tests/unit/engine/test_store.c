@@ -467,6 +467,23 @@ static bool gather(void *user, const void *data, size_t len)
     return true;
 }
 
+static void room_on_the_disk(void **state)
+{
+    (void)state;
+    char *folder = tiny_folder();
+    tke_store *s = open_store(folder), *in_memory = open_store(NULL);
+    assert_true(tke_store_has_room(s, 0));
+    assert_true(tke_store_has_room(s, 1 << 20));
+    assert_false(tke_store_has_room(s, INT64_MAX));
+    assert_true(tke_store_has_room(in_memory, INT64_MAX)); /* the disk is not asked */
+    tinkc_error err = { 0 };
+    assert_true(tkc_remove_tree(folder, &err));
+    assert_true(tke_store_has_room(s, INT64_MAX)); /* not known: a write will tell */
+    tke_store_close(s);
+    tke_store_close(in_memory);
+    free(folder);
+}
+
 static void any_part_of_an_archive(void **state)
 {
     (void)state;
@@ -627,6 +644,7 @@ int main(void)
         cmocka_unit_test(folders_change_in_one_step),
         cmocka_unit_test(a_store_in_memory_leaves_nothing),
         cmocka_unit_test(journals),
+        cmocka_unit_test(room_on_the_disk),
         cmocka_unit_test(any_part_of_an_archive),
         cmocka_unit_test(vocabularies),
         cmocka_unit_test(many_statements),
