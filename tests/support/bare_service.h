@@ -48,6 +48,7 @@ static inline void bare_close(tke_service *svc)
     while (svc->n_file_work)
         pthread_cond_wait(&svc->idle, &svc->lock);
     pthread_mutex_unlock(&svc->lock);
+    tke_usage_flush(svc);
     tkc_pool_free(svc->files);
     tke_store_close(svc->store);
     tke_state_free_all(svc);
