@@ -26,9 +26,6 @@ typedef struct copying {
 
 static void copying_free(copying *c)
 {
-    tinkc_error ignored = { 0 };
-    if (c->temp)
-        tkc_remove_tree(c->temp, &ignored);
     tkc_arena_free(&c->arena);
     tke_service *svc = c->svc;
     tkc_release(svc->a, c, sizeof *c);
@@ -50,6 +47,8 @@ static void copy_failed(copying *c)
     tke_txn_exec(txn, "UPDATE runs SET state = ?, error = ? WHERE id = ?", "itt",
                  (int64_t)TKE_RUN_FAILED, run->error, run->id);
     tke_txn_commit(txn, NULL, NULL);
+    if (c->temp) /* before the client gets the error */
+        tkc_remove_tree(c->temp, &ignored);
     tke_send_failure(c->reply, svc->a, &c->err);
     copying_free(c);
 }

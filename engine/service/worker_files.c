@@ -270,8 +270,8 @@ void tke_run_remove_files(tke_service *svc, const tke_run *run)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         tinkc_error ignored = { 0 };
         char *path = tke_store_run_path(svc->store, &arena, run->id, parts[i], &ignored);
-        if (path && (tkc_is_dir(path) || tkc_is_file(path)))
-            tkc_remove_tree(path, &ignored);
+        if (path)
+            tkc_remove_tree(path, &ignored); /* often there is nothing */
     }
     tkc_arena_free(&arena);
 }

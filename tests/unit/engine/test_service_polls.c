@@ -1,5 +1,6 @@
 /* test_service_polls.c - requests of a run as they arrive, and polls for their results, on a service that
  * no thread works on: what each is answered, and in which order polls end. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -247,6 +248,50 @@ static void results_are_delivered(void **state)
     poll_for(&a, "3-r:3");
     is_answered(&a, "200 {\"error\":\"the request failed for an unknown reason\",\"category\":"
                     "\"server\"} (3-r:3)");
+}
+
+/* Results of samples are protobuf; a client that wants JSON gets that, if it can hold the numbers. */
+static void results_as_json(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = { 5, 6 };
+    static const char *const proto[] = { "Accept", "application/x-protobuf", NULL };
+    for (int bad = 0; bad < 2; bad++) {
+        answered a;
+        tinkc_error err = { 0 };
+        tke_call call;
+        const float logprobs[] = { -0.5f, bad ? INFINITY : -0.25f };
+        const tinkc_sequence one = { .tokens = { tokens, 2 },
+                                     .logprobs = { logprobs, 2 },
+                                     .stop_reason = TINKC_STOP };
+        tkc_sample_response r = { .prompt_cache_hit_tokens = 3 };
+        r.sequences.data = &one;
+        r.sequences.len = 1;
+        char id[20], body[60];
+        snprintf(id, sizeof id, "3-s:%d", bad);
+        tke_job *job = new_job(TKE_JOB_SAMPLE, id);
+        job->result_is_pb = true;
+        assert_true(tkc_sample_response_to_pb(&r, &job->result, &err));
+        size_t len = job->result.len;
+        tke_job_keep(job);
+        tke_job_succeed(job, (tinkc_str){ 0 });
+        assert_int_equal(job->done_number, bad + 1);
+        poll_for(&a, id);
+        is_answered(&a, bad ? "200 {\"error\":\"the result has numbers that JSON cannot hold\","
+                              "\"category\":\"server\"} (3-s:1)"
+                            : "200 {\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],"
+                              "\"logprobs\":[-0.5,-0.25]}],\"prompt_cache_hit_tokens\":3} (3-s:0)");
+        snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+        const tinkc_request request = { .method = "POST",
+                                        .headers = proto,
+                                        .body = { (const unsigned char *)body, strlen(body) } };
+        begin_call(&call, &a, &request);
+        tke_retrieve_future(&call);
+        tkc_arena_free(&call.arena);
+        assert_true(a.ends == 1 && a.status == 200 && a.len == len);
+        assert_memory_equal(a.text, job->result.data, len);
+        tke_job_drop(job);
+    }
 }
 
 /* The end of a request is the end of its number, the first as any other. */
@@ -618,6 +663,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(ids_without_a_request, setup, teardown),
         cmocka_unit_test_setup_teardown(results_are_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_as_json, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_end_with_their_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(results_without_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(whose_fault_it_is, setup, teardown),

@@ -310,6 +310,32 @@ static void who_must_wait(void **state)
     step(6, 1, 1);
 }
 
+/* An unload needs no model in memory, and leaves none. */
+static void models_are_unloaded(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    assert_true(tke_work_wake(&svc, a, false, &err));
+    for (int i = 0; i < 2; i++) {
+        tke_run *run = i ? b : a;
+        tke_job *job = tke_job_new(&svc, TKE_JOB_UNLOAD, run->id, "me", &err);
+        job->run = run;
+        tke_job_keep(job);
+        run->is.life = TKE_RUN_UNLOADING;
+        run->dirty_since_ms = 5;
+        tke_run_insert(run, job);
+        step(1, 1, 1);
+        tke_store_sync(svc.store);
+        assert_true(job->state == TKE_DONE && !job->failed);
+        assert_string_equal(tkc_buf_terminate(&job->result, &err),
+                            i ? "{\"model_id\":\"b\",\"type\":\"unload_model\"}"
+                              : "{\"model_id\":\"a\",\"type\":\"unload_model\"}");
+        assert_true(!run->adapter && run->is.life == TKE_RUN_UNLOADED && !run->dirty_since_ms);
+        assert_int_equal(svc.adapter_bytes, 0);
+        tke_job_drop(job);
+    }
+}
+
 /* A load of a checkpoint that is being written. */
 static void loads_wait_for_files(void **state)
 {
@@ -405,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(base_models_do_not_share, setup, teardown),
         cmocka_unit_test_setup_teardown(a_work_item_is_full, setup, teardown),
         cmocka_unit_test_setup_teardown(who_must_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(models_are_unloaded, setup, teardown),
         cmocka_unit_test_setup_teardown(loads_wait_for_files, setup, teardown),
         cmocka_unit_test_setup_teardown(passes_wait_for_results, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_without_room, setup, teardown),

@@ -467,6 +467,30 @@ static bool gather(void *user, const void *data, size_t len)
     return true;
 }
 
+/* A second opener changes nothing: what the first is writing is still there. */
+static void a_store_in_use_is_left_alone(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    char *folder = tiny_folder();
+    tke_store *s = open_store(folder);
+    tkc_arena_init(&arena, NULL, 0);
+    const char *temp = tke_store_temp(s, &arena, &err);
+    assert_true(temp && tkc_is_dir(temp));
+    assert_null(tke_store_open(NULL, &silent, folder, &err));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_int_equal(err.cause, TINKC_E_CONFLICT);
+    assert_true(tkc_is_dir(temp));
+    tke_store_close(s);
+    err = (tinkc_error){ 0 };
+    s = open_store(folder);
+    assert_false(tkc_is_dir(temp)); /* the next one removes it */
+    tke_store_close(s);
+    tkc_arena_free(&arena);
+    tiny_model_remove(folder);
+}
+
 static void room_on_the_disk(void **state)
 {
     (void)state;
@@ -644,6 +668,7 @@ int main(void)
         cmocka_unit_test(folders_change_in_one_step),
         cmocka_unit_test(a_store_in_memory_leaves_nothing),
         cmocka_unit_test(journals),
+        cmocka_unit_test(a_store_in_use_is_left_alone),
         cmocka_unit_test(room_on_the_disk),
         cmocka_unit_test(any_part_of_an_archive),
         cmocka_unit_test(vocabularies),
