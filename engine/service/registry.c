@@ -423,10 +423,8 @@ void tke_archive_free(tke_service *svc, tke_archive *archive)
 void tke_state_free_all(tke_service *svc)
 {
     const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
-        ((tke_job *)e->value)->in_map = false;
+    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));)
         tke_job_drop(e->value);
-    }
     for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));)
         free_sampler(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));)

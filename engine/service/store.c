@@ -276,7 +276,6 @@ void tke_txn_commit(tke_txn *t, tke_txn_done *done, void *user)
     tke_store *s = t->store;
     t->done = done;
     t->user = user;
-    t->next = NULL;
     pthread_mutex_lock(&s->lock);
     *s->last = t;
     s->last = &t->next;

@@ -23,7 +23,7 @@ typedef struct checking {
     tinkc_store_report_fn *report;
     void *user;
     tkc_arena arena;
-    size_t n_bad, n_left; /* found; of those, not repaired */
+    size_t n_bad, n_left; /* found; with repair, of those not repaired */
     bool repair, rebuild; /* rebuild: rows of runs are made from files */
     tke_txn *rows;
 } checking;
@@ -143,8 +143,6 @@ static bool check_folder(checking *c, const char *path, const char *label)
     }
     if (c->repair)
         put_aside(c, path, label);
-    else
-        c->n_left++;
     return false;
 }
 
@@ -233,10 +231,8 @@ static bool open_store(checking *c, const char *folder, tinkc_error *err)
     if (lost)
         tell(c, true, "meta.db is missing");
     c->rebuild = lost && c->repair;
-    if (lost && !c->repair) {
-        c->n_left++;
+    if (lost && !c->repair)
         return true; /* the folders can still be checked */
-    }
     c->store = tke_store_open_as(NULL, &silent, folder, c->rebuild, err);
     if (c->store || err->cause == TINKC_E_CONFLICT || !c->repair)
         return c->store != NULL;

@@ -285,7 +285,6 @@ static void finish(tke_service *svc, tke_gen *gen)
     tke_job *job = tke_gen_user(gen);
     tinkc_error err = *tke_gen_error(gen);
     forget_running(svc, job);
-    job->next = NULL;
     if (!tkc_failed(&err))
         count_sample(svc, job, gen);
     if (tkc_failed(&err)) {

@@ -467,6 +467,41 @@ static bool gather(void *user, const void *data, size_t len)
     return true;
 }
 
+static bool stop_at_once(const tke_row *row, void *user, tinkc_error *err)
+{
+    (void)row;
+    (void)err;
+    ++*(int *)user;
+    return false;
+}
+
+/* A query ends with its rows, when its reader has enough, or with an error. */
+static void queries_end(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int n = 0;
+    int64_t got = 0;
+    tke_store *s = open_store(NULL);
+    assert_true(tke_store_query(s, "SELECT 1 UNION SELECT 2", stop_at_once, &n, &err, ""));
+    assert_int_equal(n, 1);
+    assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit",
+                                (int64_t)1, (int64_t)5, "abc"));
+    assert_int_equal(got, 7);
+    assert_true(tke_store_query(s, "SELECT ?1 IS NULL", count, &got, &err, "t", NULL));
+    assert_int_equal(got, 1);
+    assert_false(tke_store_query(s, "SELECT abs(-9223372036854775808)", count, &got, &err, ""));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    assert_string_equal(err.message, "store memory: integer overflow");
+    err = (tinkc_error){ 0 };
+    assert_false(tke_store_query(s, "SELECT nothing", count, &got, &err, ""));
+    assert_int_equal(err.code, TINKC_E_STORE);
+    err = (tinkc_error){ 0 };
+    assert_false(tke_store_query(s, "SELECT 1", count, &got, &err, "iiiiiiiiiiiiiiiii"));
+    assert_string_equal(err.message, "store: bad query");
+    tke_store_close(s);
+}
+
 /* A second opener changes nothing: what the first is writing is still there. */
 static void a_store_in_use_is_left_alone(void **state)
 {
@@ -668,6 +703,7 @@ int main(void)
         cmocka_unit_test(folders_change_in_one_step),
         cmocka_unit_test(a_store_in_memory_leaves_nothing),
         cmocka_unit_test(journals),
+        cmocka_unit_test(queries_end),
         cmocka_unit_test(a_store_in_use_is_left_alone),
         cmocka_unit_test(room_on_the_disk),
         cmocka_unit_test(any_part_of_an_archive),
