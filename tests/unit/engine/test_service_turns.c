@@ -2,6 +2,7 @@
  * and who must wait for what. The worker takes one step at a time, on the test's own thread. */
 #include <stdio.h>
 
+#include "base/file.h"
 #include "support/bare_service.h"
 #include "support/tiny_model.h"
 
@@ -61,6 +62,7 @@ static int setup(void **state)
     svc.samples_end = &svc.samples;
     base.model = other_base.model = model;
     base.context = other_base.context = 32;
+    assert_true(tkc_map_set(&svc.bases, tkc_str("tiny"), &base, NULL, &err));
     assert_non_null(tke_session_add(&svc, "s", "me", &err));
     a = new_run("a");
     b = new_run("b");
@@ -70,6 +72,8 @@ static int setup(void **state)
 
 static void end_base(tke_base *one)
 {
+    tke_infer_free(one->infer);
+    one->infer = NULL;
     tke_trainer_free(one->trainer);
     if (one->loaded)
         device->ops->model_free(one->loaded);
@@ -91,6 +95,7 @@ static int teardown(void **state)
         tke_adapter_free(run->adapter);
         run->adapter = NULL;
     }
+    (void)tkc_map_remove(&svc.bases, tkc_str("tiny"));
     end_base(&base);
     end_base(&other_base);
     bare_close(&svc);
@@ -422,6 +427,164 @@ static void states_that_cannot_be_read(void **state)
     tke_job_drop(job);
 }
 
+/* ---- samples ---- */
+
+/* Of a prompt of three tokens, in the queue; the caller has a reference. */
+static tke_job *sample(const char *id, size_t max_tokens)
+{
+    static const int32_t prompt[] = { 1, 2, 3 };
+    tinkc_error err = { 0 };
+    tke_job *job = tke_job_new(&svc, TKE_JOB_SAMPLE, id, "me", &err);
+    assert_ok(err);
+    tke_job_keep(job);
+    job->in.sample.base = &base;
+    job->in.sample.gen = (tke_gen_request){ .prompt = prompt,
+                                            .n_prompt = 3,
+                                            .n_samples = 1,
+                                            .max_tokens = max_tokens,
+                                            .rule = { .temperature = 1, .top_p = 1 },
+                                            .never_stop = true };
+    svc.n_samples++;
+    svc.n_sample_tokens += 3;
+    *svc.samples_end = job;
+    svc.samples_end = &job->next;
+    return job;
+}
+
+static void is_sampled(tke_job *job, const char *error)
+{
+    assert_int_equal(job->state, TKE_DONE);
+    assert_string_equal(job->error.message, error);
+    assert_int_equal(job->failed, *error != '\0');
+    assert_true(job->failed || (job->result_is_pb && job->result.len > 0));
+    tke_job_drop(job);
+    assert_true(svc.n_samples == 0 && svc.n_sample_tokens == 0 && !svc.generating && !svc.samples);
+}
+
+static void prepare_samples(void)
+{
+    svc.set.kv_bytes = 1 << 22;
+    svc.set.prefill_chunk = 64;
+    svc.set.snapshot_memory_bytes = 1 << 28;
+    svc.set.train_share = 0.5;
+}
+
+#define STOPPING "the server is stopping"
+
+static void samples_are_drawn(void **state)
+{
+    (void)state;
+    prepare_samples();
+    tke_job *one = sample("1", 1), *many = sample("2", 20), *cancelled = sample("3", 1);
+    cancelled->in.sample.cancelled = true;
+    svc.n_samples_done = 7;
+    step(1, 1, 1);
+    is_sampled(cancelled, "the sample was cancelled");
+    assert_true(svc.n_sample_steps > 0);
+    is_sampled(one, "");
+    assert_true(many->failed); /* it was under way when the worker ended */
+    is_sampled(many, "the sample was cancelled");
+    assert_true(svc.n_tokens_sampled >= 1 && svc.n_tokens_prefilled >= 3);
+    assert_int_equal(svc.n_samples_done, 10);
+}
+
+/* Which weights a sample is drawn from, and why it cannot be. */
+static void weights_of_samples(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char path[500];
+    prepare_samples();
+    tke_checkpoint *w = tke_checkpoint_add(&svc, "a", TKE_CKPT_SAMPLER, "w", &err);
+    tke_job *job = sample("1", 1);
+    job->in.sample.checkpoint = w;
+    step(1, 1, 1); /* it is being written: the sample waits, here to the end */
+    is_sampled(job, STOPPING);
+    w->state = TKE_CKPT_GONE;
+    job = sample("2", 1);
+    job->in.sample.checkpoint = w;
+    step(1, 1, 1);
+    is_sampled(job, "Checkpoint 'tinker://a/sampler_weights/w' was deleted");
+    w->state = TKE_CKPT_DONE;
+    job = sample("3", 1);
+    job->in.sample.checkpoint = w;
+    step(1, 1, 1); /* its folder is not there */
+    assert_true(job->failed && !w->snapshot && svc.snapshot_bytes == 0);
+    tke_job_drop(job);
+    tke_sampler *s = tke_sampler_add(&svc, "x", "me", &err);
+    s->session = tke_find_session(&svc, "s");
+    s->ephemeral = true;
+    bare_now_ms = 7000;
+    for (int i = 0; i < 2; i++) {
+        job = sample("4", 1);
+        job->in.sample.sampler = s;
+        s->session->pins++;
+        step(1, 1, 1);
+        if (i == 0)
+            is_sampled(job,
+                       "the weights of this sampling session are gone: it was not used for long, "
+                       "or many newer ones were made; save under a name what is needed for "
+                       "longer");
+        assert_int_equal(s->used_ms, 7000);
+        if (i == 1)
+            is_sampled(job, "");
+        assert_int_equal(s->session->pins, 0);
+        /* On disk: they are read once, and kept. */
+        assert_true(i || tke_work_wake(&svc, a, false, &err));
+        tke_snapshot *taken = tke_snapshot_take(a->adapter, &err);
+        snprintf(path, sizeof path, "%s/saved", folder);
+        assert_true(i || tkc_make_dirs(path, &err));
+        assert_true(
+            i || tke_snapshot_write(taken, path, &(tke_adapter_save){ .base_name = "tiny" }, &err));
+        assert_ok(err);
+        if (i == 0)
+            s->spill = tke_copy(&svc, path, &err);
+        else
+            assert_int_equal(svc.snapshot_bytes, tke_snapshot_bytes(taken));
+        assert_int_equal(s->snapshot != NULL, i == 1);
+        tke_snapshot_drop(taken);
+        if (i == 1)
+            break;
+    }
+    tkc_release_str(NULL, s->spill); /* from memory, then */
+    s->spill = NULL;
+    job = sample("5", 1);
+    job->in.sample.sampler = s;
+    s->session->pins++;
+    step(1, 1, 1);
+    is_sampled(job, "");
+}
+
+/* Training and sampling have their shares of the time; what one leaves unused is not kept for it. */
+static void training_and_sampling_take_turns(void **state)
+{
+    (void)state;
+    prepare_samples();
+    put_all(a, "ooo", 1);
+    tke_job *job = sample("1", 1);
+    step(2, 1, 1); /* training first */
+    assert_true(svc.train_ns > 0 && svc.sample_ns == 0);
+    is_sampled(job, "the sample was cancelled"); /* it has begun, at least */
+    job = sample("2", 1);
+    svc.train_ns = 1000;
+    svc.sample_ns = 999;
+    step(2, 1, 1); /* training has had more */
+    is_sampled(job, "");
+    assert_true(svc.train_ns == 1000 && svc.sample_ns > 999);
+    job = sample("3", 1);
+    svc.train_ns = svc.sample_ns = INT64_MAX / 4;
+    step(3, 1, 1);
+    tke_job_drop(job);
+    assert_true(svc.train_ns > INT64_MAX / 4 && svc.sample_ns == INT64_MAX / 4);
+    step(4, 1, 1); /* nothing to sample: from the beginning */
+    assert_true(svc.train_ns < INT64_MAX / 4 && svc.sample_ns == 0);
+    svc.train_ns = svc.sample_ns = 500;
+    job = sample("4", 1);
+    step(4, 1, 1); /* nothing to train */
+    assert_true(svc.train_ns == 0 && svc.sample_ns == 0);
+    is_sampled(job, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +599,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(passes_wait_for_results, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_without_room, setup, teardown),
         cmocka_unit_test_setup_teardown(states_that_cannot_be_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(samples_are_drawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(weights_of_samples, setup, teardown),
+        cmocka_unit_test_setup_teardown(training_and_sampling_take_turns, setup, teardown),
     };
     return cmocka_run_group_tests(tests, make_world, end_world);
 }
