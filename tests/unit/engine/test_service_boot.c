@@ -285,6 +285,8 @@ static void where_a_run_continues(void **state)
             if (cases[i].durability != level)
                 continue;
             snprintf(id, sizeof id, "r%zu", i);
+            for (const tke_job *job = tke_find_run(&svc, id)->queue; job; job = job->next)
+                assert_true(job->hash.lo == 5 && job->hash.hi == 6 && job->replayed);
             snprintf(line, sizeof line, "level %d, rows %s, states %s, journal %s: %s\n",
                      (int)level, cases[i].rows, cases[i].states, cases[i].journal,
                      state_of(tke_find_run(&svc, id)));
@@ -379,10 +381,16 @@ static void rows_of_requests(void **state)
     sql("INSERT INTO requests(run_id, seq_id, kind, hash, request_id, state, result) VALUES('r', "
         "1, 4, "
         "x'0100000000000000020000000000000a', '27-r:1', 2, 'text'), ('r', 2, 5, x'01', 'odd', 1, "
-        "NULL)");
+        "NULL), ('r', 3, 2, NULL, '1-r:3', 3, NULL), ('r', 5, 2, NULL, '1-r:5', 1, 'x')");
     boot();
     tke_run *run = tke_find_run(&svc, "r");
-    assert_int_equal(run->n_seen, 2);
+    assert_int_equal(run->n_seen, 5);
+    assert_false(tkc_map_has(&svc.jobs, tkc_str("1-r:3"))); /* the file of its result is gone */
+    assert_true(tkc_map_has(&svc.jobs, tkc_str("1-r:5")));
+    tke_job *made = tkc_map_get(&svc.jobs, tkc_str("1-r:0"));
+    assert_true(made && made->kind == TKE_JOB_CREATE && made->seq == 0 && !made->result_is_pb);
+    assert_string_equal(tkc_buf_terminate(&made->result, &(tinkc_error){ 0 }),
+                        "{\"model_id\":\"r\",\"type\":\"create_model\"}");
     const tke_seen *seen = tke_run_seen(run, 1);
     assert_true(seen->epoch == 27 && seen->failed && seen->kind == TKE_JOB_OPTIM);
     assert_true(seen->hash.lo == 1 && seen->hash.hi == 0x0a00000000000002);
@@ -406,6 +414,9 @@ static void rows_of_checkpoints(void **state)
     put_folder("runs/r/external_weights/c", NULL);
     put_folder("runs/r/weights/adopted", "{\"next_seq_id\":8}");
     put_folder("runs/r/weights/.hidden", NULL);
+    put_folder("runs/r/sampler_weights/adopted", NULL);
+    put_folder("runs/r/external_weights/adopted", NULL);
+    put_folder("runs/r/other/adopted", NULL);
     tiny_write(folder, "runs/r/weights/a/user_metadata.json", "{\"k\":1}");
     tiny_write(folder, "runs/r/weights/adopted/user_metadata.json", "{\"k\":2}");
     tiny_write(folder, "runs/r/weights/adopted/tensors", "12345");
@@ -429,9 +440,11 @@ static void rows_of_checkpoints(void **state)
     assert_true(x && x->seq_id == 7 && x->state == TKE_CKPT_DONE && x->created_us > 1000000000);
     assert_true(x->bytes == 5 + 7 + 17 && x->expires_us == 0);
     assert_string_equal(x->user_metadata, "{\"k\":2}");
-    assert_int_equal(svc.checkpoints.n_live, 4);
+    x = tke_find_checkpoint(&svc, "tinker://r/sampler_weights/adopted", &expired);
+    assert_true(x && x->seq_id == 0 && x->bytes == 0 && !x->user_metadata);
+    assert_int_equal(svc.checkpoints.n_live, 6);
     rows_are("SELECT name || kind FROM checkpoints ORDER BY kind, name",
-             "a-1 a0 adopted0 b1 c2 a3 ");
+             "a-1 a0 adopted0 adopted1 b1 adopted2 c2 a3 ");
     close_world();
 }
 
@@ -468,6 +481,20 @@ static void files_that_cannot_be(void **state)
     assert_int_equal(strlen(c->user_metadata), LIMIT);
     close_world();
     free(large);
+}
+
+/* A journal that is a folder takes no record, and says so. */
+static void journals_that_cannot_be(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    open_world(JOURNAL);
+    put_folder("runs/r/journal", NULL);
+    const tke_journal_record record = { .seq = 1, .kind = TKE_JOB_OPTIM, .body = tkc_str("{}") };
+    assert_false(tke_journal_append(svc.store, "r", &record, &err));
+    assert_true(err.code != 0 && strstr(err.message, "/runs/r/journal"));
+    boot();
+    close_world();
 }
 
 /* Of an ephemeral one the folder counts that is in this store, wherever the store was before. */
@@ -571,15 +598,11 @@ static void base_models_come_later(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_a_run_continues),
-        cmocka_unit_test(rows_of_runs),
-        cmocka_unit_test(runs_that_were_never_loaded),
-        cmocka_unit_test(rows_of_requests),
-        cmocka_unit_test(rows_of_checkpoints),
-        cmocka_unit_test(files_that_cannot_be),
-        cmocka_unit_test(rows_of_samplers),
-        cmocka_unit_test(unrecorded_requests),
-        cmocka_unit_test(base_models_come_later),
+        cmocka_unit_test(where_a_run_continues),       cmocka_unit_test(rows_of_runs),
+        cmocka_unit_test(runs_that_were_never_loaded), cmocka_unit_test(rows_of_requests),
+        cmocka_unit_test(rows_of_checkpoints),         cmocka_unit_test(files_that_cannot_be),
+        cmocka_unit_test(journals_that_cannot_be),     cmocka_unit_test(rows_of_samplers),
+        cmocka_unit_test(unrecorded_requests),         cmocka_unit_test(base_models_come_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

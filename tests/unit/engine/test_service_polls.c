@@ -634,7 +634,9 @@ static void requests_that_come_too_late(void **state)
     assert_null(run->queue);
     poll_for(&a, "3-r:3");
     is_answered(&a, "200 {\"error\":\"seq_id 3 expired\",\"category\":\"user\"} (3-r:3)");
+    const tke_job *late = tkc_map_get(&svc.jobs, tkc_str("3-r:3"));
     arrives_as(run, 3, 1, TAKEN(3)); /* again */
+    assert_ptr_equal(tkc_map_get(&svc.jobs, tkc_str("3-r:3")), late);
     arrives_as(run, 6, 9, TAKEN(6)); /* a refused number is free, with any contents */
     assert_true(run->queue && run->queue->seq == 6);
     end_queue(run);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/unrecorded.h"
 #include "support/bare_service.h"
 #include "support/tiny_model.h"
 
@@ -302,6 +303,55 @@ static void old_answers_are_not_kept(void **state)
                         count_row, &n, &err, ""));
     assert_int_equal(n, 4);
     tke_job_drop(job);
+}
+
+static bool take_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *err)
+{
+    (void)err;
+    tke_unrecorded *all = user;
+    all[r->seq] = *r;
+    return true;
+}
+
+/* A request whose row cannot be written is answered, and noted elsewhere for the next start. */
+static void requests_without_a_row(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_unrecorded all[4] = { 0 };
+    tke_run *run = new_run("r");
+    tke_unrecorded_clear(svc.store);
+    tke_txn *txn = tke_txn_new(svc.store, &err);
+    tke_txn_exec(txn,
+                 "CREATE TRIGGER no BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END",
+                 "");
+    tke_txn_commit(txn, NULL, NULL);
+    svc.set.result_spill_bytes = 1 << 20;
+    for (int64_t i = 0; i < 4; i++) {
+        char id[20];
+        snprintf(id, sizeof id, "27-r:%d", (int)i);
+        tke_job *job = tke_job_new(&svc, i == 3 ? TKE_JOB_SAVE : TKE_JOB_OPTIM, id, "me", &err);
+        job->run = run;
+        job->seq = i; /* 0: it has no number, and no row */
+        job->hash.lo = 100 + (uint64_t)i;
+        job->touched = i == 3;
+        tke_job_keep(job);
+        if (i < 2)
+            tke_job_succeed(job, tkc_str("{}"));
+        else
+            tke_job_fail(job, &(tinkc_error){ .code = TINKC_E_ARGUMENT, .message = "no" });
+        tke_store_sync(svc.store);
+        assert_int_equal(job->state, TKE_DONE);
+        tke_job_drop(job);
+    }
+    assert_true(tke_unrecorded_each(svc.store, take_unrecorded, all, &err));
+    assert_int_equal(all[0].seq, 0);
+    for (int64_t i = 1; i < 4; i++) {
+        assert_true(all[i].seq == i && all[i].epoch == 27 && all[i].hash.lo == 100 + (uint64_t)i);
+        assert_int_equal(all[i].kind, i == 3 ? TKE_JOB_SAVE : TKE_JOB_OPTIM);
+        assert_int_equal(all[i].failed, i == 2); /* one that failed and changed the run counts */
+        assert_true(tke_hash_eq(all[i].run, tke_unrecorded_run("r")));
+    }
 }
 
 /* ---- memory that only work needs ---- */
@@ -606,6 +656,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(images_are_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(flushes, setup, teardown),
         cmocka_unit_test_setup_teardown(old_answers_are_not_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_without_a_row, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_memory_is_released, setup, teardown),
         cmocka_unit_test_setup_teardown(keys_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(unused_weights_are_dropped, setup, teardown),

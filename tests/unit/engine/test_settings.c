@@ -2,6 +2,7 @@
  * lies beyond; the options beside them; names of models. The numbers are those of docs/server.md. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "service/service_state.h"
 #include "support/check.h"
@@ -318,8 +319,26 @@ static void shares_of_memory(void **state)
     }
     tinkc_engine *engine = make(NULL, &err);
     assert_true(set_of(engine)->memory_bytes > 0 && set_of(engine)->memory_bytes % 9 == 0);
+    /* of what is free, which is not more than there is */
+    assert_true(set_of(engine)->memory_bytes <= sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
     assert_int_equal(set_of(engine)->threads, 0);
     tinkc_engine_free(engine);
+}
+
+/* A setting that is refused leaves no store behind. */
+static void refused_settings_make_nothing(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char path[500];
+    char *folder = tiny_folder();
+    const char *const settings[] = { "max_models", "x", NULL };
+    snprintf(path, sizeof path, "%s/store", folder);
+    assert_null(tinkc_engine_new(
+        &(tinkc_engine_options){ .threads = 1, .store = path, .settings = settings }, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_int_not_equal(access(path, F_OK), 0);
+    tiny_model_remove(folder);
 }
 
 static void batches_lower_microbatches(void **state)
@@ -491,6 +510,7 @@ int main(void)
         cmocka_unit_test(choices),
         cmocka_unit_test(public_urls),
         cmocka_unit_test(shares_of_memory),
+        cmocka_unit_test(refused_settings_make_nothing),
         cmocka_unit_test(batches_lower_microbatches),
         cmocka_unit_test(bad_options),
         cmocka_unit_test(good_options),
