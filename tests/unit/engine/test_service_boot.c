@@ -55,6 +55,11 @@ static void boot(void)
     assert_ok(err);
     assert_true(ok);
     tke_store_sync(svc.store);
+    int64_t bytes = 0; /* of the results that can be fetched, and no others */
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc.jobs, &at));)
+        bytes += ((const tke_job *)e->value)->result_bytes;
+    assert_int_equal(svc.result_bytes, bytes);
 }
 
 static bool take_text(const tke_row *row, void *user, tinkc_error *err)

@@ -303,6 +303,9 @@ static void shares_of_memory(void **state)
         { 8 * GIB, 4 * GIB, 2 * GIB, GIB, 2 * GIB },
         { GIB, GIB / 2, GIB / 4, GIB / 8, GIB / 4 },
         { GIB / 4, GIB / 8, GIB / 16, GIB / 32, GIB / 8 },
+        { 17 * GIB / 2, 4 * GIB, 17 * GIB / 8, GIB, 17 * GIB / 8 },
+        { 9 * GIB / 32, 9 * GIB / 64, 9 * GIB / 128, 9 * GIB / 256, GIB / 8 },
+        { 17 * GIB / 32, 17 * GIB / 64, 17 * GIB / 128, 17 * GIB / 256, 17 * GIB / 128 },
         { GIB / 16, GIB / 32, GIB / 16, GIB / 128, GIB / 8 },
     };
     tinkc_error err;

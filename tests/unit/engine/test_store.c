@@ -488,6 +488,9 @@ static void queries_end(void **state)
     assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit",
                                 (int64_t)1, (int64_t)5, "abc"));
     assert_int_equal(got, 7);
+    assert_true(tke_store_query(s, "SELECT ?2 - ?1 + length(?3)", count, &got, &err, "iit",
+                                (int64_t)1, (int64_t)6, "abc")); /* again, with others */
+    assert_int_equal(got, 8);
     assert_true(tke_store_query(s, "SELECT ?1 IS NULL", count, &got, &err, "t", NULL));
     assert_int_equal(got, 1);
     assert_false(tke_store_query(s, "SELECT abs(-9223372036854775808)", count, &got, &err, ""));
