@@ -106,9 +106,9 @@ bool tke_sums_check(const char *folder, tinkc_error *err)
     bool there = list && tkc_is_file(list);
     tinkc_bytes text = there ? tkc_read_file(&arena, list, 1 << 20, err) : (tinkc_bytes){ 0 };
     tinkc_str rest = tkc_strn((const char *)text.data, text.len);
-    while (!tkc_failed(err) && there && tkc_str_cut(&rest, '\n', &line))
-        if (line.len)
-            check_line(folder, line, &arena, err);
+    bool ok = !tkc_failed(err);
+    while (ok && there && tkc_str_cut(&rest, '\n', &line))
+        ok = !line.len || check_line(folder, line, &arena, err);
     tkc_arena_free(&arena);
-    return !tkc_failed(err);
+    return ok;
 }

@@ -389,8 +389,8 @@ static void checkpoints_are_deleted(void **state)
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
-    static const char *const names[] = { "a", "b", "c", "d", "e" };
-    for (int64_t i = 0; i < 5; i++)
+    static const char *const names[] = { "a", "b", "c", "f", "d", "e" };
+    for (int64_t i = 0; i < 6; i++)
         assert_string_equal(save(i + 1, names[i], false, 0), "");
     delete_it("a");
     assert_true(!find("a") && !is_there("runs/r/weights/a") && !is_there("runs/r/image.0"));
@@ -403,6 +403,7 @@ static void checkpoints_are_deleted(void **state)
     } rows[] = {
         { "b", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, true },
         { "c", 1, TKE_RUN_READY, TKE_IMAGE_WANTED, true },
+        { "f", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, true }, /* in place of the first */
         { "d", 0, TKE_RUN_UNLOADED, TKE_IMAGE_IDLE, false },
         { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, false }, /* a newer one is on its way */
     };
