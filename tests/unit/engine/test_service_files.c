@@ -132,6 +132,33 @@ static void rows_are(const char *query, const char *want)
     tkc_buf_free(&have);
 }
 
+/* The error, or "" */
+static const char *save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
+{
+    static char text[500];
+    tinkc_error err = { 0 };
+    char id[40], body[300], rest[60] = "";
+    const char *ignored;
+    tkc_opt_i64 number;
+    if (ttl)
+        snprintf(rest, sizeof rest, ",\"ttl_seconds\":%lld", (long long)ttl);
+    snprintf(body, sizeof body,
+             "{\"model_id\":\"r\",\"seq_id\":%lld,\"path\":\"%s\",\"overwrite\":%s%s}",
+             (long long)seq, name, overwrite ? "true" : "false", rest);
+    snprintf(id, sizeof id, "3-r:%lld", (long long)seq);
+    tke_job *job = tke_job_new(&svc, TKE_JOB_SAVE, id, "me", &err);
+    assert_true(tke_decode_job(job, tkc_str(body), false, false, &ignored, &number, &err));
+    job->run = run;
+    job->seq = seq;
+    tke_job_keep(job);
+    tke_work_save(&svc, job);
+    settle();
+    assert_int_equal(job->state, TKE_DONE);
+    snprintf(text, sizeof text, "%s", job->error.message);
+    tke_job_drop(job);
+    return text;
+}
+
 /* ---- images ---- */
 
 /* Asked for when the model is before this request, and changed. */
@@ -241,6 +268,49 @@ static void loads_wait_for_their_image(void **state)
              "1/7/1{} 2/7/1{} ");
 }
 
+/* Which loads wait for an image: those that a restart would repeat. */
+static void loads_that_wait_for_an_image(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static const struct {
+        int32_t level;
+        bool waits;
+    } rows[] = { { TINKC_DURABILITY_CHECKPOINT, false },
+                 { TINKC_DURABILITY_SNAPSHOT, false },
+                 { TINKC_DURABILITY_JOURNAL, true } };
+    assert_string_equal(save(1, "x", false, 0), "");
+    for (int64_t i = 0; i < 3; i++) {
+        char id[20];
+        snprintf(id, sizeof id, "3-r:%d", (int)i + 2);
+        svc.set.durability = rows[i].level;
+        tke_job *job = tke_job_new(&svc, TKE_JOB_LOAD, id, "me", &err);
+        job->run = run;
+        job->seq = i + 2;
+        job->in.load.path = tkc_arena_cstr(&job->arena, "tinker://r/weights/x", &err);
+        job->in.load.optimizer = true;
+        tke_job_keep(job);
+        run->lost_from = 1;
+        run->n_passes = run->n_pass_tokens = run->n_failed_passes = 4;
+        run->dirty_since_ms = 0;
+        bare_now_ms = 6000;
+        tke_work_load(&svc, job);
+        settle();
+        assert_int_equal(run->loaded == job, rows[i].waits);
+        assert_int_equal(job->state == TKE_DONE, !rows[i].waits);
+        assert_int_equal(run->is.image, rows[i].waits ? TKE_IMAGE_WANTED : TKE_IMAGE_IDLE);
+        assert_true(!job->failed && run->lost_from == 0 && run->dirty_since_ms == 6000);
+        assert_true(run->n_passes + run->n_pass_tokens + run->n_failed_passes == 0);
+        if (rows[i].waits)
+            write_image(5);
+        assert_true(job->state == TKE_DONE && !run->loaded);
+        assert_string_equal(tkc_buf_terminate(&job->result, &err),
+                            "{\"path\":\"tinker://r/weights/x\",\"model_id\":\"r\",\"type\":"
+                            "\"load_weights\"}");
+        tke_job_drop(job);
+    }
+}
+
 /* With a journal, an image makes the records of what it contains needless. */
 static bool take_seq(const tke_journal_record *r, void *user, tinkc_error *err)
 {
@@ -268,33 +338,6 @@ static void journals_are_trimmed(void **state)
 }
 
 /* ---- checkpoints ---- */
-
-/* The error, or "" */
-static const char *save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
-{
-    static char text[500];
-    tinkc_error err = { 0 };
-    char id[40], body[300], rest[60] = "";
-    const char *ignored;
-    tkc_opt_i64 number;
-    if (ttl)
-        snprintf(rest, sizeof rest, ",\"ttl_seconds\":%lld", (long long)ttl);
-    snprintf(body, sizeof body,
-             "{\"model_id\":\"r\",\"seq_id\":%lld,\"path\":\"%s\",\"overwrite\":%s%s}",
-             (long long)seq, name, overwrite ? "true" : "false", rest);
-    snprintf(id, sizeof id, "3-r:%lld", (long long)seq);
-    tke_job *job = tke_job_new(&svc, TKE_JOB_SAVE, id, "me", &err);
-    assert_true(tke_decode_job(job, tkc_str(body), false, false, &ignored, &number, &err));
-    job->run = run;
-    job->seq = seq;
-    tke_job_keep(job);
-    tke_work_save(&svc, job);
-    settle();
-    assert_int_equal(job->state, TKE_DONE);
-    snprintf(text, sizeof text, "%s", job->error.message);
-    tke_job_drop(job);
-    return text;
-}
 
 static tke_checkpoint *find(const char *name)
 {
@@ -437,6 +480,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(images_take_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(images_that_cannot_be_written, setup, teardown),
         cmocka_unit_test_setup_teardown(loads_wait_for_their_image, setup, teardown),
+        cmocka_unit_test_setup_teardown(loads_that_wait_for_an_image, setup, teardown),
         cmocka_unit_test_setup_teardown(journals_are_trimmed, setup, teardown),
         cmocka_unit_test_setup_teardown(checkpoints_are_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(checkpoints_without_a_row, setup, teardown),

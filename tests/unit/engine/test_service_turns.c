@@ -479,6 +479,8 @@ static void samples_are_drawn(void **state)
     cancelled->in.sample.cancelled = true;
     svc.n_samples_done = 7;
     step(1, 1, 1);
+    uint64_t tenant = one->in.sample.gen.tenant; /* the same for all of an owner */
+    assert_true(tenant != 0 && many->in.sample.gen.tenant == tenant);
     is_sampled(cancelled, "the sample was cancelled");
     assert_true(svc.n_sample_steps > 0);
     is_sampled(one, "");

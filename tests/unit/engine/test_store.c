@@ -500,6 +500,12 @@ static void queries_end(void **state)
     assert_false(tke_store_query(s, "SELECT nothing", count, &got, &err, ""));
     assert_int_equal(err.code, TINKC_E_STORE);
     err = (tinkc_error){ 0 };
+    assert_true(tke_store_query(s, "SELECT ?1 + ?16", count, &got, &err, "iiiiiiiiiiiiiiii",
+                                (int64_t)4, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
+                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
+                                (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0, (int64_t)0,
+                                (int64_t)5)); /* as many as there can be */
+    assert_int_equal(got, 9);
     assert_false(tke_store_query(s, "SELECT 1", count, &got, &err, "iiiiiiiiiiiiiiiii"));
     assert_string_equal(err.message, "store: bad query");
     tke_store_close(s);
