@@ -73,6 +73,12 @@ static void other_folders_are_refused(void **state)
         assert_int_equal(rmdir(folder), 0); /* empty as before */
         free(folder);
     }
+    /* After an error nothing is begun. */
+    tinkc_error before = { .code = TINKC_E_ARGUMENT, .message = "before" };
+    char *folder = tiny_folder();
+    assert_false(tinkc_store_check(folder, NULL, NULL, NULL, &before));
+    assert_string_equal(before.message, "before");
+    tiny_model_remove(folder);
 }
 
 static void flipped_bits_are_noticed(void **state)
