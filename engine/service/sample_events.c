@@ -43,6 +43,8 @@ static void drop(tke_stream *s)
 static void flush(tke_stream *s)
 {
     assert(s->written <= s->out.len);
+    /* Before the write: a reader that has the bytes may move a scripted clock. */
+    int64_t now_ms = tkc_now_ms(s->svc->clock);
     while (s->reply && s->written < s->out.len) {
         size_t n = s->out.len - s->written;
         size_t room = s->reply->room ? s->reply->room(s->reply) : n;
@@ -57,7 +59,7 @@ static void flush(tke_stream *s)
     }
     tkc_buf_clear(&s->out); /* written, or nobody reads it */
     s->written = 0;
-    s->quiet_ms = tkc_now_ms(s->svc->clock);
+    s->quiet_ms = now_ms;
     if (s->ended && s->reply) {
         s->reply->end(s->reply);
         s->reply = NULL;
