@@ -47,6 +47,7 @@
  *     ! strict                                       a restart with the official service's rules
  *     ! full                                         clients have no room for more of a stream
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
+ *     ! full, ! room NAME                            streams find no room in their clients; that one has room
  *     ! level N                                      a restart with this durability
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
@@ -496,8 +497,11 @@ static void on_header(tinkc_reply *r, const char *name, const char *value)
 }
 /* A stream looks at the room first and writes no more. */
 enum { ROOM = 50 };
+static _Atomic bool clients_are_full;
 static size_t on_room(tinkc_reply *r)
 {
+    if (atomic_load(&clients_are_full))
+        return 0;
     of(r)->asked_room = true;
     return atomic_load(&world.full) ? 0 : ROOM;
 }
@@ -975,6 +979,16 @@ static void command(const char *what, tkc_buf *out)
     }
     if (strncmp(what, "deaf ", 5) == 0) {
         world.deaf = strtoul(what + 5, NULL, 10);
+        return;
+    }
+    if (strcmp(what, "full") == 0) {
+        atomic_store(&clients_are_full, true);
+        return;
+    }
+    if (strncmp(what, "room ", 5) == 0) {
+        const tinkc_transport *t = tinkc_engine_transport(world.engine);
+        atomic_store(&clients_are_full, false);
+        t->resume(t->self, &world.open[open_place(what + 5)].w->reply);
         return;
     }
     if (strncmp(what, "quota ", 6) == 0) {
