@@ -184,7 +184,6 @@ void tke_gaps_expire(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
     for (tke_job *next; failed; failed = next) {
         next = failed->next;
-        failed->next = NULL;
         const tinkc_error why = failed->invalid;
         tke_job_fail(failed, &why);
     }

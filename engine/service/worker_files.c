@@ -296,7 +296,6 @@ void tke_work_unload(tke_service *svc, tke_job *job)
     pthread_mutex_lock(&svc->lock);
     tke_run_on(run, TKE_ON_UNLOADED);
     run->dirty_since_ms = 0;
-    tke_run_on(run, TKE_ON_IMAGE_DROPPED);
     pthread_mutex_unlock(&svc->lock);
     if (!tkc_message_encode(&tkc_unload_model_result_type,
                             &(tkc_unload_model_result){ .model_id = run->id }, &job->result,
