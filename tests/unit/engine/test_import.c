@@ -249,7 +249,7 @@ static void refused_rows(void **state)
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         tinkc_error err = { 0 };
         tinkc_text weights = { 0 };
-        char sql[200], name[40];
+        char sql[200], name[40], temp[600];
         const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny", .name = name };
         snprintf(name, sizeof name, "into_%s", tables[i]);
         snprintf(sql, sizeof sql,
@@ -257,6 +257,9 @@ static void refused_rows(void **state)
                  tables[i]);
         change(sql);
         refused(&o, TINKC_E_STORE, "refused");
+        snprintf(temp, sizeof temp, "%s/tmp", store);
+        assert_int_equal(rmdir(temp), 0); /* nothing is left in it */
+        assert_int_equal(mkdir(temp, 0700), 0);
         assert_null(strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), name));
         change("DROP TRIGGER no");
         assert_null(strstr(service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", ""), name));
