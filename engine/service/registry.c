@@ -327,13 +327,12 @@ static int longest_silence_first(const void *a, const void *b)
     return strcmp(one->id, two->id);
 }
 
-/* Locks: needs svc->lock. Sessions that may be forgotten, longest idle first; *n of them. */
+/* Locks: needs svc->lock. Sessions that may be forgotten, longest idle first; adds their number to *n. */
 static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
 {
     const tkc_map_entry *e;
     tinkc_error ignored = { 0 };
     tke_session **idle = tkc_alloc(svc->a, cap * sizeof *idle, &ignored);
-    *n = 0;
     for (size_t at = 0; idle && (e = tkc_map_next(&svc->sessions, &at));) {
         tke_session *s = e->value;
         if (s->expired && !s->n_runs && atomic_load(&s->pins) == 0)

@@ -476,7 +476,14 @@ static void files_that_cannot_be(void **state)
         memcpy(path + strlen(path), "/user_metadata.json", 20);
         tiny_write(folder, path, large);
     }
+    char mark[600]; /* a state that was never finished */
+    put_run("begun");
+    put_folder("runs/begun/image.0", "{\"next_seq_id\":5}");
+    snprintf(mark, sizeof mark, "%s/runs/begun/image.0/checkpoint_complete", folder);
+    assert_int_equal(unlink(mark), 0);
     boot();
+    assert_int_equal(tke_find_run(&svc, "begun")->next_seq, 1);
+    assert_null(tke_find_run(&svc, "begun")->source);
     assert_int_equal(tke_find_run(&svc, "torn")->next_seq, 1);
     assert_int_equal(tke_find_run(&svc, "large")->next_seq, 1);
     assert_int_equal(tke_find_run(&svc, "fits")->next_seq, 5);

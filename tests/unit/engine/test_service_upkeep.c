@@ -87,6 +87,21 @@ static void what_is_due(void **state)
     assert_true(due.second == 66000 && due.flush == 70000 && due.minute == 125000);
 }
 
+/* OpenAI's paths are served if a setting or the server's option asks for it. */
+static void who_asks_for_openai(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    bool possible = tke_openai_possible(&err);
+    for (int i = 0; i < 4; i++) {
+        bool on = !i;
+        err = (tinkc_error){ 0 };
+        svc.set.openai = i & 1;
+        assert_int_equal(tke_service_openai(&svc, i & 2, &on, &err), i == 0 || possible);
+        assert_int_equal(on, i != 0);
+    }
+}
+
 /* ---- sessions ---- */
 
 static void sessions_expire(void **state)
@@ -650,6 +665,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(who_asks_for_openai, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_expire, setup, teardown),
         cmocka_unit_test_setup_teardown(models_of_expired_sessions_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_sessions_are_forgotten, setup, teardown),
