@@ -1065,6 +1065,7 @@ static void image_over(writing *w)
     tke_run *run = w->run;
     tinkc_error ignored = { 0 };
     bool ok = !tkc_failed(&w->err);
+    remove_temp(w); /* before a flush that waits for it returns */
     if (!ok)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
                      w->err.message);
