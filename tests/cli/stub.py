@@ -47,6 +47,8 @@ def promised(h, path, query, body):
     """Results of what was promised: the id says which."""
     what = json.loads(body)["request_id"]
     if what in h.server.promised:
+        if h.server.promised[what] is None:  # it is never kept
+            threading.Event().wait(120)
         return h.answer(200, h.server.promised[what])
     h.answer(200, {"load": {"type": "load_weights", "path": None}, "create": {"model_id": "export-1"},
                    "external": {"path": f"tinker://export-{2 if h.server.loaded.endswith('kept') else 1}/external_weights/download"},
