@@ -33,12 +33,17 @@ static json_t *parse_line(char *line)
     static const char *const words[] = { "-Infinity", "Infinity", "NaN" };
     char *fixed = NULL;
     size_t size;
+    bool quoted = false; /* texts stay as they are */
     FILE *f = open_memstream(&fixed, &size);
     for (const char *p = line; f && *p;) {
         size_t n = 0;
-        for (size_t w = 0; w < 3 && !n; w++)
-            if (p > line && strchr(" :", p[-1]) && strncmp(p, words[w], strlen(words[w])) == 0)
+        for (size_t w = 0; w < 3 && !n && !quoted; w++)
+            if (strncmp(p, words[w], strlen(words[w])) == 0)
                 n = strlen(words[w]);
+        if (*p == '"')
+            quoted = !quoted;
+        else if (quoted && *p == '\\' && p[1])
+            fputc(*p++, f);
         if (n)
             fputs("null", f);
         else
@@ -406,7 +411,7 @@ static void put_line(canvas *c, point a, point b)
 static void draw(const cli_app *app, const double *x, const double *y, size_t n, const char *name)
 {
     size_t width = cli_term_width(app), height = (size_t)cli_int(app, "height");
-    width = width > 1000 ? 1000 : width > 30 ? width - 12 : 60;
+    width = width > 1012 ? 1000 : width > 30 ? width - 12 : 60;
     height = height < 2 ? 2 : height > 200 ? 200 : height;
     canvas c = { calloc(width * height, 1), width, height };
     range rx = range_of(x, n), ry = range_of(y, n);
