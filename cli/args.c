@@ -161,7 +161,6 @@ static bool convert(const cli_option *o, const char *text, cli_value *out)
         out->number = (double)out->integer;
         return true;
     case CLI_NUMBER:
-        out->integer = 0;
         return cli_parse_number(text, &out->number);
     case CLI_DURATION:
         if (!cli_parse_duration(text, &out->number))

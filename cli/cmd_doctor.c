@@ -241,14 +241,10 @@ static void check_space(doctor *d, const char *id, const char *path)
 
 static void cpu_features(char *out, size_t cap)
 {
-    out[0] = '\0';
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2"))
-        (void)snprintf(out + strlen(out), cap - strlen(out), " avx2");
-    if (__builtin_cpu_supports("avx512f"))
-        (void)snprintf(out + strlen(out), cap - strlen(out), " avx512");
-    if (__builtin_cpu_supports("avx512bf16"))
-        (void)snprintf(out + strlen(out), cap - strlen(out), " bf16");
+    (void)snprintf(out, cap, "%s%s%s", __builtin_cpu_supports("avx2") ? " avx2" : "",
+                   __builtin_cpu_supports("avx512f") ? " avx512" : "",
+                   __builtin_cpu_supports("avx512bf16") ? " bf16" : "");
 #else
     (void)snprintf(out, cap, " none that the engine uses");
 #endif

@@ -296,21 +296,19 @@ static int use_peft_names(push *p)
     int bad = 0;
     char *made = cli_printf("%s/peft", p->temp);
     tinkc_adapter_options o = { .adapter = p->files, .target = made, .format = TINKC_ADAPTER_PEFT };
-    if (!has(p->staging, "adapter_config.json"))
-        bad = 0; /* a model */
-    else if (!tinkc_adapter_export(&o, NULL, NULL, &err))
+    bool adapter = has(p->staging, "adapter_config.json"); /* not a model */
+    bool ok = adapter && tinkc_adapter_export(&o, NULL, NULL, &err);
+    if (adapter && !ok)
         cli_note(p->app, "the adapter is pushed as it is: %s", err.message);
-    else
-        for (size_t i = 0; !bad && i < 2; i++) {
-            char *from = cli_printf("%s/%s", made, names[i]);
-            char *to = cli_printf("%s/%s", p->staging, names[i]);
-            drop(p, names[i]);
-            if (!from || !to || rename(from, to) != 0)
-                bad =
-                    cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
-            free(from);
-            free(to);
-        }
+    for (size_t i = 0; ok && !bad && i < 2; i++) {
+        char *from = cli_printf("%s/%s", made, names[i]);
+        char *to = cli_printf("%s/%s", p->staging, names[i]);
+        drop(p, names[i]);
+        if (!from || !to || rename(from, to) != 0)
+            bad = cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
+        free(from);
+        free(to);
+    }
     free(made);
     return bad;
 }

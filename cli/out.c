@@ -325,26 +325,26 @@ static char *three_digits(double v)
     return cli_printf(fabs(v) >= 100 && fabs(v) < 1e15 ? "%.0f" : "%.3g", v);
 }
 
+/* Of a value that is not null. */
+static char *value_text(const cli_app *app, const cli_column *c, const json_t *v, bool people)
+{
+    if (c->kind == CLI_CELL_TIME)
+        return cli_time_text(app, json_string_value(v), people);
+    if (c->kind == CLI_CELL_SIZE)
+        return size_text(v, people);
+    if (c->kind == CLI_CELL_BOOL && people)
+        return strdup(json_is_true(v) ? "Yes" : "No");
+    if (c->kind == CLI_CELL_NUMBER && people && json_is_real(v))
+        return three_digits(json_real_value(v));
+    return plain_text(v);
+}
+
 static char *cell_text(const cli_app *app, const cli_column *c, const json_t *item, bool people)
 {
-    char *text = NULL;
-    if (c->cell) {
-        text = c->cell(app, item, people);
-    } else {
-        const json_t *v = cli_json_at(item, c->path);
-        if (!v || json_is_null(v))
-            text = NULL;
-        else if (c->kind == CLI_CELL_TIME)
-            text = cli_time_text(app, json_string_value(v), people);
-        else if (c->kind == CLI_CELL_SIZE)
-            text = size_text(v, people);
-        else if (c->kind == CLI_CELL_BOOL && people)
-            text = strdup(json_is_true(v) ? "Yes" : "No");
-        else if (c->kind == CLI_CELL_NUMBER && people && json_is_real(v))
-            text = three_digits(json_real_value(v));
-        else
-            text = plain_text(v);
-    }
+    const json_t *v = c->cell ? NULL : cli_json_at(item, c->path);
+    char *text = c->cell                 ? c->cell(app, item, people)
+                 : v && !json_is_null(v) ? value_text(app, c, v, people)
+                                         : NULL;
     return text ? text : strdup(people && c->none ? c->none : "");
 }
 

@@ -90,7 +90,6 @@ static void read_error(char *line, tinkc_error *err)
 
 static bool ask(int fd, const char *request, char line[LINE], tinkc_error *err)
 {
-    line[0] = '\0';
     if (!write_line(fd, request) || !read_line(fd, line, ANSWER_MS)) {
         tinkc_error_set(err, TINKC_E_CONNECTION, "the process that has the store open has ended");
         return false;
@@ -304,7 +303,6 @@ void cli_store_link_close(cli_app *app)
     if (app->store_fd >= 0)
         close(app->store_fd);
     close(app->store_folder_fd);
-    app->store_fd = app->store_folder_fd = -1;
     app->store = NULL;
 }
 
