@@ -7,7 +7,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a path that ends in "stuck"     what is saved after it was loaded cannot be deleted
     a path that ends in "spoilt"    the promise fails; "barred": 403
     a prompt or an example with "@" the promise fails
-    a prompt with "$"               likewise, by the caller's own fault
+    a prompt with "}"               likewise, by the caller's own fault
     a prompt with "#"               the answer is cut; with "~", it is "<think>x</think>", the end of the line and the digit
     an example with "`"             its log-probabilities are not numbers; with "^", they are beyond a float
     a prompt with "&"               the connection ends without an answer
@@ -20,7 +20,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 """
 import json, math
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 3
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
