@@ -175,7 +175,6 @@ static char *find_or_pull(cli_app *app, tinkc_hub *hub, const char *model, int *
 char *cli_hub_model(cli_app *app, const char *model, int *bad)
 {
     tinkc_error err = { 0 };
-    *bad = 0;
     tinkc_hub *hub = cli_hub_open(app, &err);
     char *folder = hub ? find_or_pull(app, hub, model, bad) : NULL;
     if (err.code)
@@ -197,7 +196,6 @@ static char *remembered_folder(const cli_app *app, const char *name)
 
 char *cli_base_folder(cli_app *app, const char *name, int *bad)
 {
-    *bad = 0;
     if (strcmp(name, "nano") == 0 && cli_nano_folder())
         return strdup(cli_nano_folder());
     char *remembered = remembered_folder(app, name);
