@@ -281,13 +281,19 @@ def doctor():
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", pem, "-out", f"{home}/cert.pem", "-days", "2", "-subj",
                     "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True, check=True)
     pem.write_text(pem.read_text() + pathlib.Path(home, "cert.pem").read_text())
-    _, secure = stub.start(pem)
+    server, secure = stub.start(pem)
     r = tinkc("doctor", "--json", "--base-url", secure, "--retry-for", "0", env=dict(quiet, SSL_CERT_FILE=f"{home}/cert.pem"))
     check("TLS version", r.returncode == 0 and checks(r)["network.tls"]["message"] == "TLSv1.3: the chain is trusted", r)
     r = tinkc("doctor", "--json", "--base-url", secure, "--retry-for", "0", env=quiet)
     v = checks(r)
     check("a chain that is not trusted", r.returncode == 12 and v["network.tls"]["status"] == "fail" and
           "self-signed certificate" in v["network.tls"]["message"].replace("self signed", "self-signed"), v["network.tls"])
+    server.names.clear()
+    r = tinkc("doctor", "--json", "--base-url", secure.replace("127.0.0.1", "localhost"), "--retry-for", "0",
+              env=dict(quiet, SSL_CERT_FILE=f"{home}/cert.pem"))
+    v = checks(r)["network.tls"]
+    check("a chain of another name", r.returncode == 12 and v["status"] == "fail" and "hostname mismatch" in v["message"].lower() and
+          set(server.names) == {"localhost"}, (v, server.names))
 
 
 def online(quiet, checks):

@@ -241,6 +241,8 @@ def start(certificate=None):
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
+        server.names = []  # that clients ask for in their handshakes
+        context.sni_callback = lambda connection, name, context: server.names.append(name)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http{'s' if certificate else ''}://127.0.0.1:{server.server_address[1]}"
