@@ -176,7 +176,6 @@ static void check_route(doctor *d, const char *url)
         check_tcp(d, &l, tls);
     if (l.found)
         freeaddrinfo(l.found);
-    l.found = NULL;
 }
 
 /* The version from a handshake of our own; whether libcurl trusts the chain stands in its message.
