@@ -71,7 +71,6 @@ static int call_once(cli_app *app, const tinkc_http_options *call, int64_t *next
     tinkc_error err = { 0 };
     int bad = 0;
     tinkc_future *f = tinkc_http_call(app->client, call, &err);
-    *next = 0;
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_response *r = tinkc_future_response(f, 0, &err);
         tinkc_bytes body = tinkc_response_body(r);

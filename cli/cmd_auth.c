@@ -195,7 +195,7 @@ static int print_profiles(const cli_app *app, const json_t *items)
         { .name = "valid", .header = "Valid", .path = "valid", .kind = CLI_CELL_BOOL },
         { 0 }
     };
-    cli_list list = { .key = "profiles", .columns = columns, .total = -1, .no_counts = true };
+    cli_list list = { .key = "profiles", .columns = columns, .no_counts = true };
     return cli_print_list(app, &list, items);
 }
 

@@ -302,9 +302,7 @@ static int show(cli_app *app, const usage *u, const json_t *raw)
     char *title =
         n ? cli_printf("%zu %susage row(s)", n, cli_given(app, "group-by") ? "" : "hourly ")
           : strdup("No billing usage in this window");
-    cli_list list = {
-        .key = "data", .title = title, .columns = columns, .total = -1, .no_counts = true
-    };
+    cli_list list = { .key = "data", .title = title, .columns = columns, .no_counts = true };
     int bad = 0;
     if (!columns)
         bad = cli_fail(app, "internal", NULL, "out of memory");
@@ -408,7 +406,6 @@ static int show_storage(cli_app *app, const json_t *items, json_t *rate)
                       .title = json_array_size(items) ? "Current checkpoint storage"
                                                       : "No active checkpoint storage",
                       .columns = cli_storage_columns,
-                      .total = -1,
                       .no_counts = true };
     int bad = cli_print_list(app, &list, items);
     json_decref(head);

@@ -368,7 +368,7 @@ static void check_terminal(doctor *d)
 static int print_checks(doctor *d, const cli_column *columns)
 {
     if (d->app->format != CLI_JSON) {
-        cli_list list = { .key = "checks", .columns = columns, .total = -1, .no_counts = true };
+        cli_list list = { .key = "checks", .columns = columns };
         return cli_print_list(d->app, &list, d->checks);
     }
     json_t *summary = json_object();

@@ -198,7 +198,7 @@ static int show_checkpoints(cli_app *app, const char *folder)
         { 0 }
     };
     json_t *records = cli_trainlog_records(folder, "name");
-    cli_list list = { .key = "checkpoints", .columns = columns, .total = -1, .no_counts = true };
+    cli_list list = { .key = "checkpoints", .columns = columns, .no_counts = true };
     int bad = cli_print_list(app, &list, records);
     json_decref(records);
     return bad;
@@ -256,12 +256,9 @@ int cli_logs_show(cli_app *app)
     if (seed_of(config))
         json_object_set(head, "seed", json_object_get(config, "seed"));
     char *title = title_of(folder, status, config);
-    cli_list list = { .key = "rows",
-                      .title = title,
-                      .columns = columns,
-                      .head = head,
-                      .total = -1,
-                      .no_counts = true };
+    cli_list list = {
+        .key = "rows", .title = title, .columns = columns, .head = head, .no_counts = true
+    };
     bad = cli_print_list(app, &list, rows);
     free(given);
     free(title);

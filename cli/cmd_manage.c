@@ -523,7 +523,6 @@ int cli_audit_list(cli_app *app)
                       .title = title,
                       .columns = cli_audit_columns,
                       .head = head,
-                      .total = -1,
                       .no_counts = true };
     bad = cli_print_list(app, &spec, items);
     free(title);

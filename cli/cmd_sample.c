@@ -411,9 +411,7 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
         puts(text);
     } else {
         json_t *head = json_pack("{s:f,s:f}", "sum", sum, "bits_per_byte", bpb);
-        cli_list list = {
-            .key = "tokens", .columns = columns, .head = head, .total = -1, .no_counts = true
-        };
+        cli_list list = { .key = "tokens", .columns = columns, .head = head, .no_counts = true };
         bad = cli_print_list(app, &list, items);
         json_decref(head);
     }

@@ -190,9 +190,7 @@ int cli_tokenizer_count(cli_app *app)
         json_array_append_new(items,
                               json_pack("{s:I,s:s}", "tokens", (json_int_t)total, "file", "total"));
     json_t *head = json_pack("{s:I}", "total", (json_int_t)total);
-    cli_list list = {
-        .key = "files", .columns = columns, .head = head, .total = -1, .no_counts = true
-    };
+    cli_list list = { .key = "files", .columns = columns, .head = head, .no_counts = true };
     if (!bad)
         bad = cli_print_list(app, &list, items);
     json_decref(head);

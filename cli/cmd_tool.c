@@ -79,7 +79,7 @@ int cli_config_list(cli_app *app)
                                                value ? value : "", "origin", s->origin));
         free(value);
     }
-    cli_list list = { .key = "values", .columns = shown, .no_counts = true, .total = -1 };
+    cli_list list = { .key = "values", .columns = shown, .no_counts = true };
     int bad = cli_print_list(app, &list, items);
     json_decref(items);
     return bad;
@@ -204,7 +204,7 @@ int cli_config_profiles(cli_app *app)
     json_t *current;
     json_object_foreach(seen, name, current)
         json_array_append_new(items, json_pack("{s:s,s:O}", "profile", name, "current", current));
-    cli_list list = { .key = "profiles", .columns = columns, .no_counts = true, .total = -1 };
+    cli_list list = { .key = "profiles", .columns = columns, .no_counts = true };
     int bad = cli_print_list(app, &list, items);
     json_decref(items);
     json_decref(seen);

@@ -298,9 +298,7 @@ static int show_table(sweep *s)
         json_array_insert_new(items, at, v);
     }
     char *title = cli_printf("Sweep, best first by %s", s->metric ? s->metric : "(no metric)");
-    cli_list list = {
-        .key = "runs", .title = title, .columns = columns, .total = -1, .no_counts = true
-    };
+    cli_list list = { .key = "runs", .title = title, .columns = columns, .no_counts = true };
     int bad = cli_print_list(s->app, &list, items);
     free(title);
     json_decref(items);

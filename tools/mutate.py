@@ -30,7 +30,8 @@ What is not planted, because no test of behaviour can see it:
       grows (`cap ? 2 * cap : 64`) and a moment earlier or later (if (n + 1 > cap) before it; one too late is for `make asan`)
     - how long a loop sleeps or waits before it looks again, the number of threads that share work, what is large enough
       for another thread, and how long a program waits for its own threads at its end
-    - limits in real time that are written as a number (tkc_deadline_ns(50)); advice to the system (posix_fadvise, madvise)
+    - limits in real time that are written as a number (tkc_deadline_ns(50)), and whether a limit of the command's clock
+      (cli_now_ms() - begun > 1000) is over in its last millisecond or in the next one; advice to the system (posix_fadvise, madvise)
     - sizeof a * sizeof *a for the number of elements: reading past the end is what `make asan` is for
     - hexadecimal masks, modes of files, characters, and string texts: tests of formats hold whole outputs against these
     - fractions below 1e-4: guards against division by zero
@@ -70,6 +71,9 @@ Fault = collections.namedtuple("Fault", "path function line operator before afte
 NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|tinkc_queue_run$|json_load\w*$")
 # A limit in real time, given as a number: only a test that measures time could tell 50 ms from 51.
 REAL_TIME = re.compile(r"tkc_deadline_ns$")
+GRACE = re.compile(r"tinkc_(client_close|server_stop)$")  # likewise, of 100 ms and more
+# A moment of the command's clock, which no test sets, compared with a limit.
+CLOCK = re.compile(r"(?:^|[(|&] )cli_now_ms \( \)(?: - [\w >*.-]+)?$")
 # Hints to the system about what is read next, and pages given back to it.
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back)$")
 ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2}  # which argument is the size of a buffer
@@ -281,6 +285,8 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text == "<" and flat(tokens, i + 1, min(i + 6, len(tokens))) == "0 && errno == EINTR":
                 continue
+            if t.text in ("<", "<=", ">", ">=") and CLOCK.search(flat(tokens, first, i)):
+                continue
             if t.text == ">" and tokens[i + 1].text == "0" and tokens[i - 1].text == ")" and called_before(tokens, i - 1) == "getline":
                 continue
             new, what = "+ 1 <" if loop and t.text == "<" else SWAPS[t.text], "operator"
@@ -292,6 +298,10 @@ def changes_of(tokens, first, last, loop):
             if t.text == "0" and NO_MATTER.match(caller(tokens, i, first)):
                 continue
             if REAL_TIME.match(caller(tokens, i, first)) or bound_of_smaller(tokens, i):
+                continue
+            if len(t.text) > 2 and GRACE.match(caller(tokens, i, first)):
+                continue
+            if tokens[i - 1].text in ("<", "<=", ">", ">=") and CLOCK.search(flat(tokens, first, i - 1)):
                 continue
             none = t.text == "1" and tokens[i - 1].text == "-" and unary(tokens, i - 1, first)
             if none and flat(tokens, max(i - 4, 0), i - 1) == "? 1 :":
