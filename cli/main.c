@@ -166,7 +166,6 @@ int main(int argc, char **argv)
     cli_app app = { .program = slash ? slash + 1 : name, .started_ms = cli_now_ms() };
     app.compat = compat_release(app.program);
     app.headers = app.truncate = app.progress = true;
-    app.deadline_ms = INT64_MAX;
     app.format = wants_json(argc, argv) ? CLI_JSON : CLI_TABLE;
     signal(SIGPIPE, SIG_DFL);
     cli_leave_on_signals();
