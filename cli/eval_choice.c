@@ -99,13 +99,15 @@ json_t *cli_eval_choose(cli_app *app, const cli_asked *m, const tinkc_task *t,
     int right = right_choice(choices, t->answer);
     if (!err->code) {
         json_t *asked = json_loads(t->messages_json, 0, NULL);
-        v = json_pack("{s:I,s:s,s:s,s:i,s:o?,s:O,s:O,s:f,s:{s:f},s:n,s:s,s:O}", "idx",
+        json_t *turns = json_is_object(asked) ? json_object_get(asked, "messages") : asked;
+        v = json_pack("{s:I,s:s,s:s,s:i,s:O?,s:O,s:O,s:f,s:{s:f},s:n,s:s,s:O}", "idx",
                       (json_int_t)index, "benchmark", benchmark, "example_id", example_id, "sample",
-                      0, "turns", asked, "text", json_array_get(choices, best), "answer",
+                      0, "turns", turns, "text", json_array_get(choices, best), "answer",
                       json_array_get(choices, (size_t)right), "reward",
                       (double)((int)best == right), "metrics", "acc_norm",
                       (double)((int)best_by_length == right), "error", "stop_reason", "stop",
                       "choice_logprobs", sums);
+        json_decref(asked);
     }
     for (size_t i = 0; i < n; i++) {
         tinkc_future_free(f[i]);

@@ -22,7 +22,7 @@ json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_i
         const json_t *m = json_array_get(said, i);
         bool last = i + 1 == json_array_size(said);
         json_array_append_new(
-            turns, json_pack("{s:O,s:O,s:o}", "role", json_object_get(m, "role"), "content",
+            turns, json_pack("{s:O,s:O?,s:o}", "role", json_object_get(m, "role"), "content",
                              json_object_get(m, "content"), "token_count",
                              last ? json_integer((json_int_t)r->sampled_tokens) : json_null()));
     }

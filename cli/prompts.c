@@ -6,6 +6,7 @@
 
 #include "data_rows.h"
 #include "out.h"
+#include "row_turns.h"
 #include "shuffle.h"
 #include "text.h"
 
@@ -37,14 +38,20 @@ static char *as_text(const json_t *v)
                              : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 }
 
+/* A message that calls tools need not say anything. */
+static bool is_message(const json_t *m)
+{
+    const json_t *content = json_object_get(m, "content");
+    return json_is_string(json_object_get(m, "role")) &&
+           (json_is_string(content) || json_is_array(content) ||
+            json_array_size(json_object_get(m, "tool_calls")) > 0);
+}
+
 static bool are_messages(const json_t *v)
 {
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        const json_t *m = json_array_get(v, i), *content = json_object_get(m, "content");
-        if (!json_is_string(json_object_get(m, "role")) ||
-            !(json_is_string(content) || json_is_array(content)))
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!is_message(json_array_get(v, i)))
             return false;
-    }
     return json_array_size(v) > 0;
 }
 
@@ -64,6 +71,17 @@ static json_t *prompt_of(const json_t *v, json_t **answer)
         json_array_remove(list, json_array_size(list) - 1);
     }
     return list;
+}
+
+/* The prompt as the library takes it. */
+static char *prompt_text(json_t *messages, json_t *tools)
+{
+    if (!tools)
+        return json_dumps(messages, JSON_COMPACT);
+    json_t *both = json_pack("{s:O,s:O}", "messages", messages, "tools", tools);
+    char *text = json_dumps(both, JSON_COMPACT);
+    json_decref(both);
+    return text;
 }
 
 static bool keep(cli_prompts *p, tinkc_task task, size_t file)
@@ -97,6 +115,9 @@ static void take_row(void *user, const json_t *row, cli_span line, size_t number
         answer = NULL;
     const json_t *given = member(r->app, row, "prompt-field", prompts);
     json_t *prompt = given ? prompt_of(given, &answer) : NULL;
+    /* An environment reads the row itself. */
+    cli_row_fault why = { 0 };
+    json_t *tools = r->how->need_prompt ? cli_turns_tools(row, &why) : NULL;
     if (given && !prompt)
         cli_bad_line(&r->bad, r->path, number, "prompt",
                      "the prompt is neither a text nor a list of messages");
@@ -106,18 +127,21 @@ static void take_row(void *user, const json_t *row, cli_span line, size_t number
     else if (!answer && r->how->need_answer)
         cli_bad_line(&r->bad, r->path, number, "answer",
                      "the row has no answer to grade against: answer, solution, target or label");
+    else if (why.text[0])
+        cli_bad_line(&r->bad, r->path, number, "tools", why.text);
     else {
         const json_t *tag = cli_text(r->app, "tag-field")
                                 ? json_object_get(row, cli_text(r->app, "tag-field"))
                                 : NULL;
         tinkc_task t = { .row_json = strndup(line.data, line.len),
-                         .messages_json = prompt ? json_dumps(prompt, JSON_COMPACT) : NULL,
+                         .messages_json = prompt ? prompt_text(prompt, tools) : NULL,
                          .answer = answer ? as_text(answer) : NULL,
                          .where = cli_printf("%s:%zu", r->path, number),
                          .tag = tag ? as_text(tag) : NULL };
         (void)keep(r->out, t, r->out->n_paths - 1);
     }
     json_decref(prompt);
+    json_decref(tools);
 }
 
 static int read_one(reading *r, const char *path)

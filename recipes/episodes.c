@@ -41,6 +41,7 @@ struct job { /* one group in progress */
     tinkc_group *group;
     tinkc_sampler *sampler;
     json_t *messages; /* of the prompt; NULL = the environment's, or tokens */
+    json_t *tools;    /* that the prompt offers; NULL = none */
     tinkc_tokens prompt;
     uint64_t seed;
     size_t begun, ended;
@@ -465,26 +466,19 @@ static void begin_more(tinkc_rollouts *p, tinkc_error *err)
     }
 }
 
-static json_t *prompt_messages(const tinkc_rollouts *p, const tinkc_task *task, tinkc_error *err)
+static void take_prompt(const tinkc_rollouts *p, job *j, const tinkc_task *task, tinkc_error *err)
 {
-    json_t *v = tkr_json_parse(task->messages_json, strlen(task->messages_json),
-                               task->where ? task->where : "messages", err);
-    json_t *list = json_is_object(v) ? json_object_get(v, "messages") : v;
-    if (v && json_array_size(list) == 0)
-        tkc_fail(err, TINKC_E_ARGUMENT, "%s: the prompt has no messages",
-                 task->where ? task->where : "task");
-    json_incref(list);
-    json_decref(v);
-    if (list && p->how.system)
-        json_array_insert_new(list, 0,
+    j->messages = tkr_turn_task(task, &j->tools, err);
+    if (j->messages && p->how.system)
+        json_array_insert_new(j->messages, 0,
                               json_pack("{s:s,s:s}", "role", "system", "content", p->how.system));
-    return list;
 }
 
 static void free_job(job *j)
 {
     tinkc_group_free(j->group);
     json_decref(j->messages);
+    json_decref(j->tools);
     tinkc_tokens_free(&j->prompt);
     tkc_release(NULL, j, sizeof *j);
 }
@@ -508,11 +502,11 @@ bool tinkc_rollouts_add(tinkc_rollouts *p, tinkc_sampler *sampler, const tinkc_t
     j->seed = seed;
     j->group = tkr_group_new(task, n, id, err);
     if (task->messages_json && !p->how.env)
-        j->messages = prompt_messages(p, task, err);
+        take_prompt(p, j, task, err);
     if (task->n_tokens)
         tinkc_tokens_append(&j->prompt, task->tokens, task->n_tokens, err);
     else if (j->messages && !tkc_failed(err))
-        tkr_turn_prompt(&p->format, j->messages, NULL, &j->prompt, err);
+        tkr_turn_prompt(&p->format, j->messages, j->tools, &j->prompt, err);
     if (tkc_failed(err)) {
         tkc_fail_before(err, "%s: ", task->where ? task->where : "task");
         free_job(j);

@@ -36,9 +36,12 @@ static json_t *teacher_messages(const tinkc_rollout *r, const char *system, tink
 static bool teacher_prompt(const tkr_reference_job *job, const tinkc_rollout *r, tinkc_tokens *out,
                            tinkc_error *err)
 {
-    json_t *v = teacher_messages(r, job->system, err);
-    bool ok = !tkc_failed(err) && tkr_turn_prompt(job->format, v, NULL, out, err);
+    json_t *v = teacher_messages(r, job->system, err), *tools = NULL;
+    if (!tkc_failed(err))
+        json_decref(tkr_turn_task(&job->tasks[r->group % job->n_tasks], &tools, err));
+    bool ok = !tkc_failed(err) && tkr_turn_prompt(job->format, v, tools, out, err);
     json_decref(v);
+    json_decref(tools);
     return ok;
 }
 

@@ -10,6 +10,8 @@ typedef struct tkr_reference_job { /* starts with its upper part filled in */
     tinkc_sampler *const *samplers;
     const char *system; /* put before the prompt for the reference alone; NULL = none */
     const tkr_format *format;
+    const tinkc_task *tasks; /* a rollout is of the task at its group's number modulo n_tasks */
+    size_t n_tasks;
     bool (*wait)(void *user, tinkc_future *, tinkc_error *err);
     void *user;
     tkr_reference_ask *asks;

@@ -391,6 +391,8 @@ static bool add_kl(tinkc_rl *rl, chosen *c, tinkc_error *err)
     tkr_reference_job job = { .samplers = rl->how.references,
                               .system = rl->how.reference_system,
                               .format = tkr_rollouts_format(rl->pool),
+                              .tasks = rl->tasks,
+                              .n_tasks = rl->n_tasks,
                               .wait = wait_hook,
                               .user = rl };
     for (size_t i = 0; i < c->n && !tkc_failed(err); i++) {

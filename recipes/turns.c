@@ -12,6 +12,25 @@
 
 #include "base/str.h"
 
+json_t *tkr_turn_task(const tinkc_task *task, json_t **tools, tinkc_error *err)
+{
+    json_t *v = tkr_json_parse(task->messages_json, strlen(task->messages_json), "the prompt", err);
+    json_t *list = json_is_object(v) ? json_object_get(v, "messages") : v;
+    json_t *offered = json_object_get(v, "tools");
+    *tools = NULL;
+    if (v && json_array_size(list) == 0)
+        tkc_fail(err, TINKC_E_ARGUMENT, "the prompt has no messages");
+    else if (offered && !json_is_null(offered) && !json_is_array(offered))
+        tkc_fail(err, TINKC_E_ARGUMENT, "\"tools\" is not a list");
+    bool ok = !tkc_failed(err);
+    if (ok && json_array_size(offered))
+        *tools = json_incref(offered);
+    if (ok)
+        json_incref(list);
+    json_decref(v);
+    return ok ? list : NULL;
+}
+
 static bool render(const tkr_format *f, const json_t *messages, const json_t *tools, bool prompt,
                    tinkc_text *text, tinkc_tokens *tokens, tinkc_error *err)
 {

@@ -11,6 +11,9 @@ typedef struct tkr_format {
     const char *const *stop; /* list or NULL */
 } tkr_format;
 
+/* The messages of a task's prompt, and its tools (NULL = none). Yours both; NULL with err set. */
+json_t *tkr_turn_task(const tinkc_task *, json_t **tools, tinkc_error *err);
+
 /* The prompt for a conversation in which the assistant is to speak next. Appends. */
 bool tkr_turn_prompt(const tkr_format *, const json_t *messages, const json_t *tools,
                      tinkc_tokens *out, tinkc_error *err);

@@ -58,7 +58,7 @@ TINKC_API uint64_t tinkc_recipe_seed(uint64_t seed, uint64_t a, uint64_t b, uint
 
 typedef struct tinkc_task {
     const char    *row_json;      /* the whole row as an object; NULL = {}                    */
-    const char    *messages_json; /* the prompt as messages; or                               */
+    const char    *messages_json; /* the prompt as messages, or {"messages": M, "tools": T}; or */
     const int32_t *tokens;        /* the prompt itself; or neither: the environment gives it  */
     size_t         n_tokens;
     const char    *answer;        /* what graders compare with; NULL = none                   */

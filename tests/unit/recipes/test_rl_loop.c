@@ -170,6 +170,39 @@ static void test_on_disk(void **state)
     tinkc_group_free(back);
 }
 
+/* What a prompt may be; the error names the task. */
+static void test_prompts(void **state)
+{
+#define ONE "[{\"role\":\"user\",\"content\":\"a\"}]"
+    static const struct {
+        const char *prompt, *error;
+    } rows[] = { { ONE, "" },
+                 { "{\"messages\":" ONE "}", "" },
+                 { "{\"messages\":" ONE ",\"tools\":null}", "" },
+                 { "{\"messages\":" ONE ",\"tools\":[{\"type\":\"function\"}]}", "" },
+                 { "{\"messages\":" ONE ",\"tools\":{}}", "x:7: \"tools\" is not a list" },
+                 { "{\"messages\":[],\"tools\":1}", "x:7: the prompt has no messages" },
+                 { "{}", "x:7: the prompt has no messages" },
+                 { "\"a\"", "x:7: the prompt has no messages" },
+                 { "[]", "x:7: the prompt has no messages" } };
+#undef ONE
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_rollout_options o = { .tokenizer = tokenizer };
+    tinkc_sampler *s =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
+    tinkc_rollouts *p = tinkc_rollouts_new(client, &o, &err);
+    assert_ok(err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        err = (tinkc_error){ 0 };
+        tinkc_task task = { .messages_json = rows[i].prompt, .where = "x:7" };
+        assert_true(tinkc_rollouts_add(p, s, &task, 1, i, 1, &err) == !*rows[i].error);
+        assert_string_equal(err.message, rows[i].error);
+    }
+    tinkc_rollouts_free(p);
+    tinkc_sampler_free(s);
+}
+
 /* ---- environments ---- */
 
 /* Asks for a sum, then once more; done at the second answer. */
@@ -551,6 +584,7 @@ int main(void)
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_exact_tokens),
         cmocka_unit_test(test_on_disk),
+        cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_failed_rewards),
         cmocka_unit_test(test_resume_on_policy),
