@@ -14,7 +14,7 @@ static bool fault(cli_scan *s, const char *what)
 
 void cli_scan_open(cli_scan *s, const char *text, size_t len)
 {
-    *s = (cli_scan){ text, text, text + len, NULL, 0, true };
+    *s = (cli_scan){ .begin = text, .at = text, .end = text + len };
 }
 
 static void skip_space(cli_scan *s)
@@ -155,7 +155,7 @@ static bool skip_escape(cli_scan *s)
     if (unit < 0)
         return fault(s, "a bad escape");
     bool high = unit >= 0xD800 && unit < 0xDC00, low = unit >= 0xDC00 && unit < 0xE000;
-    int next = high ? code_unit(s->at + 6, s->end) : 0;
+    int next = code_unit(s->at + 6, s->end);
     if (low || (high && (next < 0xDC00 || next >= 0xE000)))
         return fault(s, "half of a surrogate pair");
     s->at += high ? 12 : 6;

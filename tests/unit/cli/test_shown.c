@@ -491,7 +491,8 @@ static const char *const json_texts[] = {
     /* words and numbers */
     "", " ", "null", " null ", "nul", "nulll", "true", "tru", "false", "fals", "x", "nullx",
     "null x", "0", "-0", "-", "01", "1", "10", "1.5", "1.", ".5", "-1.5e10", "1e", "1e+", "1E+5",
-    "1e-5", "1e5.", "1.e5", "+1", "1 2", "--1", "-a", "1e400",
+    "1e-5", "1e5.", "1.e5", "+1", "1 2", "--1", "-a", "1e400", "9", "-9", "99", "1.9", "1e9",
+    "1e-9", "0.0", "1:", "1/", "[9]", "/", ":",
     /* texts */
     "\"\"", "\"a", "\"a\\\"", "\"\\\\\"", "\"\\/\\b\\f\\n\\r\\t\\\"\"", "\"\\x\"", "\"\\",
     "\"\\u12\"", "\"\\u12G4\"", "\"\\u00aF\"", "\"\\u00:0\"", "\"\\u00/0\"", "\"\\u00`0\"",
@@ -502,7 +503,8 @@ static const char *const json_texts[] = {
     "\"\xdf\xbf\"", "\"\xe0\xa0\x80\"", "\"\xe0\x9f\x80\"", "\"\xed\x9f\xbf\"", "\"\xed\xa0\x80\"",
     "\"\xef\xbf\xbf\"", "\"\xf0\x90\x80\x80\"", "\"\xf0\x8f\x80\x80\"", "\"\xf4\x8f\xbf\xbf\"",
     "\"\xf4\x90\x80\x80\"", "\"\xf5\x80\x80\x80\"", "\"\xe0\xa0\"", "\"\xe6\x97",
-    "\"\xf0\x9f\x98\x41\"",
+    "\"\xf0\x9f\x98\x41\"", "\"\xc2\x80", "\"\\x0041\"", "\"\\uD83DxuDE00\"", "\"\\u0099\"",
+    "\"\\u0000\"",
     /* arrays */
     "[]", "[ ]", "[1]", "[1,]", "[,1]", "[1,2]", "[1 2]", "[1", "[", "]", "[1]]", "[1],",
     "[[],[[]]]", "[\t1\r\n,2 ]", "[1;2]",
@@ -549,9 +551,74 @@ static void test_json_ends(void **state)
     assert_false(cli_scan_skip(&s));
     cli_scan_open(&s, "\"\\u0041\"", 6);
     assert_false(cli_scan_skip(&s));
+    cli_scan_open(&s, "\"abcd", 3);
+    assert_false(cli_scan_skip(&s));
+    assert_string_equal(s.fault, "a string without end");
     assert_true(cli_span_is((cli_span){ "abc", 3 }, "abc"));
     assert_false(cli_span_is((cli_span){ "abc", 2 }, "abc"));
     assert_false(cli_span_is((cli_span){ "abd", 3 }, "abc"));
+}
+
+/* What comes next, by its first character. */
+static void test_json_peek(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        char next;
+        const char *fault;
+    } rows[] = { { "{", 1, '{', NULL },
+                 { "[", 1, '[', NULL },
+                 { "\"", 1, '"', NULL },
+                 { "t", 1, 't', NULL },
+                 { "f", 1, 'f', NULL },
+                 { "n", 1, 'n', NULL },
+                 { "0", 1, '0', NULL },
+                 { "9", 1, '0', NULL },
+                 { "-", 1, '0', NULL },
+                 { " \t\r\n5", 5, '0', NULL },
+                 { "", 0, 0, "ends early" },
+                 { "  ", 2, 0, "ends early" },
+                 { "/", 1, 0, "a value is needed" },
+                 { ":", 1, 0, "a value is needed" },
+                 { "}", 1, 0, "a value is needed" },
+                 { "\0", 1, 0, "a value is needed" } };
+    cli_span text;
+    cli_scan s;
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        cli_scan_open(&s, rows[i].text, rows[i].len);
+        for (int again = 0; again < 2; again++)
+            assert_int_equal(cli_scan_peek(&s), rows[i].next);
+        assert_true(s.fault ? rows[i].fault && strcmp(s.fault, rows[i].fault) == 0
+                            : !rows[i].fault);
+    }
+    /* After a fault there is nothing any more. */
+    assert_false(cli_scan_object(&s) || cli_scan_array(&s) || cli_scan_item(&s) ||
+                 cli_scan_key(&s, &text) || cli_scan_string(&s, &text) || cli_scan_skip(&s) ||
+                 cli_scan_close(&s));
+    assert_true(s.at == s.begin && s.depth == 0 && text.len == 0 && *text.data == '\0');
+    cli_scan_open(&s, "\"\\\0\"", 4); /* a NUL behind a backslash */
+    assert_false(cli_scan_skip(&s));
+    assert_string_equal(s.fault, "a bad escape");
+    /* Values of another kind. */
+    cli_scan_open(&s, "[1]", 3);
+    assert_false(cli_scan_object(&s));
+    assert_string_equal(s.fault, "an object is needed");
+    cli_scan_open(&s, "{}", 2);
+    assert_false(cli_scan_array(&s));
+    assert_string_equal(s.fault, "an array is needed");
+    cli_scan_open(&s, "1", 1);
+    assert_false(cli_scan_string(&s, &text));
+    assert_string_equal(s.fault, "a string is needed");
+    /* Step by step. */
+    cli_scan_open(&s, " { \"a\" : [ 1 , {} ] } ", 22);
+    assert_true(cli_scan_object(&s) && s.depth == 1 && cli_scan_key(&s, &text));
+    assert_true(text.len == 1 && text.data[0] == 'a' && cli_scan_array(&s) && s.depth == 2);
+    assert_true(cli_scan_item(&s) && cli_scan_peek(&s) == '0' && cli_scan_skip(&s));
+    assert_true(cli_scan_item(&s) && cli_scan_peek(&s) == '{' && cli_scan_skip(&s));
+    assert_true(!cli_scan_item(&s) && s.depth == 1 && !cli_scan_key(&s, &text) && s.depth == 0);
+    assert_true(cli_scan_close(&s) && s.at == s.end);
 }
 
 static void test_json_written(void **state)
@@ -811,11 +878,20 @@ static void test_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_dates),         TEST(test_times_out), TEST(test_numbers_in),
-        TEST(test_numbers_out),   TEST(test_names),     TEST(test_widths),
-        TEST(test_bytes),         TEST(test_json_read), TEST(test_json_written),
-        TEST(test_conversations), TEST(test_lines),     TEST(test_tables),
+        TEST(test_dates),
+        TEST(test_times_out),
+        TEST(test_numbers_in),
+        TEST(test_numbers_out),
+        TEST(test_names),
+        TEST(test_widths),
+        TEST(test_bytes),
+        TEST(test_json_read),
+        TEST(test_json_written),
+        TEST(test_conversations),
+        TEST(test_lines),
+        TEST(test_tables),
         cmocka_unit_test(test_json_ends),
+        cmocka_unit_test(test_json_peek),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
