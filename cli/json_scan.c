@@ -193,34 +193,33 @@ static bool skip_digits(cli_scan *s)
     return s->at > from || fault(s, "a malformed number");
 }
 
-static bool skip_number(cli_scan *s)
+static void skip_number(cli_scan *s)
 {
     s->at += *s->at == '-';
     if (s->at < s->end && *s->at == '0')
         s->at++;
     else if (!skip_digits(s))
-        return false;
+        return;
     if (s->at < s->end && *s->at == '.') {
         s->at++;
         if (!skip_digits(s))
-            return false;
+            return;
     }
     if (s->at < s->end && (*s->at | 0x20) == 'e') {
         s->at++;
         if (s->at < s->end && (*s->at == '+' || *s->at == '-'))
             s->at++;
-        return skip_digits(s);
+        (void)skip_digits(s);
     }
-    return true;
 }
 
-static bool skip_word(cli_scan *s, const char *word)
+static void skip_word(cli_scan *s, const char *word)
 {
     size_t n = strlen(word);
     if ((size_t)(s->end - s->at) < n || memcmp(s->at, word, n) != 0)
-        return fault(s, "a value is needed");
-    s->at += n;
-    return true;
+        (void)fault(s, "a value is needed");
+    else
+        s->at += n;
 }
 
 /* Recursion is bounded by MAX_DEPTH. */

@@ -419,7 +419,7 @@ static size_t edits(const char *a, const char *b)
     size_t n = strlen(a), m = strlen(b);
     size_t rows[3][64];
     if (n >= 64 || m >= 64)
-        return 64;
+        return SIZE_MAX;
     for (size_t j = 0; j <= m; j++)
         rows[0][j] = j;
     for (size_t i = 1; i <= n; i++) {

@@ -111,7 +111,8 @@ static void test_dates(void **state)
         "2023-06-31", "2023-07-31", "2023-07-32", "2023-08-31", "2023-08-32", "2023-09-30",
         "2023-09-31", "2023-10-31", "2023-10-32", "2023-11-30", "2023-11-31", "2023-12-31",
         "2023-12-32", "2024-12-31", "2024-03-01", "2024-01-00", "2024-00-01", "2024-12-01",
-        "20241231", "2024123", "2024-1231", "202412-31", "2024/12/31", "24-12-31", "2024-12-3x",
+        "0001-01-01", "0002-01-01", "0000", "20241231", "2024123", "2024-1231", "202412-31",
+        "2024/12/31", "24-12-31", "2024-12-3x",
         /* weeks: years that begin on each day of the week, and those with 53 weeks */
         "2018-W01-1", "2019-W01-1", "2020-W01-1", "2021-W01-1", "2022-W01-1", "2023-W01-1",
         "2024-W01-1", "2015-W53-7", "2020-W53-5", "2024-W00-1", "2024-W54-1", "2024-W10-0",
@@ -217,7 +218,10 @@ static void test_numbers_in(void **state)
         "1K", "1.5K", "64K", "1M", "1G", "1T", "2T", "0K", "1k", "K", "1KB", "0.5K", "0.0001K",
         "8185452T", "8185453T", "8e18", "9e18", "1e18K",
         "111111111111111111111111111111111111111111111111111111111111111",
-        "1111111111111111111111111111111111111111111111111111111111111111"
+        "1111111111111111111111111111111111111111111111111111111111111111",
+        "000000000000000000000000000000000000000000000000000000000000001",
+        "0000000000000000000000000000000000000000000000000000000000000001",
+        "00000000000000000000000000000000000000000000000000000000000000001"
     };
     (void)state;
     for (size_t i = 0; i < N(texts); i++) {
@@ -309,6 +313,7 @@ static void test_numbers_out(void **state)
 static void test_names(void **state)
 {
     static const char *const names[] = {
+        "sto",
         "limit",
         "offset",
         "columns",
@@ -322,7 +327,10 @@ static void test_names(void **state)
         "json",
         "a",
         "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
-        "tags-tags"
+        "tags-tags",
+        "sixty-three-letters-are-the-most-that-are-compared-with-a-word1",
+        "sixty-four-letters-are-one-more-than-can-be-compared-with-a-wor2",
+        "min-lr"
     };
     static const char *const words[] = {
         "limit",
@@ -372,7 +380,18 @@ static void test_names(void **state)
         "tags",
         "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letter",
         "emperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
-        "checkpointcheckpointcheckpointcheckpointcheckpointcheckpointcheck"
+        "checkpointcheckpointcheckpointcheckpointcheckpointcheckpointcheck",
+        "lr",
+        "min-lt",
+        "lo",
+        "runx",
+        "samp",
+        "sampler",
+        "chexxxoint",
+        "chexxxxint",
+        "sixty-three-letters-are-the-most-that-are-compared-with-a-wordx",
+        "xsixty-three-letters-are-the-most-that-are-compared-with-a-word1",
+        "ixty-four-letters-are-one-more-than-can-be-compared-with-a-wor2"
     };
     (void)state;
     for (size_t i = 0; i < N(words); i++) {
@@ -418,7 +437,9 @@ static void test_widths(void **state)
                                          "\xcc\x81",
                                          "\xff\xfe",
                                          "a\xc3",
-                                         "\xf0\x9f\x98\x80!" };
+                                         "\xf0\x9f\x98\x80!",
+                                         "\xe0\x8c\x80", /* a longer form of U+0300 */
+                                         "\xec\x80X" };
     char one[5];
     (void)state;
     for (size_t i = 0; i < N(codes); i++)
@@ -472,7 +493,9 @@ static void test_bytes(void **state)
                  { "\xe6\x97\xa5\xe6\x9c\xac", 6 },
                  { "\xe6\x97\xa5\xe6\x9c", 5 },
                  { "a\n\t\r\x1b\x1f z\\\"", 10 },
-                 { "\xf0\x9f\x98\x80", 4 } };
+                 { "\xf0\x9f\x98\x80", 4 },
+                 { "a\x80", 2 },
+                 { "\xf8\x90\x80\x80", 4 } };
     (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         char *safe = cli_escape(rows[i].text);
@@ -541,8 +564,23 @@ static void test_json_read(void **state)
 /* A text that ends where its length says, whatever stands behind. */
 static void test_json_ends(void **state)
 {
+    static const struct {
+        const char *text;
+        size_t len, at;
+        bool good;
+    } rows[] = { { "-0", 1, 1, false }, { "1.5", 1, 1, true },  { "1.5", 2, 2, false },
+                 { "1e5", 1, 1, true }, { "1e5", 2, 2, false }, { "1e+5", 2, 2, false },
+                 { "105", 2, 2, true }, { "true", 3, 0, false } };
+    cli_span text;
     (void)state;
     cli_scan s;
+    for (size_t i = 0; i < N(rows); i++) {
+        cli_scan_open(&s, rows[i].text, rows[i].len);
+        assert_int_equal(cli_scan_skip(&s), rows[i].good);
+        assert_int_equal(s.at - s.begin, rows[i].at);
+    }
+    cli_scan_open(&s, "\"\\x\"", 4);
+    assert_false(cli_scan_string(&s, &text));
     cli_scan_open(&s, "truefalse", 4);
     assert_true(cli_scan_skip(&s) && cli_scan_close(&s));
     cli_scan_open(&s, "12345", 3);
