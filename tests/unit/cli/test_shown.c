@@ -875,6 +875,31 @@ static const sample_table tables[] = {
       { false },
       { true, true, true },
       { "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC", "1", "2", "3" } },
+    { "a wide spare column before one that shrinks",
+      1,
+      4,
+      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_NOTE },
+      { false, false, true },
+      { false, true },
+      { "ID", "Spare", "File", "Hint", "1", "wider than all the others, and not needed",
+        "/some/long/way/to/a/file", "a hint" } },
+    { "columns of one width",
+      2,
+      4,
+      { CLI_FIT_CUT },
+      { false, true, true },
+      { false },
+      { "ID", "Left", "Other", "End", "1", "0123456789abcdef", "0123456789ABCDEF", "e", "2",
+        "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe6\x97\xa5\xe6"
+        "\x9c\xac",
+        "x", "e" } },
+    { "nothing, and too wide",
+      0,
+      3,
+      { CLI_FIT_CUT },
+      { false },
+      { false, true, true },
+      { "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC" } },
 };
 
 static void print_sample(const cli_app *app, const sample_table *s, size_t width)
@@ -897,8 +922,9 @@ static void print_sample(const cli_app *app, const sample_table *s, size_t width
 
 static void test_tables(void **state)
 {
-    static const size_t widths[] = { 0,  6,  10, 14, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36,
-                                     38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 60, 64, 70, 80 };
+    static const size_t widths[] = { 0,  6,  13, 21, 27, 31, 33, 37, 41, 45, 51, 68, 10,
+                                     14, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40,
+                                     42, 44, 46, 48, 50, 52, 54, 56, 60, 64, 70, 80 };
     (void)state;
     for (size_t i = 0; i < N(tables); i++)
         for (size_t w = 0; w < N(widths); w++)
