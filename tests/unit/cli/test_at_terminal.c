@@ -1,0 +1,300 @@
+/* test_at_terminal.c - the command at a terminal, which is a pseudo-terminal of the test: widths, lines that are cut,
+ * questions, secrets, and signals that end it at once. */
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "support/patience.h"
+#include "term.h"
+
+static int ours, theirs; /* the two sides of the terminal */
+static int before[3];    /* stdin, stdout and stderr of the test */
+
+static int open_terminal(void **state)
+{
+    (void)state;
+    ours = posix_openpt(O_RDWR | O_NOCTTY);
+    if (ours < 0 || grantpt(ours) != 0 || unlockpt(ours) != 0)
+        return -1;
+    const char *name = ptsname(ours);
+    theirs = name ? open(name, O_RDWR | O_NOCTTY) : -1;
+    setenv("TERM", "xterm", 1);
+    return theirs < 0 ? -1 : 0;
+}
+
+static int close_terminal(void **state)
+{
+    (void)state;
+    close(theirs);
+    close(ours);
+    return 0;
+}
+
+/* From here on the standard streams are the terminal. */
+static void sit_down(void)
+{
+    for (int i = 0; i < 3; i++) {
+        fflush(i == 2 ? stderr : stdout);
+        before[i] = dup(i);
+        assert_int_equal(dup2(theirs, i), i);
+    }
+    clearerr(stdin);
+}
+
+static void stand_up(void)
+{
+    for (int i = 0; i < 3; i++) {
+        fflush(i == 2 ? stderr : stdout);
+        dup2(before[i], i);
+        close(before[i]);
+    }
+    clearerr(stdin);
+}
+
+static void type(const char *text)
+{
+    assert_int_equal(write(ours, text, strlen(text)), strlen(text));
+}
+
+/* What the terminal shows up to `until`; escapes read ^[, line ends without their carriage return. */
+static void see(const char *until, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    while (!strstr(out, until)) {
+        char c;
+        struct pollfd in = { .fd = ours, .events = POLLIN };
+        assert_int_equal(poll(&in, 1, PATIENCE_MS), 1);
+        assert_int_equal(read(ours, &c, 1), 1);
+        assert_true(n + 3 < size);
+        n += (size_t)snprintf(out + n, 3, c == '\033' ? "^[" : c == '\r' ? "^M" : "%c", c);
+    }
+}
+
+/* What was shown since the last time. */
+static void assert_seen(const char *wanted)
+{
+    char seen[2000];
+    assert_int_equal(write(theirs, "<end>", 5), 5);
+    see("<end>", seen, sizeof seen);
+    seen[strlen(seen) - 5] = '\0';
+    assert_string_equal(seen, wanted);
+}
+
+static void set_width(unsigned short columns)
+{
+    struct winsize size = { .ws_row = 24, .ws_col = columns };
+    assert_int_equal(ioctl(ours, TIOCSWINSZ, &size), 0);
+}
+
+static void test_what_it_is(void **state)
+{
+    cli_app app = { 0 }, elsewhere = { 0 };
+    (void)state;
+    setenv("LC_ALL", "C.UTF-8", 1);
+    sit_down();
+    cli_term_setup(&app);
+    stand_up();
+    assert_true(app.utf8 && app.stdin_tty && app.stdout_tty && app.stderr_tty && app.draws);
+    assert_true(app.color);
+    setenv("LC_ALL", "C", 1);
+    setenv("TERM", "dumb", 1);
+    sit_down();
+    cli_term_setup(&elsewhere);
+    stand_up();
+    assert_true(!elsewhere.utf8 && elsewhere.stderr_tty && !elsewhere.draws && !elsewhere.color);
+    unsetenv("LC_ALL");
+}
+
+static void test_widths(void **state)
+{
+    const cli_app at = { .stdout_tty = true }, off = { .stdout_tty = false };
+    (void)state;
+    setenv("COLUMNS", "33", 1);
+    set_width(47);
+    sit_down();
+    size_t width = cli_term_width(&at), other = cli_term_width(&off);
+    set_width(0);
+    size_t none = cli_term_width(&at);
+    stand_up();
+    unsetenv("COLUMNS");
+    assert_true(width == 47 && other == 33 && none == 33);
+}
+
+static void test_lines_are_cut(void **state)
+{
+    static const struct {
+        unsigned short columns;
+        const char *shown;
+    } rows[] = { { 10, "^Mabcdefghi^[[K" },
+                 { 3, "^Mab^[[K" },
+                 { 2, "^Ma^[[K" },
+                 { 1, "^Ma^[[K" },
+                 { 0, "^Mabcdefghijklm^[[K" } };
+    const cli_app app = { .draws = true, .progress = true };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        set_width(rows[i].columns);
+        sit_down();
+        cli_status(&app, true, "abcdefghijklm");
+        stand_up();
+        assert_seen(rows[i].shown);
+    }
+    sit_down();
+    cli_progress_clear();
+    cli_progress_clear();
+    stand_up();
+    assert_seen("^M^[[K");
+}
+
+/* Draws a second line only when a tenth of a second has passed, unless it is asked to. */
+static void test_lines_come_slowly(void **state)
+{
+    const cli_app app = { .draws = true, .progress = true };
+    (void)state;
+    set_width(80);
+    sit_down();
+    int64_t begun = patience_now_ms();
+    cli_status(&app, true, "a");
+    cli_status(&app, false, "b");
+    bool soon = patience_now_ms() - begun < 100;
+    cli_status(&app, true, "c");
+    cli_progress_clear();
+    stand_up();
+    if (soon)
+        assert_seen("^Ma^[[K^Mc^[[K^M^[[K");
+}
+
+static void test_questions(void **state)
+{
+    static const struct {
+        const char *typed;
+        int answer;
+        const char *seen; /* the echo, then the questions; the input's end shows as nothing */
+    } rows[] = {
+        { "y\n", 1, "y^M\nSure? [y/N]: " },
+        { "YES\n", 1, "YES^M\nSure? [y/N]: " },
+        { "n\n", 0, "n^M\nSure? [y/N]: " },
+        { "No\n", 0, "No^M\nSure? [y/N]: " },
+        { "\n", 0, "^M\nSure? [y/N]: " },
+        { "yy\ny\n", 1, "yy^M\ny^M\nSure? [y/N]: Sure? [y/N]: " },
+        { "\004", 0, "Sure? [y/N]: ^M\n" },
+    };
+    cli_app app = { .stdin_tty = true, .stderr_tty = true };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        type(rows[i].typed);
+        if (rows[i].typed[0] != '\004') { /* wait for the echo: it comes first */
+            char seen[100], echo[100];
+            (void)snprintf(echo, sizeof echo, "%.*s",
+                           (int)(strstr(rows[i].seen, "Sure?") - rows[i].seen), rows[i].seen);
+            see(echo, seen, sizeof seen);
+        }
+        sit_down();
+        int answer = cli_confirm(&app, "Sure?", "--yes");
+        stand_up();
+        assert_int_equal(answer, rows[i].answer);
+        assert_seen(strstr(rows[i].seen, "Sure?"));
+    }
+}
+
+/* What another process does at the terminal; its exit code. */
+static pid_t at_terminal(void (*what)(void))
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        for (int i = 0; i < 3; i++)
+            dup2(theirs, i);
+        what();
+        _exit(99);
+    }
+    return pid;
+}
+
+static int exit_of(pid_t pid)
+{
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void read_a_secret(void)
+{
+    char *text = cli_read_secret("Key: ");
+    _exit(!text ? 1 : strcmp(text, "tml-x") == 0 ? 0 : 2);
+}
+
+/* What is typed is not shown; afterwards it is again. */
+static void test_secrets(void **state)
+{
+    static const struct {
+        const char *typed;
+        int exit;
+    } rows[] = { { "tml-x\n", 0 }, { "tml-x\r", 0 }, { "other\n", 2 }, { "\004", 1 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char seen[100];
+        struct termios now;
+        pid_t pid = at_terminal(read_a_secret);
+        see("Key: ", seen, sizeof seen);
+        assert_string_equal(seen, "Key: ");
+        assert_int_equal(tcgetattr(theirs, &now), 0);
+        assert_false(now.c_lflag & ECHO);
+        type(rows[i].typed);
+        assert_int_equal(exit_of(pid), rows[i].exit);
+        assert_int_equal(tcgetattr(theirs, &now), 0);
+        assert_true(now.c_lflag & ECHO);
+        assert_seen("^M\n");
+    }
+}
+
+static int to_raise;
+static bool with_line;
+
+static void leave(void)
+{
+    const cli_app app = { .draws = true, .progress = true };
+    cli_leave_on_signals();
+    if (with_line)
+        cli_status(&app, true, "at work");
+    raise(to_raise);
+}
+
+/* Before anything is under way a signal ends the command; a line on the screen is wiped. */
+static void test_leaving_at_once(void **state)
+{
+    (void)state;
+    set_width(80);
+    to_raise = SIGINT;
+    assert_int_equal(exit_of(at_terminal(leave)), 130);
+    assert_seen("");
+    to_raise = SIGTERM;
+    with_line = true;
+    assert_int_equal(exit_of(at_terminal(leave)), 143);
+    assert_seen("^Mat work^[[K^M^[[K");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_terminal, close_terminal)
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_it_is),        TEST(test_widths),    TEST(test_lines_are_cut),
+        TEST(test_lines_come_slowly), TEST(test_questions), TEST(test_secrets),
+        TEST(test_leaving_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
