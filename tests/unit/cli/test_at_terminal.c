@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "support/held_output.h"
 #include "support/patience.h"
 #include "term.h"
 
@@ -262,6 +263,123 @@ static void test_secrets(void **state)
     }
 }
 
+static void ask(void)
+{
+    cli_app app = { .stdin_tty = true, .stderr_tty = true };
+    _exit(-cli_confirm(&app, "Sure?", "--yes"));
+}
+
+/* A signal at a question or a secret ends it as the end of input does; the terminal stays usable. */
+static void test_interrupted(void **state)
+{
+    static const struct {
+        void (*what)(void);
+        const char *prompt;
+        int number, exit;
+    } rows[] = { { read_a_secret, "Key: ", SIGINT, 1 },
+                 { ask, "Sure? [y/N]: ", SIGINT, 130 },
+                 { ask, "Sure? [y/N]: ", SIGTERM, 143 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char seen[100];
+        struct termios now;
+        pid_t pid = at_terminal(rows[i].what);
+        see(rows[i].prompt, seen, sizeof seen);
+        kill(pid, rows[i].number);
+        assert_int_equal(exit_of(pid), rows[i].exit);
+        assert_int_equal(tcgetattr(theirs, &now), 0);
+        assert_true(now.c_lflag & ECHO);
+        assert_seen("^M\n");
+    }
+}
+
+/* The standard input of the test is this text, from a pipe. */
+static void feed(const char *text)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
+    close(ends[1]);
+    before[0] = dup(0);
+    dup2(ends[0], 0);
+    close(ends[0]);
+    clearerr(stdin);
+}
+
+static void starve(void)
+{
+    dup2(before[0], 0);
+    close(before[0]);
+    clearerr(stdin);
+}
+
+static void test_without_a_terminal(void **state)
+{
+    cli_app app = { 0 };
+    size_t len = 9;
+    int bad = 9;
+    (void)state;
+    feed("abc\r\n");
+    hold_output();
+    char *secret = cli_read_secret("Key: "), *shown = release_output();
+    starve();
+    assert_string_equal(secret, "abc");
+    assert_string_equal(shown, "");
+    free(secret);
+    free(shown);
+    feed("");
+    assert_null(cli_read_secret("Key: "));
+    starve();
+    feed("one\ntwo");
+    char *all = cli_read_all(&app, "-", &len, &bad);
+    starve();
+    assert_true(len == 7 && bad == 0);
+    assert_string_equal(all, "one\ntwo");
+    free(all);
+}
+
+/* Reads a file of so many bytes whole, with a NUL behind. */
+static void expect_whole(size_t size)
+{
+    char path[] = "/tmp/tinkc-test-XXXXXX";
+    cli_app app = { 0 };
+    size_t len = 9;
+    int bad = 9, fd = mkstemp(path);
+    assert_true(fd >= 0);
+    char *text = malloc(size + 1);
+    for (size_t i = 0; i < size; i++)
+        text[i] = (char)('a' + i * 7 / 5 % 26);
+    assert_int_equal(write(fd, text, size), size);
+    close(fd);
+    char *got = cli_read_all(&app, path, &len, &bad);
+    unlink(path);
+    assert_non_null(got);
+    assert_true(bad == 0 && len == size && got[size] == '\0');
+    assert_memory_equal(got, text, size);
+    free(text);
+    free(got);
+}
+
+static void test_files(void **state)
+{
+    static const size_t sizes[] = { 0, 1, 65534, 65535, 65536, 131071, 200000 };
+    cli_app app = { 0 };
+    size_t len;
+    int bad = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        expect_whole(sizes[i]);
+    hold_output();
+    assert_null(cli_read_all(&app, "/nowhere/at/all", &len, &bad));
+    assert_int_equal(bad, CLI_EXIT_NOT_FOUND);
+    assert_null(cli_read_all(&app, "/", &len, &bad)); /* opens, and cannot be read */
+    char *shown = release_output();
+    assert_int_equal(bad, CLI_EXIT_FAILED);
+    assert_string_equal(shown, "error: /nowhere/at/all: No such file or directory\n"
+                               "error: /: Is a directory\n");
+    free(shown);
+}
+
 static int to_raise;
 static bool with_line;
 
@@ -292,9 +410,16 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_terminal, close_terminal)
     const struct CMUnitTest tests[] = {
-        TEST(test_what_it_is),        TEST(test_widths),    TEST(test_lines_are_cut),
-        TEST(test_lines_come_slowly), TEST(test_questions), TEST(test_secrets),
+        TEST(test_what_it_is),
+        TEST(test_widths),
+        TEST(test_lines_are_cut),
+        TEST(test_lines_come_slowly),
+        TEST(test_questions),
+        TEST(test_secrets),
         TEST(test_leaving_at_once),
+        TEST(test_interrupted),
+        cmocka_unit_test(test_without_a_terminal),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "commands.h"
 #include "support/held_output.h"
 #include "term.h"
 #include "text.h"
@@ -68,6 +69,16 @@ static void test_bars(void **state)
     p = begun(&plain, false);
     cli_progress_step(&p, 7, 14, NULL);
     assert_shown("^MReading ##############-------------- 7/14 ETA 1h00m ^[[K");
+    assert_true(p.drawn_ms > 0 && p.said_ms == -NEVER);
+    hold_output();
+    p = begun(&app, false);
+    cli_progress_step(&p, 0, 1, NULL);
+    assert_shown("^MReading " NONE " 0/1  ^[[K");
+    hold_output();
+    p.drawn_ms = NEVER;
+    cli_progress_step(&p, 0, 0, NULL); /* nothing to do, and it is done */
+    cli_progress_step(&p, -1, -1, NULL);
+    assert_shown("^MReading  0/0  ^[[K");
     hold_output();
     cli_progress_end(&p);
     cli_progress_end(&p); /* there is none any more */
@@ -92,6 +103,7 @@ static void test_where_nothing_is_drawn(void **state)
     hold_output();
     p = begun(&file, false);
     cli_progress_step(&p, 5, 10, "x");
+    assert_true(p.said_ms > 0 && p.drawn_ms == -NEVER);
     p.said_ms = NEVER;
     cli_progress_step(&p, 10, 10, "y"); /* half a minute has not passed */
     assert_shown("Reading: 5/10 x\n");
@@ -155,6 +167,22 @@ static void test_colours(void **state)
     setenv("FORCE_COLOR", "1", 1);
     assert_true(colours(false));
     unsetenv("FORCE_COLOR");
+    /* The option wins over all of it. */
+    cli_app app = { .command = cli_find("run", "list") };
+    assert_int_equal(cli_set_value(&app, "color", "always", "test"), 0);
+    setenv("NO_COLOR", "1", 1);
+    cli_term_color(&app);
+    assert_true(app.color);
+    unsetenv("NO_COLOR");
+    setenv("FORCE_COLOR", "1", 1);
+    assert_int_equal(cli_set_value(&app, "color", "never", "test"), 0);
+    cli_term_color(&app);
+    assert_false(app.color);
+    assert_int_equal(cli_set_value(&app, "color", "auto", "test"), 0);
+    cli_term_color(&app);
+    assert_true(app.color);
+    unsetenv("FORCE_COLOR");
+    cli_parse_free(&app);
 }
 
 static void test_widths(void **state)

@@ -821,6 +821,55 @@ static void test_lines(void **state)
     compare("lines");
 }
 
+/* Files that are not JSON lines, by their first bytes or their names. */
+static void test_kinds(void **state)
+{
+    static const struct {
+        const char *path, *text;
+        size_t len; /* what stands behind does not count */
+    } rows[] = { { "a", "PAR1", 4 },
+                 { "a", "PAR1", 3 },
+                 { "a", "PAR2", 4 },
+                 { "a", "PAR1x", 5 },
+                 { "a", "ARROW1", 6 },
+                 { "a", "ARROW1", 5 },
+                 { "a.gz", "\x1f\x8b", 2 },
+                 { "a.gz", "\x1f", 1 },
+                 { "a", "\x28\xb5\x2f\xfd", 4 },
+                 { "a", "PK\x03\x04", 4 },
+                 { "a.csv", "x,y", 3 },
+                 { "a.CSV", "x,y", 3 },
+                 { ".csv", "x,y", 3 },
+                 { "b.csv", "", 0 },
+                 { "a.csv", "{}", 2 },
+                 { "a.csv", " \t\r\n{}", 6 },
+                 { "a.csv", " \t\r\n{}", 4 },
+                 { "a.csv", "\xEF\xBB\xBF{}", 5 },
+                 { "a.csv", "\xEF\xBB\xBF {", 5 },
+                 { "a.csv", "\xEF\xBB\xBFx{", 5 },
+                 { "a.csv", "\xEF\xBB{", 3 },
+                 { "a.csv", "\xEF\xBB\xBF{", 3 },
+                 { "a.csv", "[1]", 3 },
+                 { "a.csv", "\0{", 2 },
+                 { "a.csv", "x{", 2 },
+                 { "a.tsv", "x\ty", 3 },
+                 { "a.tsv", "{}", 2 },
+                 { "a.tsvx", "x\ty", 3 },
+                 { "a.jsonl", "x", 1 } };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        cli_app app = { 0 };
+        put_input(rows[i].path);
+        put_quoted(rows[i].text, rows[i].len);
+        hold_output();
+        int bad = cli_data_refuse(&app, rows[i].path, rows[i].text, rows[i].len);
+        char *shown = release_output();
+        fprintf(sheet, " %d\n%s", bad, shown);
+        free(shown);
+    }
+    compare("kinds");
+}
+
 /* ---- tables ---- */
 
 typedef struct sample_table {
@@ -953,6 +1002,7 @@ int main(void)
         TEST(test_json_written),
         TEST(test_conversations),
         TEST(test_lines),
+        TEST(test_kinds),
         TEST(test_tables),
         cmocka_unit_test(test_json_ends),
         cmocka_unit_test(test_json_peek),
