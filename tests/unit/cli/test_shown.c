@@ -1,7 +1,4 @@
-/* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs, against
- * tests/data/cli/NAME.txt, a line for each input.
- *
- * TINKC_UPDATE=1 writes the files again; read the difference before you commit it. */
+/* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs. See support/sheet.h. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,85 +14,14 @@
 #include "dataset.h"
 #include "out.h"
 #include "support/held_output.h"
+#include "support/sheet.h"
 #include "text.h"
-
-#define N(list) (sizeof(list) / sizeof *(list))
-
-static FILE *sheet; /* what a test writes its lines to */
-static char *written;
-static size_t written_len;
 
 static int set_up(void **state)
 {
-    (void)state;
     setenv("TZ", "XYZ-02:30", 1);
     tzset();
-    sheet = open_memstream(&written, &written_len);
-    return sheet ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    free(written);
-    written = NULL;
-    return 0;
-}
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    char *text = NULL;
-    size_t cap = 0;
-    if (!f)
-        return strdup("");
-    if (getdelim(&text, &cap, '\0', f) < 0)
-        text[0] = '\0';
-    fclose(f);
-    return text;
-}
-
-/* The sheet is what the file says; the first line that differs is named. */
-static void compare(const char *name)
-{
-    char path[200];
-    (void)snprintf(path, sizeof path, "tests/data/cli/%s.txt", name);
-    assert_int_equal(fclose(sheet), 0);
-    if (getenv("TINKC_UPDATE")) {
-        FILE *f = fopen(path, "w");
-        assert_non_null(f);
-        fputs(written, f);
-        assert_int_equal(fclose(f), 0);
-    }
-    char *wanted = read_file(path), *a = wanted, *b = written;
-    for (size_t line = 1; *a || *b; line++) {
-        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
-        if (n != m || memcmp(a, b, n) != 0)
-            fail_msg("%s:%zu\nwanted %.*s\nis     %.*s", path, line, (int)n, a, (int)m, b);
-        a += n + (a[n] == '\n');
-        b += m + (b[m] == '\n');
-    }
-    free(wanted);
-}
-
-/* Text on one line, as it would stand in C. */
-static void put_quoted(const char *text, size_t len)
-{
-    fputc('"', sheet);
-    for (size_t i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)text[i];
-        if (c < 0x20 || c >= 0x7F || c == '"' || c == '\\')
-            fprintf(sheet, "\\%03o", c);
-        else
-            fputc(c, sheet);
-    }
-    fputc('"', sheet);
-}
-
-static void put_input(const char *text)
-{
-    put_quoted(text, strlen(text));
-    fputs(" ", sheet);
+    return open_sheet(state);
 }
 
 /* ---- times ---- */
@@ -986,7 +912,7 @@ static void test_tables(void **state)
     compare("tables");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, close_sheet)
 
 int main(void)
 {

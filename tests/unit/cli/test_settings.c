@@ -1,0 +1,454 @@
+/* test_settings.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
+ * what a file becomes when one key changes. See support/sheet.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "commands.h"
+#include "config_file.h"
+#include "files.h"
+#include "support/held_output.h"
+#include "support/sheet.h"
+
+enum { PROJECT, USER, CREDENTIALS, SYSTEM };
+
+static char place[] = "/tmp/tinkc-settings-XXXXXX";
+static char *start; /* where the test was started */
+
+static const char *const paths[] = { "project/.tinkc.toml", "user/tinkc/config.toml",
+                                     "user/tinkc/credentials.toml", "system/tinkc/config.toml" };
+
+static void in_place(const char *path, char out[200])
+{
+    (void)snprintf(out, 200, "%s/%s", place, path);
+}
+
+static int make_place(void **state)
+{
+    char path[200];
+    (void)state;
+    start = getcwd(NULL, 0);
+    if (!start || !mkdtemp(place))
+        return -1;
+    in_place("project/below/x", path);
+    if (!cli_make_parents(path, 0700))
+        return -1;
+    for (size_t i = 0; i < N(paths); i++) {
+        in_place(paths[i], path);
+        if (!cli_make_parents(path, 0700))
+            return -1;
+    }
+    in_place("user", path);
+    setenv("XDG_CONFIG_HOME", path, 1);
+    char dirs[300];
+    (void)snprintf(dirs, sizeof dirs, "relative:/nowhere:%s/system", place);
+    setenv("XDG_CONFIG_DIRS", dirs, 1);
+    return 0;
+}
+
+static int remove_place(void **state)
+{
+    static const char *const folders[] = { "project/below", "project",      "user/tinkc",
+                                           "user",          "system/tinkc", "system" };
+    char path[200];
+    (void)state;
+    for (size_t i = 0; i < N(folders); i++) {
+        in_place(folders[i], path);
+        (void)rmdir(path);
+    }
+    (void)rmdir(place);
+    free(start);
+    return 0;
+}
+
+static void put_file(int layer, const char *text)
+{
+    char path[200];
+    in_place(paths[layer], path);
+    if (!text) {
+        (void)unlink(path);
+        return;
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+}
+
+/* The text without the folder that the test made. */
+static void put_plain(const char *text)
+{
+    for (const char *at; (at = strstr(text, place)); text = at + strlen(place))
+        fprintf(sheet, "%.*sHERE", (int)(at - text), text);
+    fputs(text, sheet);
+}
+
+static void load(cli_app *app)
+{
+    char path[200];
+    in_place("project/below", path);
+    assert_int_equal(chdir(path), 0);
+    assert_int_equal(cli_config_load(app), 0);
+    assert_int_equal(chdir(start), 0);
+}
+
+/* All that was read, and all that was wrong. */
+static void put_config(const cli_config *c)
+{
+    for (size_t i = 0; i < c->n_settings; i++) {
+        put_plain(c->settings[i].key);
+        fputs(" = ", sheet);
+        put_quoted(c->settings[i].value, strlen(c->settings[i].value));
+        fprintf(sheet, " layer %d ", c->settings[i].layer);
+        put_plain(c->settings[i].origin);
+        fputc('\n', sheet);
+    }
+    for (size_t i = 0; i < c->n_findings; i++) {
+        fputs(c->findings[i].error ? "error " : "warning ", sheet);
+        put_plain(c->findings[i].text);
+        fprintf(sheet, " layer %d%s%s\n", c->findings[i].layer, c->findings[i].hint ? ": " : "",
+                c->findings[i].hint ? c->findings[i].hint : "");
+    }
+}
+
+static void put_case(int layer, const char *text)
+{
+    cli_app app = { .command = cli_find("run", "list") };
+    fprintf(sheet, "--- layer %d ", layer);
+    if (strlen(text) < 300)
+        put_quoted(text, strlen(text));
+    fputc('\n', sheet);
+    put_file(layer, text);
+    load(&app);
+    put_file(layer, NULL);
+    put_config(app.config);
+    hold_output();
+    int bad = cli_config_report(&app);
+    char *said = release_output();
+    fprintf(sheet, "%d ", bad);
+    put_plain(*said ? said : "\n");
+    free(said);
+    cli_config_free(app.config);
+    app.config = NULL;
+}
+
+static void test_what_is_read(void **state)
+{
+    static const char *const texts[] = {
+        "", "\n\n", "# only\n", "model = \"x\"", "model = 'x\\y'",
+        "model = \"a\\tb\\n\\\"c\\\\d\\b\\f\\r\"\n", "\xEF\xBB\xBFmodel = \"bom\"\n",
+        "\xEF\xBB=1\n", "\"model\" = \"quoted key\"\n", "'model' = 1\n",
+        "profile . default . model = \"dotted\"\n", "[ profile.\"default\" ]\nmodel = \"q\"\n",
+        "\t[defaults]\t# c\n  model=\"d\"\r\n# c\r\n\r\n",
+        "columns = [\"a\", \"b\",\n \"c\"]\nmodel = \"after\"\n", "columns = []\n",
+        "columns = [ ]\n", "columns = [1, true]\n", "columns = [1\n,\n2\n]\ncolor = \"never\"\n",
+        "columns = [1,]\n", "telemetry = true\ntimeout = 5\n", "telemetry = false # no\n",
+        "timeout = 5# no\n", "timeout = 5 \n", "timeout = 5\t\r\n", "model = \"\"\n",
+        "model = ''\n", "model = \"a#b\"#c\n", "model = \"\xc3\xa9\"\n", "a_b-C9 = 1\n",
+        "share_store = true\nretry_for = \"5m\"\n",
+        "time = \"iso\"\nproject_id = \"p\"\nrenderer = \"r\"\nformat = \"csv\"\nbase_url = "
+        "\"http://x\"\n",
+        "current_profile = \"w\"\n[profile.w]\nmodel = \"1\"\n[profile.w.x]\nmodel = \"2\"\n",
+        /* broken ones: reading ends there */
+        "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
+        "model = \"x\\q\"", "model = \"x\\", "model = \"x\" y", "= 1", "[x", "[x\n]", "[]", "[a]b",
+        "a..b = 1", ".a = 1", "a. = 1", "columns = [1", "columns = [1 2]", "columns = [,]",
+        "columns = [\"a\" x]", "columns = [x]", "model = tru", "model = truee", "model = fals",
+        "timeout = 1x", "timeout = -", "\"\" = 1", "model 1", "color = \"never\"\nbad\nmodel = 1\n",
+        /* values and names */
+        "telemetry = 7\n", "share_store = \"yes\"\n", "retry_for = \"soon\"\n", "format = \"x\"\n",
+        "color = \"x\"\n", "time = \"x\"\n", "api_key = \"tml-x\"\n",
+        "[profile.a]\nhf_token = \"x\"\n", "credential_cmd = \"x\"\n",
+        "cf_access_client_secret = \"x\"\n", "cf_access_client_id = \"x\"\n", "modle = \"x\"\n",
+        "curent_profile = \"x\"\n", "x.y = 1\n", "defaults.x = 1\n", "profile.x = 1\n",
+        "profile = \"x\"\n", "run.list.limit = 2\n", "\n\n[run.list]\nlimit = -2\n",
+        "train.sft.lora_rank = \"x\"\n", "train.sft.learning_rate = \"x\"\n",
+        "train.sft.learning_rate = 1\n", "train.sft.lora-rank = 8\n", "train.sft.lora_ran = 8\n",
+        "train.sft.lora_rankk = 8\n", "train.sf.lora_rank = 8\n", "chat.system = \"s\"\n",
+        "chat.x = \"s\"\n", "train.sft = 1\n", "retry_for_ = 1\n"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++)
+        put_case(USER, texts[i]);
+    /* The longest name of a table, key and value. */
+    static const struct {
+        const char *form;
+        int most;
+    } longest[] = { { "[%0*d]\n", 255 }, { "%0*d = 1\n", 511 }, { "model = \"%0*d\"\n", 4095 } };
+    for (size_t i = 0; i < N(longest); i++)
+        for (int more = 0; more < 2; more++) {
+            char text[4200];
+            (void)snprintf(text, sizeof text, longest[i].form, longest[i].most + more, 0);
+            cli_app app = { .command = cli_find("run", "list") };
+            put_file(USER, text);
+            load(&app);
+            put_file(USER, NULL);
+            fprintf(sheet, "%d letters: %zu read, %zu wrong\n", longest[i].most + more,
+                    app.config->n_settings, app.config->n_findings);
+            cli_config_free(app.config);
+        }
+    compare("settings");
+}
+
+static void test_whose_file(void **state)
+{
+    static const char *const projects[] = { "base_url = \"http://x\"\n",
+                                            "train.sft.hook = \"x\"\n",
+                                            "train.sft.log_dir = \"../x\"\n",
+                                            "train.sft.log_dir = \"..\"\n",
+                                            "train.sft.log_dir = \"/x\"\n",
+                                            "train.sft.log_dir = \"~/x\"\n",
+                                            "train.sft.log_dir = \"a/../b\"\n",
+                                            "train.sft.log_dir = \"a/..\"\n",
+                                            "train.sft.log_dir = \"a..b/..c/d..e\"\n",
+                                            "train.sft.log_dir = \"..a\"\n",
+                                            "train.sft.log_dir = \"a/..b/..\"\n",
+                                            "train.sft.log_dir = \"a\"\n",
+                                            "train.sft.if_exists = \"delete\"\n",
+                                            "train.sft.if_exists = \"resume\"\n",
+                                            "chat.save = \"x\"\n",
+                                            "train.rl.reward_url = \"http://x\"\n",
+                                            "train.rl.env_cmd = \"x\"\n",
+                                            "train.sft.lora_rank = 8\n",
+                                            "api_key = \"tml-x\"\n",
+                                            "train.x.api_key = \"tml-x\"\n",
+                                            "profile = \"nope\"\n",
+                                            "run.list.limit = 1\n",
+                                            "renderer = \"qwen3\"\n",
+                                            "model = 'm'\n",
+                                            "format = 'csv'\n",
+                                            "columns = ['a']\n",
+                                            "color = 'never'\n",
+                                            "chatx.system = 's'\n",
+                                            "chat.system = 's'\n",
+                                            "train = 's'\n",
+                                            "model.x = 's'\n" };
+    char path[200];
+    (void)state;
+    for (size_t i = 0; i < N(projects); i++)
+        put_case(PROJECT, projects[i]);
+    put_case(CREDENTIALS,
+             "api_key = \"tml-x\"\n[profile.w]\nhf_token = \"h\"\ncredential_cmd = \"c\"\n");
+    put_case(SYSTEM, "model = \"s\"\napi_key = \"tml-x\"\n");
+    put_case(SYSTEM, "modell = \"s\"\n");
+    /* A file that others can read, and one that is not a file. */
+    cli_app app = { .command = cli_find("run", "list") };
+    put_file(CREDENTIALS, "api_key = \"x\"\n");
+    in_place(paths[CREDENTIALS], path);
+    assert_int_equal(chmod(path, 0640), 0);
+    load(&app);
+    put_config(app.config);
+    cli_config_free(app.config);
+    put_file(CREDENTIALS, NULL);
+    in_place(paths[USER], path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    load(&app);
+    put_config(app.config);
+    cli_config_free(app.config);
+    assert_int_equal(rmdir(path), 0);
+    compare("settings-layers");
+}
+
+/* Which value wins, and of which profile. */
+static void test_which_wins(void **state)
+{
+    static const char *const keys[] = { "model",   "color",    "time",    "renderer",
+                                        "api_key", "base_url", "nothing", "run.list.limit" };
+    static const struct {
+        int layer;
+        const char *text;
+    } steps[] = {
+        { SYSTEM,
+          "time = \"epoch\"\nmodel = \"system\"\nrenderer = \"system\"\n[run.list]\nlimit = 3\n" },
+        { SYSTEM, "model = \"s\"\n[defaults]\nmodel = \"sd\"\n" },
+        { SYSTEM,
+          "model = \"s\"\n[defaults]\nmodel = \"sd\"\n[profile.default]\nmodel = \"sp\"\n" },
+        { USER, "model = \"user\"\n" },
+        { USER, "model = \"user\"\n[defaults]\nmodel = \"defaults\"\ncolor = \"never\"\n" },
+        { USER, "model = \"1\"\nmodel = \"2\"\n[profile.default]\nmodel = "
+                "\"profile\"\n[run.list]\nlimit = 2\n" },
+        { USER, "current_profile = \"work\"\n[profile.work]\nmodel = "
+                "\"work\"\n[profile.default]\nmodel = \"d\"\n" },
+        { CREDENTIALS,
+          "[profile.work]\napi_key = \"k\"\nmodel = \"c\"\n[profile.default]\napi_key = \"d\"\n" },
+        { PROJECT, "model = \"project\"\n" },
+        { PROJECT, "model = \"project\"\nprofile = \"default\"\n" }
+    };
+    (void)state;
+    for (size_t i = 0; i < N(steps); i++) {
+        cli_app app = { .command = cli_find("run", "list") };
+        put_file(steps[i].layer, steps[i].text);
+        load(&app);
+        fprintf(sheet, "--- profile %s, ", app.config->profile);
+        put_plain(app.config->profile_origin);
+        fputc('\n', sheet);
+        for (size_t k = 0; k < N(keys); k++) {
+            const char *origin = "-", *value = cli_config_get(&app, keys[k], &origin);
+            fprintf(sheet, "%s %s ", keys[k], value ? value : "none");
+            put_plain(origin);
+            fputc('\n', sheet);
+        }
+        json_t *names = cli_config_profile_names(&app);
+        char *text = json_dumps(names, 0);
+        fprintf(sheet, "%s %d%d%d%d\n", text, cli_config_has_profile(&app, "default"),
+                cli_config_has_profile(&app, "work"), cli_config_has_profile(&app, "wor"),
+                cli_config_has_profile(&app, "works"));
+        free(text);
+        json_decref(names);
+        hold_output();
+        int bad = cli_config_no_profile(&app, i % 2 ? "wrok" : "nope", "test");
+        char *said = release_output();
+        fprintf(sheet, "%d %s", bad, said);
+        free(said);
+        assert_int_equal(cli_config_defaults(&app), 0);
+        const char *limit = cli_text(&app, "limit");
+        fprintf(sheet, "limit %s\n", limit ? limit : "none");
+        cli_parse_free(&app);
+        cli_config_free(app.config);
+    }
+    for (int layer = PROJECT; layer <= SYSTEM; layer++)
+        put_file(layer, NULL);
+    compare("settings-order");
+}
+
+/* A file with one key set or removed: all other lines stay. */
+static void test_what_is_written(void **state)
+{
+    static const struct {
+        const char *before, *profile, *key, *value;
+    } rows[] = {
+        { NULL, "default", "model", "nano" },
+        { NULL, "default", "model", NULL },
+        { NULL, NULL, "current_profile", "w" },
+        { "", "w", "model", "a \"quoted\" \\ one" },
+        { "model = \"a\"", "w", "model", "b" },
+        { "model = \"a\"\n", NULL, "model", "b" },
+        { "model = \"a\"\n", NULL, "model", NULL },
+        { "[profile.w]\nmodel = \"a\"\n", NULL, "current_profile", "w" },
+        { "# mine\nmodel = \"a\"\n\n[profile.x]\ntime = \"iso\"\n  color=\"never\" # "
+          "why\n[profile.xy]\ntime = \"epoch\"\n",
+          "x", "time", "local" },
+        { "[profile.x]\ntime = \"iso\"\n  color=\"never\" # why\n[profile.xy]\ntime = \"epoch\"\n",
+          "x", "columns", "id" },
+        { "[profile.x]\ntime = \"iso\"\n\tcolor\t=\"never\" # why\n[profile.xy]\ncolor = "
+          "\"auto\"\n",
+          "x", "color", NULL },
+        { "[profile.xy]\ntime = \"epoch\"\n[profile.x]\n", "x", "time", "iso" },
+        { "[profile.x]\ntimes = 1\ntime = \"a\"\ntime = \"b\"\n", "x", "time", "c" },
+        { "[profile.x]\ntime = \"a\"\n[profile.y]\ntime = \"b\"\n[profile.x]\ntime = \"c\"\n", "x",
+          "time", "d" },
+        { "[profile.x]\n[other]\ntime = 1\n", "x", "time", NULL },
+        { "time = 1\n[profile.x]\nmodel = 1\n", "y", "time", "e" }
+    };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        cli_app app = { .command = cli_find("run", "list") };
+        char path[200];
+        put_file(USER, rows[i].before);
+        load(&app);
+        assert_int_equal(cli_config_write(&app, rows[i].profile, rows[i].key, rows[i].value), 0);
+        cli_config_free(app.config);
+        in_place(paths[USER], path);
+        char *now = read_file(path);
+        fprintf(sheet, "--- %s %s %s\n%s", rows[i].profile ? rows[i].profile : "-", rows[i].key,
+                rows[i].value ? rows[i].value : "-", now);
+        free(now);
+        put_file(USER, NULL);
+    }
+    compare("settings-written");
+}
+
+static void test_what_is_not_written(void **state)
+{
+    cli_app app = { .command = cli_find("run", "list") };
+    struct stat st;
+    char path[200];
+    (void)state;
+    load(&app);
+    hold_output();
+    int controls = cli_config_write(&app, "w", "model", "a\nb"),
+        bytes = cli_config_write(&app, "w", "model", "a\xff"),
+        blank = cli_config_write(&app, "w", "model", "a b");
+    char *said = release_output();
+    assert_true(controls == CLI_EXIT_USAGE && bytes == CLI_EXIT_USAGE && blank == 0);
+    assert_string_equal(said, "error: model: line ends and controls cannot be stored\n"
+                              "error: model: the value is not UTF-8\n");
+    free(said);
+    assert_int_equal(cli_config_write(&app, "w", "hf_token", "h"), 0);
+    in_place(paths[CREDENTIALS], path);
+    assert_true(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+    in_place(paths[USER], path);
+    assert_true(stat(path, &st) == 0 && (st.st_mode & 0700) == 0600);
+    put_file(USER, NULL);
+    put_file(CREDENTIALS, NULL);
+    cli_config_free(app.config);
+    /* Without a home there is no file. */
+    char *home = strdup(getenv("XDG_CONFIG_HOME")),
+         *old = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
+    setenv("XDG_CONFIG_HOME", "relative", 1);
+    setenv("HOME", "relative", 1);
+    load(&app);
+    hold_output();
+    int nowhere = cli_config_write(&app, "w", "model", "a");
+    free(release_output());
+    assert_int_equal(nowhere, CLI_EXIT_USAGE);
+    assert_true(!app.config->user_file && !app.config->credentials_file);
+    cli_config_free(app.config);
+    setenv("XDG_CONFIG_HOME", home, 1);
+    if (old)
+        setenv("HOME", old, 1);
+    free(home);
+    free(old);
+}
+
+/* Folders of the user, by the environment. */
+static void test_folders(void **state)
+{
+    static const struct {
+        const char *name, *fallback;
+        char *(*path)(const char *);
+    } rows[] = { { "XDG_CONFIG_HOME", "/home/of/.config/tinkc/a", cli_config_path },
+                 { "XDG_CACHE_HOME", "/home/of/.cache/tinkc/a", cli_cache_path },
+                 { "XDG_STATE_HOME", "/home/of/.local/state/tinkc/a", cli_state_path },
+                 { "XDG_DATA_HOME", "/home/of/.local/share/tinkc/a", cli_data_path } };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        setenv("HOME", "/home/of", 1);
+        setenv(rows[i].name, "/own", 1);
+        char *own = rows[i].path("a");
+        assert_string_equal(own, "/own/tinkc/a");
+        setenv(rows[i].name, "own", 1); /* a relative one does not count */
+        char *fallback = rows[i].path("a");
+        assert_string_equal(fallback, rows[i].fallback);
+        unsetenv(rows[i].name);
+        setenv("HOME", "home", 1);
+        assert_null(rows[i].path("a"));
+        unsetenv("HOME");
+        assert_null(rows[i].path("a"));
+        free(own);
+        free(fallback);
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_sheet, close_sheet)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_what_is_read),
+        TEST(test_whose_file),
+        TEST(test_which_wins),
+        TEST(test_what_is_written),
+        cmocka_unit_test(test_what_is_not_written),
+        cmocka_unit_test(test_folders),
+    };
+    return cmocka_run_group_tests(tests, make_place, remove_place);
+}
