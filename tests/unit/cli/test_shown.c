@@ -700,7 +700,65 @@ static void test_conversations(void **state)
         "\"b\",\"trainable\":true}]}",
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"trainable\":1},{\"role\":"
         "\"assistant\",\"content\":\"b\",\"trainable\":null}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":5}"
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":5}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}], \"more\": {}, \"other\" : 5}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}],\"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\":1,"
+        "\"mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm\":2}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}],\"k0\":1,\"k1\":1,\"k2\":1,\"k3\":1,\"k4\":1,\"k5\":1,\"k6\":1,\"k7\":1,\"k8\":1,"
+        "\"k9\":1,\"k10\":1,\"k11\":1,\"k12\":1,\"k13\":1,\"k14\":1,\"k15\":1,\"k16\":1,\"k17\":1,"
+        "\"k18\":1,\"k19\":1}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}],\"tools\":[1]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}],\"tools\":[]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":["
+        "],\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"c\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"c\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":"
+        "\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{"
+        "\"role\":\"assistant\",\"content\":\"b\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"i\"}]},{"
+        "\"role\":\"assistant\",\"content\":\"b\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":["
+        "{\"type\":\"thinking\",\"thinking\":\"t\"}]}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\": 0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
+        "1},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
+        "0.0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
+        "1.0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": null}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":2}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":2.0}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":0.5}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":-1}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":\"1\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\",\"weight\":true}]}",
+        "{\"messages\":[{\"role\":\"rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\",\"content\":\"a\"},{"
+        "\"role\":\"ssssssssssssssssssssssssssssssssssssssss\",\"content\":\"a\"},{\"role\":"
+        "\"assistant\",\"content\":\"b\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"function_"
+        "call\":{}}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"mood\":\"x\",\"name\":\"y\","
+        "\"empty\":\"\"},{\"role\":\"assistant\",\"content\":\"b\"}]}"
     };
     (void)state;
     for (size_t i = 0; i < N(lines); i++)
@@ -711,9 +769,10 @@ static void test_conversations(void **state)
                                                customized, &f, note_problem, NULL);
             fprintf(sheet,
                     "  %s: %zu messages, %zu user, %zu assistant, %zu system, %zu tool, %zu "
-                    "trainable%s\n",
+                    "trainable%s%s%s%s\n",
                     good ? "good" : "refused", f.n_messages, f.n_user, f.n_assistant, f.n_system,
-                    f.n_tool, f.n_trainable, f.reasoning ? ", reasoning" : "");
+                    f.n_tool, f.n_trainable, f.reasoning ? ", reasoning" : "",
+                    f.tools ? ", tools" : "", f.calls ? ", calls" : "", f.bare ? ", bare" : "");
         }
     compare("conversations");
 }
