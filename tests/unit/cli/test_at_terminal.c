@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "dataset.h"
 #include "support/held_output.h"
 #include "support/patience.h"
 #include "term.h"
@@ -338,6 +339,40 @@ static void test_without_a_terminal(void **state)
     free(all);
 }
 
+/* "-" is the standard input, also where a file has this name. */
+static void test_data_from_a_pipe(void **state)
+{
+    char place[] = "/tmp/tinkc-test-XXXXXX", *start = getcwd(NULL, 0);
+    cli_app app = { 0 };
+    cli_data_file f;
+    (void)state;
+    assert_non_null(mkdtemp(place));
+    assert_int_equal(chdir(place), 0);
+    FILE *other = fopen("-", "w");
+    assert_non_null(other);
+    fputs("{\"of\": \"the file\"}\n", other);
+    assert_int_equal(fclose(other), 0);
+    feed("{\"of\": \"the pipe\"}\n");
+    int piped = cli_data_open(&app, "-", &f);
+    starve();
+    assert_true(piped == 0 && !f.mapped && f.len == 19);
+    assert_string_equal(f.text, "{\"of\": \"the pipe\"}\n");
+    assert_string_equal(f.path, "-");
+    cli_data_close(&f);
+    assert_int_equal(cli_data_open(&app, "./-", &f), 0);
+    assert_true(f.mapped && f.len == 19 && memcmp(f.text, "{\"of\": \"the file\"}\n", 19) == 0);
+    cli_data_close(&f);
+    assert_true(!f.text && !f.path && !f.mapped);
+    assert_int_equal(truncate("./-", 0), 0);
+    assert_int_equal(cli_data_open(&app, "./-", &f), 0); /* nothing to map */
+    assert_true(!f.mapped && f.len == 0 && f.text[0] == '\0');
+    cli_data_close(&f);
+    assert_int_equal(unlink("./-"), 0);
+    assert_int_equal(chdir(start), 0);
+    assert_int_equal(rmdir(place), 0);
+    free(start);
+}
+
 /* Reads a file of so many bytes whole, with a NUL behind. */
 static void expect_whole(size_t size)
 {
@@ -420,6 +455,7 @@ int main(void)
         TEST(test_interrupted),
         cmocka_unit_test(test_without_a_terminal),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_data_from_a_pipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

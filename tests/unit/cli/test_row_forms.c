@@ -234,8 +234,29 @@ static void rows_of_every_form(void **state)
     assert_true(n > 80);
 }
 
+/* Every form is found by its name, and its example is of that form. */
+static void forms_by_name(void **state)
+{
+    const char *name, *example;
+    size_t n = 0;
+    (void)state;
+    for (; cli_row_form_at(n, &name, &example); n++) {
+        cli_row_fault why;
+        json_t *row = json_loads(example, 0, NULL);
+        const cli_row_form *form = cli_row_form_named(name);
+        assert_non_null(form);
+        json_t *made = cli_row_conversation(row, form, &why);
+        assert_non_null(made);
+        json_decref(made);
+        json_decref(row);
+    }
+    assert_int_equal(n, 7);
+    assert_null(cli_row_form_named("pair"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form),
+                                        cmocka_unit_test(forms_by_name) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -162,7 +162,8 @@ static void test_what_is_read(void **state)
         "model = \"x\\q\"", "model = \"x\\", "model = \"x\" y", "= 1", "[x", "[x\n]", "[]", "[a]b",
         "a..b = 1", ".a = 1", "a. = 1", "columns = [1", "columns = [1 2]", "columns = [,]",
         "columns = [\"a\" x]", "columns = [x]", "model = tru", "model = truee", "model = fals",
-        "timeout = 1x", "timeout = -", "\"\" = 1", "model 1", "color = \"never\"\nbad\nmodel = 1\n",
+        "timeout = 1x", "timeout = -", "\"\" = 1", "\"model = 1", "'a\nb' = 1", "model 1",
+        "color = \"never\"\nbad\nmodel = 1\n",
         /* values and names */
         "telemetry = 7\n", "share_store = \"yes\"\n", "retry_for = \"soon\"\n", "format = \"x\"\n",
         "color = \"x\"\n", "time = \"x\"\n", "api_key = \"tml-x\"\n",
@@ -182,7 +183,10 @@ static void test_what_is_read(void **state)
     static const struct {
         const char *form;
         int most;
-    } longest[] = { { "[%0*d]\n", 255 }, { "%0*d = 1\n", 511 }, { "model = \"%0*d\"\n", 4095 } };
+    } longest[] = {
+        { "[%0*d]\n", 255 },        { "%0*d = 1\n", 511 },   { "model = \"%0*d\"\n", 4095 },
+        { "model = %0*d\n", 4095 }, { "%0*d.a = 1\n", 509 }, { "[%0*d.a]\n", 253 }
+    };
     for (size_t i = 0; i < N(longest); i++)
         for (int more = 0; more < 2; more++) {
             char text[4200];

@@ -1,0 +1,272 @@
+/* test_saved_files.c - files that are written whole or not at all, folders with their parents, secrets that others can
+ * read, and where downloads go. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "files.h"
+#include "support/held_output.h"
+
+static char *start;
+static char place[] = "/tmp/tinkc-saved-XXXXXX";
+static const cli_app app;
+
+static int enter(void **state)
+{
+    (void)state;
+    start = getcwd(NULL, 0);
+    return start && mkdtemp(place) && chdir(place) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    static const char *const left[] = { "file",   "link",  "other", "file.new", "folder/file",
+                                        "folder", "a/b/c", "a/b",   "a" };
+    (void)state;
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
+        (void)remove(left[i]);
+    int bad = chdir(start);
+    free(start);
+    return bad ? bad : rmdir(place);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void assert_holds(const char *path, const char *wanted)
+{
+    char text[100] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    assert_string_equal(text, wanted);
+}
+
+/* Writes a text by the calls under test; the exit code. */
+static int save(const char *path, const char *text, bool keep)
+{
+    cli_save s;
+    cli_save_begin(&s, path, 0640);
+    if (s.f)
+        fputs(text, s.f);
+    int code = cli_save_end(&s, &app, keep);
+    assert_true(!s.f && !s.target && !s.beside && !s.fault);
+    return code;
+}
+
+static void assert_said(const char *wanted)
+{
+    char *said = release_output();
+    assert_string_equal(said, wanted);
+    free(said);
+}
+
+static void test_whole_files(void **state)
+{
+    struct stat st;
+    (void)state;
+    umask(022);
+    assert_int_equal(save("file", "one", true), 0);
+    assert_holds("file", "one");
+    assert_true(stat("file", &st) == 0 && (st.st_mode & 0777) == 0640);
+    assert_int_equal(access("file.new", F_OK), -1);
+    assert_int_equal(save("file", "two", false), 0); /* thrown away */
+    assert_holds("file", "one");
+    assert_int_equal(access("file.new", F_OK), -1);
+    /* Until it is complete the old one is there. */
+    cli_save s;
+    cli_save_begin(&s, "file", 0644);
+    assert_non_null(s.f);
+    fputs("three", s.f);
+    fflush(s.f);
+    assert_holds("file", "one");
+    assert_holds("file.new", "three");
+    assert_int_equal(cli_save_end(&s, &app, true), 0);
+    assert_holds("file", "three");
+    assert_int_equal(unlink("file"), 0);
+    assert_int_equal(save("file", "x", false), 0);
+    assert_int_equal(access("file", F_OK), -1);
+}
+
+/* The file that a link names is replaced, not the link. */
+static void test_links(void **state)
+{
+    struct stat st;
+    (void)state;
+    put("other", "old");
+    assert_int_equal(symlink("other", "link"), 0);
+    assert_int_equal(save("link", "new", true), 0);
+    assert_holds("other", "new");
+    assert_true(lstat("link", &st) == 0 && S_ISLNK(st.st_mode));
+    assert_int_equal(access("link.new", F_OK), -1);
+    assert_int_equal(unlink("link"), 0);
+    assert_int_equal(unlink("other"), 0);
+}
+
+/* A device takes what comes, and nothing is put beside it. */
+static void test_devices(void **state)
+{
+    (void)state;
+    assert_int_equal(save("/dev/null", "x", true), 0);
+    hold_output();
+    assert_int_equal(save("/dev/full", "x", true), CLI_EXIT_FAILED);
+    assert_said("error: /dev/full: No space left on device\n");
+    hold_output();
+    assert_int_equal(save("/dev/full", "x", false), 0); /* nobody wants it */
+    assert_said("");
+    hold_output();
+    int code = save("-", "to the standard output\n", true);
+    assert_said("to the standard output\n");
+    assert_int_equal(code, 0);
+    assert_true(fileno(stdout) == 1 && fputs("", stdout) >= 0); /* still open */
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    hold_output();
+    assert_int_equal(save("nowhere/file", "x", true), CLI_EXIT_FAILED);
+    assert_int_equal(save("nowhere/file", "x", false), CLI_EXIT_FAILED);
+    assert_said("error: nowhere/file: No such file or directory\n"
+                "error: nowhere/file: No such file or directory\n");
+    assert_int_equal(mkdir("folder", 0700), 0);
+    hold_output();
+    assert_int_equal(save("folder", "x", true), CLI_EXIT_FAILED);
+    char *said = release_output();
+    assert_non_null(strstr(said, "/folder: Is a directory\n"));
+    free(said);
+    /* The target becomes a folder with something in it while the file is written. */
+    cli_save s;
+    cli_save_begin(&s, "file", 0644);
+    assert_non_null(s.f);
+    assert_int_equal(mkdir("file", 0700), 0);
+    hold_output();
+    assert_int_equal(cli_save_end(&s, &app, true), CLI_EXIT_FAILED);
+    assert_said("error: file: Is a directory\n");
+    assert_int_equal(access("file.new", F_OK), -1);
+    assert_int_equal(rmdir("file"), 0);
+    assert_int_equal(rmdir("folder"), 0);
+}
+
+static void test_folders(void **state)
+{
+    struct stat st;
+    (void)state;
+    assert_true(cli_make_parents("file", 0700));
+    assert_true(cli_make_parents("", 0700));
+    assert_true(cli_make_parents("a/b/c", 0750));
+    assert_true(stat("a/b", &st) == 0 && (st.st_mode & 0777) == 0750);
+    assert_int_equal(access("a/b/c", F_OK), -1);
+    assert_true(cli_make_folder("a/b/c", 0700) && cli_make_folder("a/b/c", 0700));
+    assert_true(stat("a/b/c", &st) == 0 && (st.st_mode & 0777) == 0700);
+    assert_true(cli_make_folder("/", 0700) && cli_make_parents("/tmp/x", 0700));
+    put("file", "x");
+    errno = 0;
+    assert_false(cli_make_folder("file/b", 0700));
+    assert_int_equal(errno, ENOTDIR);
+    assert_false(cli_make_parents("file/b/c", 0700));
+    assert_false(cli_make_folder("", 0700));
+    assert_int_equal(unlink("file"), 0);
+}
+
+static void test_secret_files(void **state)
+{
+    static const struct {
+        mode_t mode;
+        int code;
+    } rows[] = { { 0600, 0 },
+                 { 0400, 0 },
+                 { 0700, 0 },
+                 { 0640, CLI_EXIT_USAGE },
+                 { 0604, CLI_EXIT_USAGE },
+                 { 0602, CLI_EXIT_USAGE },
+                 { 0620, CLI_EXIT_USAGE } };
+    (void)state;
+    put("file", "x");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(chmod("file", rows[i].mode), 0);
+        hold_output();
+        int code = cli_check_secret_file(&app, "file");
+        assert_said(
+            code ? "error: file: other users of this machine can read or change this secret\n"
+                   "hint: chmod 600 it\n"
+                 : "");
+        assert_int_equal(code, rows[i].code);
+    }
+    assert_int_equal(unlink("file"), 0);
+    put("-", "x"); /* which names the standard input, not this file */
+    assert_int_equal(chmod("-", 0644), 0);
+    assert_int_equal(cli_check_secret_file(&app, "-"), 0);
+    assert_int_equal(unlink("./-"), 0);
+    assert_int_equal(cli_check_secret_file(&app, "nowhere"), 0);
+    assert_int_equal(cli_check_secret_file(&app, "/dev/null"), 0);
+}
+
+static void test_places(void **state)
+{
+    static const struct {
+        const char *target, *dir, *name;
+    } rows[] = { { "a", NULL, "a" },    { "b/a", "b", "a" },     { "/a", "/", "a" },
+                 { "/b/a", "/b", "a" }, { "b/c/a", "b/c", "a" }, { "b/", "b", "" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_place p;
+        tinkc_download_options o = { 0 };
+        cli_place_begin(&p, rows[i].target, &o);
+        assert_false(p.piped);
+        assert_string_equal(o.name, rows[i].name);
+        if (rows[i].dir)
+            assert_string_equal(o.dir, rows[i].dir);
+        else
+            assert_null(o.dir);
+        assert_true(o.name == p.name && o.dir == p.dir && o.fd == 0);
+        tinkc_error err = { .code = TINKC_E_FILE, .message = "x: full" };
+        assert_int_equal(cli_place_fault(&app, &p, &err), 0);
+        cli_place_free(&p);
+        assert_null(p.copy);
+    }
+}
+
+/* Straight to the standard output. */
+static void test_pipes(void **state)
+{
+    cli_place p;
+    tinkc_download_options o = { .dir = "x", .name = "y", .flat = true, .replace = true };
+    tinkc_error full = { .code = TINKC_E_FILE, .message = "x: No space left on device" },
+                bare = { .code = TINKC_E_FILE, .message = "x" },
+                gone = { .code = TINKC_E_NOT_FOUND };
+    (void)state;
+    cli_place_begin(&p, "-", &o);
+    assert_true(p.piped && o.fd == 1 && !o.dir && !o.name && !o.flat && !o.replace);
+    hold_output();
+    int a = cli_place_fault(&app, &p, &full), b = cli_place_fault(&app, &p, &bare),
+        c = cli_place_fault(&app, &p, &gone);
+    assert_said("error: standard output: No space left on device\nerror: standard output\n");
+    assert_true(a == CLI_EXIT_FAILED && b == CLI_EXIT_FAILED && c == 0);
+    cli_place_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole_files), cmocka_unit_test(test_links),
+        cmocka_unit_test(test_devices),     cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_folders),     cmocka_unit_test(test_secret_files),
+        cmocka_unit_test(test_places),      cmocka_unit_test(test_pipes),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
