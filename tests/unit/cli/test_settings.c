@@ -174,7 +174,7 @@ static void test_what_is_read(void **state)
         "train.sft.lora_rank = \"x\"\n", "train.sft.learning_rate = \"x\"\n",
         "train.sft.learning_rate = 1\n", "train.sft.lora-rank = 8\n", "train.sft.lora_ran = 8\n",
         "train.sft.lora_rankk = 8\n", "train.sf.lora_rank = 8\n", "chat.system = \"s\"\n",
-        "chat.x = \"s\"\n", "train.sft = 1\n", "retry_for_ = 1\n"
+        "chat.x = \"s\"\n", "[x]\ny = 1\n", "train.sft = 1\n", "retry_for_ = 1\n"
     };
     (void)state;
     for (size_t i = 0; i < N(texts); i++)
@@ -183,10 +183,14 @@ static void test_what_is_read(void **state)
     static const struct {
         const char *form;
         int most;
-    } longest[] = {
-        { "[%0*d]\n", 255 },        { "%0*d = 1\n", 511 },   { "model = \"%0*d\"\n", 4095 },
-        { "model = %0*d\n", 4095 }, { "%0*d.a = 1\n", 509 }, { "[%0*d.a]\n", 253 }
-    };
+    } longest[] = { { "[%0*d]\n", 255 },
+                    { "%0*d = 1\n", 511 },
+                    { "model = \"%0*d\"\n", 4095 },
+                    { "model = %0*d\n", 4095 },
+                    { "%0*d.a = 1\n", 509 },
+                    { "[%0*d.a]\n", 253 },
+                    { "columns = [%0*d,1]\n", 4093 },
+                    { "columns = [%0*d,1]\n", 4094 } };
     for (size_t i = 0; i < N(longest); i++)
         for (int more = 0; more < 2; more++) {
             char text[4200];
@@ -413,6 +417,100 @@ static void test_what_is_not_written(void **state)
     free(old);
 }
 
+/* Settings stand in for options: the project's before the user's before the system's; what is given wins. */
+static void test_options(void **state)
+{
+    static const struct {
+        int layer;
+        const char *rank;
+    } rows[] = { { SYSTEM, "3" }, { USER, "2" }, { PROJECT, "1" } };
+    (void)state;
+    for (size_t i = 0; i < N(rows); i++) {
+        char text[60];
+        cli_app app = { .command = cli_find("train", "sft") };
+        (void)snprintf(text, sizeof text, "train.sft.lora_rank = %s\n", rows[i].rank);
+        put_file(rows[i].layer, text);
+        load(&app);
+        assert_int_equal(cli_config_defaults(&app), 0);
+        assert_string_equal(cli_text(&app, "lora-rank"), rows[i].rank);
+        cli_parse_free(&app);
+        cli_config_free(app.config);
+    }
+    cli_app app = { .command = cli_find("train", "sft") };
+    load(&app);
+    assert_int_equal(cli_set_value(&app, "lora-rank", "9", "test"), 0);
+    assert_int_equal(cli_config_defaults(&app), 0);
+    assert_string_equal(cli_text(&app, "lora-rank"), "9");
+    cli_parse_free(&app);
+    cli_config_free(app.config);
+    for (int layer = PROJECT; layer <= SYSTEM; layer++)
+        put_file(layer, NULL);
+}
+
+static void assert_no_profile(const cli_app *app, const char *name, const char *hint)
+{
+    char wanted[300];
+    hold_output();
+    int code = cli_config_no_profile(app, name, "test");
+    char *said = release_output();
+    (void)snprintf(wanted, sizeof wanted, "error: there is no profile '%s' (test)\nhint: %s\n",
+                   name, hint);
+    assert_string_equal(said, wanted);
+    assert_int_equal(code, CLI_EXIT_USAGE);
+    free(said);
+}
+
+static void test_profiles(void **state)
+{
+    cli_app app = { .command = cli_find("run", "list") };
+    (void)state;
+    put_file(USER, "current_profile = \"nope\"\n[profile.last]\nmodel = \"m\"\n");
+    load(&app);
+    assert_true(cli_config_has_profile(&app, "last") && !cli_config_has_profile(&app, "las"));
+    json_t *names = cli_config_profile_names(&app);
+    assert_true(json_object_size(names) == 2 && json_is_true(json_object_get(names, "nope")) &&
+                json_is_false(json_object_get(names, "last")));
+    json_decref(names);
+    /* The one that is selected is not offered in its own place. */
+    assert_no_profile(
+        &app, "nope",
+        "tinkc config profiles lists them; tinkc auth login --profile NAME makes one");
+    assert_no_profile(&app, "lasst", "did you mean last?");
+    cli_config_free(app.config);
+    cli_config_free(NULL);
+    put_file(USER, NULL);
+}
+
+/* --config-file is read in place of the user's, the project's and the system's; --no-config reads none. */
+static void test_one_file(void **state)
+{
+    char path[200];
+    (void)state;
+    put_file(PROJECT, "model = \"project\"\n");
+    put_file(SYSTEM, "time = \"iso\"\n");
+    put_file(USER, "model = \"user\"\n");
+    in_place("user/own.toml", path);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("color = \"never\"\n", f);
+    assert_int_equal(fclose(f), 0);
+    cli_app app = { .command = cli_find("run", "list") };
+    assert_int_equal(cli_set_value(&app, "config-file", path, "test"), 0);
+    load(&app);
+    assert_true(app.config->n_settings == 1 && app.config->n_findings == 0);
+    assert_string_equal(cli_config_get(&app, "color", NULL), "never");
+    cli_config_free(app.config);
+    assert_int_equal(unlink(path), 0);
+    load(&app);
+    assert_true(app.config->n_settings == 0 && app.config->n_findings == 1);
+    assert_true(app.config->findings[0].error && app.config->findings[0].layer == CLI_LAYER_USER);
+    assert_non_null(strstr(app.config->findings[0].text, "own.toml: No such file or directory"));
+    cli_config_free(app.config);
+    cli_parse_free(&app);
+    for (int layer = PROJECT; layer <= SYSTEM; layer++)
+        put_file(layer, NULL);
+}
+
 /* Folders of the user, by the environment. */
 static void test_folders(void **state)
 {
@@ -452,6 +550,9 @@ int main(void)
         TEST(test_which_wins),
         TEST(test_what_is_written),
         cmocka_unit_test(test_what_is_not_written),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_one_file),
         cmocka_unit_test(test_folders),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
