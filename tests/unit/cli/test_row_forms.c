@@ -254,9 +254,48 @@ static void forms_by_name(void **state)
     assert_null(cli_row_form_named("pair"));
 }
 
+/* What an earlier form found wrong is forgotten when a later one takes the row, as is what was there before. */
+static void no_fault_is_left(void **state)
+{
+    static const char *const rows[] = {
+        "{\"instruction\":\"a\",\"prompt\":\"b\",\"completion\":\"c\"}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}",
+        "{\"instruction\":\"a\",\"prompt\":\"b\",\"chosen\":\"c\",\"rejected\":\"d\"}",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_row_fault why = { "of another row" };
+        json_t *row = json_loads(rows[i], 0, NULL), *made = cli_row_conversation(row, NULL, &why);
+        assert_non_null(made);
+        assert_string_equal(why.text, "");
+        json_decref(made);
+        json_decref(row);
+    }
+    cli_row_fault why = { "of another row" };
+    json_t *row = json_loads(rows[2], 0, NULL);
+    cli_row_sides s = cli_row_preference(row, &why);
+    assert_true(s.chosen && s.rejected && !s.tie);
+    assert_string_equal(why.text, "");
+    json_decref(s.chosen);
+    json_decref(s.rejected);
+    json_decref(row);
+    row = json_loads("{\"x\":1}", 0, NULL);
+    why = (cli_row_fault){ "of another row" };
+    assert_null(cli_row_conversation(row, NULL, &why));
+    assert_string_equal(why.text, "");
+    why = (cli_row_fault){ "of another row" };
+    s = cli_row_preference(row, &why);
+    assert_true(!s.chosen && !s.rejected);
+    assert_string_equal(why.text,
+                        "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages");
+    json_decref(row);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form),
-                                        cmocka_unit_test(forms_by_name) };
+                                        cmocka_unit_test(forms_by_name),
+                                        cmocka_unit_test(no_fault_is_left) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

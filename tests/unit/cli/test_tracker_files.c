@@ -7,6 +7,7 @@
 #include "support/check.h"
 #include "support/tiny_model.h"
 #include "files.h"
+#include "text.h"
 #include "tfevents.h"
 #include "wandb_run.h"
 
@@ -214,6 +215,204 @@ static void test_the_last_of_several_runs_is_continued(void **state)
     json_decref(config);
 }
 
+/* ---- what an offline run says ---- */
+
+/* zlib's checksum, bit by bit. */
+static uint32_t crc_of(const unsigned char *p, size_t len)
+{
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = 0; i < len; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            uint32_t odd = (crc ^ (uint32_t)p[i] >> bit) & 1u;
+            crc = crc >> 1 ^ (odd ? 0xedb88320u : 0);
+        }
+    return ~crc;
+}
+
+/* All records of a file, one behind the other; every checksum is right, gaps are zero. */
+static unsigned char *join_records(const unsigned char *data, size_t len, size_t ends[], size_t *n)
+{
+    unsigned char *out = malloc(len);
+    size_t at = 7, used = 0;
+    for (*n = 0; at + 7 <= len;) {
+        size_t room = 32768 - at % 32768;
+        if (room < 7) {
+            for (; room; room--)
+                assert_int_equal(data[at++], 0);
+            continue;
+        }
+        size_t size = (size_t)le(data + at + 4, 2);
+        assert_int_equal(le(data + at, 4), crc_of(data + at + 6, size + 1));
+        memcpy(out + used, data + at + 7, size);
+        used += size;
+        if (data[at + 6] == 1 || data[at + 6] == 4)
+            ends[(*n)++] = used;
+        at += 7 + size;
+    }
+    assert_int_equal(at, len);
+    return out;
+}
+
+static uint64_t varint_at(const unsigned char **p)
+{
+    uint64_t v = 0;
+    int shift = 0;
+    do
+        v |= (uint64_t)(**p & 0x7f) << shift;
+    while (shift += 7, *(*p)++ & 0x80);
+    return v;
+}
+
+/* The fields that are messages, by the numbers on the way to them. */
+static bool is_message(const char *field)
+{
+    static const char *const all[] = { "2",    "2.1",    "2.2",   "3",  "3.1", "17",
+                                       "17.4", "17.4.1", "17.17", "18", "21",  "21.1" };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i], field) == 0)
+            return true;
+    return false;
+}
+
+/* A line for each number and text: its fields and its value. */
+static void show_message(FILE *out, const char *above, const unsigned char *p, size_t len)
+{
+    for (const unsigned char *end = p + len; p < end;) {
+        uint64_t tag = varint_at(&p);
+        char field[40];
+        snprintf(field, sizeof field, "%s%s%u", above, *above ? "." : "", (unsigned)(tag >> 3));
+        if ((tag & 7) == 0) {
+            fprintf(out, "%s %llu\n", field, (unsigned long long)varint_at(&p));
+            continue;
+        }
+        assert_int_equal(tag & 7, 2);
+        size_t size = (size_t)varint_at(&p);
+        assert_true(size <= (size_t)(end - p));
+        if (is_message(field))
+            show_message(out, field, p, size);
+        else
+            fprintf(out, "%s %.*s\n", field, (int)size, (const char *)p);
+        p += size;
+    }
+}
+
+/* The text of the run that lies in the folder, a blank line behind each record. */
+static char *shown_run(size_t *records)
+{
+    char below[600], run[700], path[700], *text = NULL;
+    size_t len, ends[2000];
+    snprintf(below, sizeof below, "%s/wandb", folder);
+    only_entry(below, "offline-run-", run);
+    only_entry(run, "run-", path);
+    unsigned char *data = read_whole(path, &len), *all = join_records(data, len, ends, records);
+    FILE *out = open_memstream(&text, &len);
+    for (size_t i = 0; i < *records; i++) {
+        size_t from = i ? ends[i - 1] : 0;
+        show_message(out, "", all + from, ends[i] - from);
+        fputc('\n', out);
+    }
+    assert_int_equal(fclose(out), 0);
+    free(data);
+    free(all);
+    return text;
+}
+
+/* Puts NAME in the place of a number behind `before`; the number. */
+static double take_number(char *text, const char *before)
+{
+    char *at = strstr(text, before), *end;
+    assert_non_null(at);
+    at += strlen(before);
+    double v = strtod(at, &end);
+    assert_true(end > at);
+    *at = 'T';
+    memmove(at + 1, end, strlen(end) + 1);
+    return v;
+}
+
+static void test_an_offline_run_says_everything(void **state)
+{
+    cli_wandb w;
+    char path[700], host[65] = "", wanted[2000];
+    size_t n;
+    (void)state;
+    snprintf(path, sizeof path, "%s/wandb/offline-run-20200101_000000-abcdefg7", folder);
+    assert_true(cli_make_folder(path, 0700));
+    json_t *config = json_pack("{s:i,s:{s:[b]},s:s}", "a", 1, "b", "c", 1, "d", "\xc3\xa9");
+    json_t *row =
+        json_pack("{s:i,s:f,s:s,s:n,s:i}", "step", 3, "loss", 1.5, "text", "x", "none", "n", 7);
+    int64_t before = cli_now_us();
+    assert_true(cli_wandb_open(&w, folder, "p", "run 1", config));
+    int64_t begun = w.begun_us;
+    assert_true(cli_wandb_row(&w, row));
+    int64_t after = cli_now_us();
+    assert_true(cli_wandb_close(&w));
+    assert_true(before <= begun && begun <= after);
+    char *text = shown_run(&n);
+    double at = take_number(text, "_timestamp\n2.1.16 "),
+           since = take_number(text, "_runtime\n2.1.16 ");
+    assert_true(at * 1e6 >= (double)begun - 1 && at * 1e6 <= (double)after + 1);
+    assert_true(since >= 0 && since * 1e6 <= (double)(after - begun) + 1 &&
+                since * 1e6 >= at * 1e6 - (double)begun - 1);
+    (void)take_number(text, "_timestamp\n3.1.16 ");
+    (void)take_number(text, "_runtime\n3.1.16 ");
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(
+        wanted, sizeof wanted,
+        "1 1\n21.1.1 tinkc " TINKC_VERSION "\n21.1.2 0.13.0\n\n"
+        "1 2\n17.1 abcdefg7\n17.3 p\n17.4.1.1 a\n17.4.1.16 1\n17.4.1.1 b\n17.4.1.16 "
+        "{\"c\":[true]}\n"
+        "17.4.1.1 d\n17.4.1.16 \"\xc3\xa9\"\n17.8 run 1\n17.13 %s\n17.17.1 %lld\n17.17.2 %lld\n\n"
+        "1 3\n2.1.2 loss\n2.1.16 1.5\n2.1.2 n\n2.1.16 7\n2.1.2 _step\n2.1.16 3\n2.1.2 "
+        "_timestamp\n2.1.16 T\n"
+        "2.1.2 _runtime\n2.1.16 T\n2.2.1 3\n\n"
+        "1 4\n3.1.2 loss\n3.1.16 1.5\n3.1.2 n\n3.1.16 7\n3.1.2 _step\n3.1.16 3\n3.1.2 "
+        "_timestamp\n3.1.16 T\n"
+        "3.1.2 _runtime\n3.1.16 T\n\n"
+        "1 5\n18.1 0\n\n",
+        host, (long long)(begun / 1000000), (long long)(begun % 1000000 * 1000));
+    assert_string_equal(text, wanted);
+    assert_int_equal(n, 5);
+    free(text);
+    json_decref(config);
+    json_decref(row);
+}
+
+/* A run whose settings leave so many bytes of a block; then a row. */
+static void fill_block(size_t left)
+{
+    static char text[40000];
+    size_t n, size = 20000;
+    cli_wandb w;
+    for (int again = 0; again < 2; again++) {
+        memset(text, 'x', size);
+        text[size] = '\0';
+        json_t *config = json_pack("{s:s}", "a", text);
+        assert_true(cli_wandb_open(&w, folder, "p", "n", config));
+        json_decref(config);
+        if (!again) {
+            size += 32768 - w.at % 32768 - left;
+            assert_true(cli_wandb_close(&w));
+        }
+    }
+    assert_int_equal(32768 - w.at % 32768, left);
+    json_t *one = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    assert_true(cli_wandb_row(&w, one));
+    json_decref(one);
+    assert_true(cli_wandb_close(&w));
+    char *shown = shown_run(&n);
+    assert_int_equal(n, 5);
+    assert_non_null(strstr(shown, "2.1.2 loss\n2.1.16 2.5\n"));
+    free(shown);
+}
+
+static void test_no_piece_begins_in_the_last_bytes(void **state)
+{
+    (void)state;
+    for (size_t left = 1; left < 10; left++)
+        fill_block(left);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +422,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_continued_run_keeps_its_id, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_last_of_several_runs_is_continued, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_an_offline_run_says_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_piece_begins_in_the_last_bytes, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
