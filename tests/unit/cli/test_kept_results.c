@@ -1,0 +1,318 @@
+/* test_kept_results.c - what the command keeps on disk and reads again: ids that were seen lately, and answers of
+ * evaluations with what they come to. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "commands.h"
+#include "eval_results.h"
+#include "files.h"
+#include "out.h"
+#include "recent_ids.h"
+#include "support/held_output.h"
+
+static char place[] = "/tmp/tinkc-kept-XXXXXX";
+static char *start;
+static cli_app app;
+
+static int enter(void **state)
+{
+    (void)state;
+    start = getcwd(NULL, 0);
+    if (!start || !mkdtemp(place) || chdir(place) != 0)
+        return -1;
+    setenv("XDG_CACHE_HOME", place, 1);
+    unsetenv("TINKER_BASE_URL");
+    app = (cli_app){ .command = cli_find("run", "list"), .offline = true };
+    return cli_set_value(&app, "base-url", "http://one", "test");
+}
+
+static int leave(void **state)
+{
+    (void)state;
+    cli_parse_free(&app);
+    int bad = chdir(start);
+    char command[100];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", place);
+    free(start);
+    return bad ? bad : system(command);
+}
+
+/* ---- ids ---- */
+
+static void assert_known(const char *kind, const char *wanted)
+{
+    json_t *ids = cli_ids_known(&app, kind);
+    char *text = json_dumps(ids, JSON_COMPACT);
+    assert_string_equal(text, wanted);
+    free(text);
+    json_decref(ids);
+}
+
+static void seen(const char *kind, const char *items, const char *key)
+{
+    json_t *v = json_loads(items, 0, NULL);
+    assert_non_null(v);
+    cli_ids_seen(&app, kind, v, key);
+    json_decref(v);
+}
+
+static void test_ids(void **state)
+{
+    (void)state;
+    assert_known("run", "[]");
+    cli_ids_add(&app, "run", "a");
+    assert_known("run", "[\"a\"]");
+    cli_ids_add(&app, "run", "b"); /* newest first */
+    cli_ids_add(&app, "run", "a"); /* which is known, and comes first again */
+    assert_known("run", "[\"a\",\"b\"]");
+    seen("run", "[{\"id\":\"c\"},{\"id\":5},{},{\"id\":\"b\"},{\"id\":\"c\"}]", "id");
+    assert_known("run", "[\"c\",\"b\",\"a\"]");
+    seen("session", "[\"s\",\"t\"]", "");
+    assert_known("session", "[\"s\",\"t\"]");
+    assert_known("run", "[\"c\",\"b\",\"a\"]");
+    assert_known("checkpoint", "[]");
+    seen("checkpoint", "[]", "id");
+    assert_known("checkpoint", "[]");
+    json_t *fresh = cli_ids_fresh(&app, "run"); /* offline: what is known */
+    assert_int_equal(json_array_size(fresh), 3);
+    json_decref(fresh);
+    /* Another address has ids of its own. */
+    assert_int_equal(cli_set_value(&app, "base-url", "http://two", "test"), 0);
+    assert_known("run", "[]");
+    cli_ids_add(&app, "run", "z");
+    assert_int_equal(cli_set_value(&app, "base-url", "http://one", "test"), 0);
+    assert_known("run", "[\"c\",\"b\",\"a\"]");
+}
+
+/* The file that holds the ids of this address: the name is the same for everybody. */
+static void test_the_file_of_ids(void **state)
+{
+    struct stat before, after;
+    char path[200];
+    (void)state;
+    assert_int_equal(cli_set_value(&app, "base-url", "http://three", "test"), 0);
+    assert_known("run", "[]");
+    cli_ids_add(&app, "run", "a");
+    json_t *one = json_pack("[s]", "a");
+    uint64_t h = 1469598103934665603u;
+    for (const char *p = "http://three"; *p; p++)
+        h = (h ^ (unsigned char)*p) * 1099511628211u;
+    (void)snprintf(path, sizeof path, "%s/tinkc/ids-%016llx.json", place, (unsigned long long)h);
+    assert_int_equal(stat(path, &before), 0);
+    cli_ids_seen(&app, "run", one, ""); /* nothing new: it is not written again */
+    assert_int_equal(stat(path, &after), 0);
+    assert_true(before.st_ino == after.st_ino);
+    json_decref(one);
+    /* A file that was spoilt is forgotten. */
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("[1]", f);
+    assert_int_equal(fclose(f), 0);
+    assert_known("run", "[]");
+    cli_ids_add(&app, "run", "b");
+    assert_known("run", "[\"b\"]");
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"run\":{}}", f);
+    assert_int_equal(fclose(f), 0);
+    assert_known("run", "[]");
+}
+
+static void test_many_ids(void **state)
+{
+    (void)state;
+    assert_int_equal(cli_set_value(&app, "base-url", "http://many", "test"), 0);
+    json_t *items = json_array();
+    for (int i = 0; i < 600; i++) {
+        char id[20];
+        (void)snprintf(id, sizeof id, "r%d", i);
+        json_array_append_new(items, json_string(id));
+    }
+    cli_ids_seen(&app, "run", items, "");
+    json_decref(items);
+    json_t *ids = cli_ids_known(&app, "run");
+    assert_int_equal(json_array_size(ids), 500);
+    assert_string_equal(json_string_value(json_array_get(ids, 499)), "r499");
+    json_decref(ids);
+    cli_ids_add(&app, "run", "new"); /* the oldest goes */
+    ids = cli_ids_known(&app, "run");
+    assert_int_equal(json_array_size(ids), 500);
+    assert_string_equal(json_string_value(json_array_get(ids, 0)), "new");
+    assert_string_equal(json_string_value(json_array_get(ids, 499)), "r498");
+    json_decref(ids);
+}
+
+/* ---- evaluations ---- */
+
+#define TURNS                                                                                      \
+    "[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"q\"},"              \
+    "{\"role\":\"assistant\",\"content\":\"x\"}]"
+
+static const char answers[] =
+    "{\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":0,\"reward\":1.0,\"text\":\"4\","
+    "\"answer\":\"4\",\"error\":null,\"stop_reason\":\"stop\",\"turns\":" TURNS "}\n"
+    "{\"benchmark\":\"other\",\"example_id\":\"a\",\"sample\":1,\"reward\":0.0,\"text\":\"5\","
+    "\"answer\":4,\"stop_reason\":\"length\"}\n"
+    "{\"example_id\":7,\"sample\":0,\"reward\":0.5,\"turns\":[{\"role\":\"user\",\"content\":[1]}]}"
+    "\n"
+    "{\"example_id\":\"b\",\"sample\":0,\"reward\":0.0,\"error\":\"lost\"}\n"
+    "{\"example_id\":\"c\",\"sample\":0,\"reward\":0.0,\"error\":\"lost\"}\n"
+    "{\"example_id\":\"b\",\"sample\":0,\"reward\":0.25,\"error\":null}\n"
+    "not JSON\n"
+    "{\"example_id\":\"d\"}\n"
+    "{\"reward\":1}\n"
+    "{\"example_id\":\"a\",\"sample\":2,\"reward\":1.0,\"stop_reason\":\"length\"}\n"
+    "{\"example_id\":\"torn\",\"rew";
+
+static void put(const char *path, const char *text)
+{
+    assert_true(cli_make_parents(path, 0700));
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_answers(void **state)
+{
+    cli_eval e;
+    size_t n;
+    (void)state;
+    put("e/sums/trajectories.jsonl", answers);
+    assert_int_equal(cli_eval_read(&app, "e", &e), 0);
+    assert_string_equal(e.name, "sums");
+    assert_int_equal(e.n, 6);
+    assert_string_equal(e.rows[0].prompt, "q");
+    assert_string_equal(e.rows[0].text, "4");
+    assert_string_equal(e.rows[0].answer, "4");
+    assert_true(!e.rows[0].error && !e.rows[0].truncated && e.rows[0].reward == 1);
+    assert_string_equal(e.rows[1].answer, "4"); /* a number */
+    assert_string_equal(e.rows[1].prompt, "");
+    assert_true(e.rows[1].truncated);
+    assert_string_equal(e.rows[2].example_id, "7");
+    assert_string_equal(e.rows[2].prompt, "[1]");
+    assert_string_equal(e.rows[2].text, "");
+    assert_null(e.rows[2].answer);
+    assert_string_equal(e.rows[3].example_id, "b"); /* asked again: the later one counts */
+    assert_true(!e.rows[3].error && e.rows[3].reward == 0.25);
+    assert_string_equal(e.rows[4].error, "lost");
+    assert_true(cli_eval_has(&e, "a", 0) && cli_eval_has(&e, "a", 2) && cli_eval_has(&e, "b", 0));
+    assert_false(cli_eval_has(&e, "a", 3) || cli_eval_has(&e, "c", 0) || cli_eval_has(&e, "x", 0));
+    cli_eval_example *all = cli_eval_examples(&e, &n);
+    assert_int_equal(n, 3); /* 7, a, b; c has no graded answer */
+    assert_string_equal(all[0].first->example_id, "7");
+    assert_true(all[0].n == 1 && all[0].right == 1 && all[0].mean == 0.5);
+    assert_true(all[1].n == 3 && all[1].right == 2 && all[1].first == &e.rows[0]);
+    assert_true(all[1].mean > 0.666 && all[1].mean < 0.667);
+    assert_true(all[2].n == 1 && all[2].right == 0 && all[2].mean == 0.25);
+    free(all);
+    json_t *v = cli_eval_result(&e, 2.5);
+    assert_string_equal(json_string_value(json_object_get(v, "name")), "sums");
+    assert_true(json_integer_value(json_object_get(v, "num_examples")) == 3 &&
+                json_integer_value(json_object_get(v, "num_correct")) == 2 &&
+                json_integer_value(json_object_get(v, "num_errors")) == 1 &&
+                json_integer_value(json_object_get(v, "num_truncated")) == 2);
+    double score = json_number_value(json_object_get(v, "score"));
+    assert_true(score > 0.4722 && score < 0.4723);
+    assert_true(json_number_value(json_object_get(v, "time_seconds")) == 2.5);
+    const json_t *pass = json_object_get(v, "pass_at_k");
+    assert_int_equal(json_object_size(pass), 2); /* of 1 and 2; nobody has 4 answers */
+    double one = json_number_value(json_object_get(pass, "1"));
+    assert_true(one > 0.5555 && one < 0.5556);
+    assert_true(json_number_value(json_object_get(pass, "2")) == 1);
+    json_decref(v);
+    cli_eval_free(&e);
+    assert_true(!e.rows && !e.places && e.n == 0);
+}
+
+/* A benchmark of the folder, the file itself, the harness's samples; what holds none of these. */
+static void test_places(void **state)
+{
+    cli_eval e;
+    (void)state;
+    put("f/trajectories.jsonl",
+        "{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"a\",\"reward\":0}\n");
+    assert_int_equal(cli_eval_read(&app, "f", &e), 0);
+    assert_string_equal(e.name, "f");
+    assert_int_equal(e.n, 2); /* without a number of the sample each line is an answer */
+    cli_eval_free(&e);
+    assert_int_equal(cli_eval_read(&app, "f/trajectories.jsonl", &e), 0);
+    cli_eval_free(&e);
+    put("g/.hidden/trajectories.jsonl", "{\"example_id\":\"a\",\"reward\":1}\n");
+    put("g/empty/other", "");
+    put("none.jsonl", "{}\n");
+    static const char *const nothing[] = { "g", "nowhere", "none.jsonl" };
+    for (size_t i = 0; i < 3; i++) {
+        hold_output();
+        int code = cli_eval_read(&app, nothing[i], &e);
+        char *said = release_output();
+        assert_int_equal(code, CLI_EXIT_NOT_FOUND);
+        assert_non_null(strstr(said, "holds no evaluation"));
+        free(said);
+        cli_eval_free(&e);
+    }
+    put("harness.jsonl", "{\"doc_id\":0,\"filtered_resps\":[\"x\"],\"exact_match\":1.0,\"acc\":0.0,"
+                         "\"target\":\"t\"}\n"
+                         "{\"doc_id\":1,\"filtered_resps\":[[\"y\",\"z\"]],\"acc\":0.0}\n"
+                         "{\"doc_id\":2,\"filtered_resps\":[\"x\"],\"other\":1.0}\n"
+                         "{\"doc_id\":3,\"acc_norm\":0.75}\n{\"doc_id\":4,\"pass@1\":0.5}\n{\"doc_"
+                         "id\":5,\"f1\":0.25}\n");
+    assert_int_equal(cli_eval_read(&app, "harness.jsonl", &e), 0);
+    static const double rewards[] = { 1, 0, 0.75, 0.5, 0.25 };
+    assert_int_equal(e.n, 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_true(e.rows[i].reward == rewards[i]);
+    assert_string_equal(e.rows[0].text, "x");
+    assert_string_equal(e.rows[0].answer, "t");
+    assert_string_equal(e.rows[0].prompt, "");
+    assert_string_equal(e.rows[1].text, "y");
+    assert_string_equal(e.rows[2].text, "");
+    cli_eval_free(&e);
+}
+
+static void test_a_line(void **state)
+{
+    static const char *const names[] = { "format", "correct", NULL };
+    static const double values[] = { 1, 0 };
+    const tinkc_rollout r = {
+        .metric_names = names,
+        .metric_values = values,
+        .text = "x",
+        .messages_json = "[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\"}]",
+        .answer = "y",
+        .reward = 0.5,
+        .sampled_tokens = 7,
+        .stop_reason = TINKC_STOP,
+        .took_ms = 1500
+    };
+    (void)state;
+    json_t *v = cli_eval_line("sums", 3, "a", 2, &r);
+    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(3));
+    assert_string_equal(text,
+                        "{\"idx\":3,\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":2,"
+                        "\"turns\":[{\"role\":\"user\",\"content\":\"q\",\"token_count\":null},"
+                        "{\"role\":\"assistant\",\"content\":null,\"token_count\":7}],"
+                        "\"text\":\"x\",\"answer\":\"y\",\"reward\":0.5,"
+                        "\"metrics\":{\"format\":1.0,\"correct\":0.0},\"error\":null,"
+                        "\"stop_reason\":\"stop\",\"time_seconds\":1.5}");
+    free(text);
+    json_decref(v);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids),      cmocka_unit_test(test_the_file_of_ids),
+        cmocka_unit_test(test_many_ids), cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_places),   cmocka_unit_test(test_a_line),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
