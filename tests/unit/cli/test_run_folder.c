@@ -1,0 +1,317 @@
+/* test_run_folder.c - a run's log directory: who may write into it, rows that are appended, taken back and read again,
+ * hooks, and what a removed run leaves. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "files.h"
+#include "support/held_output.h"
+#include "support/patience.h"
+#include "train_log.h"
+
+static char place[] = "/tmp/tinkc-run-XXXXXX";
+static char *start;
+static cli_app app;
+
+static int enter(void **state)
+{
+    (void)state;
+    start = getcwd(NULL, 0);
+    return start && mkdtemp(place) && chdir(place) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    char command[100];
+    (void)state;
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", place);
+    int bad = chdir(start);
+    free(start);
+    return bad ? bad : system(command);
+}
+
+static void put(const char *path, const char *text)
+{
+    assert_true(cli_make_parents(path, 0700));
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void assert_holds(const char *path, const char *wanted)
+{
+    char text[4000] = "";
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    assert_string_equal(text, wanted);
+}
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void assert_said(const char *wanted)
+{
+    char *said = release_output();
+    assert_string_equal(said, wanted);
+    free(said);
+}
+
+/* As the command does: what is said later is not for the log. */
+static void end_log(cli_trainlog *log)
+{
+    app.log_file = NULL;
+    cli_trainlog_close(log);
+}
+
+static void test_one_writer(void **state)
+{
+    cli_claim first, second;
+    (void)state;
+    assert_int_equal(cli_trainlog_claim(&app, "new/run", &first), 0);
+    assert_true(first.made && first.held && is_there("new/run"));
+    hold_output();
+    int code = cli_trainlog_claim(&app, "new/run", &second);
+    assert_said("error: another process is training into new/run\n"
+                "hint: wait until it ends, or give another --log-dir\n");
+    assert_int_equal(code, CLI_EXIT_CONFLICT);
+    assert_false(second.made);
+    cli_trainlog_release(&second, "new/run");
+    assert_true(is_there("new/run"));
+    cli_trainlog_release(&first, "new/run"); /* it was made, and nothing is in it */
+    assert_false(is_there("new/run"));
+    assert_int_equal(mkdir("old", 0700), 0);
+    assert_int_equal(cli_trainlog_claim(&app, "old", &first), 0);
+    assert_false(first.made);
+    cli_trainlog_release(&first, "old");
+    assert_true(is_there("old"));
+    assert_int_equal(cli_trainlog_claim(&app, "old", &first), 0); /* free again */
+    cli_trainlog_release(&first, "old");
+    put("file", "x");
+    hold_output();
+    code = cli_trainlog_claim(&app, "file", &first);
+    assert_said("error: file: Not a directory\n");
+    assert_int_equal(code, CLI_EXIT_FAILED);
+    cli_trainlog_release(&first, "file");
+    assert_true(is_there("file") && !first.held);
+}
+
+static void test_rows(void **state)
+{
+    cli_trainlog log;
+    (void)state;
+    json_t *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    assert_false(cli_trainlog_exists("run"));
+    assert_int_equal(cli_trainlog_open(&app, "run", NULL, &log), 0);
+    assert_true(app.log_file == log.text && !log.hook && !log.samples);
+    assert_true(cli_trainlog_metrics(&log, row) && cli_trainlog_spans(&log, row) &&
+                cli_trainlog_checkpoint(&log, row));
+    assert_false(is_there("run/samples.jsonl"));
+    assert_true(cli_trainlog_sample(&log, row) && cli_trainlog_sample(&log, row));
+    cli_trainlog_info(&log, "seed", "7");
+    cli_trainlog_event(&app, &log, row); /* to nobody */
+    end_log(&log);
+    assert_true(!log.metrics && !log.folder);
+    assert_true(cli_trainlog_exists("run"));
+    assert_holds("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n");
+    assert_holds("run/timing_spans.jsonl", "{\"step\":1,\"loss\":2.5}\n");
+    assert_holds("run/checkpoints.jsonl", "{\"step\":1,\"loss\":2.5}\n");
+    assert_holds("run/samples.jsonl", "{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"loss\":2.5}\n");
+    char text[4000] = "";
+    FILE *f = fopen("run/logs.log", "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    fclose(f);
+    assert_true(strncmp(text, "trainlog:0 [INFO] ", 18) == 0 &&
+                strstr(text, "test_cli.run_folder\n"));
+    assert_non_null(strstr(text, "\ntrainlog:0 [INFO] seed 7\n"));
+    /* Another start appends. */
+    assert_int_equal(cli_trainlog_open(&app, "run", NULL, &log), 0);
+    assert_true(cli_trainlog_metrics(&log, row));
+    end_log(&log);
+    assert_holds("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"loss\":2.5}\n");
+    json_decref(row);
+}
+
+static void test_full_disks(void **state)
+{
+    static const char *const names[] = { "metrics", "timing_spans", "checkpoints", "samples" };
+    (void)state;
+    json_t *row = json_pack("{s:i}", "step", 1);
+    for (size_t i = 0; i < 4; i++) {
+        cli_trainlog log;
+        char path[100];
+        (void)snprintf(path, sizeof path, "full%zu/%s.jsonl", i, names[i]);
+        assert_true(cli_make_parents(path, 0700));
+        assert_int_equal(symlink("/dev/full", path), 0);
+        (void)snprintf(path, sizeof path, "full%zu", i);
+        assert_int_equal(cli_trainlog_open(&app, path, NULL, &log), 0);
+        assert_true(cli_trainlog_metrics(&log, row) == (i != 0));
+        assert_true(cli_trainlog_spans(&log, row) == (i != 1));
+        if (i >= 2) /* /dev/full cannot be synced either */
+            assert_true(cli_trainlog_checkpoint(&log, row) == (i != 2));
+        assert_true(cli_trainlog_sample(&log, row) == (i != 3));
+        end_log(&log);
+    }
+    cli_trainlog log;
+    put("blocked", "x");
+    hold_output();
+    int code = cli_trainlog_open(&app, "blocked", NULL, &log);
+    char *said = release_output();
+    assert_int_equal(code, CLI_EXIT_FAILED);
+    assert_non_null(strstr(said, "error: blocked: "));
+    free(said);
+    end_log(&log);
+    json_decref(row);
+}
+
+/* Rows from a step on go, and lines that were torn. */
+static void test_rewinding(void **state)
+{
+    (void)state;
+    assert_true(cli_trainlog_rewind("nothing", 3)); /* no files: nothing to do */
+    put("back/metrics.jsonl",
+        "{\"step\":0}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"note\":1}\n{\"step\":\"4\"}\n"
+        "not JSON\n{\"step\":7}\n{\"st");
+    put("back/timing_spans.jsonl", "{\"step\":3}\n{\"step\":2}\n");
+    put("back/samples.jsonl", "{\"step\":4}\n");
+    put("back/checkpoints.jsonl", "{\"step\":9,\"state_path\":\"s\"}\n{\"na");
+    assert_true(cli_trainlog_rewind("back", 3));
+    assert_holds("back/metrics.jsonl",
+                 "{\"step\":0}\n{\"step\":2,\"a\":1}\n{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
+    assert_holds("back/timing_spans.jsonl", "{\"step\":2}\n");
+    assert_holds("back/samples.jsonl", "");
+    assert_holds("back/checkpoints.jsonl", "{\"step\":9,\"state_path\":\"s\"}\n");
+    assert_false(is_there("back/metrics.jsonl.new"));
+    assert_int_equal(mkdir("back/metrics.jsonl.new", 0700),
+                     0); /* where the new rows would be written */
+    assert_false(cli_trainlog_rewind("back", 1));
+    assert_int_equal(rmdir("back/metrics.jsonl.new"), 0);
+    assert_int_equal(mkdir("back/samples.jsonl.new", 0700), 0);
+    assert_false(cli_trainlog_rewind("back", 1));
+    assert_int_equal(rmdir("back/samples.jsonl.new"), 0);
+    assert_true(cli_trainlog_rewind("back", 0));
+    assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
+}
+
+static void test_records(void **state)
+{
+    (void)state;
+    json_t *none = cli_trainlog_records("nothing", "state_path");
+    assert_int_equal(json_array_size(none), 0);
+    json_decref(none);
+    put("records/checkpoints.jsonl",
+        "{\"state_path\":\"a\"}\n{\"state_path\":5}\n{\"sampler_path\":\"b\"}\n"
+        "{\"state_path\":\"c\"}\n{\"state_path\":\"torn");
+    json_t *all = cli_trainlog_records("records", "state_path");
+    char *text = json_dumps(all, JSON_COMPACT);
+    assert_string_equal(text, "[{\"state_path\":\"a\"},{\"state_path\":\"c\"}]");
+    free(text);
+    json_decref(all);
+    assert_true(cli_trainlog_exists("records"));
+    /* Settings are written whole. */
+    json_t *config = json_pack("{s:i}", "a", 1);
+    assert_null(cli_trainlog_read_config("records"));
+    assert_int_equal(cli_trainlog_config(&app, "records", config), 0);
+    assert_holds("records/config.json", "{\n  \"a\": 1\n}\n");
+    json_t *again = cli_trainlog_read_config("records");
+    assert_true(json_equal(config, again));
+    json_decref(again);
+    json_decref(config);
+}
+
+static void test_what_tells_a_run(void **state)
+{
+    static const struct {
+        const char *name;
+        bool tells;
+    } rows[] = { { "config.json", true },         { "metrics.jsonl", true },
+                 { "checkpoints.jsonl", true },   { "code.diff", false },
+                 { "logs.log", false },           { "samples.jsonl", false },
+                 { "config.toml", false },        { "other", false },
+                 { "timing_spans.jsonl", false }, { "reference_logprobs.json", false } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[100];
+        (void)snprintf(path, sizeof path, "told/%s", rows[i].name);
+        put(path, "x");
+        assert_true(cli_trainlog_exists("told") == rows[i].tells);
+        assert_true(cli_trainlog_remove("told"));
+        assert_true(is_there(path) ==
+                    (strcmp(rows[i].name, "other") == 0)); /* what is not a run's stays */
+    }
+}
+
+static void test_removing(void **state)
+{
+    (void)state;
+    assert_true(cli_trainlog_remove("nothing"));
+    put("gone/metrics.jsonl", "x");
+    put("gone/samples.jsonl", "x");
+    put("gone/iteration_000001/train_rollout_summaries.jsonl", "x");
+    put("gone/iteration_000002/train_rollout_summaries.jsonl", "x");
+    put("gone/iteration_000002/mine", "x");
+    put("gone/iterations/train_rollout_summaries.jsonl", "x");
+    assert_true(cli_trainlog_remove("gone"));
+    assert_true(is_there("gone") && !is_there("gone/metrics.jsonl") &&
+                !is_there("gone/samples.jsonl"));
+    assert_false(is_there("gone/iteration_000001") ||
+                 is_there("gone/iteration_000002/train_rollout_summaries.jsonl"));
+    assert_true(is_there("gone/iteration_000002/mine") &&
+                is_there("gone/iterations/train_rollout_summaries.jsonl"));
+    /* What cannot be removed is noticed, and the rest stays. */
+    put("kept/metrics.jsonl/in", "x");
+    put("kept/samples.jsonl", "x");
+    assert_false(cli_trainlog_remove("kept"));
+    assert_true(is_there("kept/samples.jsonl"));
+    put("stuck/iteration_000001/train_rollout_summaries.jsonl/in", "x");
+    put("stuck/metrics.jsonl", "x");
+    assert_false(cli_trainlog_remove("stuck"));
+    assert_true(is_there("stuck/metrics.jsonl"));
+}
+
+static void test_hooks(void **state)
+{
+    cli_trainlog log;
+    (void)state;
+    json_t *event = json_pack("{s:s}", "event", "start");
+    assert_int_equal(cli_trainlog_open(&app, "hooked", "cat > hooked/events", &log), 0);
+    assert_non_null(log.hook);
+    cli_trainlog_event(&app, &log, event);
+    cli_trainlog_event(&app, &log, event);
+    end_log(&log); /* waits for it */
+    assert_holds("hooked/events", "{\"event\":\"start\"}\n{\"event\":\"start\"}\n");
+    /* One that has ended: training continues without it, and its signal is not ours. */
+    assert_int_equal(cli_trainlog_open(&app, "hooked", "exec <&-; echo > hooked/ended", &log), 0);
+    wait_until(is_there("hooked/ended"));
+    hold_output();
+    cli_trainlog_event(&app, &log, event);
+    cli_trainlog_event(&app, &log, event);
+    assert_said("warning: --hook: the command has ended; training continues without it\n");
+    assert_null(log.hook);
+    end_log(&log);
+    json_decref(event);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_writer), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_full_disks), cmocka_unit_test(test_rewinding),
+        cmocka_unit_test(test_records),    cmocka_unit_test(test_what_tells_a_run),
+        cmocka_unit_test(test_removing),   cmocka_unit_test(test_hooks),
+    };
+    return cmocka_run_group_tests(tests, enter, leave);
+}
