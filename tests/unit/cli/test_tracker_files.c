@@ -6,7 +6,10 @@
 
 #include "support/check.h"
 #include "support/tiny_model.h"
+#include "commands.h"
 #include "files.h"
+#include "metric_exports.h"
+#include "support/held_output.h"
 #include "text.h"
 #include "tfevents.h"
 #include "wandb_run.h"
@@ -411,6 +414,86 @@ static void test_no_piece_begins_in_the_last_bytes(void **state)
         (void)write_run(size + 4 - less);
 }
 
+/* ---- both, by the options ---- */
+
+static void test_exports(void **state)
+{
+    static const struct {
+        const char *below, *name;
+    } rows[] = { { "deep/run", "run" }, { "deep/end/", NULL } };
+    (void)state;
+    json_t *config = json_pack("{s:i}", "a", 1),
+           *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    for (size_t i = 0; i < 2; i++) {
+        cli_app app = { .command = cli_find("train", "sft") };
+        cli_exports *e = NULL;
+        char at[700], path[900];
+        snprintf(at, sizeof at, "%s/%s", folder, rows[i].below);
+        assert_true(cli_make_folder(at, 0700));
+        assert_int_equal(cli_exports_open(&app, at, config, 0, &e), 0);
+        assert_null(e); /* nothing was asked for */
+        cli_exports_row(e, row);
+        cli_exports_close(e);
+        assert_int_equal(cli_set_value(&app, "wandb-project", i ? "" : "sums", "test"), 0);
+        /* Rows that the run has already are written again. */
+        snprintf(path, sizeof path, "%s/metrics.jsonl", at);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fputs("{\"step\":0,\"loss\":7.5}\n[1]\nnot JSON\n", f);
+        assert_int_equal(fclose(f), 0);
+        assert_int_equal(cli_exports_open(&app, at, config, 1, &e), 0);
+        assert_non_null(e);
+        cli_exports_row(e, row);
+        cli_exports_close(e);
+        char *before = folder;
+        size_t n;
+        folder = at;
+        char *text = shown_run(&n);
+        folder = before;
+        assert_int_equal(n, 2 + 2 * 2 + 1);
+        assert_non_null(strstr(text, i ? "17.3 tinkc\n" : "17.3 sums\n"));
+        snprintf(path, sizeof path, "17.8 %s\n", rows[i].name ? rows[i].name : at);
+        assert_non_null(strstr(text, path));
+        const char *first = strstr(text, "2.1.16 7.5\n"), *second = strstr(text, "2.1.16 2.5\n");
+        assert_true(first && second && first < second);
+        free(text);
+        snprintf(path, sizeof path, "%s/tensorboard", at);
+        assert_int_equal(access(path, F_OK), -1);
+        cli_exports_remove(at);
+        snprintf(path, sizeof path, "%s/wandb", at);
+        assert_int_equal(access(path, F_OK), -1);
+        cli_parse_free(&app);
+    }
+    json_decref(config);
+    json_decref(row);
+}
+
+/* A folder that cannot be written into is said at once. */
+static void test_exports_that_cannot_begin(void **state)
+{
+    cli_app app = { .command = cli_find("train", "sft") };
+    cli_exports *e = NULL;
+    char path[700], wanted[900];
+    (void)state;
+    json_t *config = json_object();
+    snprintf(path, sizeof path, "%s/wandb", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(cli_set_value(&app, "wandb-project", "p", "test"), 0);
+    hold_output();
+    int code = cli_exports_open(&app, folder, config, 0, &e);
+    char *said = release_output();
+    snprintf(wanted, sizeof wanted, "error: %s/wandb: Not a directory\n", folder);
+    assert_string_equal(said, wanted);
+    assert_int_equal(code, CLI_EXIT_FAILED);
+    assert_null(e);
+    free(said);
+    assert_int_equal(unlink(path), 0);
+    json_decref(config);
+    cli_parse_free(&app);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +505,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_an_offline_run_says_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_piece_begins_in_the_last_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exports, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exports_that_cannot_begin, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,187 @@
+/* test_example_sets.c - conversations as examples: their tokens and weights, what is cut, counted and left out, sets that
+ * are put together, and how an example is shown. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "examples.h"
+
+static tinkc_tokenizer *tokenizer;
+
+static int open_model(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
+    return tokenizer ? 0 : -1;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    tinkc_tokenizer_free(tokenizer);
+    return 0;
+}
+
+#define ROW(user, assistant)                                                                       \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"" user                                        \
+    "\"},{\"role\":\"assistant\",\"content\":\"" assistant "\"}]}"
+
+static const char two_turns[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+    "\"b\"},"
+    "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\"}]}";
+
+static void add(cli_examples *set, const cli_example_options *how, const char *row, uint32_t line)
+{
+    tinkc_error err = { 0 };
+    assert_true(cli_examples_add(set, how, (cli_span){ row, strlen(row) }, line, 3, &err));
+    assert_int_equal(err.code, 0);
+}
+
+/* 4094 is <|im_start|>, 4095 <|im_end|>, 198 the end of a line: user a, assistant b. */
+static void test_one(void **state)
+{
+    cli_examples set = { 0 };
+    const cli_example_options how = { .tokenizer = tokenizer };
+    (void)state;
+    add(&set, &how, ROW("a", "12"), 5);
+    assert_int_equal(set.n, 1);
+    const cli_example *e = &set.items[0];
+    size_t trained = 0, bytes = 0;
+    assert_true(e->line == 5 && e->file == 3 && !e->cut && e->weights[0] == 0);
+    assert_true(e->ids[0] == 4094 && e->ids[e->len - 2] == 4095 && e->ids[e->len - 1] == 198);
+    for (size_t i = 0; i < e->len; i++) {
+        assert_true(e->weights[i] == 0 || e->weights[i] == 1);
+        trained += e->weights[i] > 0;
+        if (e->weights[i] > 0 && e->ids[i] < 4094)
+            bytes += tinkc_tokenizer_bytes(tokenizer, e->ids[i]).len;
+    }
+    assert_true(trained > 0 && bytes >= 2 && e->trained_bytes == bytes);
+    assert_true(set.n_tokens == e->len - 1 && set.n_trained == trained && set.n_cut == 0 &&
+                set.n_empty == 0 && set.n_longest == e->len);
+    cli_examples_free(&set);
+    assert_true(!set.items && set.n == 0);
+}
+
+static void test_means_and_cuts(void **state)
+{
+    cli_examples whole = { 0 }, mean = { 0 }, cut = { 0 };
+    cli_example_options how = { .tokenizer = tokenizer };
+    (void)state;
+    add(&whole, &how, ROW("a", "b c d e"), 1);
+    how.mean = true;
+    add(&mean, &how, ROW("a", "b c d e"), 1);
+    size_t len = whole.items[0].len;
+    double sum = 0;
+    for (size_t i = 0; i < len; i++) {
+        assert_true((mean.items[0].weights[i] > 0) == (whole.items[0].weights[i] > 0));
+        sum += (double)mean.items[0].weights[i];
+    }
+    assert_true(sum > 0.999 && sum < 1.001);
+    how.mean = false;
+    how.max_length = len; /* just fits */
+    add(&cut, &how, ROW("a", "b c d e"), 1);
+    assert_true(!cut.items[0].cut && cut.items[0].len == len && cut.n_cut == 0);
+    how.max_length = len - 1;
+    add(&cut, &how, ROW("a", "b c d e"), 2);
+    assert_true(cut.n == 2 && cut.items[1].cut && cut.items[1].len == len - 1 && cut.n_cut == 1);
+    assert_true(cut.n_tokens == len - 1 + len - 2 && cut.n_longest == len);
+    assert_memory_equal(cut.items[1].ids, whole.items[0].ids, (len - 1) * sizeof(int32_t));
+    assert_memory_equal(cut.items[1].weights, whole.items[0].weights, (len - 1) * sizeof(float));
+    how.max_length = 3; /* nothing of the answer is left */
+    add(&cut, &how, ROW("a", "b c d e"), 3);
+    assert_true(cut.n == 2 && cut.n_empty == 1 && cut.n_cut == 1);
+    cli_examples_free(&whole);
+    cli_examples_free(&mean);
+    cli_examples_free(&cut);
+}
+
+static void test_turns(void **state)
+{
+    cli_examples one = { 0 }, split = { 0 };
+    cli_example_options how = { .tokenizer = tokenizer };
+    tinkc_error err = { 0 };
+    (void)state;
+    add(&one, &how, two_turns, 1);
+    how.split_turns = true;
+    add(&split, &how, two_turns, 1);
+    assert_true(one.n == 1 && split.n == 2);
+    assert_true(split.items[1].len == one.items[0].len && split.items[0].len < split.items[1].len);
+    assert_memory_equal(split.items[1].ids, one.items[0].ids, one.items[0].len * sizeof(int32_t));
+    assert_true(split.items[0].line == 1 && split.items[1].line == 1);
+    assert_true(split.n_longest == one.items[0].len);
+    assert_false(cli_examples_add(&one, &how, (cli_span){ "{}", 2 }, 2, 0, &err));
+    assert_true(err.code != 0 && one.n == 1);
+    cli_examples_free(&one);
+    cli_examples_free(&split);
+}
+
+/* Sets behind one another, more than the first room. */
+static void test_moving(void **state)
+{
+    cli_examples all = { 0 }, part = { 0 };
+    const cli_example_options how = { .tokenizer = tokenizer, .max_length = 12 };
+    (void)state;
+    size_t tokens = 0, trained = 0, cuts = 0;
+    for (size_t k = 0; k < 3; k++) {
+        for (uint32_t i = 0; i < 200; i++)
+            add(&part, &how, i % 2 ? ROW("a", "b") : ROW("a", "b c d e f g h"), i + 1);
+        part.n_empty = k + 1;
+        tokens += part.n_tokens;
+        trained += part.n_trained;
+        cuts += part.n_cut;
+        assert_true(cli_examples_move(&all, &part, 1000 * k, (uint16_t)k));
+        assert_true(!part.items && part.n == 0 && part.n_tokens == 0 && part.n_longest == 0);
+    }
+    assert_true(all.n == 600 && all.n_tokens == tokens && all.n_trained == trained &&
+                all.n_cut == cuts && cuts == 300 && all.n_empty == 6 && all.n_longest == 12);
+    for (size_t i = 0; i < 600; i++)
+        assert_true(all.items[i].line == 1000 * (i / 200) + i % 200 + 1 &&
+                    all.items[i].file == i / 200);
+    cli_examples none = { 0 };
+    assert_true(cli_examples_move(&all, &none, 0, 0) && all.n == 600 && all.n_longest == 12);
+    cli_examples_free(&all);
+}
+
+static void test_preview(void **state)
+{
+    static const struct {
+        bool color;
+        const char *shown;
+    } rows[] = { { false, "ab[[c]]d\n" },
+                 { true, "\033[33mab\033[0m\033[32mc\033[0m\033[31md\033[0m\n" } };
+    tinkc_tokens ids = { 0 };
+    tinkc_error err = { 0 };
+    float weights[] = { 0, 0, 0.5f, -1 };
+    (void)state;
+    for (const char *p = "abcd"; *p; p++)
+        assert_true(tinkc_encode(tokenizer, (char[]){ *p, '\0' }, &ids, &err));
+    assert_int_equal(ids.len, 4);
+    const cli_example e = { .ids = ids.data, .weights = weights, .len = 4 };
+    for (size_t i = 0; i < 2; i++) {
+        char *text = NULL;
+        size_t len;
+        FILE *f = open_memstream(&text, &len);
+        cli_preview(&(cli_app){ .color = rows[i].color }, f, tokenizer, &e);
+        assert_int_equal(fclose(f), 0);
+        assert_string_equal(text, rows[i].shown);
+        free(text);
+    }
+    tinkc_tokens_free(&ids);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one),     cmocka_unit_test(test_means_and_cuts),
+        cmocka_unit_test(test_turns),   cmocka_unit_test(test_moving),
+        cmocka_unit_test(test_preview),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
