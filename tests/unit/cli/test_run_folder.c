@@ -245,10 +245,10 @@ static void test_what_tells_a_run(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[100];
-        (void)snprintf(path, sizeof path, "told/%s", rows[i].name);
+        (void)snprintf(path, sizeof path, "telling/%s", rows[i].name);
         put(path, "x");
-        assert_true(cli_trainlog_exists("told") == rows[i].tells);
-        assert_true(cli_trainlog_remove("told"));
+        assert_true(cli_trainlog_exists("telling") == rows[i].tells);
+        assert_true(cli_trainlog_remove("telling"));
         assert_true(is_there(path) ==
                     (strcmp(rows[i].name, "other") == 0)); /* what is not a run's stays */
     }
