@@ -259,8 +259,7 @@ static void no_fault_is_left(void **state)
 {
     static const char *const rows[] = {
         "{\"instruction\":\"a\",\"prompt\":\"b\",\"completion\":\"c\"}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}]}",
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}",
         "{\"instruction\":\"a\",\"prompt\":\"b\",\"chosen\":\"c\",\"rejected\":\"d\"}",
     };
     (void)state;

@@ -154,8 +154,7 @@ static void test_what_is_read(void **state)
         "timeout = 5# no\n", "timeout = 5 \n", "timeout = 5\t\r\n", "model = \"\"\n",
         "model = ''\n", "model = \"a#b\"#c\n", "model = \"\xc3\xa9\"\n", "a_b-C9 = 1\n",
         "share_store = true\nretry_for = \"5m\"\n",
-        "time = \"iso\"\nproject_id = \"p\"\nrenderer = \"r\"\nformat = \"csv\"\nbase_url = "
-        "\"http://x\"\n",
+        "time = \"iso\"\nproject_id = \"p\"\nrenderer = \"r\"\nformat = \"csv\"\n",
         "current_profile = \"w\"\n[profile.w]\nmodel = \"1\"\n[profile.w.x]\nmodel = \"2\"\n",
         /* broken ones: reading ends there */
         "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
