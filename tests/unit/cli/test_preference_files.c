@@ -136,7 +136,7 @@ static void test_rows_that_are_not_pairs(void **state)
     assert_non_null(strstr(said, "2 lines cannot be used\nhint: nothing was sent\n"));
     free(said);
     cli_pairs_free(&p);
-    /* A tie says nothing, and is no fault. */
+    /* A tie says nothing and is left out. */
     assert_int_equal(
         take("{\"comparison\":{\"prompt_conversation\":\"a\",\"completion_A\":\"b\",\"completion_"
              "B\":\"c\"},"

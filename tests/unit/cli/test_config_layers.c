@@ -1,4 +1,4 @@
-/* test_settings.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
+/* test_config_layers.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
  * what a file becomes when one key changes. See support/sheet.h. */
 #include <setjmp.h>
 #include <stdarg.h>
