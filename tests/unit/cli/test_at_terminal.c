@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "dataset.h"
+#include "lineedit.h"
 #include "support/held_output.h"
 #include "support/patience.h"
 #include "term.h"
@@ -294,6 +295,46 @@ static void test_interrupted(void **state)
     }
 }
 
+/* ---- lines without an editor ---- */
+
+static void read_plain_lines(void)
+{
+    int how = 9;
+    cli_catch_signals();
+    for (int i = 0; i < 4; i++) {
+        char *line = cli_edit_line("> ", &how);
+        printf("(%s %d)\n", line ? line : "none", how);
+        fflush(stdout);
+        free(line);
+        cli_forget_signal();
+    }
+    _exit(0);
+}
+
+/* The end of input ends a line, not the input; a signal ends the wait. */
+static void test_plain_lines(void **state)
+{
+    char seen[200];
+    (void)state;
+    pid_t pid = at_terminal(read_plain_lines);
+    see("> ", seen, sizeof seen);
+    type("a b\n");
+    see("(a b 0)^M\n", seen, sizeof seen);
+    assert_string_equal(seen, "a b^M\n(a b 0)^M\n");
+    see("> ", seen, sizeof seen);
+    assert_string_equal(seen, "> ");
+    type("\004");
+    see("(none 0)^M\n", seen, sizeof seen);
+    see("> ", seen, sizeof seen);
+    kill(pid, SIGINT);
+    see(")^M\n", seen, sizeof seen);
+    assert_string_equal(seen, "(none 2)^M\n");
+    see("> ", seen, sizeof seen);
+    type("c\n");
+    see("(c 0)^M\n", seen, sizeof seen);
+    assert_int_equal(exit_of(pid), 0);
+}
+
 /* The standard input of the test is this text, from a pipe. */
 static void feed(const char *text)
 {
@@ -445,17 +486,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_terminal, close_terminal)
     const struct CMUnitTest tests[] = {
-        TEST(test_what_it_is),
-        TEST(test_widths),
-        TEST(test_lines_are_cut),
-        TEST(test_lines_come_slowly),
-        TEST(test_questions),
-        TEST(test_secrets),
-        TEST(test_leaving_at_once),
-        TEST(test_interrupted),
-        cmocka_unit_test(test_without_a_terminal),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_data_from_a_pipe),
+        TEST(test_what_it_is),        TEST(test_widths),
+        TEST(test_lines_are_cut),     TEST(test_lines_come_slowly),
+        TEST(test_questions),         TEST(test_secrets),
+        TEST(test_leaving_at_once),   TEST(test_interrupted),
+        TEST(test_plain_lines),       cmocka_unit_test(test_without_a_terminal),
+        cmocka_unit_test(test_files), cmocka_unit_test(test_data_from_a_pipe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
