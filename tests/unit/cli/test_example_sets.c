@@ -94,9 +94,23 @@ static void test_means_and_cuts(void **state)
     assert_true(cut.n_tokens == len - 1 + len - 2 && cut.n_longest == len);
     assert_memory_equal(cut.items[1].ids, whole.items[0].ids, (len - 1) * sizeof(int32_t));
     assert_memory_equal(cut.items[1].weights, whole.items[0].weights, (len - 1) * sizeof(float));
+    how.max_length = len - 2; /* the last token is learnt */
+    add(&cut, &how, ROW("a", "b c d e"), 3);
+    assert_true(cut.items[2].weights[len - 3] > 0 &&
+                cut.items[2].trained_bytes < whole.items[0].trained_bytes + 1);
+    size_t trained = 0, bytes = 0;
+    for (size_t i = 0; i < len - 2; i++)
+        if (cut.items[2].weights[i] > 0) {
+            trained++;
+            bytes += cut.items[2].ids[i] < 4094
+                         ? tinkc_tokenizer_bytes(tokenizer, cut.items[2].ids[i]).len
+                         : 0;
+        }
+    assert_int_equal(cut.items[2].trained_bytes, bytes);
+    assert_true(trained > 0);
     how.max_length = 3; /* nothing of the answer is left */
     add(&cut, &how, ROW("a", "b c d e"), 3);
-    assert_true(cut.n == 2 && cut.n_empty == 1 && cut.n_cut == 1);
+    assert_true(cut.n == 3 && cut.n_empty == 1 && cut.n_cut == 2);
     cli_examples_free(&whole);
     cli_examples_free(&mean);
     cli_examples_free(&cut);
@@ -116,10 +130,27 @@ static void test_turns(void **state)
     assert_memory_equal(split.items[1].ids, one.items[0].ids, one.items[0].len * sizeof(int32_t));
     assert_true(split.items[0].line == 1 && split.items[1].line == 1);
     assert_true(split.n_longest == one.items[0].len);
+    const cli_example *last = &split.items[1];
+    assert_true(last->weights[last->len - 2] > 0 && last->weights[last->len - 1] == 0);
+    assert_true(last->weights[0] == 0 && split.items[0].weights[split.items[0].len - 2] > 0);
     assert_false(cli_examples_add(&one, &how, (cli_span){ "{}", 2 }, 2, 0, &err));
     assert_true(err.code != 0 && one.n == 1);
     cli_examples_free(&one);
     cli_examples_free(&split);
+}
+
+/* The first token is never learnt: nothing stands before it. */
+static void test_the_first_token(void **state)
+{
+    cli_examples set = { 0 };
+    const cli_example_options how = { .tokenizer = tokenizer,
+                                      .train_on = TINKC_TRAIN_ALL_TOKENS,
+                                      .max_length = 2 };
+    (void)state;
+    add(&set, &how, ROW("a", "b"), 1);
+    assert_true(set.n == 1 && set.items[0].len == 2 && set.n_trained == 1 && set.n_tokens == 1);
+    assert_true(set.items[0].weights[0] == 0 && set.items[0].weights[1] == 1);
+    cli_examples_free(&set);
 }
 
 /* Sets behind one another, more than the first room. */
@@ -130,7 +161,7 @@ static void test_moving(void **state)
     (void)state;
     size_t tokens = 0, trained = 0, cuts = 0;
     for (size_t k = 0; k < 3; k++) {
-        for (uint32_t i = 0; i < 200; i++)
+        for (uint32_t i = 0; i < 300; i++)
             add(&part, &how, i % 2 ? ROW("a", "b") : ROW("a", "b c d e f g h"), i + 1);
         part.n_empty = k + 1;
         tokens += part.n_tokens;
@@ -139,13 +170,13 @@ static void test_moving(void **state)
         assert_true(cli_examples_move(&all, &part, 1000 * k, (uint16_t)k));
         assert_true(!part.items && part.n == 0 && part.n_tokens == 0 && part.n_longest == 0);
     }
-    assert_true(all.n == 600 && all.n_tokens == tokens && all.n_trained == trained &&
-                all.n_cut == cuts && cuts == 300 && all.n_empty == 6 && all.n_longest == 12);
-    for (size_t i = 0; i < 600; i++)
-        assert_true(all.items[i].line == 1000 * (i / 200) + i % 200 + 1 &&
-                    all.items[i].file == i / 200);
+    assert_true(all.n == 900 && all.n_tokens == tokens && all.n_trained == trained &&
+                all.n_cut == cuts && cuts == 450 && all.n_empty == 6 && all.n_longest == 12);
+    for (size_t i = 0; i < 900; i++)
+        assert_true(all.items[i].line == 1000 * (i / 300) + i % 300 + 1 &&
+                    all.items[i].file == i / 300);
     cli_examples none = { 0 };
-    assert_true(cli_examples_move(&all, &none, 0, 0) && all.n == 600 && all.n_longest == 12);
+    assert_true(cli_examples_move(&all, &none, 0, 0) && all.n == 900 && all.n_longest == 12);
     cli_examples_free(&all);
 }
 
@@ -181,7 +212,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one),     cmocka_unit_test(test_means_and_cuts),
         cmocka_unit_test(test_turns),   cmocka_unit_test(test_moving),
-        cmocka_unit_test(test_preview),
+        cmocka_unit_test(test_preview), cmocka_unit_test(test_the_first_token),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -278,6 +278,36 @@ static void test_places(void **state)
     cli_eval_free(&e);
 }
 
+static json_t *result_of(const char *lines)
+{
+    cli_eval e;
+    put("few.jsonl", lines);
+    assert_int_equal(cli_eval_read(&app, "few.jsonl", &e), 0);
+    json_t *v = cli_eval_result(&e, 1);
+    cli_eval_free(&e);
+    return v;
+}
+
+/* Answers of one example, of which the last has most. */
+static void test_few_answers(void **state)
+{
+    (void)state;
+    json_t *one = result_of(
+        "{\"example_id\":\"a\",\"doc_id\":1,\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n");
+    assert_int_equal(json_object_size(json_object_get(one, "pass_at_k")), 0);
+    assert_true(json_number_value(json_object_get(one, "score")) == 0.5);
+    json_decref(one);
+    json_t *two =
+        result_of("{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n"
+                  "{\"example_id\":\"b\",\"reward\":1}\n");
+    const json_t *pass = json_object_get(two, "pass_at_k");
+    assert_true(json_object_size(pass) == 2 &&
+                json_number_value(json_object_get(pass, "1")) == 0.75 &&
+                json_number_value(json_object_get(pass, "2")) == 1);
+    assert_true(json_number_value(json_object_get(two, "score")) == 0.75);
+    json_decref(two);
+}
+
 static void test_a_line(void **state)
 {
     static const char *const names[] = { "format", "correct", NULL };
@@ -295,7 +325,7 @@ static void test_a_line(void **state)
     };
     (void)state;
     json_t *v = cli_eval_line("sums", 3, "a", 2, &r);
-    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(3));
+    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(6));
     assert_string_equal(text,
                         "{\"idx\":3,\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":2,"
                         "\"turns\":[{\"role\":\"user\",\"content\":\"q\",\"token_count\":null},"
@@ -310,9 +340,10 @@ static void test_a_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),      cmocka_unit_test(test_the_file_of_ids),
-        cmocka_unit_test(test_many_ids), cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_places),   cmocka_unit_test(test_a_line),
+        cmocka_unit_test(test_ids),         cmocka_unit_test(test_the_file_of_ids),
+        cmocka_unit_test(test_many_ids),    cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_places),      cmocka_unit_test(test_a_line),
+        cmocka_unit_test(test_few_answers),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }

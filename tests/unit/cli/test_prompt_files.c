@@ -190,6 +190,54 @@ static void test_named_members(void **state)
     cli_prompts_free(&p);
 }
 
+/* The files of the command line: arguments, then --data. */
+static void test_several_files(void **state)
+{
+    char paths[3][30] = { "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX",
+                          "/tmp/tinkc-prompts-XXXXXX" };
+    const char *args[] = { paths[0], paths[1] };
+    cli_prompts p;
+    (void)state;
+    hold_output();
+    int code = cli_prompts_read(&app, &prompt, &p);
+    char *said = release_output();
+    assert_int_equal(code, CLI_EXIT_USAGE);
+    assert_string_equal(said, "error: no prompts were given\nhint: name a file of JSON lines\n");
+    free(said);
+    for (int i = 0; i < 3; i++) {
+        char text[40];
+        int fd = mkstemp(paths[i]);
+        assert_true(fd >= 0);
+        int n = snprintf(text, sizeof text, "{\"prompt\":\"%d\"}\n", i);
+        assert_int_equal(write(fd, text, (size_t)n), n);
+        close(fd);
+    }
+    app.args = args;
+    app.n_args = 2;
+    assert_int_equal(cli_set_value(&app, "data", paths[2], "test"), 0);
+    assert_int_equal(cli_prompts_read(&app, &prompt, &p), 0);
+    assert_true(p.n == 3 && p.n_paths == 3);
+    assert_string_equal(p.dataset, paths[0] + 5);
+    for (size_t i = 0; i < 3; i++) {
+        assert_string_equal(p.paths[i], paths[i]);
+        assert_true(p.file[i] == i && p.items[i].row_json[11] == (char)('0' + i));
+    }
+    cli_prompts_free(&p);
+    assert_int_equal(unlink(paths[1]), 0); /* one that is not there ends it */
+    hold_output();
+    code = cli_prompts_read(&app, &prompt, &p);
+    said = release_output();
+    assert_int_equal(code, CLI_EXIT_NOT_FOUND);
+    assert_true(p.n == 1 && strncmp(said, "error: ", 7) == 0 &&
+                strcspn(said, "\n") + 1 == strlen(said));
+    free(said);
+    cli_prompts_free(&p);
+    unlink(paths[0]);
+    unlink(paths[2]);
+    app.args = NULL;
+    app.n_args = 0;
+}
+
 /* Many: all are kept, shuffled by the seed alone, and the last ones can be split off. */
 static void test_order(void **state)
 {
@@ -232,6 +280,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = { TEST(test_members), TEST(test_refused),
-                                        TEST(test_named_members), TEST(test_order) };
+                                        TEST(test_named_members), TEST(test_order),
+                                        TEST(test_several_files) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
