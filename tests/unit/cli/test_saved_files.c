@@ -1,13 +1,16 @@
 /* test_saved_files.c - files that are written whole or not at all, folders with their parents, secrets that others can
  * read, and where downloads go. */
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -117,22 +120,69 @@ static void test_links(void **state)
     assert_int_equal(unlink("other"), 0);
 }
 
-/* A device takes what comes, and nothing is put beside it. */
-static void test_devices(void **state)
+/* A pipe takes what comes, and nothing is put beside it. No device is used: as root, a fault of the tested code could
+ * put a file in its place. */
+static void test_pipes_with_names(void **state)
 {
+    struct stat st;
+    char text[10] = "";
     (void)state;
-    assert_int_equal(save("/dev/null", "x", true), 0);
-    hold_output();
-    assert_int_equal(save("/dev/full", "x", true), CLI_EXIT_FAILED);
-    assert_said("error: /dev/full: No space left on device\n");
-    hold_output();
-    assert_int_equal(save("/dev/full", "x", false), 0); /* nobody wants it */
-    assert_said("");
+    assert_int_equal(mkfifo("other", 0600), 0);
+    int reader = open("other", O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    assert_int_equal(save("other", "x", true), 0);
+    assert_int_equal(read(reader, text, sizeof text), 1);
+    assert_string_equal(text, "x");
+    assert_true(stat("other", &st) == 0 && S_ISFIFO(st.st_mode));
+    assert_int_equal(access("other.new", F_OK), -1);
+    close(reader);
+    assert_int_equal(unlink("other"), 0);
     hold_output();
     int code = save("-", "to the standard output\n", true);
     assert_said("to the standard output\n");
     assert_int_equal(code, 0);
     assert_true(fileno(stdout) == 1 && fputs("", stdout) >= 0); /* still open */
+}
+
+/* A file that cannot be written whole is reported, and the old one stays. */
+static void test_no_room(void **state)
+{
+    struct rlimit before, none;
+    (void)state;
+    put("file", "old");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    cli_save s, other;
+    cli_save_begin(&s, "file", 0644);
+    assert_non_null(s.f);
+    fputs("new", s.f);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    bool flushed = fflush(s.f) == 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_false(flushed);
+    hold_output();
+    int code = cli_save_end(&s, &app, true);
+    char *said = release_output();
+    assert_int_equal(code, CLI_EXIT_FAILED);
+    assert_int_equal(strncmp(said, "error: ", 7), 0);
+    assert_non_null(strstr(said, "/file: "));
+    free(said);
+    assert_holds("file", "old");
+    assert_int_equal(access("file.new", F_OK), -1);
+    cli_save_begin(&other, "file", 0644);
+    assert_non_null(other.f);
+    fputs("new", other.f);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    (void)fflush(other.f);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    hold_output();
+    code = cli_save_end(&other, &app, false); /* nobody wants it */
+    assert_said("");
+    assert_int_equal(code, 0);
+    (void)signal(SIGXFSZ, handler);
+    assert_int_equal(unlink("file"), 0);
 }
 
 static void test_faults(void **state)
@@ -263,10 +313,15 @@ static void test_pipes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_files), cmocka_unit_test(test_links),
-        cmocka_unit_test(test_devices),     cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_folders),     cmocka_unit_test(test_secret_files),
-        cmocka_unit_test(test_places),      cmocka_unit_test(test_pipes),
+        cmocka_unit_test(test_whole_files),
+        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_pipes_with_names),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_secret_files),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_pipes),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
