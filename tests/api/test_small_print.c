@@ -16,6 +16,8 @@ static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
 static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
 static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
 
+enum { LISTEN_MS = 5 }; /* first answers come so late that a listener is there before them */
+
 typedef struct fixture {
     tinkc_error err;
     tinkc_mock *mock;
@@ -394,12 +396,15 @@ static void reasons_that_differ_at_their_end(void **state)
                        "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
                        "\"paused_capacity\",\"queue_state_reason\":\"%s\"}",
                        reason);
-        tinkc_mock_once(x->mock, NULL, API "retrieve_future", &(tinkc_mock_answer){ .body = body },
+        tinkc_mock_once(x->mock, NULL, API "retrieve_future",
+                        &(tinkc_mock_answer){ .body = body, .delay_ms = i ? 0 : LISTEN_MS },
                         &x->err);
     }
     tinkc_sampling o = three_tokens();
     tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
     tinkc_future_on_event(f, queue, TINKC_EVENT_QUEUE, count_queue_event, &n, &x->err);
+    settle(x);
+    tinkc_mock_advance(x->mock, LISTEN_MS);
     size_t polls = 0;
     for (int64_t next; !tinkc_future_done(f); tinkc_mock_advance(x->mock, next)) {
         next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
@@ -498,13 +503,17 @@ static void the_exchange_of_a_key_is_seen(void **state)
     static const char *const wait[] = { "Retry-After", "2", NULL };
     int n = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_mock_once(x->mock, NULL, API "auth/token",
-                    &(tinkc_mock_answer){ .status = 503, .headers = wait, .body = "{}" }, &x->err);
+    tinkc_mock_once(
+        x->mock, NULL, API "auth/token",
+        &(tinkc_mock_answer){ .status = 503, .headers = wait, .body = "{}", .delay_ms = LISTEN_MS },
+        &x->err);
     tinkc_future *f = tinkc_trainer_open_from(
         x->client,
         &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-theirs" },
         &x->err);
     tinkc_future_on_event(f, queue, TINKC_EVENT_RETRY, count_retry, &n, &x->err);
+    settle(x);
+    tinkc_mock_advance(x->mock, LISTEN_MS);
     settle(x);
     while (tinkc_queue_run(queue, 0, &x->err) > 0)
         ;
@@ -560,7 +569,8 @@ static void sessions_of_days(void **state)
         size_t n = tinkc_mock_count(mock, API "telemetry");
         const tinkc_request *last = n ? nth_request(mock, API "telemetry", n - 1) : NULL;
         assert_non_null(last);
-        assert_non_null(memmem(last->body.data, last->body.len, rows[i].text, strlen(rows[i].text)));
+        assert_non_null(
+            memmem(last->body.data, last->body.len, rows[i].text, strlen(rows[i].text)));
         assert_ok(&err);
         tinkc_client_free(client);
         tinkc_mock_free(mock);

@@ -29,7 +29,8 @@ class Server:
         self.process = subprocess.Popen(
             [TINKC, "serve", MODEL, "--port", "0", "--store", os.path.join(folder, "store"), "--auth-token-file", keys,
              "--no-page", "--ready-fd", "1", "--set", "jwt_auth=true"],
-            stdout=subprocess.PIPE, stderr=open(os.path.join(folder, "log"), "w"), text=True)
+            stdout=subprocess.PIPE, stderr=open(os.path.join(folder, "log"), "w"), text=True,
+            env={**os.environ, "HOME": folder, "XDG_CONFIG_HOME": os.path.join(folder, "config")})
         self.url = self.process.stdout.readline().split()[-1]
         self.folder, home = folder, os.path.join(folder, "home")
         os.mkdir(home)

@@ -47,7 +47,6 @@
  *     ! strict                                       a restart with the official service's rules
  *     ! full                                         clients have no room for more of a stream
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
- *     ! full, ! room NAME                            streams find no room in their clients; that one has room
  *     ! level N                                      a restart with this durability
  *     ! set NAME VALUE                               a restart with this setting
  *     ! restart                                      the service ends and starts again on its store
@@ -497,11 +496,8 @@ static void on_header(tinkc_reply *r, const char *name, const char *value)
 }
 /* A stream looks at the room first and writes no more. */
 enum { ROOM = 50 };
-static _Atomic bool clients_are_full;
 static size_t on_room(tinkc_reply *r)
 {
-    if (atomic_load(&clients_are_full))
-        return 0;
     of(r)->asked_room = true;
     return atomic_load(&world.full) ? 0 : ROOM;
 }
@@ -699,8 +695,9 @@ static void open_act(char what, const char *name, const char *line, tkc_buf *out
     } else if (what == 'x') {
         tke_service_cancel(tke_engine_service(world.engine), &w->reply);
     } else if (what == 'r') {
+        const tinkc_transport *t = tinkc_engine_transport(world.engine);
         atomic_store(&world.full, false);
-        tke_service_resume(tke_engine_service(world.engine), &w->reply);
+        t->resume(t->self, &w->reply);
     } else if (what == '-') {
         pthread_mutex_lock(&w->lock);
         tkc_buf_cstr(out, w->done ? "< an answer\n" : "< none\n", &err);
@@ -979,16 +976,6 @@ static void command(const char *what, tkc_buf *out)
     }
     if (strncmp(what, "deaf ", 5) == 0) {
         world.deaf = strtoul(what + 5, NULL, 10);
-        return;
-    }
-    if (strcmp(what, "full") == 0) {
-        atomic_store(&clients_are_full, true);
-        return;
-    }
-    if (strncmp(what, "room ", 5) == 0) {
-        const tinkc_transport *t = tinkc_engine_transport(world.engine);
-        atomic_store(&clients_are_full, false);
-        t->resume(t->self, &world.open[open_place(what + 5)].w->reply);
         return;
     }
     if (strncmp(what, "quota ", 6) == 0) {
