@@ -10,16 +10,16 @@
  * read it: a block that reads words computes others from them, which the next layer's words depend on.
  *
  * Of a block's twelve warps the first four multiply (wgmma: the block's rows of a matrix are one chain), the next four look after
- * scores meanwhile, and all eight share norms, weights of attention and copies. The ninth keeps a ring of the next pieces of
- * weights filled across phases and layers: the memory does not wait for other blocks. The last three only give their registers
- * to the others. Attention is divided by key blocks
- * (scores), then by columns (values).
+ * scores meanwhile, and all eight share norms, weights of attention and copies. The last four ask the copy engine for what the
+ * others need next, across phases and layers: the ninth for weights, into a ring, the tenth for values, the others for the keys of
+ * each half. They ask for little at a time: what blocks exchange goes through the same memory and must not wait behind it.
+ * Attention is divided by key blocks (scores), then by columns (values).
  *
  * Every number is computed by the instructions of the layered path in the same order, so the bits are the same: products are
  * the chain of cuda_chain.cuh (wgmma gives its bits), rows those of cuda_rows.cuh, attention that of cuda_attention.cu. Must
  * not: change how a number is computed; run with rows that have adapters. Needs compute capability 9.0a.
  */
-/* The warps that compute; one more fills their ring. */
+/* The warps that compute; four more ask for what they need. */
 #define BLOCK_SYNC() asm volatile("bar.sync 1,256;" ::: "memory")
 #define BLOCK_WARPS  8
 #define BLOCK_TREE   8
@@ -31,7 +31,7 @@
 #include <cudaTypedefs.h>
 
 enum { TEAM = 8, BLOCK = TEAM * 32, HALF = BLOCK / 2 }; /* warps, threads; threads that multiply, or that score */
-enum { ALL_THREADS = BLOCK + HALF };                    /* with the warp that fills the ring, and three that only lend registers */
+enum { ALL_THREADS = BLOCK + HALF };                    /* with those that ask the copy engine */
 /* A piece: 8 rows of a matrix, PIECE_K numbers of each, in tiles of 64 columns whose 16-byte pieces are permuted by the copy. */
 enum { PIECE_K = 256, TILE = 8 * 128, PIECE = PIECE_K / 64 * TILE }; /* bytes */
 /* A slice: pieces side by side, the rows of one instruction; if a block has very few, DEEP of these along k. At most SLICES are in the
@@ -1250,7 +1250,7 @@ template <int ROWS> DEVICE void put_rows(const tcu_decode &p, uint2 *x)
             ((uint2 *)p.out)[r * p.hidden / 4 + i] = *x_at<ROWS>(x, p.wants[r], i);
 }
 
-/* What a block's warps do, but the one that fills the ring. All matrices share the code: it is fetched once a layer, and
+/* What a block's warps do, but those that ask the copy engine. All matrices share the code: it is fetched once a layer, and
  * instructions that do not fit into the cache cost more than branches. */
 template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
 {
@@ -1291,7 +1291,7 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
         put_rows<ROWS>(p, b.x);
 }
 
-/* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that fills the ring needs few. */
+/* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that asks the copy engine needs few. */
 DEVICE void give_registers(void)
 {
 #if __CUDA_ARCH__ == 900 && defined __CUDA_ARCH_FEAT_SM90_ALL
