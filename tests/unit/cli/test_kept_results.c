@@ -17,16 +17,13 @@
 #include "out.h"
 #include "recent_ids.h"
 #include "support/held_output.h"
+#include "support/own_folder.h"
 
-static char place[] = "/tmp/tinkc-kept-XXXXXX";
-static char *start;
 static cli_app app;
 
 static int enter(void **state)
 {
-    (void)state;
-    start = getcwd(NULL, 0);
-    if (!start || !mkdtemp(place) || chdir(place) != 0)
+    if (enter_folder(state) != 0)
         return -1;
     setenv("XDG_CACHE_HOME", place, 1);
     unsetenv("TINKER_BASE_URL");
@@ -36,13 +33,8 @@ static int enter(void **state)
 
 static int leave(void **state)
 {
-    (void)state;
     cli_parse_free(&app);
-    int bad = chdir(start);
-    char command[100];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", place);
-    free(start);
-    return bad ? bad : system(command);
+    return leave_folder(state);
 }
 
 /* ---- ids ---- */
@@ -171,15 +163,6 @@ static const char answers[] =
     "{\"reward\":1}\n"
     "{\"example_id\":\"a\",\"sample\":2,\"reward\":1.0,\"stop_reason\":\"length\"}\n"
     "{\"example_id\":\"torn\",\"rew";
-
-static void put(const char *path, const char *text)
-{
-    assert_true(cli_make_parents(path, 0700));
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
 
 static void test_answers(void **state)
 {

@@ -14,48 +14,11 @@
 
 #include "files.h"
 #include "support/held_output.h"
+#include "support/own_folder.h"
 #include "support/patience.h"
 #include "train_log.h"
 
-static char place[] = "/tmp/tinkc-run-XXXXXX";
-static char *start;
 static cli_app app;
-
-static int enter(void **state)
-{
-    (void)state;
-    start = getcwd(NULL, 0);
-    return start && mkdtemp(place) && chdir(place) == 0 ? 0 : -1;
-}
-
-static int leave(void **state)
-{
-    char command[100];
-    (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", place);
-    int bad = chdir(start);
-    free(start);
-    return bad ? bad : system(command);
-}
-
-static void put(const char *path, const char *text)
-{
-    assert_true(cli_make_parents(path, 0700));
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void assert_holds(const char *path, const char *wanted)
-{
-    char text[4000] = "";
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
-    assert_string_equal(text, wanted);
-}
 
 static bool is_there(const char *path)
 {
@@ -313,5 +276,5 @@ int main(void)
         cmocka_unit_test(test_records),    cmocka_unit_test(test_what_tells_a_run),
         cmocka_unit_test(test_removing),   cmocka_unit_test(test_hooks),
     };
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

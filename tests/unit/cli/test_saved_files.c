@@ -17,17 +17,9 @@
 
 #include "files.h"
 #include "support/held_output.h"
+#include "support/own_folder.h"
 
-static char *start;
-static char place[] = "/tmp/tinkc-saved-XXXXXX";
 static const cli_app app;
-
-static int enter(void **state)
-{
-    (void)state;
-    start = getcwd(NULL, 0);
-    return start && mkdtemp(place) && chdir(place) == 0 ? 0 : -1;
-}
 
 static int leave(void **state)
 {
@@ -36,27 +28,8 @@ static int leave(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         (void)remove(left[i]);
-    int bad = chdir(start);
-    free(start);
-    return bad ? bad : rmdir(place);
-}
-
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void assert_holds(const char *path, const char *wanted)
-{
-    char text[100] = "";
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    text[fread(text, 1, sizeof text - 1, f)] = '\0';
-    fclose(f);
-    assert_string_equal(text, wanted);
+    int bad = go_back();
+    return bad ? bad : rmdir(place); /* nothing else was left */
 }
 
 /* Writes a text by the calls under test; the exit code. */
@@ -323,5 +296,5 @@ int main(void)
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_pipes),
     };
-    return cmocka_run_group_tests(tests, enter, leave);
+    return cmocka_run_group_tests(tests, enter_folder, leave);
 }
