@@ -48,11 +48,7 @@ static void committed(void *user, const tinkc_error *err)
 
 static bool commit(tke_txn *txn, tinkc_error *err)
 {
-    waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    if (!tkc_cond_init(&w.cond, err)) {
-        tke_txn_commit(txn, NULL, NULL);
-        return false;
-    }
+    waiting w = { .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER };
     tke_txn_commit(txn, committed, &w);
     pthread_mutex_lock(&w.lock);
     while (!w.done)

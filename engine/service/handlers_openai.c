@@ -346,7 +346,6 @@ static bool read_body(tke_call *call, asked *in)
     tinkc_str key;
     const char *wrong = NULL; /* the member in which reading failed */
     tkc_json_open(&j, call->body, &call->arena, &call->err);
-    j.code = TINKC_E_BAD_REQUEST;
     if (tkc_json_object(&j))
         while (!wrong && tkc_json_key(&j, &key)) {
             if (tkc_json_null(&j))

@@ -638,7 +638,7 @@ typedef struct download {
     tinkc_reply *reply;
     char *folder;
     char *file;          /* one file; NULL = all as an archive */
-    int64_t from, until; /* until -1 = to the end */
+    int64_t from, until; /* until may be past the end */
     bool ranged;
 } download;
 
@@ -678,7 +678,7 @@ static void send_archive(const download *d)
         tke_send_error(d->reply, d->a, 404, "not_found", "The checkpoint was deleted");
         return;
     }
-    int64_t until = d->until < 0 || d->until > tar.total ? tar.total : d->until;
+    int64_t until = d->until < tar.total ? d->until : tar.total;
     if (!begin_download(d, "application/x-tar", tar.total, until))
         return;
     if (tke_tar_send(&tar, d->from, until, write_part, d->reply, &err))
@@ -701,7 +701,7 @@ static void send_file(const download *d)
         tke_send_error(d->reply, d->a, 404, "not_found", "There is no such file");
         return;
     }
-    int64_t total = (int64_t)file.len, until = d->until < 0 || d->until > total ? total : d->until;
+    int64_t total = (int64_t)file.len, until = d->until < total ? d->until : total;
     if (begin_download(d, "application/octet-stream", total, until)) {
         bool wanted = true;
         for (int64_t at = d->from; wanted && at < until; at += PIECE)
@@ -740,7 +740,7 @@ static void read_range(tke_call *call, download *d)
     const char *header = tke_call_header(call, "Range");
     tinkc_str text = tkc_str(header), first;
     int64_t from, last;
-    d->until = -1;
+    d->until = INT64_MAX;
     if (!tkc_starts_with(text, "bytes="))
         return;
     text = tkc_strn(text.data + 6, text.len - 6);
@@ -750,7 +750,8 @@ static void read_range(tke_call *call, download *d)
         return;
     d->ranged = true;
     d->from = from;
-    d->until = text.len ? last + 1 : -1;
+    if (text.len)
+        d->until = last + 1;
 }
 
 /* Locks: needs svc->lock. Checks access again: who asked for the link may have lost it since. */

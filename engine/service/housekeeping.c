@@ -32,11 +32,10 @@ static void expire_sessions(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
-static bool remove_spill(tke_store *store, void *folder, tinkc_error *err)
+static void remove_spill(tke_store *store, void *folder, tinkc_error *err)
 {
     (void)store;
     tkc_remove_tree(folder, err);
-    return !tkc_failed(err);
 }
 
 /* Also of a row that could not be deleted: the next start of the service finds it with its files. */

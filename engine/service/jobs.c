@@ -59,11 +59,10 @@ void tke_job_drop(tke_job *job)
 
 bool tke_job_publish(tke_job *job, tinkc_error *err)
 {
-    assert(job->request_id && !job->in_map);
+    assert(job->request_id);
     if (!tkc_map_set(&job->svc->jobs, tkc_str(job->request_id), job, NULL, err))
         return false;
     tke_job_keep(job);
-    job->in_map = true;
     return true;
 }
 

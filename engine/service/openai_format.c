@@ -211,15 +211,15 @@ static bool read_format(const tke_answer_form *f, tkc_arena *arena, tke_grammar 
 {
     tkc_json j = reader(f->response_format, arena, err);
     tinkc_str key, type = { 0 }, schema = { 0 };
-    if (!tkc_json_object(&j))
-        return false;
-    while (tkc_json_key(&j, &key))
-        if (tkc_str_is(key, "type"))
-            type = tkc_json_string(&j);
-        else if (tkc_str_is(key, "json_schema"))
-            schema = read_schema(&j, err);
-        else if (!tkc_failed(err))
-            unknown_key(key, err);
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            if (tkc_str_is(key, "type"))
+                type = tkc_json_string(&j);
+            else if (tkc_str_is(key, "json_schema"))
+                schema = read_schema(&j, err);
+            else if (!tkc_failed(err))
+                unknown_key(key, err);
+        }
     if (tkc_failed(err) || tkc_str_is(type, "text"))
         return false;
     if (tkc_str_is(type, "json_object"))
@@ -257,7 +257,7 @@ const tke_grammar *tke_form_grammar(const tke_answer_form *f, tkc_arena *arena, 
 /* How many bytes at the end of the text are a prefix of the word. */
 static size_t begins_word(tinkc_str text, tinkc_str word)
 {
-    size_t n = word.len - 1 < text.len ? word.len - 1 : text.len;
+    size_t n = word.len < text.len ? word.len : text.len;
     while (n && memcmp(text.data + text.len - n, word.data, n) != 0)
         n--;
     return n;

@@ -118,7 +118,7 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     if (!run || !id || seq < 1 || seq > INT32_MAX)
         return true;
     if (state == TKE_ROW_REFUSED)
-        return tke_run_see(svc, run, seq, 0, hash, 0, TKE_SEEN_REFUSED, err);
+        return tke_run_mark(svc, run, seq, TKE_SEEN_REFUSED, err);
     if (blob.len == sizeof hash)
         memcpy(&hash, blob.data, sizeof hash);
     if (tkc_str_cut(&rest, '-', &number))

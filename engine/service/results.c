@@ -70,7 +70,7 @@ static char *write_result(tke_job *job, tkc_arena *arena, tinkc_error *err)
                : NULL;
 }
 
-bool tke_result_spill(tke_store *store, void *user, tinkc_error *err)
+void tke_result_spill(tke_store *store, void *user, tinkc_error *err)
 {
     tke_job *job = user;
     tkc_arena arena;
@@ -89,7 +89,6 @@ bool tke_result_spill(tke_store *store, void *user, tinkc_error *err)
                      job->request_id, why.message);
     }
     tkc_arena_free(&arena);
-    return true;
 }
 
 bool tke_result_find(tke_job *job, tinkc_error *err)
@@ -177,10 +176,9 @@ static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
 /* Locks: needs svc->lock. Moves it from the map to the list of jobs to drop. */
 static void take_out(tke_service *svc, tke_job *job, tke_job **gone)
 {
-    assert(job->in_map && job->state == TKE_DONE && !job->waiters);
+    assert(job->state == TKE_DONE && !job->waiters);
     tke_result_uncount(svc, job);
     tkc_map_remove(&svc->jobs, tkc_str(job->request_id));
-    job->in_map = false;
     job->next = *gone;
     *gone = job;
 }

@@ -19,8 +19,7 @@ tke_seen *tke_run_seen(tke_run *run, int64_t seq)
     return seq >= 1 && (size_t)seq <= run->n_seen ? &run->seen[seq - 1] : NULL;
 }
 
-bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_hash128 hash,
-                 uint32_t epoch, uint8_t state, tinkc_error *err)
+bool tke_run_mark(tke_service *svc, tke_run *run, int64_t seq, uint8_t state, tinkc_error *err)
 {
     assert(seq >= 1);
     if ((size_t)seq > run->n_seen) {
@@ -32,8 +31,19 @@ bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_
         memset(run->seen + run->n_seen, 0, ((size_t)seq - run->n_seen) * sizeof *grown);
         run->n_seen = (size_t)seq;
     }
-    run->seen[seq - 1] =
-        (tke_seen){ .hash = hash, .epoch = epoch, .kind = (uint8_t)kind, .state = state };
+    run->seen[seq - 1] = (tke_seen){ .state = state };
+    return true;
+}
+
+bool tke_run_see(tke_service *svc, tke_run *run, int64_t seq, int32_t kind, tke_hash128 hash,
+                 uint32_t epoch, uint8_t state, tinkc_error *err)
+{
+    if (!tke_run_mark(svc, run, seq, state, err))
+        return false;
+    tke_seen *seen = tke_run_seen(run, seq);
+    seen->hash = hash;
+    seen->epoch = epoch;
+    seen->kind = (uint8_t)kind;
     return true;
 }
 
@@ -123,7 +133,7 @@ tke_txn *tke_run_refused(tke_service *svc, tke_run *run, int64_t seq)
         (before && before->state != TKE_SEEN_NOT && before->state != TKE_SEEN_REFUSED))
         return NULL;
     uint8_t state = is_passed(run, seq) ? TKE_SEEN_TOMB : TKE_SEEN_REFUSED;
-    if (!tke_run_see(svc, run, seq, 0, (tke_hash128){ 0 }, 0, state, &err))
+    if (!tke_run_mark(svc, run, seq, state, &err))
         return NULL;
     tke_run_skip_settled(run);
     pthread_cond_signal(&svc->work);
@@ -320,10 +330,10 @@ typedef struct journaled {
     tkc_buf body;
 } journaled;
 
-static bool append_record(tke_store *store, void *user, tinkc_error *err)
+static void append_record(tke_store *store, void *user, tinkc_error *err)
 {
     journaled *j = user;
-    return tke_journal_append(store, j->job->run->id, &j->record, err);
+    tke_journal_append(store, j->job->run->id, &j->record, err);
 }
 
 static void record_written(void *user, const tinkc_error *err)

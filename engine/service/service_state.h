@@ -207,7 +207,6 @@ typedef struct tke_job {
     int64_t seq;
     tke_hash128 hash;
     bool held; /* not yet in the journal */
-    bool in_map;
     bool delivered;
     bool replayed; /* re-executed from the journal: its row may already exist */
     int64_t done_ms, delivered_ms;
@@ -515,7 +514,7 @@ const char *tke_category(const tinkc_error *err);
 bool tke_result_is_large(const tke_job *);
 /* tke_txn_fn with a job as user: moves its result to a file. One that cannot be written stays in
  * memory. Thread: the store's writer. */
-bool tke_result_spill(tke_store *, void *job, tinkc_error *err);
+void tke_result_spill(tke_store *, void *job, tinkc_error *err);
 /* Finds the file of a result that survived a restart. */
 bool tke_result_find(tke_job *, tinkc_error *err);
 /* Calls send with the result's bytes, now or on another thread; err is set if they are gone. */
@@ -541,6 +540,8 @@ void tke_results_reap(tke_service *, int64_t now_ms);
 tke_seen *tke_run_seen(tke_run *, int64_t seq); /* NULL past the end */
 bool tke_run_see(tke_service *, tke_run *, int64_t seq, int32_t kind, tke_hash128 hash,
                  uint32_t epoch, uint8_t state, tinkc_error *err);
+/* The same of a number of which no request is known. */
+bool tke_run_mark(tke_service *, tke_run *, int64_t seq, uint8_t state, tinkc_error *err);
 void tke_run_insert(tke_run *, tke_job *);
 /* The job whose turn it is, or NULL. */
 tke_job *tke_run_head(const tke_run *);

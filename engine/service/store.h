@@ -49,7 +49,7 @@ tke_txn *tke_txn_new(tke_store *, tinkc_error *err);
  * Values are copied. A failure is kept and reported by the commit. */
 void tke_txn_exec(tke_txn *, const char *sql, const char *types, ...);
 /* A call on the writer's thread instead of a statement: for reads and journal files. */
-typedef bool tke_txn_fn(tke_store *, void *user, tinkc_error *err);
+typedef void tke_txn_fn(tke_store *, void *user, tinkc_error *err);
 void tke_txn_call(tke_txn *, tke_txn_fn *fn, void *user);
 
 /* Queues it; `done` (may be NULL) is called on the writer's thread once it is on disk or has

@@ -38,6 +38,14 @@ static tke_tenant *tenant_of(tke_service *svc, const char *owner)
     return t ? turn_over(svc, t) : NULL;
 }
 
+/* Locks: needs svc->lock. The same; never NULL. */
+static const tke_tenant *known(tke_service *svc, const char *owner)
+{
+    static const tke_tenant none;
+    const tke_tenant *t = tenant_of(svc, owner);
+    return t ? t : &none;
+}
+
 void tke_tenants_free(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -119,13 +127,9 @@ bool tke_quota_request(tke_call *call)
 
 bool tke_quota_tokens(tke_service *svc, const char *owner, tinkc_error *err)
 {
-    int64_t limit = 0, used = 0;
     pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, owner);
-    if (t) {
-        limit = t->quota.tokens_per_day;
-        used = t->n_tokens;
-    }
+    const tke_tenant *t = known(svc, owner);
+    int64_t limit = t->quota.tokens_per_day, used = t->n_tokens;
     pthread_mutex_unlock(&svc->lock);
     return !limit || used < limit
                ? true
@@ -137,11 +141,8 @@ bool tke_quota_tokens(tke_service *svc, const char *owner, tinkc_error *err)
 
 bool tke_quota_storage(tke_service *svc, const char *owner, tinkc_error *err)
 {
-    int64_t limit = 0, used = 0;
     pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, owner);
-    limit = t ? t->quota.storage_bytes : 0;
-    used = limit ? tke_tenant_storage(svc, owner) : 0;
+    int64_t limit = known(svc, owner)->quota.storage_bytes, used = tke_tenant_storage(svc, owner);
     pthread_mutex_unlock(&svc->lock);
     return !limit || used < limit
                ? true
@@ -153,9 +154,7 @@ bool tke_quota_storage(tke_service *svc, const char *owner, tinkc_error *err)
 
 void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
 {
-    tke_tenant *t = tenant_of(svc, owner);
-    const tke_tenant none = { 0 };
-    const tke_tenant *now = t ? t : &none;
+    const tke_tenant *now = known(svc, owner);
     const struct {
         const char *name;
         int64_t value;

@@ -71,14 +71,14 @@ bool tke_unrecorded_add(tke_store *s, const tke_unrecorded *r)
     int fd = open_file(s, O_RDWR);
     bool done = false;
     put(record, r);
-    for (off_t at = 0; fd >= 0 && !done && at + RECORD <= FILE_BYTES; at += RECORD) {
+    for (off_t at = 0; fd >= 0 && at + RECORD <= FILE_BYTES; at += RECORD) {
         static const unsigned char none[RECORD];
         if (pread(fd, there, RECORD, at) != RECORD)
             break;
-        if (memcmp(there, none, RECORD) == 0)
-            done = pwrite(fd, record, RECORD, at) == RECORD && fdatasync(fd) == 0;
-        if (memcmp(there, none, RECORD) == 0 && !done)
-            break;
+        if (memcmp(there, none, RECORD) != 0)
+            continue;
+        done = pwrite(fd, record, RECORD, at) == RECORD && fdatasync(fd) == 0;
+        break;
     }
     if (fd >= 0)
         (void)close(fd);

@@ -198,21 +198,20 @@ static bool audit_row(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
-static bool read_audit(tke_store *store, void *user, tinkc_error *err)
+static void read_audit(tke_store *store, void *user, tinkc_error *err)
 {
     reading *r = user;
     tkc_jsonw_open(&r->w, &r->out, err);
     tkc_jsonw_object(&r->w);
     tkc_jsonw_key(&r->w, "entries");
     tkc_jsonw_array(&r->w);
-    bool ok = tke_store_query(
+    tke_store_query(
         store,
         "SELECT time_us, event, model_id, tinker_path, purpose FROM audit WHERE owner = ? AND "
         "time_us >= ? AND time_us < ? ORDER BY time_us, id",
         audit_row, r, err, "tii", r->owner, r->from_us, r->until_us);
     tkc_jsonw_end(&r->w);
     tkc_jsonw_end(&r->w);
-    return ok;
 }
 
 static bool usage_row(const tke_row *row, void *user, tinkc_error *err)
@@ -268,7 +267,7 @@ static bool usage_session(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
-static bool read_usage(tke_store *store, void *user, tinkc_error *err)
+static void read_usage(tke_store *store, void *user, tinkc_error *err)
 {
     reading *r = user;
     tkc_jsonw_open(&r->w, &r->out, err);
@@ -283,14 +282,14 @@ static bool read_usage(tke_store *store, void *user, tinkc_error *err)
     tkc_jsonw_end(&r->w);
     tkc_jsonw_key(&r->w, "sessions");
     tkc_jsonw_object(&r->w);
-    ok = ok && tke_store_query(store,
-                               "SELECT DISTINCT s.id, s.user_metadata FROM usage u JOIN sessions s "
-                               "ON s.id = u.session_id WHERE u.owner = ? AND u.bucket_us >= ? AND "
-                               "u.bucket_us < ?",
-                               usage_session, r, err, "tii", r->owner, r->from_us, r->until_us);
+    if (ok)
+        tke_store_query(store,
+                        "SELECT DISTINCT s.id, s.user_metadata FROM usage u JOIN sessions s "
+                        "ON s.id = u.session_id WHERE u.owner = ? AND u.bucket_us >= ? AND "
+                        "u.bucket_us < ?",
+                        usage_session, r, err, "tii", r->owner, r->from_us, r->until_us);
     tkc_jsonw_end(&r->w);
     tkc_jsonw_end(&r->w);
-    return ok;
 }
 
 static void send_reading(void *user, const tinkc_error *err)

@@ -213,8 +213,8 @@ size_t tke_utf8_whole(tinkc_str s)
         unsigned char c = p[s.len - back];
         if ((c & 0xC0) == 0x80)
             continue;
-        size_t need = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC2 ? 2 : 1;
-        return need > back ? s.len - back : s.len;
+        bool cut = c >= 0xF0 || (c >= 0xE0 && back < 3) || (c >= 0xC2 && back < 2);
+        return cut ? s.len - back : s.len;
     }
     return s.len;
 }

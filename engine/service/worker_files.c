@@ -730,15 +730,14 @@ static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tk
     pthread_mutex_lock(&svc->lock);
     bool needed = run && run->is.life == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
                   !tke_run_image_is_written(run->is);
-    int32_t slot = needed ? run->image_slot : 0;
-    char *target =
-        needed ? tke_store_run_path(svc->store, arena, run->id, slot ? "image.1" : "image.0", err)
-               : NULL;
+    char *target = needed ? tke_store_run_path(svc->store, arena, run->id,
+                                               run->image_slot ? "image.1" : "image.0", err)
+                          : NULL;
     char *source = target ? tke_copy(svc, target, err) : NULL;
     if (source && tke_store_move(svc->store, folder, target, err)) {
         tkc_release_str(svc->a, run->source);
         run->source = source;
-        run->image_slot = 1 - slot;
+        run->image_slot = 1 - run->image_slot;
         pthread_mutex_unlock(&svc->lock);
         tkc_remove_tree(folder, &ignored); /* the older image, which the exchange put here */
         return true;

@@ -16,7 +16,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool closed, broken;
-    int waiting;        /* threads at the closed gate */
+    int waiting; /* threads at the closed gate */
+    atomic_bool loads_nothing;
     _Atomic int n_made; /* on the device, and not freed */
     const tke_device_ops *own;
     tke_device_ops ops; /* the device's own, but for what waits at the gate */
@@ -85,6 +86,10 @@ static inline void *gate_gone(void *made)
 
 static inline tke_device_model *gate_model(tke_device *d, tke_model *m, tinkc_error *err)
 {
+    if (atomic_load(&gate.loads_nothing)) {
+        tkc_fail(err, TINKC_E_SERVER, "the device cannot load the model");
+        return NULL;
+    }
     return gate_made(gate.own->model_load(d, m, err));
 }
 

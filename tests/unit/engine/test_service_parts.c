@@ -2,8 +2,10 @@
  * requests, journal records, vocabularies, gzip, budgets of memory, hashes and identities. What they
  * write is on disks and in databases, so it must not change. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -320,6 +322,18 @@ static void unrecorded_is_full(void **state)
     assert_true(k.r[0].seq == 7);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size, FILE_BYTES);
+    /* A place that cannot be written is not used. */
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit low = { RECORD * (SLOTS - 1), before.rlim_max };
+    memset(full + RECORD * (SLOTS - 1), 0, RECORD);
+    assert_true(tkc_write_file(path, full, sizeof full, 0600, &err));
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    bool added = tke_unrecorded_add(s, &seven);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    assert_false(added);
     tke_store_close(s);
     tiny_model_remove(folder);
     s = open_store(NULL); /* in memory: nothing is kept, nothing fails */
@@ -505,8 +519,11 @@ static void odd_vocabularies(void **state)
         { "\\u0120a\\u010a", " a\n" },
         { "\\u0143", "\xad" },
         { "\\u0144a", "\xc5\x84"
-                      "a" }, /* beyond the alphabet: kept as it is */
-        { "a b", "a b" },    /* so is a plain space */
+                      "a" },       /* beyond the alphabet: kept as it is */
+        { "\\u0541", "\xd5\x81" }, /* not the alphabet's U+0141, U+0146, U+0120 with more bits */
+        { "\\u8146", "\xe8\x85\x86" },
+        { "\\udbc0\\udd20", "\xf4\x80\x84\xa0" },
+        { "a b", "a b" }, /* so is a plain space */
         { "\\u0120\\u00ad", "\xc4\xa0\xc2\xad" },
         { "\\u2581x", "\xe2\x96\x81x" },
         { "\\ud83d\\ude00", "\xf0\x9f\x98\x80" },

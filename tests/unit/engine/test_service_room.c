@@ -126,6 +126,31 @@ static void weights_give_way(void **state)
     assert_int_equal(svc.snapshot_bytes, bytes);
 }
 
+/* In the order of their last use, whichever the map lists first. */
+static void samplers_give_way_in_order(void **state)
+{
+    (void)state;
+    enum { N = 6 };
+    tke_sampler *all[N];
+    tke_checkpoint *last = kept_checkpoint("a", TKE_CKPT_DONE, 90), *checkpoints[N];
+    char name[8];
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        all[i] = kept_sampler(name, true, i % 2 ? 10 + i : 30 - i);
+        snprintf(name, sizeof name, "c%d", i);
+        checkpoints[i] = kept_checkpoint(name, TKE_CKPT_DONE, i % 2 ? 50 + i : 70 - i);
+    }
+    static const int order[N] = { 1, 3, 5, 4, 2, 0 };
+    for (int n = 0; n < 2 * N; n++) {
+        svc.set.snapshot_memory_bytes = (int64_t)svc.snapshot_bytes;
+        tke_work_snapshot_room(&svc, 1);
+        for (int i = 0; i < 2 * N; i++)
+            assert_true(!(i < N ? all[order[i]]->snapshot : checkpoints[order[i - N]]->snapshot) ==
+                        (i <= n));
+    }
+    assert_non_null(last->snapshot);
+}
+
 /* Weights have a limit of their own, beside the one of all memory. */
 static void weights_have_a_limit(void **state)
 {
@@ -393,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_give_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(samplers_give_way_in_order, setup, teardown),
         cmocka_unit_test_setup_teardown(weights_have_a_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(unused_weights_make_room, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_models_are_asked_to_sleep, setup, teardown),

@@ -38,9 +38,10 @@
  *     ! stop                                         a restart; files are written again when a request is answered
  *     ! now rm ...                                   a command in the store while the service runs
  *     ! flush                                        writes images of all models: what tinkc_engine_flush says
- *     ! far                                          requests come from a connection that is there
+ *     ! far, ! left                                  requests come from a connection that is there; it is closed
  *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
+ *     ! unplug, ! plug                               the device cannot load a model; it can again
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! ends TOKEN                                   the same; nano's tokenizer ends texts with it
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
@@ -72,6 +73,7 @@
 #include "codec/zstd.h"
 #include "support/check.h"
 #include "support/device_gate.h"
+#include "support/patience.h"
 #include "support/scarce.h"
 #include "support/tiny_model.h"
 
@@ -535,10 +537,11 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
     on_end(r);
 }
 
+static atomic_bool clients_left;
 static bool is_gone(tinkc_reply *r)
 {
     (void)r;
-    return false;
+    return atomic_load(&clients_left);
 }
 
 /* "METHOD PATH BODY" */
@@ -990,7 +993,8 @@ static void command(const char *what, tkc_buf *out)
         gate_await();
         return;
     }
-    if (strcmp(what, "far") == 0) {
+    if (strcmp(what, "far") == 0 || strcmp(what, "left") == 0) {
+        atomic_store(&clients_left, what[0] == 'l');
         tke_service_set_gone(tke_engine_service(world.engine), is_gone);
         world.flags |= TKE_CALL_REMOTE;
         return;
@@ -1021,6 +1025,10 @@ static void command(const char *what, tkc_buf *out)
     }
     if (strcmp(what, "hold") == 0 || strcmp(what, "go") == 0) {
         gate_set(what[0] == 'h', false);
+        return;
+    }
+    if (strcmp(what, "unplug") == 0 || strcmp(what, "plug") == 0) {
+        atomic_store(&gate.loads_nothing, what[0] == 'u');
         return;
     }
     if (strcmp(what, "break") == 0 || strcmp(what, "fix") == 0) {
@@ -1379,7 +1387,7 @@ static void cancelled_texts(void **state)
 {
     static const char line[] = "POST /v1/completions {\"model\":\"nano\",\"prompt\":\"a\","
                                "\"max_tokens\":1}";
-    enum { ALL = 256, STAYS = 4 };
+    enum { ALL = 256, STAYS = 4, ENOUGH = 1 << 30 };
     static waiting *w[ALL];
     tkc_buf out;
     if (!openai_is_possible())
@@ -1390,8 +1398,13 @@ static void cancelled_texts(void **state)
     gate_set(true, false);
     tke_service *svc = tke_engine_service(world.engine);
     pthread_mutex_lock(&svc->tokenizer_lock);
+    memory.name = "tinkc-texts";
+    memory.until = ENOUGH;
     for (int i = 0; i < ALL; i++)
         w[i] = ask_begin(line);
+    wait_until(memory.until < ENOUGH); /* one is under way: it has needed memory */
+    assert_true(memory.until < ENOUGH);
+    memory.until = 0;
     ask(line, &out);
     assert_non_null(tkc_buf_terminate(&out, &(tinkc_error){ 0 }));
     assert_non_null(

@@ -211,10 +211,21 @@ static void runs_are_made_again(void **state)
              "cp -r runs/%s runs/elsewhere && mkdir runs/.hidden && mkdir runs/%s/weights/.x",
              store, models[2], models[2], session, models[0], models[0]);
     assert_int_equal(system(text), 0);
+    /* Without a rank, without a base model, and without a number in its name. */
+    static const char *const states[][2] = { { "5", "{\"base_model\":\"tiny\"}" },
+                                             { "6", "{\"rank\":3}" },
+                                             { "x", "{\"base_model\":\"tiny\",\"rank\":3}" } };
+    for (int i = 0; i < 3; i++) {
+        snprintf(text, sizeof text,
+                 "cd '%s/runs' && mkdir -p %s:train:%s/weights/a && cd %s:train:%s/weights/a && "
+                 "touch checkpoint_complete && echo '%s' > train_state.json",
+                 store, session, states[i][0], session, states[i][0], states[i][1]);
+        assert_int_equal(system(text), 0);
+    }
     lines l = { 0 };
     const tinkc_store_check_options repair = { .repair = true, .owner_key = "key" };
     assert_false(tinkc_store_check(store, &repair, keep_line, &l, &err));
-    assert_string_equal(err.message, "3 entries are damaged or missing and could not be repaired");
+    assert_string_equal(err.message, "6 entries are damaged or missing and could not be repaired");
     const struct {
         const char *format, *of;
     } rows[] = {
@@ -226,6 +237,12 @@ static void runs_are_made_again(void **state)
         { "ok %s/external_weights/c: no checksums to hold it against", models[2] },
         { "bad %s: its folders do not name its base model; it cannot be rebuilt", models[2] },
         { "bad %s:train:9: its folders do not name its base model; it cannot be rebuilt", session },
+        { "ok %s:train:5/weights/a: no checksums to hold it against", session },
+        { "bad %s:train:5: its folders do not name its base model; it cannot be rebuilt", session },
+        { "ok %s:train:6/weights/a: no checksums to hold it against", session },
+        { "bad %s:train:6: its folders do not name its base model; it cannot be rebuilt", session },
+        { "ok %s:train:x/weights/a: no checksums to hold it against", session },
+        { "bad %s:train:x: its folders do not name its base model; it cannot be rebuilt", session },
         { "ok %s/weights/a: whole", "elsewhere" },
         { "bad %s: its folders do not name its base model; it cannot be rebuilt", "elsewhere" },
         { "ok meta.db: made again%s", "" },
