@@ -744,7 +744,7 @@ static void read_range(tke_call *call, download *d)
     if (!tkc_starts_with(text, "bytes="))
         return;
     text = tkc_strn(text.data + 6, text.len - 6);
-    if (!tkc_str_cut(&text, '-', &first) || !text.data || !tkc_parse_i64(first, &from) || from < 0)
+    if (!tkc_str_cut(&text, '-', &first) || !text.data || !tkc_parse_i64(first, &from))
         return;
     if (text.len && (!tkc_parse_i64(text, &last) || last < from || last == INT64_MAX))
         return;

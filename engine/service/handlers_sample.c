@@ -301,7 +301,7 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
 /* Copies into the arena; NULL data stays NULL. */
 static bool keep_i64s(tkc_arena *arena, tinkc_i64s in, tinkc_i64s *out, tinkc_error *err)
 {
-    *out = (tinkc_i64s){ NULL, 0 };
+    *out = (tinkc_i64s){ 0 };
     if (!in.data)
         return true;
     int64_t *copy = tkc_arena_array(arena, in.len + 1, sizeof *copy, err);

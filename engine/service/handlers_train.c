@@ -291,13 +291,20 @@ tke_txn *tke_front_refused(tke_call *call)
     return txn;
 }
 
-static void accept_training(tke_call *call, int32_t kind, bool is_pb)
+static bool is_protobuf(tke_call *call)
+{
+    const char *type = tke_call_header(call, "Content-Type");
+    return type && strstr(type, TKC_TYPE_PROTOBUF);
+}
+
+static void accept_training(tke_call *call, int32_t kind)
 {
     tke_service *svc = call->svc;
     const char *model_id = NULL;
     tkc_opt_i64 seq = { 0 };
     tke_job *job = tke_job_new(svc, kind, NULL, call->owner, &call->err);
     bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
+    bool is_pb = kind == TKE_JOB_PASS && is_protobuf(call);
     if (!job || !tke_decode_job(job, call->body, is_pb, forward, &model_id, &seq, &call->err)) {
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable", "%s",
@@ -323,33 +330,32 @@ static void accept_training(tke_call *call, int32_t kind, bool is_pb)
 void tke_front_pass(tke_call *call)
 {
     const char *type = tke_call_header(call, "Content-Type");
-    bool is_pb = type && strstr(type, TKC_TYPE_PROTOBUF);
-    if (type && !is_pb && !strstr(type, "json")) {
+    if (type && !is_protobuf(call) && !strstr(type, "json")) {
         tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
                          "Content-Type '%.60s' is not supported", type);
         return;
     }
-    accept_training(call, TKE_JOB_PASS, is_pb);
+    accept_training(call, TKE_JOB_PASS);
 }
 
 void tke_front_optim(tke_call *call)
 {
-    accept_training(call, TKE_JOB_OPTIM, false);
+    accept_training(call, TKE_JOB_OPTIM);
 }
 
 void tke_front_save(tke_call *call)
 {
-    accept_training(call, TKE_JOB_SAVE, false);
+    accept_training(call, TKE_JOB_SAVE);
 }
 
 void tke_front_save_sampler(tke_call *call)
 {
-    accept_training(call, TKE_JOB_SAVE_SAMPLER, false);
+    accept_training(call, TKE_JOB_SAVE_SAMPLER);
 }
 
 void tke_front_save_external(tke_call *call)
 {
-    accept_training(call, TKE_JOB_EXTERNAL, false);
+    accept_training(call, TKE_JOB_EXTERNAL);
 }
 
 void tke_front_get_info(tke_call *call)
@@ -724,7 +730,7 @@ void tke_front_load(tke_call *call)
     if (bad.code == TINKC_E_MEMORY)
         tke_send_failure(call->reply, call->svc->a, &bad);
     else if (!read || in.model_id)
-        accept_training(call, TKE_JOB_LOAD, false);
+        accept_training(call, TKE_JOB_LOAD);
     else if (!check_optimizer(call, in.optimizer_config) ||
              !tke_call_fields_known(call, &tkc_load_weights_request_type))
         return;

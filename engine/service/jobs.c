@@ -322,10 +322,9 @@ static bool needs_row(const tke_job *job)
            tke_store_durable(job->svc->store);
 }
 
-/* Ids begin with the epoch in which the request was accepted. */
-static uint32_t epoch_of(const tke_job *job)
+uint32_t tke_epoch_of(const char *request_id)
 {
-    tinkc_str rest = tkc_str(job->request_id), number;
+    tinkc_str rest = tkc_str(request_id), number;
     int64_t epoch = 0;
     if (tkc_str_cut(&rest, '-', &number))
         (void)tkc_parse_i64(number, &epoch);
@@ -344,7 +343,7 @@ static void row_committed(void *user, const tinkc_error *err)
                                                         .hash = job->hash,
                                                         .seq = job->seq,
                                                         .kind = job->kind,
-                                                        .epoch = epoch_of(job),
+                                                        .epoch = tke_epoch_of(job->request_id),
                                                         .failed = job->failed && !job->touched });
     }
     tke_job_complete(job);

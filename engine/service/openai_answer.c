@@ -165,8 +165,6 @@ static void take_text(const tke_openai_part *p, tke_openai_choice *c, tke_sequen
                              : held.len;
     tke_utf8_clean(text, tkc_strn(held.data, n), err);
     c->n_sent += n;
-    if (last)
-        n = held.len;
     if (n)
         memmove(c->held.data, c->held.data + n, held.len - n);
     c->held.len -= n;

@@ -113,17 +113,14 @@ static bool request_row(const tke_row *row, void *user, tinkc_error *err)
     const char *id = text_of(&b->arena, row, 4, err);
     tke_hash128 hash = { 0 };
     tinkc_bytes blob = tke_row_blob(row, 3);
-    int64_t seq = tke_row_i64(row, 1), epoch = 0, state = tke_row_i64(row, 5);
-    tinkc_str rest = tkc_str(id), number;
+    int64_t seq = tke_row_i64(row, 1), state = tke_row_i64(row, 5);
     if (!run || !id || seq < 1 || seq > INT32_MAX)
         return true;
     if (state == TKE_ROW_REFUSED)
         return tke_run_mark(svc, run, seq, TKE_SEEN_REFUSED, err);
     if (blob.len == sizeof hash)
         memcpy(&hash, blob.data, sizeof hash);
-    if (tkc_str_cut(&rest, '-', &number))
-        (void)tkc_parse_i64(number, &epoch);
-    if (!tke_run_see(svc, run, seq, (int32_t)tke_row_i64(row, 2), hash, (uint32_t)epoch,
+    if (!tke_run_see(svc, run, seq, (int32_t)tke_row_i64(row, 2), hash, tke_epoch_of(id),
                      TKE_SEEN_DONE, err))
         return false;
     tke_run_seen(run, seq)->failed = state == TKE_ROW_FAILED;

@@ -99,7 +99,6 @@ static bool set_number(tke_settings *set, const setting *s, const char *value, t
 {
     unsigned char *at = (unsigned char *)set + s->offset;
     double d;
-    int64_t i = 0;
     bool whole = s->scale == 1; /* times may be fractions of a second */
     if (!tkc_parse_double(tkc_str(value), false, &d) || d < (double)s->min || d > (double)s->max ||
         (whole && d < 9e15 && (double)(int64_t)d < d))
@@ -116,7 +115,7 @@ static bool set_number(tke_settings *set, const setting *s, const char *value, t
         return true;
     }
     d *= (double)s->scale;
-    i = d < 9.2e18 ? (int64_t)d : INT64_MAX;
+    int64_t i = d < 9.2e18 ? (int64_t)d : INT64_MAX;
     memcpy(at, &i, sizeof i);
     return true;
 }

@@ -491,6 +491,8 @@ void tke_job_fail(tke_job *, const tinkc_error *why);
 /* For results that are committed together with other rows: adds the row of a job whose result is in
  * job->result. After the commit, call tke_job_complete. */
 void tke_job_add_row(tke_txn *, tke_job *);
+/* Ids begin with the epoch in which the request was accepted; 0 = this one does not. */
+uint32_t tke_epoch_of(const char *request_id);
 /* Completes the future and answers its polls, without a row. No locks held. Consumes a
  * reference. */
 void tke_job_complete(tke_job *);

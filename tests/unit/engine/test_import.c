@@ -241,6 +241,42 @@ static void change(const char *sql)
     start();
 }
 
+static void no_file_stays_mapped(void)
+{
+    char line[1000];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps))
+        assert_null(strstr(line, adapter));
+    fclose(maps);
+}
+
+/* One of the two checkpoints is gone: it is made again. */
+static void half_of_it(void **state)
+{
+    static const char *const kinds[] = { "weights", "sampler_weights" };
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tinkc_text paths[2] = { { 0 }, { 0 } };
+        const tinkc_import_options o = { .adapter = adapter, .base_model = "tiny", .name = "half" };
+        char url[400];
+        assert_true(tinkc_engine_import(engine, &o, &paths[0], &paths[1], &err));
+        const char *run = paths[i].data + strlen("tinker://");
+        snprintf(url, sizeof url, "/api/v1/training_runs/%.*s/checkpoints/%s/half",
+                 (int)strcspn(run, "/"), run, kinds[i]);
+        answer gone = service_call(t, "DELETE", url, NULL, "", 0);
+        assert_int_equal(gone.status, 204);
+        answer_free(&gone);
+        assert_true(tinkc_engine_import(engine, &o, NULL, NULL, &err));
+        const char *list = service_json(t, 200, "GET", "/api/v1/checkpoints", "%s", "");
+        assert_true(strstr(list, paths[0].data) && strstr(list, paths[1].data));
+        tinkc_text_free(&paths[0]);
+        tinkc_text_free(&paths[1]);
+    }
+    no_file_stays_mapped();
+}
+
 /* Is any checkpoint about to be written? Samples would wait for it. */
 static bool one_is_pending(void)
 {
@@ -292,6 +328,7 @@ int main(void)
         cmocka_unit_test(imports),
         cmocka_unit_test(refusals),
         cmocka_unit_test(refused_rows),
+        cmocka_unit_test(half_of_it),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

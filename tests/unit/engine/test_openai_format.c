@@ -53,6 +53,24 @@ static void test_calls(void **state)
     }
 }
 
+/* As many calls as there is room for; the others are left out. */
+static void test_many_calls(void **state)
+{
+    static const char one[] = "<tool_call>{\"name\":\"a\"}</tool_call>";
+    enum { N = sizeof one - 1 };
+    static char text[(TKE_MOST_CALLS + 1) * N];
+    (void)state;
+    for (int i = 0; i <= TKE_MOST_CALLS; i++)
+        memcpy(text + i * N, one, N);
+    for (size_t n = TKE_MOST_CALLS - 1; n <= TKE_MOST_CALLS + 1; n++) {
+        tke_tool_call calls[TKE_MOST_CALLS];
+        size_t before;
+        assert_int_equal(
+            tke_calls_read(TKE_CALLS_TAGGED, tkc_strn(text, n * N), &arena, calls, &before),
+            n < TKE_MOST_CALLS ? n : TKE_MOST_CALLS);
+    }
+}
+
 static void test_certain(void **state)
 {
     (void)state;
@@ -276,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_calls, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_certain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),

@@ -475,6 +475,17 @@ static void torn_journals(void **state)
     tiny_model_remove(folder);
 }
 
+static void epochs_of_ids(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *id;
+        uint32_t epoch;
+    } rows[] = { { "7-s:train:0:1", 7 }, { "12", 12 }, { "-1", 0 }, { "x-1", 0 }, { "", 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(tke_epoch_of(rows[i].id), rows[i].epoch);
+}
+
 /* ---- vocabularies ---- */
 
 static tke_vocab *vocab_of(const char *json)
@@ -1412,6 +1423,7 @@ static void unknown_in_protobuf(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(epochs_of_ids),
         cmocka_unit_test(statuses),
         cmocka_unit_test(unknown_in_protobuf),
         cmocka_unit_test(unknown_in_json),

@@ -97,6 +97,23 @@ static tke_run *new_run(const char *id)
     return run;
 }
 
+/* A device that fails a number of times to take numbers in, after some that it takes. */
+static int n_writes, n_taken, n_failures;
+static bool failing_write(tke_device *d, tke_block *to, const tke_real *from, size_t n,
+                          tinkc_error *err)
+{
+    n_writes++;
+    return n_writes > n_taken && n_writes <= n_taken + n_failures
+               ? tkc_fail(err, TINKC_E_SERVER, "not now")
+               : tke_cpu_device.block_write(d, to, from, n, err);
+}
+
+static tke_real *no_host(tke_device *d, const tke_block *b)
+{
+    (void)d, (void)b;
+    return NULL;
+}
+
 /* ---- weights of samples ---- */
 
 /* The least recently used goes first; what is not on disk stays. */
@@ -289,6 +306,11 @@ static void models_that_cannot_wake(void **state)
     assert_false(tke_work_wake(&svc, run, false, &err));
     assert_int_equal(err.code, TINKC_E_SERVER);
     assert_string_equal(err.message, "the base model 'tiny' is not available here now");
+    tke_job *job = tke_job_new(&svc, TKE_JOB_SAVE, "1-r:1", "me", &(tinkc_error){ 0 });
+    tke_check_job(job, run); /* nor is a request accepted, even if its base comes before its turn */
+    assert_int_equal(job->invalid.code, TINKC_E_SERVER);
+    assert_string_equal(job->invalid.message, "the base model 'tiny' is not available here now");
+    tke_job_drop(job);
     err = (tinkc_error){ 0 };
     run->base = &base;
     run->is.life = TKE_RUN_FAILED;
@@ -311,6 +333,41 @@ static void models_that_cannot_wake(void **state)
     err = (tinkc_error){ 0 };
     assert_true(tke_work_wake(&svc, run, true, &err)); /* without it */
     end_run(run);
+}
+
+/* Its state is read a second time if the first time fails: the folder may have been moved. */
+static void models_try_twice(void **state)
+{
+    (void)state;
+    const tke_device_ops *own = device->ops;
+    char *saved = tiny_folder();
+    for (int failures = 0; failures < 3; failures++) {
+        char name[8];
+        tinkc_error err = { 0 };
+        tke_state *kept = tke_state_take(source, &err);
+        const tke_adapter_save how = { .base_name = "tiny", .dtype = TKE_F32 };
+        assert_true(kept && tke_state_write(kept, saved, &how, &err));
+        tke_state_free(kept);
+        snprintf(name, sizeof name, "t%d", failures);
+        tke_run *run = new_run(name);
+        run->source = tke_copy(&svc, saved, &err);
+        tke_device_ops ops = *own;
+        ops.block_write = failing_write;
+        ops.block_host = no_host;
+        device->ops = &ops;
+        n_writes = n_failures = n_taken = 0;
+        tke_adapter_free(tke_adapter_new(device, base.model, &spec, &err));
+        n_taken = n_writes; /* a new one needs these */
+        n_failures = failures;
+        n_writes = 0;
+        bool awake = tke_work_wake(&svc, run, false, &err);
+        device->ops = own;
+        assert_int_equal(awake, failures < 2);
+        assert_int_equal(err.code, failures < 2 ? TINKC_OK : TINKC_E_STORE);
+        if (awake)
+            end_run(run);
+    }
+    tiny_model_remove(saved);
 }
 
 /* No room: false without an error, and an idle model is asked to sleep, one for each that waits. */
@@ -425,6 +482,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(how_many_models_fit, setup, teardown),
         cmocka_unit_test_setup_teardown(models_wake_and_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(models_that_cannot_wake, setup, teardown),
+        cmocka_unit_test_setup_teardown(models_try_twice, setup, teardown),
         cmocka_unit_test_setup_teardown(models_without_room, setup, teardown),
         cmocka_unit_test_setup_teardown(models_with_work_yield, setup, teardown),
         cmocka_unit_test_setup_teardown(waiting_for_room, setup, teardown),

@@ -41,9 +41,11 @@
  *     ! far, ! left                                  requests come from a connection that is there; it is closed
  *     ! drain                                        the server begins to stop
  *     ! break, ! fix                                 whatever the device is asked to compute fails
+ *     ! threadless, ! threads                        no thread can be started; they can again
  *     ! unplug, ! plug                               the device cannot load a model; it can again
  *     ! openai                                       a restart with models/nano, and texts for it
  *     ! ends TOKEN                                   the same; nano's tokenizer ends texts with it
+ *     ! begins TOKEN                                 the same; nano's tokenizer begins texts with it
  *     ! vocab TEXT                                   the same, and TEXT is every token of org/tiny
  *     ! strict                                       a restart with the official service's rules
  *     ! full                                         clients have no room for more of a stream
@@ -174,6 +176,21 @@ static void *stopping_resize(void *ptr, size_t old_size, size_t new_size, void *
 }
 static const tinkc_allocator allocator = { stopping_alloc, stopping_resize, scarce_release,
                                            &memory };
+
+/* ---- threads ---- */
+
+static atomic_bool no_threads; /* none can be started */
+
+bool __real_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
+                             tinkc_error *err);
+bool __wrap_tkc_thread_start(pthread_t *, void *(*run)(void *), void *arg, const char *name,
+                             tinkc_error *err);
+bool __wrap_tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
+                             tinkc_error *err)
+{
+    return atomic_load(&no_threads) ? tkc_fail(err, TINKC_E_MEMORY, "no thread can be started")
+                                    : __real_tkc_thread_start(thread, run, arg, name, err);
+}
 
 /* ---- the thread that writes files ---- */
 
@@ -931,15 +948,16 @@ static void write_vocab(const char *text)
 }
 
 /* A copy of models/nano whose tokenizer, but not whose model, ends texts with this token. */
-static void copy_nano(const char *end)
+static void copy_nano(const char *key, const char *token)
 {
-    char line[600];
+    char line[700];
     world.nano = tiny_folder();
     snprintf(
         line, sizeof line,
         "cp models/nano/*.json '%s' && ln -s \"$PWD\"/models/nano/*.safetensors '%s' && sed -i "
-        "'s/\"eos_token\": \"[^\"]*\"/\"eos_token\": \"%s\"/' '%s/tokenizer_config.json'",
-        world.nano, world.nano, end, world.nano);
+        "-e 's/\"%s_token\": [^,]*/\"%s_token\": \"%s\"/' -e 's/\"add_%s_token\": [^,]*/"
+        "\"add_%s_token\": true/' '%s/tokenizer_config.json'",
+        world.nano, world.nano, key, key, token, key, key, world.nano);
     assert_int_equal(system(line), 0);
 }
 
@@ -1027,6 +1045,10 @@ static void command(const char *what, tkc_buf *out)
         gate_set(what[0] == 'h', false);
         return;
     }
+    if (strcmp(what, "threadless") == 0 || strcmp(what, "threads") == 0) {
+        atomic_store(&no_threads, strcmp(what, "threads") != 0);
+        return;
+    }
     if (strcmp(what, "unplug") == 0 || strcmp(what, "plug") == 0) {
         atomic_store(&gate.loads_nothing, what[0] == 'u');
         return;
@@ -1048,7 +1070,9 @@ static void command(const char *what, tkc_buf *out)
     else if (strcmp(what, "openai") == 0)
         world.openai = true;
     else if (strncmp(what, "ends ", 5) == 0)
-        copy_nano(what + 5);
+        copy_nano("eos", what + 5);
+    else if (strncmp(what, "begins ", 7) == 0)
+        copy_nano("bos", what + 7);
     else if (strcmp(what, "strict") == 0)
         world.strict = true;
     else if (strncmp(what, "vocab ", 6) == 0)
@@ -1245,6 +1269,7 @@ TRANSCRIPT(contradictions)
 TRANSCRIPT(rare)
 TRANSCRIPT(finer)
 TRANSCRIPT(days)
+TRANSCRIPT(obstacles)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1306,6 +1331,26 @@ static void idle_time(void **state)
         assert_false(is_released_after(svc, 0));
         assert_false(is_released_after(svc, 29999));
         assert_true(is_released_after(svc, 30000));
+        /* The work space of samples is: it stays while there is work, and is then released again. */
+        for (int round = 0; round < 2; round++) {
+            worker_rests(svc);
+            int before = atomic_load(&gate.n_made);
+            ask("POST /api/v1/asample {\"base_model\":\"org/tiny\",\"num_samples\":1,"
+                "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2]}]},"
+                "\"sampling_params\":{\"max_tokens\":1}}",
+                &out);
+            remember("f", "request_id");
+            ask("POST /api/v1/retrieve_future {\"request_id\":\"$f\"}", &out);
+            worker_rests(svc);
+            worker_rests(svc);
+            int made = atomic_load(&gate.n_made);
+            assert_true(made > before);
+            assert_false(is_released_after(svc, 29999));
+            assert_true(is_released_after(svc, 30000));
+            worker_rests(svc);
+            wait_until(atomic_load(&gate.n_made) < made);
+            assert_true(atomic_load(&gate.n_made) < made);
+        }
     }
     tkc_buf_free(&out);
     close_world(state);
@@ -1455,6 +1500,7 @@ int main(void)
         cmocka_unit_test(rare),           cmocka_unit_test(finer),
         cmocka_unit_test(stops),          cmocka_unit_test(cancelled_texts),
         cmocka_unit_test(days),           cmocka_unit_test(stalled_files),
+        cmocka_unit_test(obstacles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,6 +267,11 @@ static void a_work_item_is_full(void **state)
     c->served = 0;
     b->served = 1; /* before a */
     step(133, 4, 1);
+    for (int64_t i = 134; i <= 195; i++)
+        put(a, 'p', i);
+    put_all(b, "p", 4); /* the last place is for it */
+    a->served = 0;
+    step(196, 5, 1);
 }
 
 /* ---- who must wait ---- */

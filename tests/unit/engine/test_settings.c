@@ -179,6 +179,12 @@ static void other_numbers(void **state)
     assert_int_equal(s->max_topk, 8); /* the last one counts */
     assert_true(s->session_keep_ms == 1000000000000);
     tinkc_engine_free(engine);
+    static const char *const large[] = { "result_store_bytes", "9.2e18", "disk_reserve",
+                                         "9199999999999998976", NULL };
+    engine = make_with(large);
+    assert_true(set_of(engine)->result_store_bytes == INT64_MAX); /* from 9.2e18 on: no limit */
+    assert_true(set_of(engine)->disk_reserve == 9199999999999998976);
+    tinkc_engine_free(engine);
     static const char *const none[] = { "train_share", "0", NULL };
     engine = make_with(none);
     assert_true(set_of(engine)->train_share == 0);
@@ -288,6 +294,10 @@ static void public_urls(void **state)
     const char *const settings[] = { "public_url", longest, NULL };
     tinkc_engine *engine = make_with(settings);
     assert_string_equal(set_of(engine)->public_url, longest);
+    tinkc_engine_free(engine);
+    const char *const twice[] = { "public_url", longest, "public_url", "http://h", NULL };
+    engine = make_with(twice);
+    assert_string_equal(set_of(engine)->public_url, "http://h");
     tinkc_engine_free(engine);
 }
 

@@ -639,6 +639,29 @@ static void ask_many(tke_store *s, void *user, tinkc_error *err)
         }
 }
 
+/* A commit that fails is rolled back: the next group is written. */
+static void failed_commits(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int64_t ignored;
+    outcome o[4] = { { 0 } };
+    tke_store *s = open_store(NULL);
+    assert_true(tke_store_query(s, "PRAGMA foreign_keys=ON", count, &ignored, &err, ""));
+    add(s, "CREATE TABLE p(id PRIMARY KEY)", &o[0]);
+    add(s, "CREATE TABLE c(x REFERENCES p(id) DEFERRABLE INITIALLY DEFERRED)", &o[1]);
+    tke_store_sync(s);
+    add(s, "INSERT INTO c VALUES(1)", &o[2]);
+    tke_store_sync(s);
+    add(s, "INSERT INTO sessions(id, owner) VALUES('one', 'me')", &o[3]);
+    assert_int_equal(sessions_in(s), 1);
+    for (int i = 0; i < 4; i++) {
+        assert_true(o[i].done);
+        assert_int_equal(o[i].code, i == 2 ? TINKC_E_STORE : TINKC_OK);
+    }
+    tke_store_close(s);
+}
+
 static void many_statements(void **state)
 {
     (void)state;
@@ -714,6 +737,7 @@ int main(void)
         cmocka_unit_test(room_on_the_disk),
         cmocka_unit_test(any_part_of_an_archive),
         cmocka_unit_test(vocabularies),
+        cmocka_unit_test(failed_commits),
         cmocka_unit_test(many_statements),
         cmocka_unit_test(who_may_open),
     };

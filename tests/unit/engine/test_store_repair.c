@@ -101,6 +101,12 @@ static void flipped_bits_are_noticed(void **state)
     seen s = { 0 };
     assert_false(tinkc_store_check(store, NULL, note, &s, &err)); /* it is open */
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
+    err = (tinkc_error){ 0 };
+    assert_false(/* nor is it put aside, whatever it looks like */
+                 tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s,
+                                   &err));
+    assert_int_equal(err.cause, TINKC_E_CONFLICT);
+    assert_int_equal(s.n_bad, 0);
     tinkc_engine_free(engine);
 
     err = (tinkc_error){ 0 };
@@ -302,6 +308,19 @@ static void what_cannot_be_put_aside(void **state)
     assert_true(strncmp(l.text[1], text, strlen(text)) == 0);
     if (!strstr(l.text[1], "damaged: File exists"))
         fail_msg("%s", l.text[1]);
+    /* It can be once there is room for it; so can a file among the folders. */
+    snprintf(text, sizeof text, "cd '%s' && rm damaged && touch runs/%s/weights/b", store, model);
+    assert_int_equal(system(text), 0);
+    err = (tinkc_error){ 0 };
+    l = (lines){ 0 };
+    assert_true(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line,
+                                  &l, &err));
+    for (const char *name = "ab"; *name; name++) {
+        snprintf(text, sizeof text, "ok %s/weights/%c: moved to %s/damaged/%s/weights/%c", model,
+                 *name, store, model, *name);
+        if (!has_line(&l, text))
+            fail_msg("no line: %s", text);
+    }
     tiny_model_remove(store);
 }
 
