@@ -951,6 +951,8 @@ static void write_vocab(const char *text)
 static void copy_nano(const char *key, const char *token)
 {
     char line[700];
+    if (world.nano) /* of a command before */
+        tiny_model_remove(world.nano);
     world.nano = tiny_folder();
     snprintf(
         line, sizeof line,

@@ -298,6 +298,14 @@ static void public_urls(void **state)
     const char *const twice[] = { "public_url", longest, "public_url", "http://h", NULL };
     engine = make_with(twice);
     assert_string_equal(set_of(engine)->public_url, "http://h");
+    tinkc_text status = { 0 };
+    tinkc_error err = { 0 };
+    for (int i = 0; i < 2; i++) { /* what the text held before goes */
+        assert_true(tinkc_engine_status(engine, &status, &err)[0] == '{');
+        const char *first = strstr(status.data, "\"requests_total\"");
+        assert_true(first && !strstr(first + 1, "\"requests_total\""));
+    }
+    tinkc_text_free(&status);
     tinkc_engine_free(engine);
 }
 

@@ -1,5 +1,6 @@
 /* test_store.c - rows that are committed in groups, folders that appear whole, the journal. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -639,6 +640,15 @@ static void ask_many(tke_store *s, void *user, tinkc_error *err)
         }
 }
 
+/* A store in memory has no file to lock, so it closes none: standard input stays as it is. */
+static void no_file_is_closed(void **state)
+{
+    (void)state;
+    bool before = fcntl(STDIN_FILENO, F_GETFD) >= 0;
+    tke_store_close(open_store(NULL));
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD) >= 0, before);
+}
+
 /* A commit that fails is rolled back: the next group is written. */
 static void failed_commits(void **state)
 {
@@ -737,6 +747,7 @@ int main(void)
         cmocka_unit_test(room_on_the_disk),
         cmocka_unit_test(any_part_of_an_archive),
         cmocka_unit_test(vocabularies),
+        cmocka_unit_test(no_file_is_closed),
         cmocka_unit_test(failed_commits),
         cmocka_unit_test(many_statements),
         cmocka_unit_test(who_may_open),
