@@ -266,6 +266,7 @@ static void where_a_run_continues(void **state)
         { JOURNAL, "1o1 2o2 3o4", "0:2@1", "2o 3o" },
         { JOURNAL, "1o1 2o1", "0:2@1", "2o 2o" },
         { JOURNAL, "1o1 2o1 3o1", "0:2@1", "3o" }, /* the record of 2 is gone */
+        { JOURNAL, "", "0:2@1", "1o" },            /* the first has no answer */
         { SNAPSHOT, "1o1", "0:2@1", "2o" },        /* a journal that is not read */
     };
     enum { N_CASES = sizeof cases / sizeof *cases };

@@ -1359,6 +1359,34 @@ static void idle_time(void **state)
     assert_ok(err);
 }
 
+/* One after the other, more than may be under way at once. */
+static void downloads_end(void **state)
+{
+    (void)state;
+    tkc_buf out;
+    tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+    open_world(state);
+    ask("POST /api/v1/create_session {\"tags\":[],\"sdk_version\":\"0.25.0\"}", &out);
+    remember("s", "session_id");
+    ask("POST /api/v1/create_model {\"session_id\":\"$s\",\"model_seq_id\":0,"
+        "\"base_model\":\"org/tiny\",\"lora_config\":{\"rank\":1,\"seed\":7}}",
+        &out);
+    remember("m", "model_id");
+    ask("POST /api/v1/save_weights_for_sampler {\"model_id\":\"$m\",\"seq_id\":1,\"path\":\"a\"}",
+        &out);
+    remember("f", "request_id");
+    ask("POST /api/v1/retrieve_future {\"request_id\":\"$f\"}", &out);
+    ask("GET /api/v1/training_runs/$m/checkpoints/sampler_weights/a/archive", &out);
+    remember("a", "archives/");
+    for (int i = 0; i < 2 * TKE_MAX_DOWNLOADS; i++) {
+        tkc_buf_clear(&out);
+        ask("GET /api/v1/archives/$a/adapter_config.json", &out);
+        assert_true(tkc_starts_with(tkc_buf_view(&out), "200 "));
+    }
+    tkc_buf_free(&out);
+    close_world(state);
+}
+
 static void *flush_usage(void *svc)
 {
     while (!stop.reached) { /* the housekeeper may take them first */
@@ -1502,7 +1530,7 @@ int main(void)
         cmocka_unit_test(rare),           cmocka_unit_test(finer),
         cmocka_unit_test(stops),          cmocka_unit_test(cancelled_texts),
         cmocka_unit_test(days),           cmocka_unit_test(stalled_files),
-        cmocka_unit_test(obstacles),
+        cmocka_unit_test(obstacles),      cmocka_unit_test(downloads_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

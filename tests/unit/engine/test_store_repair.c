@@ -108,6 +108,18 @@ static void flipped_bits_are_noticed(void **state)
     assert_int_equal(err.cause, TINKC_E_CONFLICT);
     assert_int_equal(s.n_bad, 0);
     tinkc_engine_free(engine);
+    const struct {
+        const char *folder;
+        tinkc_store_check_options o;
+    } wrong[] = { { NULL, { 0 } },
+                  { "", { 0 } },
+                  { store, { .reserved = { 0, 0, 0, 1 } } },
+                  { store, { .reserved_bools = { [6] = true } } } };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        err = (tinkc_error){ 0 };
+        assert_false(tinkc_store_check(wrong[i].folder, &wrong[i].o, note, &s, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
 
     err = (tinkc_error){ 0 };
     assert_false(tinkc_store_check(store, NULL, note, &s, &err));
