@@ -41,9 +41,11 @@ static tkc_name loose_name(tkc_json *j, const tkc_name *table)
     return out;
 }
 
-/* Any value as text: a message that is an object is better than none. */
+/* Any value but null as text: a message that is an object is better than none. */
 static const char *any_text(tkc_json *j)
 {
+    if (tkc_json_null(j))
+        return NULL;
     if (tkc_json_peek(j) == TKC_JSON_STRING)
         return tkc_read_cstr(j);
     tinkc_str span = tkc_json_skip(j);

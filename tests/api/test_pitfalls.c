@@ -3,6 +3,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -381,24 +382,32 @@ static void c39_categories_in_any_case(void **state)
 {
     (void)state;
     static const struct {
-        const char *text;
-        int32_t category;
-    } rows[] = { { "user", TINKC_BY_CALLER }, { "User", TINKC_BY_CALLER },
-                 { "USER", TINKC_BY_CALLER }, { "server", TINKC_BY_SERVER },
-                 { "x", TINKC_BY_NOBODY },    { "unknown", TINKC_BY_NOBODY } };
+        const char *error, *category, *message;
+        int32_t by;
+    } rows[] = {
+        { "\"bad thing\"", "user", "bad thing", TINKC_BY_CALLER },
+        { "\"bad thing\"", "User", "bad thing", TINKC_BY_CALLER },
+        { "\"bad thing\"", "USER", "bad thing", TINKC_BY_CALLER },
+        { "\"bad thing\"", "server", "bad thing", TINKC_BY_SERVER },
+        { "\"bad thing\"", "x", "bad thing", TINKC_BY_NOBODY },
+        { "\"bad thing\"", "unknown", "bad thing", TINKC_BY_NOBODY },
+        { "null", "server", "failed", TINKC_BY_SERVER },
+        { "[1]", "server", "[1]", TINKC_BY_SERVER },
+    };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fixture x;
-        char body[100] = "{\"error\":\"bad thing\",\"category\":\"";
-        strcat(strcat(body, rows[i].text), "\"}");
+        char body[100];
+        (void)snprintf(body, sizeof body, "{\"error\":%s,\"category\":\"%s\"}", rows[i].error,
+                       rows[i].category);
         open_fixture(&x, NULL, 0);
         tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
                           &(tinkc_mock_answer){ .body = body }, &x.err);
         tinkc_future *f = step(&x);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x.err));
         assert_int_equal(x.err.code, TINKC_E_REQUEST_FAILED);
-        assert_int_equal(x.err.category, rows[i].category);
-        assert_string_equal(x.err.message, "bad thing");
-        assert_true((x.err.flags & TINKC_USER_ERROR) == 0 || rows[i].category == TINKC_BY_CALLER);
+        assert_int_equal(x.err.category, rows[i].by);
+        assert_string_equal(x.err.message, rows[i].message);
+        assert_int_equal((x.err.flags & TINKC_USER_ERROR) != 0, rows[i].by == TINKC_BY_CALLER);
         assert_string_equal(x.err.request_id, "mock-session-1:train:0:1");
         tinkc_future_free(f);
         close_fixture(&x);
