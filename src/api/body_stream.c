@@ -29,7 +29,7 @@ struct tkc_pull {
         size_t lent; /* of them, by tkc_pull_next */
         bool flows;  /* the last tkc_pull_next found a lot */
         size_t want; /* the reader sleeps until so many are here; 0 = it does not sleep */
-        bool asleep; /* in tkc_pull_next, with no time limit: only the I/O thread wakes it */
+        bool asleep; /* in tkc_pull_next: only the I/O thread wakes it */
         bool head_ready, ended, held, resume_posted;
         tinkc_error err;
         struct tinkc_response head;
@@ -304,23 +304,19 @@ static void gather(tkc_pull *p)
     p->shared.want = 0;
 }
 
-size_t tkc_pull_next(tkc_pull *p, const void **bytes, int64_t timeout_ms, tinkc_error *err)
+size_t tkc_pull_next(tkc_pull *p, const void **bytes, tinkc_error *err)
 {
     pthread_mutex_lock(&p->shared.lock);
     take_back(p, p->shared.lent);
-    p->shared.lent = 0;
     if (p->shared.flows && !p->take)
         gather(p);
-    p->shared.asleep = timeout_ms == TINKC_FOREVER;
-    bool news = wait_for(p, has_news, timeout_ms, err);
+    p->shared.asleep = true;
+    (void)wait_for(p, has_news, TINKC_FOREVER, err);
     p->shared.asleep = false;
-    if (news) {
-        p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
-        p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
-        if (!p->shared.lent)
-            tkc_error_copy(err, &p->shared.err);
-    }
-    size_t n = p->shared.lent;
+    p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
+    size_t n = p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
+    if (!n)
+        tkc_error_copy(err, &p->shared.err);
     pthread_mutex_unlock(&p->shared.lock);
     return n;
 }

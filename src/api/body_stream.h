@@ -41,7 +41,7 @@ const struct tinkc_response *tkc_pull_head(tkc_pull *, int64_t timeout_ms, tinkc
 /* Waits for at least one byte; 0 = the end, or an error in err. */
 size_t tkc_pull_read(tkc_pull *, void *buf, size_t cap, int64_t timeout_ms, tinkc_error *err);
 /* The same without a copy: lends what lies together until the next call. Not mixed with _read. */
-size_t tkc_pull_next(tkc_pull *, const void **bytes, int64_t timeout_ms, tinkc_error *err);
+size_t tkc_pull_next(tkc_pull *, const void **bytes, tinkc_error *err);
 /* While a reader sleeps in tkc_pull_next, for as long as it takes, bytes that come are offered to
  * `take` first, on the I/O thread, and only what it leaves is kept and wakes the reader. It stands
  * in for it: what belongs to the reader is its own meanwhile. It must not wait, nor call back into

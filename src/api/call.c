@@ -219,7 +219,7 @@ void tkc_status_error(tinkc_error *err, int32_t status, tinkc_bytes body, bool l
     tkc_redact(line, strlen(line));
     tkc_fail(err, tkc_code_of_status(status), "%s", line);
     err->http_status = status;
-    if (err->code == TINKC_E_HTTP && status >= 400 && status < 500)
+    if (err->code == TINKC_E_HTTP && status >= 400)
         err->flags |= TINKC_USER_ERROR;
     tkc_arena_free(&arena);
 }
@@ -237,7 +237,7 @@ const char *tkc_call_header(const tkc_call *call, const char *name)
 const char *const *tkc_call_headers(const tkc_call *call)
 {
     const reply *r = call->inner->reply;
-    return r && r->n_headers ? (const char *const *)r->headers : NULL;
+    return r ? (const char *const *)r->headers : NULL;
 }
 
 int32_t tkc_call_status(const tkc_call *call)
@@ -516,12 +516,9 @@ static int64_t attempt_delay(const inner *c)
     int64_t asked = asked_delay(c);
     if (asked > 0)
         return asked;
-    int64_t ms = RETRY_CAP_MS;
-    if (c->attempt < 5 && ((int64_t)RETRY_BASE_MS << c->attempt) < ms)
-        ms = (int64_t)RETRY_BASE_MS << c->attempt;
+    int64_t ms = c->attempt < 5 ? (int64_t)RETRY_BASE_MS << c->attempt : RETRY_CAP_MS;
     double factor = 1.0 - 0.25 * tkc_random_unit(c->client->clock);
-    int64_t jittered = (int64_t)((double)ms * factor);
-    return jittered > 0 ? jittered : 1;
+    return (int64_t)((double)ms * factor);
 }
 
 /* Layer window: is it worth another round? */
@@ -622,10 +619,10 @@ static void read_outcome(inner *c, reply *r)
     tkc_call *call = &c->call;
     call->err = (tinkc_error){ 0 };
     call->status = r->code ? 0 : r->status;
-    call->body = (tinkc_bytes){ 0 };
     tinkc_error terminated = { 0 };
-    if (!r->code && tkc_buf_terminate(&r->bytes, &terminated))
-        call->body = (tinkc_bytes){ (const unsigned char *)r->bytes.data, r->bytes.len };
+    bool whole = !r->code && tkc_buf_terminate(&r->bytes, &terminated);
+    call->body = whole ? (tinkc_bytes){ (const unsigned char *)r->bytes.data, r->bytes.len }
+                       : (tinkc_bytes){ 0 };
     if (r->no_memory || tkc_failed(&terminated))
         tkc_fail_memory(&call->err);
     else if (r->body_err.code)

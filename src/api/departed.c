@@ -16,14 +16,18 @@
 
 enum { EXIT_PATIENCE_MS = 5000 };
 
+struct of_process {
+    pid_t id;
+    tinkc_client *first;
+    size_t ending;
+    bool exiting;
+};
+
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t none_ends;
     pthread_once_t once;
-    pid_t process;
-    tinkc_client *first;
-    size_t ending;
-    bool exiting;
+    struct of_process now; /* what a forked child begins again with */
 } departed = { .lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT };
 
 static void make_cond(void)
@@ -34,23 +38,20 @@ static void make_cond(void)
 
 static void at_exit(void);
 
-static void lock_list(void)
+static void list_lock(void)
 {
     pthread_once(&departed.once, make_cond);
     pthread_mutex_lock(&departed.lock);
-    if (departed.process == getpid())
+    if (departed.now.id == getpid())
         return;
-    departed.process = getpid();
-    departed.first = NULL;
-    departed.ending = 0;
-    departed.exiting = false;
+    departed.now = (struct of_process){ .id = getpid() };
     tkc_leave_watch(at_exit);
 }
 
 /* Needs the lock. */
 static void take_out(tinkc_client *client)
 {
-    for (tinkc_client **at = &departed.first; *at; at = &(*at)->departed_next)
+    for (tinkc_client **at = &departed.now.first; *at; at = &(*at)->departed_next)
         if (*at == client) {
             *at = client->departed_next;
             break;
@@ -60,7 +61,7 @@ static void take_out(tinkc_client *client)
 /* A client out of the list, with a reference. Those without any are about to leave it. Needs the lock. */
 static tinkc_client *take_one(void)
 {
-    tinkc_client *client = departed.first;
+    tinkc_client *client = departed.now.first;
     while (client && !tkc_ref_try_keep(&client->refs))
         client = client->departed_next;
     if (client)
@@ -72,15 +73,15 @@ static void at_exit(void)
 {
     tinkc_client *client;
     int64_t deadline = tkc_deadline_ns(EXIT_PATIENCE_MS);
-    lock_list();
-    departed.exiting = true;
+    list_lock();
+    departed.now.exiting = true;
     while ((client = take_one())) {
         pthread_mutex_unlock(&departed.lock);
         tkc_client_end_now(client);
         tkc_client_drop(client);
         pthread_mutex_lock(&departed.lock);
     }
-    while (departed.ending > 0)
+    while (departed.now.ending > 0)
         if (!tkc_cond_wait_until(&departed.none_ends, &departed.lock, deadline))
             break;
     pthread_mutex_unlock(&departed.lock);
@@ -88,17 +89,17 @@ static void at_exit(void)
 
 void tkc_departed_watch(void)
 {
-    lock_list();
+    list_lock();
     pthread_mutex_unlock(&departed.lock);
 }
 
 void tkc_departed_add(tinkc_client *client)
 {
-    lock_list();
-    bool late = departed.exiting;
+    list_lock();
+    bool late = departed.now.exiting;
     if (!late) {
-        client->departed_next = departed.first;
-        departed.first = client;
+        client->departed_next = departed.now.first;
+        departed.now.first = client;
     }
     pthread_mutex_unlock(&departed.lock);
     if (late)
@@ -107,17 +108,17 @@ void tkc_departed_add(tinkc_client *client)
 
 void tkc_departed_ending(tinkc_client *client)
 {
-    lock_list();
+    list_lock();
     take_out(client);
-    departed.ending++;
+    departed.now.ending++;
     pthread_mutex_unlock(&departed.lock);
 }
 
 void tkc_departed_ended(void)
 {
-    lock_list();
-    assert(departed.ending > 0);
-    if (--departed.ending == 0)
+    list_lock();
+    assert(departed.now.ending > 0);
+    if (--departed.now.ending == 0)
         pthread_cond_broadcast(&departed.none_ends);
     pthread_mutex_unlock(&departed.lock);
 }

@@ -430,10 +430,21 @@ static bool exists(const char *path)
     return lstat(path, &st) == 0;
 }
 
+/* Where `path` lies while it is replaced. What a run before this one could not remove is left alone. */
+static char *free_name(download_op *op, const char *path, tinkc_error *err)
+{
+    int number = (int)getpid();
+    char *name;
+    do
+        name = tkc_arena_printf(&op->f.arena, err, "%s.old-%d", path, number++);
+    while (name && exists(name));
+    return name;
+}
+
 /* `from` becomes `to`; what was there is taken away only after it has made room. */
 static bool move_into_place(download_op *op, const char *from, const char *to, tinkc_error *err)
 {
-    char *old = tkc_arena_printf(&op->f.arena, err, "%s.old-%d", to, (int)getpid());
+    char *old = free_name(op, to, err);
     bool replaced = false;
     if (!old)
         return false;
@@ -701,7 +712,7 @@ static bool choose_names(download_op *op, char *name, tinkc_error *err)
             *c = '_';
     op->name = name;
     op->dir = tkc_arena_cstr(arena, o->dir && *o->dir ? o->dir : ".", err);
-    if (!op->name || !op->dir)
+    if (tkc_failed(err))
         return false;
     if (!tkc_is_safe_name(op->name))
         return tkc_fail(err, TINKC_E_ARGUMENT, "the path gives no name for a file: give one");

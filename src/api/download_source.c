@@ -87,7 +87,6 @@ bool tkc_stopper_sleep(tkc_stopper *s, tinkc_client *client, int64_t ms)
     s->pause.timer.fire = pause_is_over;
     s->pause.ms = ms;
     s->pause.over = s->stopped; /* then it does not even begin */
-    s->pause.gone = false;
     if (!s->stopped)
         tkc_loop_post(client->loop, &s->pause.begin);
     while (!s->stopped && !s->pause.over)
@@ -158,8 +157,6 @@ static bool count_bytes(tkc_source *s, size_t n, tinkc_error *err)
 
 bool tkc_stopper_wait(tkc_stopper *s, tinkc_future *f, tinkc_error *err)
 {
-    if (!f)
-        return false;
     if (!waits_for(s, NULL, f))
         tinkc_future_cancel(f);
     bool ok = tinkc_future_wait(f, TINKC_FOREVER, err);
@@ -393,7 +390,7 @@ size_t tkc_source_next(tkc_source *s, const void **bytes, tinkc_error *err)
         if (s->total >= 0 && s->pos == s->total && s->pull == NULL && s->pos > 0)
             return 0; /* taken up behind the last byte */
         if (s->pull || open_source(s, &failed))
-            n = tkc_pull_next(s->pull, bytes, TINKC_FOREVER, &failed);
+            n = tkc_pull_next(s->pull, bytes, &failed);
         if (n) {
             s->travelled += (int64_t)n;
             if (!drop_skipped(s, &n, bytes))

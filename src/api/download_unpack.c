@@ -200,18 +200,19 @@ static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
     return true;
 }
 
-/* A sparse file's holes. */
+/* A sparse file's holes. Those of more than MAX_HOLES in all are refused before they are written. */
 static bool put_zeros(unpacker *u, out_file *f, int64_t until)
 {
     static const char zeros[4 * 1024]; /* constant data is part of the library's file */
+    int64_t hole = until > f->size ? until - f->size : 0;
+    if (u->left < 0 && hole > MAX_HOLES - u->holes)
+        return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE,
+                        "archive: sparse files with holes of more than %lld MiB; max_bytes "
+                        "allows more",
+                        (long long)(MAX_HOLES >> 20));
+    u->holes += hole;
     while (f->size < until) {
         int64_t n = until - f->size;
-        if (u->left < 0 &&
-            (u->holes += n < (int64_t)sizeof zeros ? n : (int64_t)sizeof zeros) > MAX_HOLES)
-            return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE,
-                            "archive: sparse files with holes of more than %lld MiB; max_bytes "
-                            "allows more",
-                            (long long)(MAX_HOLES >> 20));
         if (tkc_stopper_is_stopped(u->source->stop))
             return tkc_fail(u->err, TINKC_E_CANCELLED, "the download was stopped");
         if (!put(u, f, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros))
@@ -286,10 +287,9 @@ static bool unpack_entry(unpacker *u, struct archive_entry *entry)
  * a tar that is not compressed. */
 static bool mark_place(unpacker *u)
 {
-    int64_t at = u->la->read_header_position(u->archive);
-    if (!u->mark || u->la->filter_code(u->archive, 0) != ARCHIVE_FILTER_NONE || at % 512 != 0)
+    if (u->la->filter_code(u->archive, 0) != ARCHIVE_FILTER_NONE)
         return true;
-    return u->mark(u->user, u->base + at, u->err);
+    return u->mark(u->user, u->base + u->la->read_header_position(u->archive), u->err);
 }
 
 static bool unpack_all(unpacker *u)

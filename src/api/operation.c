@@ -16,10 +16,8 @@
 static void stop_op(tinkc_future *f, const tinkc_error *why)
 {
     assert(tkc_loop_is_current(f->client->loop));
-    if (f->io.stopping || tkc_op_is_done(f))
-        return;
-    f->io.stopping = true;
-    f->class->stop(f, why);
+    if (!tkc_op_is_done(f))
+        f->class->stop(f, why);
 }
 
 static void list_op(tinkc_future *f)
@@ -75,7 +73,6 @@ static void run_control(tkc_task *task)
     f->shared.control_posted = false;
     bool cancel = f->shared.cancel, limit = f->shared.limit_set, done = f->shared.done;
     int64_t at_ms = f->shared.limit_at_ms;
-    f->shared.limit_set = false;
     pthread_mutex_unlock(&f->shared.lock);
     if (!done && limit)
         arm_limit(f, at_ms);
@@ -96,7 +93,6 @@ static void run_start(tkc_task *task)
     pthread_mutex_lock(&f->shared.lock);
     bool limit = f->shared.limit_set, cancel = f->shared.cancel;
     int64_t at_ms = f->shared.limit_at_ms;
-    f->shared.limit_set = false;
     pthread_mutex_unlock(&f->shared.lock);
     tinkc_error why = { 0 };
     if (client->io.ended)
@@ -120,7 +116,6 @@ static void run_done_fn(tkc_queue_item *item)
     pthread_mutex_lock(&f->shared.lock);
     tinkc_done_fn *fn = f->shared.done_fn;
     void *user = f->shared.done_user;
-    f->shared.done_fn = NULL;
     pthread_mutex_unlock(&f->shared.lock);
     if (fn)
         fn(f, user);
@@ -364,7 +359,7 @@ void tkc_op_exchanged(tinkc_future *f, const tinkc_error *err)
 {
     if (!f)
         return;
-    int64_t now = err->code ? tkc_now_ms(f->client->clock) : 0;
+    int64_t now = tkc_now_ms(f->client->clock);
     pthread_mutex_lock(&f->shared.lock);
     if (err->code) {
         if (!f->shared.trouble)

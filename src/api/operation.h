@@ -84,7 +84,7 @@ struct tinkc_future {
         bool done;      /* err, result and error_body stay as they are from now on */
         bool submitted; /* the I/O thread has, or had, a reference */
         bool cancel;    /* asked for */
-        bool limit_set; /* limit_ms is news for the I/O thread */
+        bool limit_set; /* the caller has said limit_at_ms */
         bool control_posted;
         int32_t stage, queue_state;
         int32_t trouble, trouble_attempts; /* code of the last failure; how many in a row */
@@ -109,7 +109,6 @@ struct tinkc_future {
         tkc_timer limit_timer;
         tinkc_future *prev, *next; /* among the client's running operations */
         bool listed;
-        bool stopping; /* class->stop has been called */
     } io;
 };
 

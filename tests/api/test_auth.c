@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "codec/base64.h"
 #include "support/api_support.h"
 
 #define CONFIG_JWT "{\"pjwt_auth_enabled\":true}"
@@ -15,20 +14,12 @@ enum { WALL_BEGIN_S = 1767225600 };
 /* {"jwt": ...} of a token that ends so many seconds after the mock's beginning. */
 static const char *token_answer(const char *name, int64_t ends_s)
 {
-    static char out[600];
-    char claims[200], coded[400];
-    int n = snprintf(claims, sizeof claims,
-                     "{\"sub\":\"user:%s\",\"email\":\"a@b.c\",\"iss\":\"passport-x\",\"exp\":%lld,"
-                     "\"org_id\":\"o-1\"}",
-                     name, (long long)(WALL_BEGIN_S + ends_s));
-    tkc_base64_encode(claims, (size_t)n, coded);
-    size_t len = tkc_base64_length((size_t)n);
-    for (size_t i = 0; i < len; i++)
-        coded[i] = coded[i] == '+' ? '-' : coded[i] == '/' ? '_' : coded[i];
-    while (len && coded[len - 1] == '=')
-        len--;
-    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.%s\"}", (int)len, coded, name);
-    return out;
+    char claims[200];
+    (void)snprintf(claims, sizeof claims,
+                   "{\"sub\":\"user:%s\",\"email\":\"a@b.c\",\"iss\":\"passport-x\",\"exp\":%lld,"
+                   "\"org_id\":\"o-1\"}",
+                   name, (long long)(WALL_BEGIN_S + ends_s));
+    return token_answer_of(claims, name);
 }
 
 static tinkc_mock *new_mock(const char *config, tinkc_error *err)
@@ -275,17 +266,38 @@ static void the_way_to_a_credential_changes_while_one_waits(void **state)
     unlink(flag);
 }
 
+/* Where nothing is exchanged, only a passport's token says whose it is. */
 static void a_plain_key_names_nobody(void **state)
 {
     (void)state;
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = new_mock(NULL, &err);
-    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    tinkc_future *f = tinkc_identity_get(client, &err);
-    assert_null(tinkc_future_identity(f, PATIENCE_MS, &err));
-    assert_int_equal(err.code, TINKC_E_NO_IDENTITY);
-    tinkc_future_free(f);
-    end(client, mock);
+    static const struct {
+        const char *key, *claims;
+        bool names;
+    } rows[] = {
+        { "tml-s", NULL, false },
+        { "eyJ.no.token", NULL, false },
+        { NULL, "{\"sub\":\"u\"}", false },
+        { NULL, "{\"sub\":\"u\",\"iss\":null}", false },
+        { NULL, "{\"sub\":\"u\",\"iss\":\"passport\"}", false },
+        { NULL, "{\"sub\":\"u\",\"iss\":\"a-passport-\"}", false },
+        { NULL, "{\"sub\":\"u\",\"iss\":\"passport-\"}", true },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_mock *mock = new_mock(NULL, &err);
+        const char *key = rows[i].key ? rows[i].key : token_of(rows[i].claims, "x");
+        tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = key }, &err);
+        tinkc_future *who = tinkc_identity_get(client, &err);
+        tinkc_future *token = tinkc_token_get(client, &err);
+        assert_int_equal(tinkc_future_identity(who, PATIENCE_MS, &err) != NULL, rows[i].names);
+        assert_int_equal(err.code, rows[i].names ? 0 : TINKC_E_NO_IDENTITY);
+        err = (tinkc_error){ 0 };
+        assert_int_equal(tinkc_future_token(token, PATIENCE_MS, &err) != NULL, rows[i].names);
+        assert_int_equal(err.code, rows[i].names ? 0 : TINKC_E_NO_IDENTITY);
+        tinkc_future_free(who);
+        tinkc_future_free(token);
+        end(client, mock);
+    }
 }
 
 static void a_snapshot_saves_the_questions(void **state)

@@ -250,8 +250,10 @@ enum { BUFFER = 512 * 1024 };
 /* Half a mebibyte waits; a transport that was held up continues when half of that is read. */
 static void room_of_a_byte_stream(void **state)
 {
-    static char bytes[BUFFER];
+    static char bytes[BUFFER], sent[BUFFER];
     fixture *x = *state;
+    for (size_t i = 0; i < BUFFER; i++)
+        sent[i] = (char)(i * 7 + i / 251);
     hand.path = "/far";
     tinkc_stream *s =
         tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
@@ -264,13 +266,16 @@ static void room_of_a_byte_stream(void **state)
     assert_int_equal(tinkc_response_status(head), 206);
     assert_string_equal(tinkc_response_header(head, "x-one"), "1");
     assert_int_equal(r->room(r), BUFFER);
-    assert_true(r->write(r, bytes, BUFFER - 1));
+    assert_true(r->write(r, sent, 10));
+    assert_true(r->write(r, sent + 10, 20000));
+    assert_true(r->write(r, sent + 20010, BUFFER - 1 - 20010));
     assert_int_equal(r->room(r), 1);
     assert_int_equal(tinkc_stream_read(s, bytes, BUFFER, 0, &x->err), BUFFER - 1);
+    assert_memory_equal(bytes, sent, BUFFER - 1);
     settle(x);
     assert_int_equal(atomic_load(&hand.resumed), 0); /* it was never held up */
     for (int i = 1; i <= 2; i++) {
-        assert_true(r->write(r, bytes, BUFFER));
+        assert_true(r->write(r, sent, BUFFER));
         assert_int_equal(r->room(r), 0);
         assert_int_equal(tinkc_stream_read(s, bytes, BUFFER / 2 - 1, 0, &x->err), BUFFER / 2 - 1);
         settle(x);
@@ -280,6 +285,7 @@ static void room_of_a_byte_stream(void **state)
         assert_int_equal(atomic_load(&hand.resumed), i);
         assert_int_equal(r->room(r), BUFFER / 2);
         assert_int_equal(tinkc_stream_read(s, bytes, BUFFER, 0, &x->err), BUFFER / 2);
+        assert_memory_equal(bytes, sent + BUFFER / 2, BUFFER / 2);
         settle(x);
         assert_int_equal(atomic_load(&hand.resumed), i);
     }

@@ -3,7 +3,6 @@
  * tests/data/client; support/client_script.h says what they hold and how they are written. */
 #include <stdlib.h>
 
-#include "codec/base64.h"
 #include "support/script_steps.h"
 
 static void start_up(void **state)
@@ -313,16 +312,10 @@ static void tokens(void **state)
 /* The token of somebody whose session ends so many seconds after the mock's beginning. */
 static const char *token_until(int64_t ends_s)
 {
-    static char out[400];
-    char claims[100], coded[200];
-    int n = snprintf(claims, sizeof claims, "{\"sub\":\"user:a\",\"exp\":%lld}",
-                     (long long)(1767225600 + ends_s));
-    tkc_base64_encode(claims, (size_t)n, coded);
-    size_t len = tkc_base64_length((size_t)n);
-    while (len && coded[len - 1] == '=')
-        len--;
-    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.x\"}", (int)len, coded);
-    return out;
+    char claims[100];
+    (void)snprintf(claims, sizeof claims, "{\"sub\":\"user:a\",\"exp\":%lld}",
+                   (long long)(1767225600 + ends_s));
+    return token_answer_of(claims, "x");
 }
 
 /* When a token is renewed ahead, and from when on a call waits for another one. */

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "api/operation.h"
-#include "codec/base64.h"
 #include "support/api_support.h"
 #include "support/counting.h"
 
@@ -667,18 +666,10 @@ enum { WALL_BEGIN_S = 1767225600 };
 /* {"jwt": ...} with these claims and an end so many seconds after the mock's beginning. */
 static const char *token_answer(const char *more, int64_t ends_s)
 {
-    static char out[600];
-    char claims[200], coded[400];
-    int n = snprintf(claims, sizeof claims, "{\"iss\":\"passport-x\",\"exp\":%lld%s}",
-                     (long long)(WALL_BEGIN_S + ends_s), more);
-    tkc_base64_encode(claims, (size_t)n, coded);
-    size_t len = tkc_base64_length((size_t)n);
-    for (size_t i = 0; i < len; i++)
-        coded[i] = coded[i] == '+' ? '-' : coded[i] == '/' ? '_' : coded[i];
-    while (len && coded[len - 1] == '=')
-        len--;
-    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.x\"}", (int)len, coded);
-    return out;
+    char claims[200];
+    (void)snprintf(claims, sizeof claims, "{\"iss\":\"passport-x\",\"exp\":%lld%s}",
+                   (long long)(WALL_BEGIN_S + ends_s), more);
+    return token_answer_of(claims, "x");
 }
 
 static void addresses_in_identities(void **state)
@@ -799,6 +790,36 @@ static void cancelled_among_those_who_wait_for_a_token(void **state)
         }
     }
     tinkc_future_free(has_one);
+}
+
+/* A pass that is cancelled while it waits for its token has not run, and nothing of it is sent later. */
+static void cancelled_before_it_left(void **state)
+{
+    fixture *x = *state;
+    once(x, API "auth/token", 200, token_answer("", 90));
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
+    settle(x);
+    tinkc_mock_always(x->mock, NULL, API "auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer("", 9999), .delay_ms = 1000 },
+                      &x->err);
+    tinkc_mock_advance(x->mock, 40000);
+    settle(x);
+    tinkc_future *f = tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    settle(x);
+    tinkc_future_cancel(f);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.flags & TINKC_MAY_HAVE_RUN, 0);
+    check_error(x, TINKC_E_CANCELLED, "forward_backward: cancelled");
+    tinkc_future *step = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
+    assert_true(run_until_done(x->mock, step, 600000));
+    assert_true(tinkc_future_wait(step, 0, &x->err));
+    assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
+    tinkc_future_free(f);
+    tinkc_future_free(step);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
 }
 
 /* A 400 without a word is a stale connection, also where tokens are exchanged. */
@@ -1101,6 +1122,7 @@ int main(void)
         WITH(an_early_identity_is_cancelled, setup),
         WITH(empty_tokens, setup_tokens),
         WITH(cancelled_among_those_who_wait_for_a_token, setup_tokens),
+        WITH(cancelled_before_it_left, setup_tokens),
         WITH(a_stale_connection_for_tokens, setup_tokens),
         WITH(nobody_without_a_credential, setup),
         WITH(commands_may_work_later, setup),

@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "codec/zstd.h"
 #include "support/client_script.h"
+#include "support/failing_calls.h"
 #include "support/tar_write.h"
 
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -20,7 +22,9 @@
 #define ARCHIVE    "/api/v1/training_runs/r/checkpoints/weights/c/archive"
 #define ADDRESS                                                                                    \
     "{\"url\":\"https://files.test/store/x?sig=1\",\"expires\":\"2026-01-01T01:00:00Z\"}"
-#define STORE "/store/x"
+#define STORE      "/store/x"
+#define LINKS      "/api/v1/training_runs/r/checkpoints/external_weights/c/external_weights_urls"
+#define URLS(list) "{\"urls\":{" list "},\"expires\":\"2026-01-01T01:00:00Z\"}"
 
 /* ---- a folder of its own for each script ---- */
 
@@ -55,6 +59,19 @@ static void end(script *s)
     script_end(s);
 }
 
+/* Without the number of this process, which the names of files that were replaced end with. */
+static const char *masked(const char *text)
+{
+    static char out[700];
+    const char *old = strstr(text, ".old-");
+    if (!old)
+        return text;
+    old += strlen(".old-");
+    (void)snprintf(out, sizeof out, "%.*sPID%s", (int)(old - text), text,
+                   old + strspn(old, "0123456789"));
+    return out;
+}
+
 static void show_file(script *s, const char *path, int64_t size)
 {
     char text[700] = "";
@@ -67,7 +84,8 @@ static void show_file(script *s, const char *path, int64_t size)
     for (int c; (c = fgetc(f)) != EOF;)
         h = (h ^ (unsigned char)c) * 0x100000001b3u;
     fclose(f);
-    note(s, "  %s: %" PRId64 " bytes %016" PRIx64 " %s", path + 2, size, h, shown ? text : "");
+    note(s, "  %s: %" PRId64 " bytes %016" PRIx64 " %s", masked(path + 2), size, h,
+         shown ? text : "");
 }
 
 static void show_folder(script *s, const char *path)
@@ -82,7 +100,7 @@ static void show_folder(script *s, const char *path)
         if (strcmp(all[i]->d_name, ".") != 0 && strcmp(all[i]->d_name, "..") != 0 &&
             lstat(name, &st) == 0) {
             if (S_ISDIR(st.st_mode)) {
-                note(s, "  %s/", name + 2);
+                note(s, "  %s/", masked(name + 2));
                 show_folder(s, name);
             } else {
                 show_file(s, name, st.st_size);
@@ -101,8 +119,8 @@ static void put_file(const char *path, const char *text)
     fclose(f);
 }
 
-/* To its end, from pause to pause; then everything that can be seen of it. */
-static void run(script *s, const char *name, tinkc_future *f)
+/* To its end, from pause to pause. */
+static void await(script *s, const tinkc_future *f)
 {
     tinkc_error err = { 0 };
     while (f && !tinkc_future_done(f)) {
@@ -113,6 +131,12 @@ static void run(script *s, const char *name, tinkc_future *f)
         if (!tinkc_future_done(f))
             tinkc_mock_advance(script_mock(s), next);
     }
+}
+
+/* To its end; then everything that can be seen of it. */
+static void run(script *s, const char *name, tinkc_future *f)
+{
+    await(s, f);
     f = follow(s, name, f);
     const tinkc_download *d =
         f && tinkc_future_wait(f, 0, NULL) ? tinkc_future_download(f, 0, NULL) : NULL;
@@ -331,6 +355,19 @@ static void sparse_files(void **state)
     store_once(s, 200, NULL, t.data, t.len);
     get(s, "download", (tinkc_download_options){ 0 });
     free(t.data);
+    note(s, "holes of more than 256 MiB, in one file and in two: refused before they are written");
+    enum { MOST = 256 << 20 };
+    for (unsigned first = 0; first <= 5000; first += 5000) {
+        const unsigned before[][2] = { { first, 3 } }, far[][2] = { { MOST - first + 1, 2 } };
+        t = (tar){ 0 };
+        tar_sparse(&t, "a", before, 1, first + 3, "abc", 3);
+        tar_sparse(&t, "b", far, 1, MOST - first + 3, "de", 2);
+        tar_end(&t);
+        clean();
+        store_once(s, 200, NULL, t.data, t.len);
+        get(s, "download", (tinkc_download_options){ 0 });
+        free(t.data);
+    }
     end(s);
 }
 
@@ -665,6 +702,112 @@ static void full_disk(void **state)
     end(s);
 }
 
+/* ---- a disk of which one call fails ---- */
+
+/* A download of which nothing is written down but its outcome. True if it went well. */
+static bool try_it(script *s, const char *name, const char *path, const tinkc_download_options *o)
+{
+    tinkc_error err = { 0 };
+    hush(s, true);
+    tinkc_future *f = tinkc_checkpoint_download(script_client(s), path, o, &err);
+    assert_ok(&err);
+    await(s, f);
+    hush(s, false);
+    bool good = tinkc_future_wait(f, 0, &err);
+    note(s, "%s: %s", name, good ? "well" : masked(err.message));
+    tinkc_future_free(f);
+    return good;
+}
+
+/* A compressed archive is broken off between two files: nothing says where it could be taken up. */
+static void compressed(void **state)
+{
+    (void)state;
+    enum { LEN = 300 * 1024 };
+    script *s = begin("compressed");
+    char *noise = malloc(LEN);
+    assert_non_null(noise);
+    uint32_t x = 1;
+    for (size_t i = 0; i < LEN; i++)
+        noise[i] = (char)((x = x * 1664525 + 1013904223) >> 24);
+    tar t = { 0 };
+    tkc_buf packed;
+    tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
+    tar_raw(&t, "first", '0', NULL, "1", 1);
+    tar_raw(&t, "noise", '0', NULL, noise, LEN);
+    tar_end(&t);
+    assert_true(tkc_zstd_compress(t.data, t.len, &packed, script_err(s)));
+    tinkc_mock_answer cut = { .body = packed.data,
+                              .body_len = packed.len,
+                              .fault = TINKC_FAULT_RESET,
+                              .fault_after = 200 * 1024 };
+    assert_true(tinkc_mock_once(script_mock(s), NULL, STORE, &cut, script_err(s)));
+    for (int k = 0; k < 2; k++)
+        store_once(s, 404, NULL, "gone", 4);
+    assert_false(try_it(s, "broken off", PATH, &(tinkc_download_options){ 0 }));
+    assert_int_equal(unlink("r_weights_c.partial/noise"),
+                     0); /* how much of it came is libarchive's choice */
+    show_folder(s, ".");
+    store_once(s, 200, NULL, packed.data, packed.len);
+    assert_true(try_it(s, "again", PATH, &(tinkc_download_options){ 0 }));
+    tkc_buf_free(&packed);
+    free(noise);
+    free(t.data);
+    end(s);
+}
+
+static void failing_calls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *path;
+        bool resumed; /* of a file of which a part is there */
+        tinkc_download_options o;
+    } rows[] = {
+        { "unpacked", PATH, false, { .replace = true } },
+        { "flat", PATH, false, { .replace = true, .flat = true, .dir = "x/y" } },
+        { "a file", PATH, true, { .replace = true, .keep_archive = true } },
+        { "without digests",
+          PATH,
+          true,
+          { .replace = true, .keep_archive = true, .no_digests = true } },
+        { "files", "tinker://r/external_weights/c", false, { .replace = true } },
+    };
+    static const char *const calls[] = { "fsync", "lseek",  "pread",  "short pread",
+                                         "mkdir", "rename", "unlink", "unlinkat" };
+    script *s = begin("failing_calls");
+    tar t = { 0 };
+    usual_archive(&t);
+    tinkc_mock_answer all = { .headers = PAIRS("ETag", "e"), .body = t.data, .body_len = t.len };
+    assert_true(tinkc_mock_always(script_mock(s), NULL, STORE, &all, script_err(s)));
+    answer_always(s, LINKS, 200, NULL, URLS("\"d/e/b\":\"https://files.test/store/x\""));
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows * (sizeof calls / sizeof *calls); i++) {
+        size_t row = i / (sizeof calls / sizeof *calls), call = i % (sizeof calls / sizeof *calls);
+        for (int nth = 1, failed = 1; failed; nth++) {
+            put_file("r_weights_c.tar", "old");
+            assert_int_equal(mkdir("r_weights_c", 0777), 0);
+            put_file("r_weights_c/old", "old");
+            if (rows[row].resumed) {
+                put_file("r_weights_c.tar.partial", "a.js");
+                put_file("r_weights_c.tar.partial.state", STATE(PATH, "e", "-1", "0", ""));
+            }
+            note(s, "%s: %s %d fails", rows[row].name, calls[call], nth);
+            fail_call(calls[call], nth);
+            bool good = try_it(s, "first", rows[row].path, &rows[row].o);
+            failed = call_has_failed();
+            if (!good) {
+                show_folder(s, ".");
+                assert_true(try_it(s, "again", rows[row].path, &rows[row].o));
+            }
+            clean();
+            assert_true(++n < 500);
+        }
+    }
+    free(t.data);
+    end(s);
+}
+
 /* ---- names, options, digests ---- */
 
 static void names_and_options(void **state)
@@ -748,9 +891,7 @@ static void names_and_options(void **state)
 static void external_files(void **state)
 {
     (void)state;
-#define LINKS "/api/v1/training_runs/r/checkpoints/external_weights/c/external_weights_urls"
     static const char *const answers[] = {
-#define URLS(list) "{\"urls\":{" list "},\"expires\":\"2026-01-01T01:00:00Z\"}"
         URLS("\"a\":\"https://files.test/store/x\",\"d/e/b\":\"https://files.test/store/y\""),
         URLS(""),
         URLS("\"../a\":\"https://files.test/store/x\""),
@@ -853,6 +994,7 @@ int main(void)
         cmocka_unit_test(resumed_files),  cmocka_unit_test(resumed_archives),
         cmocka_unit_test(full_disk),      cmocka_unit_test(names_and_options),
         cmocka_unit_test(external_files), cmocka_unit_test(the_stage_of_a_download),
+        cmocka_unit_test(failing_calls),  cmocka_unit_test(compressed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

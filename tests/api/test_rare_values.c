@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/call.h"
 #include "api/client_priv.h"
 #include "api/options.h"
 #include "api/outcome.h"
@@ -53,6 +54,43 @@ static void refused(fixture *x, bool done, int32_t code, const char *message)
     assert_int_equal(x->err.code, code);
     assert_string_equal(x->err.message, message);
     x->err = (tinkc_error){ 0 };
+}
+
+/* ---- errors ---- */
+
+/* What an answer becomes: its message is the service's own where that is part of this process. */
+static void errors_of_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *body;
+        bool local;
+        int32_t code;
+        bool users;
+        const char *message;
+    } rows[] = {
+        { 400, "{\"detail\":\"no\"}", false, TINKC_E_BAD_REQUEST, true, "HTTP 400: no" },
+        { 400, "{\"detail\":\"no\"}", true, TINKC_E_BAD_REQUEST, true, "no" },
+        { 400, "", true, TINKC_E_BAD_REQUEST, true, "refused with status 400" },
+        { 404, "", false, TINKC_E_NOT_FOUND, true, "HTTP 404" },
+        { 418, " tea\npot ", false, TINKC_E_HTTP, true, "HTTP 418: tea pot" },
+        { 499, "{}", true, TINKC_E_HTTP, true, "refused with status 499" },
+        { 399, "x", false, TINKC_E_HTTP, false, "HTTP 399: x" },
+        { 302, "", false, TINKC_E_HTTP, false, "HTTP 302" },
+        { 500, "{\"detail\":\"tml-0123456789abcdef0123456789\"}", true, TINKC_E_SERVER, false,
+          "tml-**************************" },
+        { 599, "x", false, TINKC_E_SERVER, false, "HTTP 599: x" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_bytes body = { (const unsigned char *)rows[i].body, strlen(rows[i].body) };
+        tkc_status_error(&err, rows[i].status, body, rows[i].local);
+        assert_string_equal(err.message, rows[i].message);
+        assert_int_equal(err.code, rows[i].code);
+        assert_int_equal(err.http_status, rows[i].status);
+        assert_int_equal((err.flags & TINKC_USER_ERROR) != 0, rows[i].users);
+    }
 }
 
 /* ---- paths ---- */
@@ -892,6 +930,7 @@ static void metrics_that_are_left_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(errors_of_answers),
         TEST(long_paths),
         TEST(saved_texts),
         TEST(short_headers_and_repeated_tags),

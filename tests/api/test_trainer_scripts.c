@@ -400,6 +400,43 @@ static void room(void **state)
     script_end(s);
 }
 
+/* A pass that fails while its next part waits for room gives its turn up at once. */
+static void room_for_parts(void **state)
+{
+    (void)state;
+    static const char request[] = "{\"request_id\":\"r-1\"}";
+    script *s = script_begin("room_for_parts", TINKC_MOCK_SERVICE, NULL);
+    tinkc_trainer *t = begin_again(s,
+                                   "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false,"
+                                   "\"fwdbwd_dispatch_bytes_semaphore_size\":1}",
+                                   NULL);
+    hush(s, true);
+    tinkc_trainer *other = open_trainer(s, NULL);
+    hush(s, false);
+    tinkc_batch *two = examples(s, 2), *one = examples(s, 1);
+    tinkc_mock_answer answers[] = { { .body = request, .delay_ms = 100 },
+                                    { .fault = TINKC_FAULT_SILENT } };
+    for (size_t i = 0; i < 2; i++)
+        assert_true(tinkc_mock_once(script_mock(s), NULL, API "forward_backward", &answers[i],
+                                    script_err(s)));
+    answer_once(s, POLL, 200, NULL, "{\"error\":\"it failed\",\"category\":\"user\"}");
+    tinkc_future *f =
+        follow(s, "pass", tinkc_forward_backward(t, two, TINKC_CROSS_ENTROPY, NULL, script_err(s)));
+    settle(s);
+    tinkc_future *g = follow(
+        s, "other", tinkc_forward_backward(other, one, TINKC_CROSS_ENTROPY, NULL, script_err(s)));
+    finish_it(s, f, 1000);
+    tinkc_future *step = start(s, t, 0);
+    finish_it(s, step, 1000);
+    tinkc_future_cancel(g);
+    settle(s);
+    tinkc_batch_free(one);
+    tinkc_batch_free(two);
+    tinkc_trainer_free(other);
+    tinkc_trainer_free(t);
+    script_end(s);
+}
+
 /* The token of somebody else is exchanged before it is used. */
 static void foreign_tokens(void **state)
 {
@@ -444,6 +481,7 @@ int main(void)
         cmocka_unit_test(poll_orders),     cmocka_unit_test(failed_parts),
         cmocka_unit_test(live_models),     cmocka_unit_test(foreign_tokens),
         cmocka_unit_test(made_by_loading), cmocka_unit_test(room),
+        cmocka_unit_test(room_for_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/base64.h"
 #include "support/api_support.h"
 
 #define BEAT     "/api/v1/session_heartbeat"
@@ -332,17 +331,11 @@ static void a_failed_start_is_tried_again_by_the_next_call(void **state)
 /* {"jwt": ...}: ends so many seconds after the mock's beginning; 0 = it does not say. */
 static const char *token_answer(int64_t ends_s)
 {
-    static char out[400];
-    char claims[100], coded[200];
-    int n = ends_s ? snprintf(claims, sizeof claims, "{\"sub\":\"u\",\"exp\":%lld}",
-                              (long long)(WALL_BEGIN_S + ends_s))
-                   : snprintf(claims, sizeof claims, "{\"sub\":\"u\"}");
-    tkc_base64_encode(claims, (size_t)n, coded);
-    size_t len = tkc_base64_length((size_t)n);
-    while (len && coded[len - 1] == '=')
-        len--;
-    (void)snprintf(out, sizeof out, "{\"jwt\":\"eyJhIjoxfQ.%.*s.x\"}", (int)len, coded);
-    return out;
+    char claims[100] = "{\"sub\":\"u\"}";
+    if (ends_s)
+        (void)snprintf(claims, sizeof claims, "{\"sub\":\"u\",\"exp\":%lld}",
+                       (long long)(WALL_BEGIN_S + ends_s));
+    return token_answer_of(claims, "x");
 }
 
 static void open_with_token(scene *x, int64_t ends_s, const tinkc_client_options *more)

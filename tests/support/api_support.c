@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "codec/base64.h"
 #include "support/guarded.h"
 
 void assert_ok_at(const tinkc_error *err, const char *file, int line)
@@ -28,6 +29,28 @@ tinkc_client *mock_client(tinkc_mock *mock, const tinkc_client_options *more, ti
     options.transport = tinkc_mock_transport(mock);
     options.clock = tinkc_mock_clock(mock);
     return tinkc_client_new(&options, err);
+}
+
+const char *token_of(const char *claims, const char *signature)
+{
+    static char out[600];
+    char coded[400];
+    size_t len = tkc_base64_length(strlen(claims));
+    assert_true(len <= sizeof coded);
+    tkc_base64_encode(claims, strlen(claims), coded);
+    for (size_t i = 0; i < len; i++)
+        coded[i] = coded[i] == '+' ? '-' : coded[i] == '/' ? '_' : coded[i];
+    while (len && coded[len - 1] == '=')
+        len--;
+    (void)snprintf(out, sizeof out, "eyJhIjoxfQ.%.*s.%s", (int)len, coded, signature);
+    return out;
+}
+
+const char *token_answer_of(const char *claims, const char *signature)
+{
+    static char out[650];
+    (void)snprintf(out, sizeof out, "{\"jwt\":\"%s\"}", token_of(claims, signature));
+    return out;
 }
 
 bool run_until_done(tinkc_mock *mock, tinkc_future *f, int64_t limit_ms)

@@ -20,6 +20,11 @@ void assert_ok_at(const tinkc_error *err, const char *file, int line);
  * gives the other options. */
 tinkc_client *mock_client(tinkc_mock *mock, const tinkc_client_options *more, tinkc_error *err);
 
+/* A JWT with these claims, which are JSON, and this signature; and the answer of the service that gives it.
+ * Until the next call of either. */
+const char *token_of(const char *claims, const char *signature);
+const char *token_answer_of(const char *claims, const char *signature);
+
 /* Moves the mock's clock from timer to timer until f is complete. False if it is not after
  * limit_ms of the mock's time, or if nothing is left that could complete it. */
 bool run_until_done(tinkc_mock *mock, tinkc_future *f, int64_t limit_ms);

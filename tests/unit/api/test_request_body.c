@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "api/body.h"
+#include "support/failing_calls.h"
 
 static ledger book;
 static tinkc_allocator allocator;
@@ -205,6 +206,29 @@ static void files_that_cannot_be_read(void **state)
     assert_int_equal(err.code, TINKC_E_FILE);
 }
 
+/* A read that was interrupted is repeated; one that fails is an error that names the file. */
+static void reads_that_fail(void **state)
+{
+    (void)state;
+    tkc_upload *u = open_file("0123456789");
+    tkc_body *b = tkc_body_new(&allocator, &err);
+    assert_true(tkc_body_file(b, u, &err));
+    atomic_store(&failing_errno, EINTR);
+    fail_call("pread", 1);
+    assert_string_equal(read_all(b, 4), "0123456789");
+    assert_true(call_has_failed());
+    atomic_store(&failing_errno, EIO);
+    fail_call("pread", 2);
+    assert_string_equal(read_all(b, 4), "0123");
+    assert_true(call_has_failed());
+    assert_int_equal(err.code, TINKC_E_FILE);
+    char want[200];
+    (void)snprintf(want, sizeof want, "%s: Input/output error", path);
+    assert_string_equal(err.message, want);
+    tkc_body_drop(b);
+    tkc_upload_drop(u);
+}
+
 #define BODY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -212,7 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BODY_TEST(bytes_and_files_in_order),  BODY_TEST(bytes_alone_are_a_view),
         BODY_TEST(files_are_loaded),          BODY_TEST(changed_files_are_errors),
-        BODY_TEST(files_that_cannot_be_read),
+        BODY_TEST(files_that_cannot_be_read), BODY_TEST(reads_that_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
