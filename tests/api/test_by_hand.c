@@ -7,11 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/mock_fixture.h"
 
 #undef fail /* cmocka's; a reply has a function of that name */
-
-#define API "/api/v1/"
 
 /* Requests to `path` are held: the test answers them. All others go to the mock. */
 static struct {
@@ -56,12 +54,6 @@ static const tinkc_transport by_hand = {
     .abi = TINKC_TRANSPORT_ABI, .send = hand_send, .cancel = hand_cancel, .resume = hand_resume
 };
 
-typedef struct fixture {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-} fixture;
-
 static int begin(void **state, bool no_retries)
 {
     fixture *x = calloc(1, sizeof *x);
@@ -93,21 +85,6 @@ static int setup_retries(void **state)
     return begin(state, false);
 }
 
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    free(x);
-    return 0;
-}
-
-static void settle(fixture *x)
-{
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-}
-
 static tinkc_reply *held(fixture *x)
 {
     settle(x);
@@ -129,11 +106,9 @@ static char *comment(size_t len) /* a line that means nothing, for a stream of e
 
 static tinkc_deltas *open_stream(fixture *x, tinkc_sampler **sampler)
 {
-    static const int32_t ids[] = { 1, 2, 3 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 3;
-    *sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
-                                 &x->err);
+    *sampler = tinkc_sampler_new(x->client, &nano, &x->err);
     assert_ok(&x->err);
     hand.path = API "stream_sample";
     tinkc_deltas *d = tinkc_sample_stream(*sampler, ids, 3, &o, &x->err);
@@ -592,7 +567,7 @@ static void a_close_cuts_telemetry_off(void **state)
     tinkc_client_free(client);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_fixture)
 
 int main(void)
 {
@@ -608,7 +583,7 @@ int main(void)
         TEST(bodies_that_are_too_long),
         TEST(answers_that_nobody_wants),
         TEST(a_close_cuts_telemetry_off),
-        cmocka_unit_test_setup_teardown(half_a_body_is_final, setup_retries, teardown),
+        cmocka_unit_test_setup_teardown(half_a_body_is_final, setup_retries, end_fixture),
     };
     return cmocka_run_group_tests_name("by_hand", tests, NULL, NULL);
 }

@@ -10,95 +10,22 @@
 #include <unistd.h>
 
 #include "api/operation.h"
-#include "support/api_support.h"
 #include "support/counting.h"
-
-#define API "/api/v1/"
-
-static const tinkc_lora_options lora = { .base_model = "mock/nano" };
-static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
-static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
-static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
-
-typedef struct fixture {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-} fixture;
-
-static void always(fixture *x, const char *path, const char *body)
-{
-    assert_true(
-        tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = body }, &x->err));
-}
-
-static void once(fixture *x, const char *path, int32_t status, const char *body)
-{
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
-}
-
-static int make(void **state, const char *path, const char *config)
-{
-    fixture *x = calloc(1, sizeof *x);
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    if (path)
-        always(x, path, config);
-    x->client = mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key" }, &x->err);
-    assert_ok(&x->err);
-    *state = x;
-    return 0;
-}
+#include "support/mock_fixture.h"
 
 static int setup(void **state)
 {
-    return make(state, NULL, NULL);
+    return begin_fixture(state, NULL, NULL);
 }
 
 static int setup_cancels(void **state)
 {
-    return make(state, API "client/dynamic_config",
-                "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
-                "\"sample_cancel_max_batch_size\":1}");
+    return begin_fixture(state, API "client/dynamic_config", CONFIG_CANCELS);
 }
 
 static int setup_tokens(void **state)
 {
-    return make(state, API "client/config", "{\"pjwt_auth_enabled\":true}");
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    free(x);
-    return 0;
-}
-
-static int64_t settle(fixture *x)
-{
-    int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-    return next;
-}
-
-/* The last call failed like this. */
-static void check_error(fixture *x, int32_t code, const char *message)
-{
-    assert_string_equal(x->err.message, message);
-    assert_int_equal(x->err.code, code);
-    x->err = (tinkc_error){ 0 };
-}
-
-/* Complete, failed, freed. */
-static void check_failure(fixture *x, tinkc_future *f, int32_t code, const char *message)
-{
-    assert_ok(&x->err);
-    assert_true(run_until_done(x->mock, f, 600000));
-    assert_false(tinkc_future_wait(f, 0, &x->err));
-    check_error(x, code, message);
-    tinkc_future_free(f);
+    return begin_fixture(state, API "client/config", CONFIG_TOKENS);
 }
 
 static tinkc_future *done_call(fixture *x)
@@ -695,7 +622,7 @@ static void addresses_in_identities(void **state)
         else
             assert_null(who->email);
         tinkc_future_free(f);
-        teardown(state);
+        end_fixture(state);
     }
 }
 
@@ -1090,7 +1017,7 @@ static void a_loss_that_closes_its_client(void **state)
     assert_true(counting_is_empty_soon(&memory));
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, teardown)
+#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
 
 int main(void)
 {

@@ -7,41 +7,14 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "support/api_support.h"
-
-#define API "/api/v1/"
-
-static const tinkc_lora_options lora = { .base_model = "mock/nano" };
-static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
-static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
-static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
+#include "support/mock_fixture.h"
 
 enum { LISTEN_MS = 5 }; /* first answers come so late that a listener is there before them */
 
-typedef struct fixture {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_sampler *sampler;
-    tinkc_batch *batch;
-} fixture;
-
 static int make(void **state, const char *path, const char *config)
 {
-    fixture *x = calloc(1, sizeof *x);
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    if (path)
-        tinkc_mock_always(x->mock, NULL, path, &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client = mock_client(x->mock, &(tinkc_client_options){ .api_key = "tml-key" }, &x->err);
-    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
-    x->sampler = tinkc_sampler_new(x->client, &nano, &x->err);
-    x->batch = tinkc_batch_new(x->client, &x->err);
-    for (int i = 0; i < 3; i++)
-        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
-    assert_ok(&x->err);
-    tinkc_mock_forget(x->mock);
-    *state = x;
+    begin_fixture(state, path, config);
+    open_work(*state, 3);
     return 0;
 }
 
@@ -52,40 +25,12 @@ static int setup(void **state)
 
 static int setup_cancels(void **state)
 {
-    return make(state, API "client/dynamic_config",
-                "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
-                "\"sample_cancel_max_batch_size\":1}");
+    return make(state, API "client/dynamic_config", CONFIG_CANCELS);
 }
 
 static int setup_tokens(void **state)
 {
-    return make(state, API "client/config", "{\"pjwt_auth_enabled\":true}");
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_batch_free(x->batch);
-    tinkc_trainer_free(x->trainer);
-    tinkc_sampler_free(x->sampler);
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    free(x);
-    return 0;
-}
-
-static void settle(fixture *x)
-{
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-}
-
-/* The last call failed like this. */
-static void check_error(fixture *x, int32_t code, const char *message)
-{
-    assert_int_equal(x->err.code, code);
-    assert_string_equal(x->err.message, message);
-    x->err = (tinkc_error){ 0 };
+    return make(state, API "client/config", CONFIG_TOKENS);
 }
 
 static tinkc_sampling three_tokens(void)
@@ -596,7 +541,7 @@ static void copies_with_unknown_members(void **state)
     tinkc_text_free(&text);
 }
 
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
+#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, end_fixture)
 
 int main(void)
 {
