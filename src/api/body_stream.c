@@ -29,7 +29,7 @@ struct tkc_pull {
         size_t lent; /* of them, by tkc_pull_next */
         bool flows;  /* the last tkc_pull_next found a lot */
         size_t want; /* the reader sleeps until so many are here; 0 = it does not sleep */
-        bool asleep; /* in tkc_pull_next: only the I/O thread wakes it */
+        bool reads;  /* tkc_pull_next was called: while there is no news it sleeps there */
         bool head_ready, ended, held, resume_posted;
         tinkc_error err;
         struct tinkc_response head;
@@ -82,14 +82,14 @@ static void pull_head(void *user)
     pthread_mutex_unlock(&p->shared.lock);
 }
 
-/* How many of the bytes were handed on at once, in the sleeping reader's place. He was seen asleep
- * with nothing to read, and only this thread can change that: no lock is needed for the call. */
+/* How many of the bytes were handed on at once, in the sleeping reader's place. It has nothing to read, and
+ * only this thread can change that: no lock is needed for the call. */
 static size_t hand_on(tkc_pull *p, const void *data, size_t len)
 {
     if (!p->take)
         return 0;
     pthread_mutex_lock(&p->shared.lock);
-    bool may = p->shared.asleep && !has_news(p);
+    bool may = p->shared.reads && !has_news(p);
     pthread_mutex_unlock(&p->shared.lock);
     size_t n = may ? p->take(p->take_arg, data, len) : 0;
     assert(n <= len);
@@ -310,9 +310,8 @@ size_t tkc_pull_next(tkc_pull *p, const void **bytes, tinkc_error *err)
     take_back(p, p->shared.lent);
     if (p->shared.flows && !p->take)
         gather(p);
-    p->shared.asleep = true;
+    p->shared.reads = true;
     (void)wait_for(p, has_news, TINKC_FOREVER, err);
-    p->shared.asleep = false;
     p->shared.flows = p->shared.bytes.len >= MANY_BYTES / 4;
     size_t n = p->shared.lent = tkc_chunks_peek(&p->shared.bytes, bytes);
     if (!n)

@@ -66,7 +66,7 @@ typedef struct tkc_call_inner {
     tinkc_client *client;
     struct tkc_call_inner *prev, *next; /* among the client's calls */
     tkc_arena arena;
-    tkc_call_spec spec; /* texts in the arena */
+    tkc_call_spec spec; /* texts in the arena; its body is not looked at again */
     tkc_body *body;
     char key[TKC_UUID_TEXT + 24];
     tkc_timer timer;
@@ -192,8 +192,7 @@ static void on_fail(tinkc_reply *pub, int32_t code, const char *message)
     reply *r = TKC_OWNER(pub, reply, pub);
     r->code = code ? code : TINKC_E_CONNECTION;
     size_t len = message ? strnlen(message, sizeof r->message - 1) : 0;
-    memcpy(r->message, message ? message : "", len);
-    r->message[len] = '\0';
+    memcpy(r->message, message ? message : "", len); /* the rest is zero */
     tkc_loop_post(r->client->loop, &r->task);
 }
 
@@ -796,7 +795,6 @@ static bool fill_call(inner *c, const tkc_call_spec *spec, tinkc_error *err)
     c->spec.headers = copy_list(&c->arena, spec->headers, err);
     c->spec.content_type = copy_text(&c->arena, spec->content_type, err);
     c->spec.accept = copy_text(&c->arena, spec->accept, err);
-    c->spec.body = NULL;
     if (spec->parts) {
         c->body = spec->parts;
         tkc_body_keep(c->body);
@@ -809,7 +807,6 @@ static bool fill_call(inner *c, const tkc_call_spec *spec, tinkc_error *err)
         tkc_buf_init(spec->body, client->a, spec->body->max);
         tkc_body_close(c->body, err);
     }
-    c->spec.parts = NULL;
     char uuid[TKC_UUID_TEXT];
     tkc_uuid4(client->clock, uuid);
     (void)snprintf(c->key, sizeof c->key, "stainless-c-retry-%s", uuid);

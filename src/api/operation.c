@@ -88,18 +88,15 @@ static void run_start(tkc_task *task)
 {
     tinkc_future *f = TKC_OWNER(task, tinkc_future, io.start_task);
     tinkc_client *client = f->client;
-    assert(tkc_loop_is_current(client->loop));
+    assert(tkc_loop_is_current(client->loop) && !client->io.ended); /* a close is posted after it */
     list_op(f);
     pthread_mutex_lock(&f->shared.lock);
     bool limit = f->shared.limit_set, cancel = f->shared.cancel;
     int64_t at_ms = f->shared.limit_at_ms;
     pthread_mutex_unlock(&f->shared.lock);
-    tinkc_error why = { 0 };
-    if (client->io.ended)
-        tkc_fail(&why, TINKC_E_CLOSED, "%s: the client was closed", f->class->operation);
-    else if (cancel)
+    if (cancel) {
+        tinkc_error why = { 0 };
         tkc_fail(&why, TINKC_E_CANCELLED, "%s: cancelled", f->class->operation);
-    if (tkc_failed(&why)) {
         stop_op(f, &why);
         return;
     }

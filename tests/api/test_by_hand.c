@@ -17,6 +17,8 @@ static struct {
     const char *path;
     tinkc_reply *_Atomic held;
     atomic_int sent, resumed, cancelled;
+    bool writes_on;   /* bytes come behind the cancel, which are refused */
+    bool keeps_quiet; /* a cancel is not answered */
 } hand;
 
 static void hand_send(void *self, const tinkc_request *r, tinkc_reply *reply)
@@ -38,7 +40,11 @@ static void hand_cancel(void *self, tinkc_reply *reply)
         return;
     }
     atomic_fetch_add(&hand.cancelled, 1);
-    reply->fail(reply, TINKC_E_CONNECTION, "cancelled");
+    if (hand.writes_on && (reply->room(reply) != SIZE_MAX || reply->write(reply, "", 0) ||
+                           reply->write(reply, "late", 4)))
+        abort();
+    if (!hand.keeps_quiet)
+        reply->fail(reply, TINKC_E_CONNECTION, "cancelled");
 }
 
 static void hand_resume(void *self, tinkc_reply *reply)
@@ -64,6 +70,7 @@ static int begin(void **state, bool no_retries)
     atomic_store(&hand.sent, 0);
     atomic_store(&hand.resumed, 0);
     atomic_store(&hand.cancelled, 0);
+    hand.writes_on = hand.keeps_quiet = false;
     x->client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
                                                           .transport = &by_hand,
                                                           .clock = tinkc_mock_clock(x->mock),
@@ -498,6 +505,7 @@ static void answers_that_nobody_wants(void **state)
 {
     fixture *x = *state;
     hand.path = "/far";
+    hand.writes_on = true;
     tinkc_stream *s =
         tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
     tinkc_reply *r = held(x);
@@ -505,6 +513,7 @@ static void answers_that_nobody_wants(void **state)
     assert_true(r->write(r, "abc", 3));
     tinkc_stream_free(s);
     settle(x);
+    hand.writes_on = false;
     assert_int_equal(atomic_load(&hand.cancelled), 1);
     tinkc_future *f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
     (void)held(x);
@@ -545,6 +554,32 @@ static void half_a_body_is_final(void **state)
     }
 }
 
+/* The transport still owes an answer after a close: until it comes, nothing is sent any more. */
+static void nothing_leaves_after_a_close(void **state)
+{
+    fixture *x = *state;
+    hand.path = API "healthz";
+    hand.keeps_quiet = true;
+    tinkc_mock_always(x->mock, NULL, API "client/config",
+                      &(tinkc_mock_answer){ .body = CONFIG_TOKENS }, &x->err);
+    tinkc_mock_always(x->mock, NULL, API "auth/token",
+                      &(tinkc_mock_answer){ .body = token_answer_of("{\"exp\":1767226200}", "x") },
+                      &x->err);
+    assert_non_null(tinkc_client_session_id(x->client, PATIENCE_MS, &x->err));
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    tinkc_reply *r = held(x);
+    assert_int_not_equal(settle(x), TINKC_FOREVER);
+    assert_false(tinkc_client_close(x->client, 0, &x->err));
+    assert_int_equal(atomic_load(&hand.cancelled), 1);
+    size_t n = tinkc_mock_count(x->mock, NULL);
+    assert_int_equal(settle(x), TINKC_FOREVER); /* no timer is left */
+    tinkc_mock_advance(x->mock, 3600 * 1000);
+    settle(x);
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), n);
+    r->fail(r, TINKC_E_CONNECTION, "at last");
+    tinkc_future_free(f);
+}
+
 /* A close does not wait for telemetry that nobody takes: it is cut off. */
 static void a_close_cuts_telemetry_off(void **state)
 {
@@ -582,6 +617,7 @@ int main(void)
         TEST(words_of_a_transport),
         TEST(bodies_that_are_too_long),
         TEST(answers_that_nobody_wants),
+        TEST(nothing_leaves_after_a_close),
         TEST(a_close_cuts_telemetry_off),
         cmocka_unit_test_setup_teardown(half_a_body_is_final, setup_retries, end_fixture),
     };

@@ -1,6 +1,7 @@
 /* test_corners.c - the client's less travelled ways: items taken out of the middle of a queue, callbacks that line up
  * others, limits that are taken back, ends while something is waiting, tokens that must be waited for, losses that ask
  * for what is not there. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -53,6 +54,11 @@ static void take_call(tinkc_future *f, void *user)
     c->next = NULL;
 }
 
+static bool is_readable(int fd)
+{
+    return poll(&(struct pollfd){ .fd = fd, .events = POLLIN }, 1, 0) == 1;
+}
+
 /* Any of three may be taken away; the others come in their order. */
 static void taken_out_of_a_queue(void **state)
 {
@@ -61,6 +67,15 @@ static void taken_out_of_a_queue(void **state)
     tinkc_future *all[] = { done_call(x), done_call(x), done_call(x) };
     for (size_t out = 0; out < 4; out++) { /* 3: none of them */
         calls c = { .queue = queue };
+        for (size_t i = 0; i < 3; i++) { /* the queue's descriptor says whether anything is in it */
+            assert_true(tinkc_future_on_done(all[i], queue, take_call, &c, &x->err));
+            assert_true(is_readable(tinkc_queue_fd(queue)));
+        }
+        for (size_t i = 0; i < 3; i++) {
+            assert_true(is_readable(tinkc_queue_fd(queue)));
+            assert_true(tinkc_future_on_done(all[i], NULL, NULL, NULL, &x->err));
+        }
+        assert_false(is_readable(tinkc_queue_fd(queue)));
         for (size_t i = 0; i < 3; i++)
             assert_true(tinkc_future_on_done(all[i], queue, take_call, &c, &x->err));
         if (out < 3)
@@ -453,6 +468,26 @@ static void what_a_cancelled_pass_leaves(void **state)
     tinkc_trainer_free(t);
 }
 
+/* A step was cancelled while it was out, and the service refuses to take it again: a pass cannot follow it. */
+static void a_pass_behind_a_gap(void **state)
+{
+    fixture *x = *state;
+    open_work(x, 1);
+    tinkc_mock_once(x->mock, NULL, API "optim_step", &silent, &x->err);
+    tinkc_future *step = tinkc_optim_step(x->trainer, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
+    settle(x);
+    tinkc_future_cancel(step);
+    settle(x);
+    tinkc_future_free(step);
+    once(x, API "optim_step", 403, "{\"detail\":\"no\"}");
+    check_failure(x,
+                  tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err),
+                  TINKC_E_SEQUENCE,
+                  "an earlier request of this model was not confirmed: optim_step: cancelled");
+    assert_int_equal(tinkc_mock_count(x->mock, API "optim_step"), 2);
+    assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
+}
+
 /* How long an operation has been in trouble, to the millisecond. */
 static void trouble_is_counted_from_its_beginning(void **state)
 {
@@ -719,34 +754,35 @@ static void cancelled_among_those_who_wait_for_a_token(void **state)
     tinkc_future_free(has_one);
 }
 
-/* A pass that is cancelled while it waits for its token has not run, and nothing of it is sent later. */
+/* What is cancelled while it waits for its token has not run, nothing of it is sent later, and its number is free. */
 static void cancelled_before_it_left(void **state)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, token_answer("", 90));
-    tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
-    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
-    assert_true(tinkc_batch_add_sft(b, ids, 6, 1, &x->err));
+    open_work(x, 1);
     settle(x);
     tinkc_mock_always(x->mock, NULL, API "auth/token",
                       &(tinkc_mock_answer){ .body = token_answer("", 9999), .delay_ms = 1000 },
                       &x->err);
     tinkc_mock_advance(x->mock, 40000);
     settle(x);
-    tinkc_future *f = tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    settle(x);
-    tinkc_future_cancel(f);
-    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    assert_int_equal(x->err.flags & TINKC_MAY_HAVE_RUN, 0);
-    check_error(x, TINKC_E_CANCELLED, "forward_backward: cancelled");
-    tinkc_future *step = tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, &x->err);
-    assert_true(run_until_done(x->mock, step, 600000));
-    assert_true(tinkc_future_wait(step, 0, &x->err));
+    const tinkc_adam adam = TINKC_ADAM_INIT;
+    for (int i = 0; i < 2; i++) {
+        tinkc_future *f =
+            i ? tinkc_optim_step(x->trainer, &adam, &x->err)
+              : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        settle(x);
+        tinkc_future_cancel(f);
+        assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        assert_int_equal(x->err.flags & TINKC_MAY_HAVE_RUN, 0);
+        check_error(x, TINKC_E_CANCELLED,
+                    i ? "optim_step: cancelled" : "forward_backward: cancelled");
+        tinkc_future_free(f);
+    }
+    complete(x, tinkc_optim_step(x->trainer, &adam, &x->err));
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
-    tinkc_future_free(f);
-    tinkc_future_free(step);
-    tinkc_batch_free(b);
-    tinkc_trainer_free(t);
+    assert_int_equal(tinkc_mock_count(x->mock, API "optim_step"), 1);
+    assert_true(body_has(nth_request(x->mock, API "optim_step", 0), "\"seq_id\":1,"));
 }
 
 /* A 400 without a word is a stale connection, also where tokens are exchanged. */
@@ -1038,6 +1074,7 @@ int main(void)
         WITH(long_request_ids, setup),
         WITH(cancels_that_wait_at_the_end, setup_cancels),
         WITH(what_a_cancelled_pass_leaves, setup),
+        WITH(a_pass_behind_a_gap, setup),
         WITH(trouble_is_counted_from_its_beginning, setup),
         WITH(answers_of_one_byte, setup),
         WITH(long_words_about_billing, setup),

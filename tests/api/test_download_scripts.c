@@ -15,6 +15,7 @@
 #include "codec/zstd.h"
 #include "support/client_script.h"
 #include "support/failing_calls.h"
+#include "support/packed_tars.h"
 #include "support/tar_write.h"
 
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
@@ -719,12 +720,18 @@ static bool try_it(script *s, const char *name, const char *path, const tinkc_do
     return good;
 }
 
-/* A compressed archive is broken off between two files: nothing says where it could be taken up. */
+/* Every compression; an archive that is broken off between two files: nothing says where it could be taken up. */
 static void compressed(void **state)
 {
     (void)state;
     enum { LEN = 300 * 1024 };
     script *s = begin("compressed");
+    for (size_t i = 0; i < sizeof packed_tars / sizeof *packed_tars; i++) {
+        store_once(s, 200, NULL, packed_tars[i].data, packed_tars[i].len);
+        (void)try_it(s, packed_tars[i].how, PATH, &(tinkc_download_options){ 0 });
+        show_folder(s, ".");
+        clean();
+    }
     char *noise = malloc(LEN);
     assert_non_null(noise);
     uint32_t x = 1;

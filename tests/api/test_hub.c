@@ -31,7 +31,8 @@ typedef struct hub {
     bool lies, large, needs_token;
     int breaks, behaviour;
     size_t break_at;
-    atomic_int lists, files, revisions;
+    atomic_int lists, files, revisions, missing;
+    atomic_bool holds; /* nothing is answered */
     char token[64], list[1200], path[300];
     char *big; /* tokenizer.json behind white space, for transfers that take a while */
     size_t big_len;
@@ -114,6 +115,7 @@ static void answer_file(hub *h, const stub_request *r, stub_answer *a)
 static void serve(const stub_request *r, stub_answer *a, void *user)
 {
     hub *h = user;
+    wait_until(!atomic_load(&h->holds));
     snprintf(h->path, sizeof h->path, "%s", r->path);
     stub_header(r, "Authorization", h->token, sizeof h->token);
     if (h->needs_token && strcmp(h->token, "Bearer hf_good") != 0) {
@@ -127,6 +129,7 @@ static void serve(const stub_request *r, stub_answer *a, void *user)
     } else if (strstr(r->path, "/org/model/resolve/" COMMIT "/")) {
         answer_file(h, r, a);
     } else {
+        atomic_fetch_add(&h->missing, 1);
         a->status = 404;
     }
 }
@@ -368,6 +371,37 @@ static void all_who_ask_wait_for_one_download(void **state)
     }
     assert_int_equal(w.h.revisions, 1);
     assert_int_equal(w.h.files, 2);
+    close_world(&w);
+}
+
+/* Several at once, each for its own; a second one who asks joins the right one. */
+static void downloads_beside_each_other(void **state)
+{
+    static const char *const models[] = { "org/a", "org/model", "org/b",
+                                          "org/a", "org/model", "org/b" };
+    enum { N = sizeof models / sizeof *models };
+    tinkc_future *all[N];
+    world w;
+    (void)state;
+    open_world(&w);
+    atomic_store(&w.h.holds, true);
+    for (size_t i = 0; i < N; i++) {
+        all[i] = tinkc_tokenizer_fetch(w.client, models[i], NULL, &w.o, &w.err);
+        assert_ok(&w.err);
+    }
+    for (size_t i = 0; i < N; i++)
+        wait_until(tinkc_future_stage(all[i]) == TINKC_STAGE_FETCHING);
+    atomic_store(&w.h.holds, false);
+    for (size_t i = 0; i < N; i++) {
+        tinkc_error err = { 0 };
+        tinkc_tokenizer *t = tinkc_future_tokenizer(all[i], PATIENCE_MS, &err);
+        assert_int_equal(t != NULL, i % 3 == 1);
+        assert_int_equal(err.code, i % 3 == 1 ? 0 : TINKC_E_TOKENIZER);
+        tinkc_tokenizer_free(t);
+        tinkc_future_free(all[i]);
+    }
+    assert_int_equal(w.h.revisions, 1);
+    assert_int_equal(w.h.missing, 2);
     close_world(&w);
 }
 
@@ -653,6 +687,7 @@ int main(void)
         cmocka_unit_test(the_last_ones_stay_in_memory),
         cmocka_unit_test(pinned_revisions_are_asked_for),
         cmocka_unit_test(all_who_ask_wait_for_one_download),
+        cmocka_unit_test(downloads_beside_each_other),
         cmocka_unit_test(broken_downloads_go_on),
         cmocka_unit_test(wrong_bytes_are_never_used),
         cmocka_unit_test(tokens_go_to_the_hub),

@@ -109,6 +109,8 @@ static void models_without_a_tokenizer(void **state)
         { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":"
           "\"org/two\"}}",
           200, TINKC_E_OFFLINE, "the tokenizer of org/two is not in " },
+        { "{\"model_id\":\"m\",\"model_data\":{\"model_name\":\"org/one\",\"tokenizer_id\":\"t\"}}",
+          200, TINKC_E_OFFLINE, "the tokenizer of t is not in " },
         { "{}", 404, TINKC_E_NOT_FOUND, "HTTP 404" },
     };
     fixture *x = *state;

@@ -54,6 +54,26 @@ static void names_of_one_letter(void **state)
     tinkc_future_free(f);
 }
 
+/* An example without targets may have any number of log-probs. */
+static void examples_without_targets(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
+    assert_true(tinkc_batch_add_tokens(b, ids, 6, &x->err));
+    once(x, API "forward_backward", 200, "{\"request_id\":\"r\"}");
+    once(x, POLL, 200,
+         "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":[1,2],"
+         "\"dtype\":\"float32\",\"shape\":[2]}}],\"metrics\":{}}");
+    tinkc_future *f = tinkc_forward_backward(x->trainer, b, "their_own", NULL, &x->err);
+    assert_ok(&x->err);
+    assert_true(run_until_done(x->mock, f, 60000));
+    const tinkc_fwdbwd *r = tinkc_future_fwdbwd(f, 0, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_tensor_f32s(tinkc_fwdbwd_output(r, 0, "logprobs")).len, 2);
+    tinkc_future_free(f);
+    tinkc_batch_free(b);
+}
+
 /* Every place of a list is looked at, the last one too. */
 static void the_last_id_is_checked(void **state)
 {
@@ -547,6 +567,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(names_of_one_letter, setup),
+        WITH(examples_without_targets, setup),
         WITH(the_last_id_is_checked, setup),
         WITH(each_gradient_is_checked, setup),
         WITH(what_cannot_be_sent_is_refused_at_once, setup),

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "support/api_support.h"
+#include "support/scarce.h"
 #include "tinkc/train.h"
 
 static tinkc_mock *mock;
@@ -150,6 +151,58 @@ static void a_cleared_input_starts_over(void **state)
     assert_null(tinkc_input_at(NULL, 0));
 }
 
+/* One call after the other until one fails; how many went well. */
+static size_t add_all(tinkc_error *e)
+{
+    const int32_t some[] = { 4, 5, 6 };
+    size_t n = 0;
+    n += tinkc_input_add_tokens(input, some, 3, e);
+    n += tinkc_input_add_image(input, "x", 1, "png", 1, e);
+    n += tinkc_input_add_tokens(input, some, 3, e);
+    n += tinkc_input_add_image_pointer(input, "place", "jpeg", 1, e);
+    n += tinkc_input_add_dmel(input, "\x04\x02\x01\x50", 4, e);
+    for (int i = 0; i < 20; i++) {
+        n += tinkc_input_cut(input, e);
+        n += tinkc_input_add_tokens(input, some, 3, e);
+    }
+    return n;
+}
+
+/* Without memory a call fails, and after it all do; what came before stays. */
+static void memory_that_ends(void **state)
+{
+    (void)state;
+    enum { ALL = 5 + 2 * 20 };
+    scarce memory = { .thread = pthread_self() };
+    tinkc_allocator a = scarce_allocator(&memory);
+    tinkc_input_free(input);
+    tinkc_client_free(client);
+    client = mock_client(mock, &(tinkc_client_options){ .allocator = &a }, &err);
+    assert_ok(&err);
+    size_t before = 0;
+    for (int64_t until = 1; before < ALL; until++) {
+        input = tinkc_input_new(client, &err);
+        assert_ok(&err);
+        memory.failed = false;
+        memory.until = until;
+        size_t n = add_all(&err);
+        memory.until = 0;
+        assert_true(n >= before);
+        assert_int_equal(err.code, memory.failed ? TINKC_E_MEMORY : 0);
+        assert_int_equal(n < ALL, memory.failed);
+        tinkc_tokens all = { 0 };
+        assert_false(memory.failed && tinkc_input_tokens(input, &all, &err)); /* it has failed */
+        assert_int_equal(all.len, 0);
+        err = (tinkc_error){ 0 };
+        before = n;
+        tinkc_input_free(input);
+    }
+    input = NULL;
+    tinkc_client_free(client);
+    client = NULL;
+    assert_true(counting_is_empty_soon(&memory.all));
+}
+
 static void all_tokens_come_out_in_order(void **state)
 {
     (void)state;
@@ -182,7 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tokens_gather_in_chunks),         TEST(other_chunks_keep_what_they_are_given),
         TEST(a_refused_chunk_changes_nothing), TEST(a_cleared_input_starts_over),
-        TEST(all_tokens_come_out_in_order),
+        TEST(all_tokens_come_out_in_order),    TEST(memory_that_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
