@@ -324,6 +324,16 @@ static void a_snapshot_saves_the_questions(void **state)
     client = mock_client(mock, &o, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     assert_int_equal(tinkc_mock_count(mock, NULL), 2);
+    tinkc_client_free(client);
+    char *flag = strstr(text.data, "\"pjwt_auth_enabled\":true");
+    assert_non_null(flag);
+    memcpy(strchr(flag, ':'), ":1234", 5); /* settings of another make are as good as none */
+    o.api_key = "tml-s";
+    tinkc_mock_forget(mock);
+    client = mock_client(mock, &o, &err);
+    assert_ok(&err);
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+    assert_int_equal(tinkc_mock_count(mock, NULL), 2);
     end(client, mock);
     o.snapshot = "{\"tinkc\":9}";
     assert_null(tinkc_client_new(&o, &err));

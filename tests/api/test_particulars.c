@@ -140,6 +140,24 @@ static void pauses_in_the_log(void **state)
     assert_true(was_logged(x, "Model creation for mock/nano is paused. Reason: full house.\n"));
 }
 
+static void never_called(const tinkc_event *e, void *user)
+{
+    (void)e, (void)user;
+    fail_msg("an event of a queue that was freed");
+}
+
+/* Events for a queue that was freed are dropped, and their memory with them. */
+static void events_for_a_freed_queue(void **state)
+{
+    fixture *x = *state;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(tinkc_client_on_event(x->client, queue, UINT32_MAX, never_called, NULL, &x->err));
+    tinkc_future *f = sample(x);
+    assert_true(tinkc_future_on_event(f, queue, UINT32_MAX, never_called, NULL, &x->err));
+    tinkc_queue_free(queue);
+    complete(x, f);
+}
+
 /* An error of an accepted request names it: support can find it by that. */
 static void failures_name_their_request(void **state)
 {
@@ -499,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(pauses_in_the_log),
+        TEST(events_for_a_freed_queue),
         TEST(failures_name_their_request),
         TEST(forgiven_answers_begin_again),
         TEST(waiting_takes_no_memory),
