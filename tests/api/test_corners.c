@@ -858,7 +858,7 @@ static void commands_may_work_later(void **state)
 static void surroundings_of_commands(void **state)
 {
     fixture *x = *state;
-    int words[2], before = dup(0);
+    int words[2], before = dup(0), shown = dup(2);
     assert_int_equal(pipe(words), 0);
     assert_int_equal(write(words[1], "words\n", 6), 6);
     assert_int_equal(dup2(words[0], 0), 0);
@@ -873,8 +873,14 @@ static void surroundings_of_commands(void **state)
             .transport = &local },
         &x->err);
     assert_ok(&x->err);
-    run_command(x, client, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
+    assert_int_equal(dup2(words[1], 2), 2); /* not /dev/null already */
+    tinkc_future *f = tinkc_identity_get(client, &x->err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
+    assert_int_equal(dup2(shown, 2), 2);
+    check_error(x, TINKC_E_NO_IDENTITY, "a plain key does not say whose it is");
+    tinkc_future_free(f);
     tinkc_client_free(client);
+    close(shown);
     if (before >= 0) {
         assert_int_equal(dup2(before, 0), 0);
         close(before);
