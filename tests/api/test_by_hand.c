@@ -1,6 +1,8 @@
 /* test_by_hand.c - answers that the test gives piece by piece, in the transport's place: how much a reader takes, when the
  * transport may continue, words of failures, bodies that are too long, and what becomes of an answer that nobody wants. */
+#include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +23,21 @@ static struct {
     bool keeps_quiet; /* a cancel is not answered */
 } hand;
 
+static sem_t reached, released;
+
+static void wait_for(sem_t *sem)
+{
+    while (sem_wait(sem) != 0 && errno == EINTR)
+        ;
+}
+
 static void hand_send(void *self, const tinkc_request *r, tinkc_reply *reply)
 {
     (void)self;
+    if (request_is_to(r, "/hold")) { /* the client's thread does nothing until the test says so */
+        sem_post(&reached);
+        wait_for(&released);
+    }
     if (!request_is_to(r, hand.path)) {
         hand.mock->send(hand.mock->self, r, reply);
         return;
@@ -287,6 +301,33 @@ static void room_of_a_byte_stream(void **state)
     assert_int_equal(atomic_load(&hand.cancelled), 0);
 }
 
+/* The client's thread is busy while a transport is held up for the second time: it is resumed once for both. */
+static void resumed_once_for_two(void **state)
+{
+    static char bytes[BUFFER];
+    fixture *x = *state;
+    hand.path = "/far";
+    assert_true(sem_init(&reached, 0, 0) == 0 && sem_init(&released, 0, 0) == 0);
+    tinkc_stream *s =
+        tinkc_stream_open(x->client, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    tinkc_reply *r = held(x);
+    r->status(r, 200);
+    tinkc_future *f = tinkc_http_call(x->client, &(tinkc_http_options){ .path = "/hold" }, &x->err);
+    wait_for(&reached);
+    assert_true(r->write(r, bytes, BUFFER / 2));
+    for (int i = 0; i < 2; i++) {
+        assert_true(r->write(r, bytes, BUFFER / 2));
+        assert_int_equal(r->room(r), 0);
+        assert_int_equal(tinkc_stream_read(s, bytes, BUFFER / 2, 0, &x->err), BUFFER / 2);
+    }
+    assert_int_equal(atomic_load(&hand.resumed), 0);
+    sem_post(&released);
+    settle(x);
+    assert_int_equal(atomic_load(&hand.resumed), 1);
+    tinkc_future_free(f);
+    tinkc_stream_free(s);
+}
+
 /* ---- downloads ---- */
 
 typedef struct received {
@@ -383,8 +424,8 @@ static void more_than_a_pipe_takes(void **state)
 static void no_more_than_was_announced(void **state)
 {
     fixture *x = *state;
-    for (int i = 0; i < 20; i++) {
-        bool limit = i % 2;
+    for (int i = 0; i < 30; i++) {
+        bool limit = i % 3 == 1, nothing = i % 3 == 2;
         char back[16];
         int fds[2];
         assert_int_equal(pipe(fds), 0);
@@ -393,9 +434,11 @@ static void no_more_than_was_announced(void **state)
         tinkc_reply *r = held(x);
         r->status(r, 200);
         if (!limit)
-            r->header(r, "Content-Length", "5");
-        assert_true(r->write(r, "12", 2));
-        assert_int_equal(read(fds[0], back, sizeof back), 2);
+            r->header(r, "Content-Length", nothing ? "0" : "5");
+        if (!nothing) {
+            assert_true(r->write(r, "12", 2));
+            assert_int_equal(read(fds[0], back, sizeof back), 2);
+        }
         (void)r->write(r, "345678", 6);
         assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
         assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
@@ -585,21 +628,31 @@ static void a_close_cuts_telemetry_off(void **state)
 {
     fixture *x = *state;
     hand.path = API "telemetry";
-    tinkc_client *client =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
-                                                  .transport = &by_hand,
-                                                  .clock = tinkc_mock_clock(x->mock),
-                                                  .telemetry = TINKC_TELEMETRY_ON },
-                         &x->err);
-    assert_true(tinkc_client_report(client, "last", NULL, TINKC_LOG_INFO, &x->err));
-    settle(x);
-    assert_true(tinkc_client_close(client, 0, &x->err));
-    wait_until(atomic_load(&hand.cancelled) == 1);
-    assert_int_equal(atomic_load(&hand.cancelled), 1);
-    assert_int_equal(atomic_load(&hand.sent), 1);
-    assert_null(tinkc_health_check(client, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CLOSED);
-    tinkc_client_free(client);
+    for (int out = 0; out < 2; out++) { /* 1: it was sent before, and is not sent again */
+        atomic_store(&hand.sent, 0);
+        atomic_store(&hand.cancelled, 0);
+        tinkc_client *client =
+            tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-key",
+                                                      .transport = &by_hand,
+                                                      .clock = tinkc_mock_clock(x->mock),
+                                                      .telemetry = TINKC_TELEMETRY_ON },
+                             &x->err);
+        assert_true(tinkc_client_report(client, "last", NULL, TINKC_LOG_INFO, &x->err));
+        settle(x);
+        if (out) {
+            tinkc_mock_advance(x->mock, 10000);
+            settle(x);
+            assert_int_equal(atomic_load(&hand.sent), 1);
+        }
+        assert_true(tinkc_client_close(client, 0, &x->err));
+        wait_until(atomic_load(&hand.cancelled) == 1);
+        assert_int_equal(atomic_load(&hand.cancelled), 1);
+        assert_int_equal(atomic_load(&hand.sent), 1);
+        assert_null(tinkc_health_check(client, &x->err));
+        assert_int_equal(x->err.code, TINKC_E_CLOSED);
+        x->err = (tinkc_error){ 0 };
+        tinkc_client_free(client);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_fixture)
@@ -610,6 +663,7 @@ int main(void)
         TEST(room_of_a_token_stream),
         TEST(listeners_of_a_token_stream),
         TEST(room_of_a_byte_stream),
+        TEST(resumed_once_for_two),
         TEST(single_bytes_after_many),
         TEST(more_than_a_pipe_takes),
         TEST(no_more_than_was_announced),

@@ -488,6 +488,30 @@ static void a_pass_behind_a_gap(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
 }
 
+static void take_elapsed(const tinkc_event *e, void *user)
+{
+    if (e->kind == TINKC_EVENT_RETRY)
+        *(int64_t *)user = e->elapsed_ms;
+}
+
+/* What a call waits for the settings does not count: its time begins when it may be sent. */
+static void the_time_of_a_call(void **state)
+{
+    fixture *x = *state;
+    int64_t elapsed = -1;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_client_on_event(x->client, queue, TINKC_EVENT_RETRY, take_elapsed, &elapsed, &x->err);
+    tinkc_mock_once(x->mock, NULL, API "client/config",
+                    &(tinkc_mock_answer){ .body = "{}", .delay_ms = 3000 }, &x->err);
+    once(x, API "get_server_capabilities", 503, "");
+    assert_int_equal(tinkc_mock_count(x->mock, NULL), 0);
+    complete(x, tinkc_capabilities_get(x->client, &x->err));
+    tinkc_queue_run(queue, 0, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(elapsed, 0);
+    tinkc_queue_free(queue);
+}
+
 /* How long an operation has been in trouble, to the millisecond. */
 static void trouble_is_counted_from_its_beginning(void **state)
 {
@@ -1081,6 +1105,7 @@ int main(void)
         WITH(cancels_that_wait_at_the_end, setup_cancels),
         WITH(what_a_cancelled_pass_leaves, setup),
         WITH(a_pass_behind_a_gap, setup),
+        WITH(the_time_of_a_call, setup),
         WITH(trouble_is_counted_from_its_beginning, setup),
         WITH(answers_of_one_byte, setup),
         WITH(long_words_about_billing, setup),

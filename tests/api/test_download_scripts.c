@@ -165,6 +165,21 @@ static void get(script *s, const char *name, tinkc_download_options o)
     run(s, name, tinkc_checkpoint_download(script_client(s), PATH, &o, script_err(s)));
 }
 
+/* A download of which nothing is written down but its outcome. True if it went well. */
+static bool try_it(script *s, const char *name, const char *path, const tinkc_download_options *o)
+{
+    tinkc_error err = { 0 };
+    hush(s, true);
+    tinkc_future *f = tinkc_checkpoint_download(script_client(s), path, o, &err);
+    assert_ok(&err);
+    await(s, f);
+    hush(s, false);
+    bool good = tinkc_future_wait(f, 0, &err);
+    note(s, "%s: %s", name, good ? "well" : masked(err.message));
+    tinkc_future_free(f);
+    return good;
+}
+
 /* ---- archives ---- */
 
 static char big[3000];
@@ -695,6 +710,23 @@ static void full_disk(void **state)
         limit_files(0);
         clean();
     }
+    note(s, "in the middle of a large file");
+    enum { LARGE = 3 << 20 };
+    tar large = { 0 };
+    char *zeros = calloc(1, LARGE);
+    assert_non_null(zeros);
+    tar_raw(&large, "large", '0', NULL, zeros, LARGE);
+    tar_end(&large);
+    for (int i = 0; i < 4; i++) {
+        store_once(s, 200, NULL, large.data, large.len);
+        limit_files(1000);
+        (void)try_it(s, i & 1 ? "kept" : "unpacked", PATH,
+                     &(tinkc_download_options){ .keep_archive = i & 1, .no_digests = i & 2 });
+        limit_files(0);
+        clean();
+    }
+    free(zeros);
+    free(large.data);
     (void)signal(SIGXFSZ, before);
     note(s, "a folder in the place of the state");
     assert_int_equal(mkdir("r_weights_c.partial.state", 0777), 0);
@@ -704,21 +736,6 @@ static void full_disk(void **state)
 }
 
 /* ---- a disk of which one call fails ---- */
-
-/* A download of which nothing is written down but its outcome. True if it went well. */
-static bool try_it(script *s, const char *name, const char *path, const tinkc_download_options *o)
-{
-    tinkc_error err = { 0 };
-    hush(s, true);
-    tinkc_future *f = tinkc_checkpoint_download(script_client(s), path, o, &err);
-    assert_ok(&err);
-    await(s, f);
-    hush(s, false);
-    bool good = tinkc_future_wait(f, 0, &err);
-    note(s, "%s: %s", name, good ? "well" : masked(err.message));
-    tinkc_future_free(f);
-    return good;
-}
 
 /* Every compression; an archive that is broken off between two files: nothing says where it could be taken up. */
 static void compressed(void **state)

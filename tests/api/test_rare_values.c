@@ -91,6 +91,16 @@ static void errors_of_answers(void **state)
         assert_int_equal(err.http_status, rows[i].status);
         assert_int_equal((err.flags & TINKC_USER_ERROR) != 0, rows[i].users);
     }
+    for (size_t len = 65535; len <= 65537; len++) { /* of a longer one the first 64 KiB are read */
+        static char body[65538];
+        tinkc_error err = { 0 };
+        memset(body, ' ', sizeof body);
+        memcpy(body, "{\"detail\":\"no\"", 14);
+        body[len - 1] = '}';
+        tkc_status_error(&err, 400, (tinkc_bytes){ (const unsigned char *)body, len }, false);
+        assert_string_equal(err.message,
+                            len <= 65536 ? "HTTP 400: no" : "HTTP 400: {\"detail\":\"no\"");
+    }
 }
 
 /* ---- paths ---- */

@@ -225,6 +225,10 @@ static void reads_that_fail(void **state)
     char want[200];
     (void)snprintf(want, sizeof want, "%s: Input/output error", path);
     assert_string_equal(err.message, want);
+    char byte;
+    fail_call("pread", 1);
+    assert_int_equal(tkc_body_read(b, 0, &byte, 1, &(tinkc_error){ 0 }), 0);
+    assert_true(call_has_failed());
     tkc_body_drop(b);
     tkc_upload_drop(u);
 }
