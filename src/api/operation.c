@@ -42,8 +42,7 @@ static void unlist_op(tinkc_future *f)
         f->client->io.ops = f->io.next;
     if (f->io.next)
         f->io.next->io.prev = f->io.prev;
-    f->io.prev = f->io.next = NULL;
-    f->io.listed = false;
+    f->io.listed = false; /* for good: an operation starts once */
 }
 
 static void limit_fired(tkc_timer *timer)

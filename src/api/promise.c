@@ -363,8 +363,7 @@ static void on_metadata(tkc_promise *p, int64_t size)
     p->inner.claim.granted = bytes_granted;
     p->inner.claim.f = p->f;
     tkc_op_status(p->f, "waits for room: the result has %lld bytes", (long long)size);
-    if (tkc_claim_take(&p->inner.claim, &p->client->limits->inflight_bytes, p->client->loop,
-                       size > 0 ? size : 0))
+    if (tkc_claim_take(&p->inner.claim, &p->client->limits->inflight_bytes, p->client->loop, size))
         poll_once(p);
 }
 

@@ -488,6 +488,32 @@ static void a_pass_behind_a_gap(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 0);
 }
 
+/* The error of a pass names the request that failed, not the last one that was accepted; however short their names. */
+static void short_request_ids(void **state)
+{
+    begin_fixture(state, API "client/config", "{\"fwdbwd_max_chunk_len\":1}");
+    fixture *x = *state;
+    open_work(x, 2);
+    once(x, API "forward_backward", 200, "{\"request_id\":\"a\"}");
+    once(x, API "forward_backward", 200, "{\"request_id\":\"b\"}");
+    tinkc_mock_once(x->mock, NULL, POLL,
+                    &(tinkc_mock_answer){ .body = "{\"error\":\"bad luck\"}", .delay_ms = 100 },
+                    &x->err);
+    tinkc_mock_once(x->mock, NULL, POLL, &silent, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    settle(x);
+    assert_true(body_has(nth_request(x->mock, POLL, 0), "\"request_id\":\"a\""));
+    assert_true(body_has(nth_request(x->mock, POLL, 1), "\"request_id\":\"b\""));
+    assert_true(run_until_done(x->mock, f, 1000));
+    assert_false(tinkc_future_wait(f, 0, &x->err));
+    assert_string_equal(x->err.request_id, "a");
+    assert_string_equal(x->err.message, "bad luck");
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    end_fixture(state);
+}
+
 static void take_elapsed(const tinkc_event *e, void *user)
 {
     if (e->kind == TINKC_EVENT_RETRY)
@@ -1106,6 +1132,7 @@ int main(void)
         WITH(what_a_cancelled_pass_leaves, setup),
         WITH(a_pass_behind_a_gap, setup),
         WITH(the_time_of_a_call, setup),
+        cmocka_unit_test(short_request_ids),
         WITH(trouble_is_counted_from_its_beginning, setup),
         WITH(answers_of_one_byte, setup),
         WITH(long_words_about_billing, setup),
