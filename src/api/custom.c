@@ -115,31 +115,30 @@ static tinkc_batch *make_grads(tinkc_loss *loss, tinkc_error *err)
     return loss->grads ? tkc_batch_with_weights(loss->batch, loss->grads, err) : NULL;
 }
 
-static bool check_result(const tinkc_loss *loss, tinkc_error *err)
+static void check_result(const tinkc_loss *loss, tinkc_error *err)
 {
     if (!loss->is_set || !isfinite(loss->value))
-        return tkc_fail(err, TINKC_E_CALLBACK, "the loss function set no %s loss",
-                        loss->is_set ? "finite" : "");
+        tkc_fail(err, TINKC_E_CALLBACK, "the loss function set no %s loss",
+                 loss->is_set ? "finite" : "");
     for (size_t i = 0; i < loss->batch->n; i++) {
         size_t n = tinkc_loss_logprobs(loss, i)->count;
         for (size_t k = 0; k < n; k++)
             if (!isfinite(loss->grads[i][k]))
-                return tkc_fail(err, TINKC_E_CALLBACK,
-                                "the loss function left gradient %zu of example %zu non-finite", k,
-                                i);
+                tkc_fail(err, TINKC_E_CALLBACK,
+                         "the loss function left gradient %zu of example %zu non-finite", k, i);
     }
-    return true;
 }
 
-static bool call_user(tinkc_loss *loss, tinkc_loss_fn *fn, void *user, tinkc_error *err)
+static void call_user(tinkc_loss *loss, tinkc_loss_fn *fn, void *user, tinkc_error *err)
 {
     tinkc_error said = { 0 };
-    if (fn(loss, user, &said) && !said.code)
-        return check_result(loss, err);
+    if (fn(loss, user, &said) && !said.code) {
+        check_result(loss, err);
+        return;
+    }
     tkc_fail(err, TINKC_E_CALLBACK, "the loss function failed%s%.300s", said.code ? ": " : "",
              said.message);
     err->cause = said.code;
-    return false;
 }
 
 /* Weights are the negated gradients. */
@@ -172,7 +171,9 @@ static tinkc_future *evaluate(tinkc_trainer *trainer, const tinkc_batch *batch,
     tinkc_future *f = NULL;
     tkc_arena_init(&loss.arena, trainer->client->a, 0);
     tinkc_batch *weighted = check_forward(&loss, err) ? make_grads(&loss, err) : NULL;
-    if (weighted && call_user(&loss, fn, user, err))
+    if (weighted)
+        call_user(&loss, fn, user, err);
+    if (!tkc_failed(err))
         f = new_backward(trainer, &loss, weighted, err);
     tinkc_batch_free(weighted);
     tkc_arena_free(&loss.arena);

@@ -48,9 +48,9 @@ typedef struct download_op {
     char *target, *partial, *state;
     tinkc_download result;
     tkc_source source;
-    int64_t state_written_ms; /* INT64_MIN = not yet */
-    int64_t newest_mark;      /* where a failed run can be taken up */
-    bool external;            /* files with an address each, instead of an archive */
+    int64_t state_due_ms; /* marks are written down from then on */
+    int64_t newest_mark;  /* where a failed run can be taken up */
+    bool external;        /* files with an address each, instead of an archive */
 } download_op;
 
 static download_op *op_of(tinkc_future *f)
@@ -229,16 +229,15 @@ static bool on_mark(void *user, int64_t offset, tinkc_error *err)
     download_op *op = user;
     int64_t now = tkc_now_ms(op->f.client->clock);
     op->newest_mark = offset;
-    if (op->state_written_ms != INT64_MIN && now - op->state_written_ms < STATE_EVERY_MS)
+    if (now < op->state_due_ms)
         return true;
-    op->state_written_ms = now;
+    op->state_due_ms = now + STATE_EVERY_MS;
     return write_state(op, offset, err);
 }
 
 static bool unpack_checkpoint(download_op *op, tinkc_error *err)
 {
     op->newest_mark = op->source.pos;
-    op->state_written_ms = INT64_MIN;
     if (mkdir(op->partial, 0777) != 0 && errno != EEXIST)
         return tkc_fail_errno(err, "%s", op->partial);
     if (tkc_unpack(&op->source, op->partial, op->o.max_bytes, &op->result.list, on_mark, op, err))

@@ -46,7 +46,6 @@ void tkc_fd_sink_close(tkc_fd_sink *o)
 {
     if (o->ready_fd >= 0)
         close(o->ready_fd);
-    o->ready_fd = -1;
 }
 
 /* As much as fits, without waiting. False: this descriptor knows no such thing. */

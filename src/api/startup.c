@@ -443,7 +443,7 @@ static void advance(tkc_boot *boot)
     tinkc_client *client = boot->client;
     while (!boot->busy && !boot->ended) {
         tell_ready(boot);
-        if (!boot->first || boot->busy || boot->ended)
+        if (!boot->first || boot->busy)
             return;
         if (!boot->has_config) {
             start_config(boot);

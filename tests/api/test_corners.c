@@ -804,6 +804,22 @@ static void cancelled_among_those_who_wait_for_a_token(void **state)
     tinkc_future_free(has_one);
 }
 
+/* Calls that wait for a token together are refused and wait again, each by itself. */
+static void waiting_for_a_token_twice(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *all[3];
+    tinkc_mock_always(x->mock, NULL, API "auth/token",
+                      &(tinkc_mock_answer){ .body = "{\"jwt\":\"t\"}", .delay_ms = 100 }, &x->err);
+    for (size_t i = 0; i < 3; i++)
+        once(x, API "get_server_capabilities", 503, "");
+    for (size_t i = 0; i < 3; i++)
+        all[i] = tinkc_capabilities_get(x->client, &x->err);
+    for (size_t i = 0; i < 3; i++)
+        complete(x, all[i]);
+    assert_int_equal(tinkc_mock_count(x->mock, API "get_server_capabilities"), 6);
+}
+
 /* What is cancelled while it waits for its token has not run, nothing of it is sent later, and its number is free. */
 static void cancelled_before_it_left(void **state)
 {
@@ -1144,6 +1160,7 @@ int main(void)
         WITH(an_early_identity_is_cancelled, setup),
         WITH(empty_tokens, setup_tokens),
         WITH(cancelled_among_those_who_wait_for_a_token, setup_tokens),
+        WITH(waiting_for_a_token_twice, setup_tokens),
         WITH(cancelled_before_it_left, setup_tokens),
         WITH(a_stale_connection_for_tokens, setup_tokens),
         WITH(nobody_without_a_credential, setup),

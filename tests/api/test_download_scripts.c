@@ -382,6 +382,8 @@ static void sparse_files(void **state)
         clean();
         store_once(s, 200, NULL, t.data, t.len);
         get(s, "download", (tinkc_download_options){ 0 });
+        store_once(s, 200, NULL, t.data, t.len); /* with a limit that the first file has used up */
+        (void)try_it(s, "limited", PATH, &(tinkc_download_options){ .max_bytes = first + 3 });
         free(t.data);
     }
     end(s);

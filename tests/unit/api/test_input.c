@@ -154,11 +154,11 @@ static void a_cleared_input_starts_over(void **state)
 /* One call after the other until one fails; how many went well. */
 static size_t add_all(tinkc_error *e)
 {
-    const int32_t some[] = { 4, 5, 6 };
+    static const int32_t some[30000]; /* more than a block of memory */
     size_t n = 0;
-    n += tinkc_input_add_tokens(input, some, 3, e);
+    n += tinkc_input_add_tokens(input, some, 30000, e);
     n += tinkc_input_add_image(input, "x", 1, "png", 1, e);
-    n += tinkc_input_add_tokens(input, some, 3, e);
+    n += tinkc_input_add_tokens(input, some, 30000, e);
     n += tinkc_input_add_image_pointer(input, "place", "jpeg", 1, e);
     n += tinkc_input_add_dmel(input, "\x04\x02\x01\x50", 4, e);
     for (int i = 0; i < 20; i++) {
