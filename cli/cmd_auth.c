@@ -205,15 +205,15 @@ int cli_auth_status(cli_app *app)
     json_t *names = cli_config_profile_names(app), *items = json_array(), *current;
     tinkc_error first = { 0 };
     const char *name;
-    size_t working = 0, present = 0;
+    bool working = false, present = false;
     json_object_foreach(names, name, current)
     {
         tinkc_error err = { 0 };
         bool valid;
         char *copy = strdup(name);
         json_t *v = profile_status(app, copy ? copy : app->config->profile, &valid, &err);
-        working += valid;
-        present += strcmp(json_string_value(json_object_get(v, "kind")), "none") != 0;
+        working = working || valid;
+        present = present || strcmp(json_string_value(json_object_get(v, "kind")), "none") != 0;
         if (err.code && !first.code)
             first = err;
         json_array_append_new(items, v);

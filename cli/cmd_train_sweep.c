@@ -131,15 +131,15 @@ static int start(sweep *s, size_t which, char **argv, size_t argc)
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&files, 2, said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    int bad = posix_spawn(&r->pid, "/proc/self/exe", &files, NULL, argv, environ);
+    pid_t pid;
+    int bad = posix_spawn(&pid, "/proc/self/exe", &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     for (size_t i = 0; i < s->n_axes; i++)
         free(options[i]);
     free(log);
     free(said);
     r->started = true;
-    if (bad)
-        r->pid = 0;
+    r->pid = bad ? 0 : pid;
     return bad ? cli_fail(s->app, "local_io", NULL, "%s: %s", r->name, strerrordesc_np(bad)) : 0;
 }
 
@@ -179,7 +179,7 @@ static size_t running(const sweep *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_runs; i++)
-        n += s->runs[i].pid > 0;
+        n += s->runs[i].pid != 0;
     return n;
 }
 
@@ -218,7 +218,7 @@ static bool reap(sweep *s)
     bool any = false;
     for (size_t i = 0; i < s->n_runs; i++) {
         run *r = &s->runs[i];
-        if (r->pid > 0 && waitpid(r->pid, &r->status, WNOHANG) == r->pid) {
+        if (r->pid && waitpid(r->pid, &r->status, WNOHANG) == r->pid) {
             r->pid = 0;
             r->ended = any = true;
             measure(s, r);
@@ -233,10 +233,10 @@ static int run_all(sweep *s, char **argv, size_t argc)
     size_t next = 0, most = (size_t)cli_int(s->app, "parallel");
     int bad = 0;
     cli_catch_signals();
-    while (!bad && (next < s->n_runs || running(s))) {
-        if (cli_stop_signal()) {
+    while (next < s->n_runs || running(s)) {
+        if (bad || cli_stop_signal()) { /* nothing may run on behind the sweep */
             for (size_t i = 0; i < s->n_runs; i++)
-                if (s->runs[i].pid > 0)
+                if (s->runs[i].pid)
                     (void)kill(s->runs[i].pid, SIGINT);
             next = s->n_runs;
         }

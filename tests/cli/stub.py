@@ -229,6 +229,8 @@ ROUTES = [
 
 
 class Quiet(http.server.ThreadingHTTPServer):
+    request_queue_size = 512  # commands that ask for much at once connect as often
+
     def handle_error(self, request, client_address):
         """Clients that leave, and handshakes that fail, are part of the tests."""
 

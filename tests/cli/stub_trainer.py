@@ -14,13 +14,14 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a prompt with "%"               there is no answer while the command waits
     a prompt with ";"               a sampler's log-probabilities of it are twice those of a trainer
     a prompt with "|"               the service gives no most likely tokens of it
+    a prompt with "$"               the answer has no log-probabilities
     a checkpoint to keep for 77 s   it cannot be saved
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
 """
 import json, math
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 3
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -111,7 +112,7 @@ def sample(h, path, query, body):
         digit = DIGIT_0 + (sum(prompt) + how.get("seed", 0) + i) % 10
         tokens = [*THINK, 87, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
-        return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": [logprob(t) for t in tokens]}
+        return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": None if BARE in prompt else [logprob(t) for t in tokens]}
     most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
                 "prompt_logprobs": [None] + [-1e39 if HUGE in prompt else logprob(t) * (1 + (TWICE in prompt)) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
