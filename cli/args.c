@@ -353,8 +353,8 @@ static int field(cli_app *app, const char *word)
 /* "-5", "-0.5", "-7d": there is no option that begins with a digit. */
 static bool is_negative_number(const char *word)
 {
-    const char *digit = word + 1 + (word[0] == '-' && word[1] == '.');
-    return word[0] == '-' && word[1] && *digit >= '0' && *digit <= '9';
+    const char *digit = word + 1 + (word[1] == '.');
+    return *digit >= '0' && *digit <= '9';
 }
 
 /* ---- which command ---- */
@@ -402,7 +402,7 @@ static char *take_word(words *w, const char *noun)
         char *word = w->argv[i];
         if (strcmp(word, "--") == 0)
             return NULL;
-        if (word[0] == '-' && word[1]) {
+        if (*word == '-' && word[1]) {
             /* An option with a value of its own: pass over that too. */
             const cli_option *o = option_of_noun(noun, word);
             bool apart = o && o->kind != CLI_FLAG && !o->optional_value &&
@@ -506,17 +506,16 @@ static int parse_words(cli_app *app, words *w)
     int bad = 0;
     while (!bad && w->at < w->argc) {
         const char *word = w->argv[w->at++];
-        if (w->only_args || word[0] != '-' || !word[1] ||
-            (app->command && is_negative_number(word)))
+        if (w->only_args || *word != '-' || !word[1] ||
+            (app->command && is_negative_number(word))) {
             bad = app->command && !w->only_args ? field(app, word) : 1;
-        else if (strcmp(word, "--") == 0)
+            bad = bad == 1 ? add_arg(app, word) : bad;
+        } else if (strcmp(word, "--") == 0)
             w->only_args = true;
         else if (word[1] == '-')
             bad = long_option(app, w, word);
         else
             bad = short_options(app, w, word);
-        if (bad == 1 && (w->only_args || word[0] != '-' || !word[1] || is_negative_number(word)))
-            bad = add_arg(app, word);
     }
     return bad;
 }

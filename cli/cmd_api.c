@@ -35,7 +35,7 @@ static int read_fields(cli_app *app, json_t *body, const char ***query)
 static void print_head(const tinkc_response *r)
 {
     printf("HTTP/%s %d\n", tinkc_response_http_version(r), (int)tinkc_response_status(r));
-    for (const char *const *h = tinkc_response_headers(r); h && h[0]; h += 2)
+    for (const char *const *h = tinkc_response_headers(r); h && *h; h += 2)
         printf("%s: %s\n", h[0], h[1]);
     putchar('\n');
 }

@@ -62,7 +62,7 @@ static void add_sessions(usage *u, const tinkc_usage *got)
     for (size_t i = 0; i < tinkc_usage_session_count(got); i++) {
         const tinkc_usage_session *s = tinkc_usage_session_at(got, i);
         json_t *metadata = s->user_metadata ? json_object() : json_null();
-        for (const char *const *p = s->user_metadata; p && p[0] && p[1]; p += 2)
+        for (const char *const *p = s->user_metadata; p && *p; p += 2)
             json_object_set_new(metadata, p[0], json_string(p[1]));
         json_object_set_new(u->sessions, s->session_id,
                             json_pack("{s:o}", "user_metadata", metadata));

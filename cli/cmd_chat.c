@@ -421,7 +421,7 @@ static char *read_message(int *interrupted)
     if (!line)
         return NULL;
     bool quoted = strncmp(line, "\"\"\"", 3) == 0;
-    if (!quoted && !(line[0] && line[strlen(line) - 1] == '\\'))
+    if (!quoted && !(*line && line[strlen(line) - 1] == '\\'))
         return line;
     FILE *f = open_memstream(&text, &size);
     bool begun = false; /* a first or last line of quotes alone is not part of the message */
@@ -462,7 +462,7 @@ static void take_line(chat *c, const char *line)
     c->exit_code = 0;
     if (strcmp(line, "quit") == 0 || strcmp(line, "exit") == 0)
         c->leaving = true;
-    else if (line[0] == '/' && !strchr(line, '\n')) /* several lines were pasted: a message */
+    else if (*line == '/' && !strchr(line, '\n')) /* several lines were pasted: a message */
         run_verb(c, line);
     else if (line[strspn(line, " \t\n")])
         say(c, line);

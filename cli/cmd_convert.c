@@ -33,10 +33,10 @@ static void convert_one(conversion *c, const json_t *v, size_t place)
     json_t *conversation = v ? cli_row_conversation(v, c->form, &why) : NULL;
     if (!conversation) {
         cli_bad_line(&c->broken, c->path, place, v ? "form" : "json",
-                     !v            ? "not JSON"
-                     : why.text[0] ? why.text
-                     : c->form     ? "not of this form"
-                                   : "not of any known form");
+                     !v          ? "not JSON"
+                     : *why.text ? why.text
+                     : c->form   ? "not of this form"
+                                 : "not of any known form");
         return;
     }
     put(c->to, conversation);

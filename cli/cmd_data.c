@@ -326,9 +326,9 @@ static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
         size_t i;
         if (!messages)
             cli_bad_line(&broken, f->path, lines.number, "messages",
-                         !v            ? "not JSON"
-                         : why.text[0] ? why.text
-                                       : "there is no list of \"messages\"");
+                         !v          ? "not JSON"
+                         : *why.text ? why.text
+                                     : "there is no list of \"messages\"");
         else if (out)
             json_array_append_new(out, json_pack("{s:I,s:O}", "line", (json_int_t)lines.number,
                                                  "messages", messages));
@@ -372,7 +372,7 @@ static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_exam
         cli_row_fault why;
         char *owned;
         line = cli_row_line(line, &owned, &why);
-        if (why.text[0])
+        if (*why.text)
             cli_bad_line(&broken, f->path, lines.number, "form", why.text);
         else if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
             cli_bad_line(&broken, f->path, lines.number, "render", err.message);

@@ -320,13 +320,13 @@ static void check_device(doctor *d)
 static bool can_write(const char *folder)
 {
     char *path = strdup(folder);
-    while (path && path[0] && access(path, F_OK) != 0) {
+    while (path && *path && access(path, F_OK) != 0) {
         char *slash = strrchr(path, '/');
         if (!slash)
             break;
         *slash = '\0';
     }
-    bool ok = path && access(path[0] ? path : "/", W_OK) == 0;
+    bool ok = path && access(*path ? path : "/", W_OK) == 0;
     free(path);
     return ok;
 }

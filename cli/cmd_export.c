@@ -89,7 +89,7 @@ static char *named_base(const char *adapter)
     char *path = cli_printf("%s/adapter_config.json", adapter);
     json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(v, "base_model_name_or_path"));
-    char *copy = name && name[0] ? strdup(name) : NULL;
+    char *copy = name && *name ? strdup(name) : NULL;
     json_decref(v);
     free(path);
     return copy;

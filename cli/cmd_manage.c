@@ -332,7 +332,7 @@ static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
 static char *whole_name(const char *name)
 {
     const char *slash = strrchr(name, '/');
-    if (name[0] != '.' || !slash)
+    if (*name != '.' || !slash)
         return strdup(name);
     char *parent = strndup(name, (size_t)(slash - name)), *whole = realpath(name, NULL);
     char *above = whole || !parent ? NULL : realpath(parent, NULL);

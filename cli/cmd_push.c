@@ -138,7 +138,7 @@ static void learn(push *p)
     const tinkc_weights *w =
         cli_wait(p->app, f, NULL, &err) ? tinkc_future_weights(f, 0, &err) : NULL;
     if (w) {
-        p->base_model = w->base_model && w->base_model[0] ? strdup(w->base_model) : NULL;
+        p->base_model = w->base_model && *w->base_model ? strdup(w->base_model) : NULL;
         p->card.rank = w->lora_rank;
         p->card.freeze = w->freeze;
         p->card.has_flags = true;
@@ -152,7 +152,7 @@ static void read_adapter(push *p)
     char *path = cli_printf("%s/adapter_config.json", p->files);
     json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
     const char *named = json_string_value(json_object_get(v, "base_model_name_or_path"));
-    if (named && named[0] && !p->base_model)
+    if (named && *named && !p->base_model)
         p->base_model = strdup(named);
     if (!p->card.rank)
         p->card.rank = (int)json_integer_value(json_object_get(v, "r"));

@@ -199,7 +199,7 @@ static const cli_command *command_of(const cli_app *app, const char **noun)
     *noun = NULL;
     for (size_t i = 0; i + 1 < app->n_args; i++) {
         const char *w = app->args[i];
-        if (w[0] == '-')
+        if (*w == '-')
             i += awaits_value(*noun ? cli_find(*noun, verb) : NULL, w) != NULL;
         else if (!*noun)
             *noun = cli_real_name(w);
@@ -220,7 +220,7 @@ static void offer_values(const asked *a, const cli_option *o)
 static void offer_words(const asked *a, const char *noun)
 {
     const cli_command *c = a->command;
-    if (a->word[0] == '-') {
+    if (*a->word == '-') {
         offer_options(a, c ? c->options : NULL);
         offer_options(a, cli_globals);
     } else if (!noun) {

@@ -184,7 +184,7 @@ static void check_tls(doctor *d, const char *url, const tinkc_error *err)
 {
     bool tls = strncmp(url, "https://", 8) == 0;
     bool refused = strncmp(err->message, "TLS", 3) == 0;
-    const char *version = d->tls.version[0] ? d->tls.version : "TLS 1.2 or newer";
+    const char *version = *d->tls.version ? d->tls.version : "TLS 1.2 or newer";
     if (!tls)
         cli_config_value(d, "network.tls", CHECK_SKIP, NULL, "the address is plain http");
     else if (err->code && !refused)
@@ -194,9 +194,9 @@ static void check_tls(doctor *d, const char *url, const tinkc_error *err)
             d, "network.tls", refused ? CHECK_FAIL : CHECK_OK,
             "check the clock, SSL_CERT_FILE and SSL_CERT_DIR, or a proxy that decrypts TLS",
             "%s: %s", version,
-            !refused          ? "the chain is trusted"
-            : d->tls.fault[0] ? d->tls.fault
-                              : err->message);
+            !refused        ? "the chain is trusted"
+            : *d->tls.fault ? d->tls.fault
+                            : err->message);
 }
 
 /* ---- what the service answers ---- */
@@ -253,7 +253,7 @@ static void failed(doctor *d, const char *id, const tinkc_error *err, const char
 {
     cli_problem p;
     cli_problem_of(err, &p);
-    cli_config_value(d, id, CHECK_FAIL, p.hint[0] ? p.hint : "try again later; -v shows each call",
+    cli_config_value(d, id, CHECK_FAIL, *p.hint ? p.hint : "try again later; -v shows each call",
                      "%s%s", what, err->message);
 }
 
@@ -270,7 +270,7 @@ static void check_call(doctor *d, int64_t first_ms)
                          "HTTP/%s, %lld ms the first time, then %lld ms",
                          tinkc_response_http_version(r), (long long)first_ms,
                          (long long)(cli_now_ms() - q.begun_ms));
-        for (const char *const *h = tinkc_response_headers(r); h && h[0]; h += 2) {
+        for (const char *const *h = tinkc_response_headers(r); h && *h; h += 2) {
             if (strcasecmp(h[0], "date") != 0 || !http_date(h[1], &theirs))
                 continue;
             long long skew = (long long)(cli_now_us() / 1000000 - theirs);

@@ -149,11 +149,11 @@ static void guard_streams(void)
 static int compat_release(const char *program)
 {
     const char *asked = getenv("TINKC_COMPAT");
-    int minor = 0;
+    double minor = 0; /* of any number of digits */
     for (const char *p = asked && strncmp(asked, "0.", 2) == 0 ? asked + 2 : "";
-         *p >= '0' && *p <= '9' && minor < 1000; p++)
+         *p >= '0' && *p <= '9'; p++)
         minor = 10 * minor + (*p - '0');
-    if (minor)
+    if (minor > 0)
         return minor < CLI_COMPAT_NEW ? CLI_COMPAT_OLD : CLI_COMPAT_NEW;
     return strcmp(program, "tinker") == 0 || (asked && strcmp(asked, "1") == 0) ? CLI_COMPAT_NEW
                                                                                 : 0;
