@@ -543,6 +543,11 @@ def push_trained():
             r = w.run("checkpoint", "push-hf", "run", "-r", v["repo_id"], "--revision", v["revision"], env=env)
             check("a repository with another checkpoint is refused", r.returncode == 5 and "different checkpoint" in r.stderr,
                   r.stderr)
+            w.hub.gated = (v["repo_id"],)
+            w.hub.log.clear()
+            r = w.run("checkpoint", "push-hf", "run", "-r", v["repo_id"], "--revision", v["revision"], env=env)
+            check("a repository that cannot be read is not written to", r.returncode == 4 and "restricted" in r.stderr
+                  and not any(l["line"].startswith("POST") for l in w.hub.log), r.stderr + str([l["line"] for l in w.hub.log]))
         r = w.run("checkpoint", "push-hf", "run", "-r", "me/merged", "--merged", "--base", "nano", env=env, timeout=300)
         check("push --merged", r.returncode == 0 and "config.json" in head(w, "me/merged")
               and "library_name: transformers" in head(w, "me/merged")["README.md"].decode()
