@@ -184,16 +184,21 @@ static bool read_file(const char *path, void *user)
     return ok && !cli_stop_signal();
 }
 
-int cli_load_weights(const cli_app *app, const char *folder)
+int cli_read_weights(const cli_app *app, const char *folder, int64_t least)
 {
     reading r = { .total = weight_bytes(folder) };
-    if (r.total <= SHOWN_FROM || r.total > available_bytes())
+    if (r.total <= least || r.total > available_bytes())
         return 0;
     cli_catch_signals();
     cli_progress_begin(&r.bar, app, "loading the weights", r.total, true);
     each_weights(folder, read_file, &r);
     cli_progress_end(&r.bar);
     return cli_stop_signal() ? cli_stop_exit() : 0;
+}
+
+int cli_load_weights(const cli_app *app, const char *folder)
+{
+    return cli_read_weights(app, folder, SHOWN_FROM);
 }
 
 double cli_model_default_rate(const char *name, const char *folder, char why[96])

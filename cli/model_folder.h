@@ -16,6 +16,8 @@ int cli_model_fits(const cli_app *, const char *folder);
  * engine maps them and would otherwise stop at every page. What is cached already is not read again; a
  * model that does not fit is left alone. 0, or the exit code after a signal. */
 int cli_load_weights(const cli_app *, const char *folder);
+/* The same for weights of more than `least` bytes. */
+int cli_read_weights(const cli_app *, const char *folder, int64_t least);
 /* The model that a log directory's run was trained from; yours, NULL = it does not say. */
 char *cli_logged_model(const char *log_dir);
 

@@ -1,6 +1,7 @@
 /* test_kept_results.c - what the command keeps on disk and reads again: ids that were seen lately, and answers of
- * evaluations with what they come to. */
+ * evaluations with what they come to. What a model's folder says, and the bar while its weights are read. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,10 +15,14 @@
 #include "commands.h"
 #include "eval_results.h"
 #include "files.h"
+#include "model_folder.h"
+#include "models.h"
 #include "out.h"
 #include "recent_ids.h"
 #include "support/held_output.h"
 #include "support/own_folder.h"
+#include "term.h"
+#include "text.h"
 
 static cli_app app;
 
@@ -320,13 +325,157 @@ static void test_a_line(void **state)
     json_decref(v);
 }
 
+/* ---- a model's folder ---- */
+
+static void test_what_a_folder_says(void **state)
+{
+    static const struct {
+        const char *config;
+        int64_t hidden;
+        const char *type, *logged;
+    } rows[] = {
+        { "{\"hidden_size\":384,\"model_type\":\"qwen3\",\"model_name\":\"a/b\"}", 384, "qwen3",
+          "a/b" },
+        { "{\"text_config\":{\"hidden_size\":5,\"model_type\":\"in\"},\"model_type\":\"out\"}", 5,
+          "out", NULL },
+        { "{\"text_config\":{\"hidden_size\":1,\"model_name\":\"x\"}}", 1, NULL, "x" },
+        { "{\"hidden_size\":-1,\"model_type\":7}", 0, NULL, NULL },
+        { "{\"hidden_size\":0}", 0, NULL, NULL },
+        { "{\"hidden_size\":\"9\"}", 0, NULL, NULL },
+        { "[]", 0, NULL, NULL },
+        { "{", 0, NULL, NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put("model/config.json", rows[i].config);
+        char *type = cli_folder_type("model"), *logged = cli_logged_model("model");
+        assert_int_equal(cli_folder_number("model", "hidden_size"), rows[i].hidden);
+        assert_true(rows[i].type ? type && strcmp(type, rows[i].type) == 0 : !type);
+        assert_true(rows[i].logged ? logged && strcmp(logged, rows[i].logged) == 0 : !logged);
+        free(type);
+        free(logged);
+    }
+    assert_int_equal(cli_folder_number("nowhere", "hidden_size"), 0);
+    assert_null(cli_folder_type("nowhere"));
+}
+
+static void test_default_rates(void **state)
+{
+    static const struct {
+        const char *name, *config; /* "" = no folder */
+        double rate;
+        const char *why;
+    } rows[] = {
+        { "nano", "", CLI_NANO_RATE, "the default for nano" },
+        { "x/y", "", 5e-4, "the default for a model of unknown size" },
+        { "x/y", "{}", 5e-4, "the default for a model of unknown size" },
+        { "x/y", "{\"hidden_size\":1}", 9e-4, "the default for hidden size 1" },
+        { "x/y", "{\"hidden_size\":4000}", 4.7e-4, "the default for hidden size 4000" },
+        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llama\"}", 2.9e-4,
+          "the default for hidden size 4000" },
+        { "x/y", "{\"hidden_size\":4000,\"model_type\":\"llam\"}", 4.7e-4,
+          "the default for hidden size 4000" },
+        { "openai/gpt-oss-20b", "", 4.9e-4, "the default for hidden size 2880" },
+        { "openai/gpt-oss-20b", "{\"hidden_size\":1,\"model_type\":\"llama4\"}", 3.8e-4,
+          "the default for hidden size 2880" },
+    };
+    char why[96];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        put("model/config.json", rows[i].config);
+        double rate = cli_model_default_rate(rows[i].name, *rows[i].config ? "model" : NULL, why);
+        assert_string_equal(why, rows[i].why);
+        if (rate != rows[i].rate)
+            fail_msg("row %zu: %g", i, rate);
+    }
+    double known = cli_model_default_rate("Qwen/Qwen3-8B", NULL, why);
+    assert_true(known == cli_model_suggested_rate("Qwen/Qwen3-8B") && known > 4e-4 && known < 5e-4);
+    assert_string_equal(why, "the default for Qwen/Qwen3-8B");
+}
+
+/* Of so many bytes, none of which was ever read: a hole. */
+static void put_hole(const char *path, int64_t size)
+{
+    put(path, "");
+    assert_int_equal(truncate(path, size), 0);
+}
+
+/* What is drawn while the folder's weights are read; the exit code. */
+static int read_weights(int64_t least, char **drawn)
+{
+    const cli_app at_terminal = { .draws = true, .progress = true };
+    hold_output();
+    int code = cli_read_weights(&at_terminal, "large", least);
+    *drawn = release_output();
+    return code;
+}
+
+static void test_reading_weights(void **state)
+{
+    static const char bar[] = "loading the weights ", done[] = "############################ ";
+    enum { MB = 1 << 20 };
+    char *drawn;
+    (void)state;
+    put("large/config.json", "{}");
+    put_hole("large/.safetensors", 7);    /* has no name */
+    put_hole("large/a.safetensorsx", 99); /* something else */
+    assert_int_equal(read_weights(-1, &drawn), 0);
+    assert_string_equal(drawn, "");
+    free(drawn);
+    put_hole("large/a.safetensors", 40 * MB + 1);
+    put_hole("large/b.safetensors", 2 * MB);
+    assert_int_equal(read_weights(42 * MB + 1, &drawn), 0); /* not larger than that */
+    assert_string_equal(drawn, "");
+    free(drawn);
+    assert_int_equal(read_weights(42 * MB, &drawn), 0);
+    char *last = strstr(drawn, done);
+    assert_true(strstr(drawn, bar) && last);
+    assert_string_equal(last + strlen(done), "42.0 MB/42.0 MB  ^[[K^M^[[K");
+    free(drawn);
+    /* Too large for the memory: left alone here, refused before that. */
+    put_hole("large/a.safetensors", (int64_t)1 << 42);
+    assert_int_equal(read_weights(42 * MB, &drawn), 0);
+    assert_string_equal(drawn, "");
+    free(drawn);
+    hold_output();
+    assert_int_equal(cli_model_fits(&app, "large"), CLI_EXIT_FAILED);
+    drawn = release_output();
+    assert_int_equal(strncmp(drawn,
+                             "error: large does not fit into memory: its weights are 4.0 TB "
+                             "(4398048608256 bytes), ",
+                             85),
+                     0);
+    free(drawn);
+    assert_int_equal(unlink("large/a.safetensors"), 0);
+    assert_int_equal(cli_model_fits(&app, "large"), 0);
+    assert_int_equal(cli_model_fits(&app, "nowhere"), 0);
+    /* What cannot be read is left to the engine; what is cached is not shown. */
+    assert_int_equal(mkdir("large/c.safetensors", 0700), 0);
+    put("large/b.safetensors", "abc");
+    assert_int_equal(read_weights(0, &drawn), 0);
+    free(drawn);
+    assert_int_equal(rmdir("large/c.safetensors"), 0);
+    assert_int_equal(read_weights(0, &drawn), 0);
+    assert_string_equal(drawn, "");
+    free(drawn);
+    /* A signal ends it. */
+    put_hole("large/a.safetensors", 40 * MB);
+    cli_catch_signals();
+    raise(SIGINT);
+    assert_int_equal(read_weights(0, &drawn), 130);
+    assert_string_equal(drawn, "");
+    free(drawn);
+    cli_forget_signal();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),         cmocka_unit_test(test_the_file_of_ids),
-        cmocka_unit_test(test_many_ids),    cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_places),      cmocka_unit_test(test_a_line),
-        cmocka_unit_test(test_few_answers),
+        cmocka_unit_test(test_ids),           cmocka_unit_test(test_the_file_of_ids),
+        cmocka_unit_test(test_many_ids),      cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_places),        cmocka_unit_test(test_a_line),
+        cmocka_unit_test(test_few_answers),   cmocka_unit_test(test_what_a_folder_says),
+        cmocka_unit_test(test_default_rates), cmocka_unit_test(test_reading_weights),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
