@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "dataset.h"
+#include "models.h"
 #include "out.h"
 #include "support/held_output.h"
 #include "support/sheet.h"
@@ -855,6 +856,25 @@ static void test_kinds(void **state)
     compare("kinds");
 }
 
+/* All that is known about models by their names. */
+static void test_models(void **state)
+{
+    const cli_model_facts *m;
+    const char *name;
+    (void)state;
+    for (size_t i = 0; (name = cli_model_name(i)); i++) {
+        m = cli_model_find(name);
+        assert_non_null(m);
+        fprintf(sheet, "%s (%s): hidden %d, mlp %d, attn %d, unembed %d, lr %.4g;", m->name,
+                m->kind, (int)m->hidden, (int)m->mlp, (int)m->attn, (int)m->unembed,
+                cli_model_suggested_rate(name));
+        for (size_t k = 0; (name = cli_model_renderer(m, k)); k++)
+            fprintf(sheet, " %s", name);
+        fputc('\n', sheet);
+    }
+    compare("models");
+}
+
 /* ---- tables ---- */
 
 typedef struct sample_table {
@@ -988,6 +1008,7 @@ int main(void)
         TEST(test_conversations),
         TEST(test_lines),
         TEST(test_kinds),
+        TEST(test_models),
         TEST(test_tables),
         cmocka_unit_test(test_json_ends),
         cmocka_unit_test(test_json_peek),
