@@ -1,5 +1,5 @@
 /* test_prompt_files.c - files of prompts: which member is the prompt, which the answer, what is refused; their order
- * and parts. */
+ * and parts. How a model is asked, and what is made of its answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "ask.h"
 #include "commands.h"
 #include "prompts.h"
 #include "support/held_output.h"
@@ -276,11 +277,390 @@ static void test_order(void **state)
     free(last);
 }
 
+/* ---- how a model is asked ---- */
+
+static tinkc_tokenizer *nano;
+
+static int open_nano(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    nano = tinkc_tokenizer_open("models/nano", NULL, &err);
+    app = (cli_app){ .command = cli_find("sample", NULL) };
+    return nano && app.command ? 0 : -1;
+}
+
+static int close_nano(void **state)
+{
+    tinkc_tokenizer_free(nano);
+    return end(state);
+}
+
+static void given(const char *option, const char *value)
+{
+    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+}
+
+static void assert_said(char *said, const char *wanted)
+{
+    assert_string_equal(said, wanted);
+    free(said);
+}
+
+#define TOKENS "max_tokens must be at least 1 and fit 31 bits"
+#define TOP_P  "top_p must be above 0 and at most 1"
+#define TOP_K  "top_k must be -1 (all) or more, and fit 31 bits"
+
+static void test_numbers_of_a_line(void **state)
+{
+    static const struct {
+        const char *line, *why; /* NULL: nothing is wrong */
+        int32_t max_tokens, top_k;
+        double temperature, top_p;
+    } rows[] = {
+        { "{}", NULL, 5, 6, 0.5, 0.25 },
+        { "{\"max_tokens\":null,\"seed\":null}", NULL, 5, 6, 0.5, 0.25 },
+        { "{\"max_tokens\":1}", NULL, 1, 6, 0.5, 0.25 },
+        { "{\"max_tokens\":2147483647}", NULL, INT32_MAX, 6, 0.5, 0.25 },
+        { "{\"max_tokens\":2147483648}", TOKENS, 0, 0, 0, 0 },
+        { "{\"max_tokens\":4294967297}", TOKENS, 0, 0, 0, 0 },
+        { "{\"max_tokens\":0}", TOKENS, 0, 0, 0, 0 },
+        { "{\"max_tokens\":-4294967295}", TOKENS, 0, 0, 0, 0 },
+        { "{\"max_tokens\":1.5}", "max_tokens: not a whole number", 0, 0, 0, 0 },
+        { "{\"max_tokens\":\"9\"}", "max_tokens: not a whole number", 0, 0, 0, 0 },
+        { "{\"temperature\":0}", NULL, 5, 6, 0, 0.25 },
+        { "{\"temperature\":2.5}", NULL, 5, 6, 2.5, 0.25 },
+        { "{\"temperature\":-0.5}", "temperature must not be negative", 0, 0, 0, 0 },
+        { "{\"temperature\":true}", "temperature: not a number", 0, 0, 0, 0 },
+        { "{\"top_p\":1}", NULL, 5, 6, 0.5, 1 },
+        { "{\"top_p\":0}", TOP_P, 0, 0, 0, 0 },
+        { "{\"top_p\":1.5}", TOP_P, 0, 0, 0, 0 },
+        { "{\"top_p\":[]}", "top_p: not a number", 0, 0, 0, 0 },
+        { "{\"top_k\":-1}", NULL, 5, -1, 0.5, 0.25 },
+        { "{\"top_k\":0}", NULL, 5, 0, 0.5, 0.25 },
+        { "{\"top_k\":2147483647}", NULL, 5, INT32_MAX, 0.5, 0.25 },
+        { "{\"top_k\":2147483648}", TOP_K, 0, 0, 0, 0 },
+        { "{\"top_k\":-2}", TOP_K, 0, 0, 0, 0 },
+        { "{\"top_k\":-4294967297}", TOP_K, 0, 0, 0, 0 },
+        { "{\"top_k\":1.5}", "top_k: not a whole number", 0, 0, 0, 0 },
+        { "{\"seed\":1.5}", "seed: not a whole number", 0, 0, 0, 0 },
+    };
+    char why[CLI_WHY];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_sampling s = { .max_tokens = 5, .top_k = 6, .temperature = 0.5F, .top_p = 0.25F };
+        json_t *v = json_loads(rows[i].line, 0, NULL);
+        bool ok = cli_sampling_members(v, &s, why);
+        json_decref(v);
+        assert_true(ok == !rows[i].why && !s.has_seed);
+        if (!ok)
+            assert_string_equal(why, rows[i].why);
+        else if (s.max_tokens != rows[i].max_tokens || s.top_k != rows[i].top_k ||
+                 (double)s.temperature != rows[i].temperature || (double)s.top_p != rows[i].top_p)
+            fail_msg("%s", rows[i].line);
+    }
+    tinkc_sampling s = { .max_tokens = 5, .top_p = 1 };
+    json_t *v = json_loads("{\"seed\":7}", 0, NULL);
+    assert_true(cli_sampling_members(v, &s, why) && s.has_seed && s.seed == 7);
+    json_decref(v);
+}
+
+static void test_numbers_given(void **state)
+{
+    static const struct {
+        const char *option, *value, *said;
+    } rows[] = {
+        { "max-tokens", "1", "" },
+        { "max-tokens", "2147483647", "" },
+        { "max-tokens", "2147483648", "error: --max-tokens must be at least 1 and fit 31 bits\n" },
+        { "max-tokens", "0", "error: --max-tokens must be at least 1 and fit 31 bits\n" },
+        { "temperature", "0", "" },
+        { "temperature", "-1", "error: --temperature must not be negative\n" },
+        { "top-p", "1", "" },
+        { "top-p", "0", "error: --top-p must be above 0 and at most 1\n" },
+        { "top-p", "1.5", "error: --top-p must be above 0 and at most 1\n" },
+        { "top-k", "-1", "" },
+        { "top-k", "-2", "error: --top-k must be -1 (all) or more, and fit 31 bits\n" },
+        { "top-k", "2147483647", "" },
+        { "top-k", "2147483648", "error: --top-k must be -1 (all) or more, and fit 31 bits\n" },
+        { "stop-token", "2147483647", "" },
+        { "stop-token", "0", "" },
+        { "stop-token", "2147483648", "error: --stop-token: '2147483648' is not a token id\n" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_parse_free(&app);
+        app = (cli_app){ .command = cli_find("sample", NULL) };
+        given(rows[i].option, rows[i].value);
+        hold_output();
+        int code = cli_check_sampling(&app);
+        assert_said(release_output(), rows[i].said);
+        assert_int_equal(code, *rows[i].said ? CLI_EXIT_USAGE : 0);
+    }
+}
+
+static void test_stops(void **state)
+{
+    cli_asked asked = { .tokenizer = nano, .chat = true };
+    tinkc_sampling s = { 0 };
+    (void)state;
+    /* The end of a turn and that of a text, as tokens. */
+    assert_true(cli_stop_as_usual(&asked, false, &s));
+    assert_true(!s.stop && s.n_stop_tokens == 2 && s.stop_tokens[0] == 4095 &&
+                s.stop_tokens[1] == tinkc_tokenizer_id(nano, "<|endoftext|>"));
+    cli_free_sampling(&s);
+    assert_true(!s.stop && !s.stop_tokens);
+    /* A format whose ends are no single tokens of this tokenizer: as texts. */
+    s = (tinkc_sampling){ 0 };
+    asked.renderer = "role_colon";
+    assert_true(cli_stop_as_usual(&asked, false, &s));
+    assert_true(s.stop && s.stop[0] && s.n_stop_tokens == 0);
+    assert_string_equal(s.stop[0], "\n\nUser:");
+    assert_null(s.stop[1]);
+    cli_free_sampling(&s);
+    /* A text ends where the tokenizer says. */
+    s = (tinkc_sampling){ 0 };
+    assert_true(cli_stop_as_usual(&asked, true, &s));
+    tinkc_i32s ends = tinkc_tokenizer_ends(nano);
+    assert_true(!s.stop && s.n_stop_tokens == ends.len);
+    for (size_t i = 0; i < ends.len; i++)
+        assert_int_equal(s.stop_tokens[i], ends.data[i]);
+    cli_free_sampling(&s);
+    /* What was given comes instead. */
+    given("max-tokens", "9");
+    given("temperature", "0.5");
+    given("top-p", "0.25");
+    given("top-k", "3");
+    given("stop", "a");
+    assert_int_equal(cli_sampling_options(&app, &asked, false, &s), 0);
+    assert_true(s.max_tokens == 9 && s.temperature == 0.5F && s.top_p == 0.25F && s.top_k == 3 &&
+                !s.has_seed && s.n_stop_tokens == 0 && s.stop && s.stop[0]);
+    assert_string_equal(s.stop[0], "a");
+    assert_null(s.stop[1]);
+    cli_free_sampling(&s);
+    cli_parse_free(&app);
+    app = (cli_app){ .command = cli_find("sample", NULL) };
+    given("stop-token", "17");
+    given("seed", "5");
+    assert_int_equal(cli_sampling_options(&app, &asked, false, &s), 0);
+    assert_true(!s.stop && s.n_stop_tokens == 1 && s.stop_tokens[0] == 17 && s.has_seed &&
+                s.seed == 5);
+    cli_free_sampling(&s);
+}
+
+/* The context is known: nobody is asked. */
+static void test_room_for_an_answer(void **state)
+{
+    static const struct {
+        int64_t context;
+        size_t prompt;
+        int32_t wanted, left;
+    } rows[] = {
+        { 1000, 24, 1000, 1000 }, /* fits into any model */
+        { 1000, 25, 1000, 975 },  { 2000, 25, 1000, 1000 },
+        { 1025, 25, 1000, 1000 }, { 1024, 25, 1000, 999 },
+        { 2000, 1999, 50, 1 },    { 2000, 2000, 50, 50 }, /* the service refuses it */
+        { 2000, 3000, 50, 50 },   { -1, 3000, 50, 50 },
+        { -1, 5000, 5000, 5000 },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cli_asked asked = { .context = rows[i].context };
+        tinkc_sampling s = { .max_tokens = rows[i].wanted };
+        hold_output();
+        cli_clamp_tokens(&app, &asked, rows[i].prompt, &s);
+        char *said = release_output(), wanted[200] = "";
+        if (rows[i].left != rows[i].wanted)
+            (void)snprintf(wanted, sizeof wanted,
+                           "--max-tokens lowered from %d to %d: the model's context is %d tokens, "
+                           "the prompt has %d\n",
+                           (int)rows[i].wanted, (int)rows[i].left, (int)rows[i].context,
+                           (int)rows[i].prompt);
+        assert_said(said, wanted);
+        assert_int_equal(s.max_tokens, rows[i].left);
+    }
+}
+
+static void test_messages_asked(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *said;
+    } texts[] = {
+        { "x", 1, "" },
+        { "", 0, "error: the prompt is empty\n" },
+        { "a\0b", 3, "error: the prompt is not UTF-8 text\n" },
+        { "\xff", 1, "error: the prompt is not UTF-8 text\n" },
+        { "\xc3\xa4", 2, "" },
+        { "a\xc3\xa4", 2, "error: the prompt is not UTF-8 text\n" },
+    };
+    static const struct {
+        const char *text, *left;
+    } lines[] = { { "", "" },         { "\n", "" },     { "\r\n", "" },     { "\r", "" },
+                  { "a\n", "a" },     { "a\r\n", "a" }, { "a\n\n", "a\n" }, { "a\n\r", "a\n" },
+                  { "a\r\r", "a\r" }, { "a", "a" },     { "\na", "\na" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        hold_output();
+        int code = cli_check_message(&app, texts[i].text, texts[i].len);
+        assert_said(release_output(), texts[i].said);
+        assert_int_equal(code, *texts[i].said ? CLI_EXIT_INPUT : 0);
+    }
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char text[8];
+        (void)snprintf(text, sizeof text, "%s", lines[i].text);
+        assert_int_equal(cli_strip_newline(text, strlen(text)), strlen(lines[i].left));
+        assert_string_equal(text, lines[i].left);
+    }
+}
+
+static void test_token_lists(void **state)
+{
+    static const struct {
+        const char *list;
+        size_t n;
+    } rows[] = { { "[1,2,0]", 3 }, { "[2147483647]", 1 }, { "[]", 0 },        { "[2147483648]", 0 },
+                 { "[-1]", 0 },    { "[1,-1]", 0 },       { "[1,\"2\"]", 0 }, { "[1.0]", 0 },
+                 { "{}", 0 },      { "[4294967297]", 0 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_tokens ids = { 0 };
+        assert_true(tinkc_tokens_append(&ids, (const int32_t[]){ 9 }, 1, NULL));
+        json_t *v = json_loads(rows[i].list, 0, NULL);
+        bool ok = cli_token_list(v, &ids);
+        if (ok != (rows[i].n > 0) || ids.len != 1 + rows[i].n)
+            fail_msg("%s: %zu", rows[i].list, ids.len);
+        for (size_t k = 0; k < rows[i].n; k++)
+            assert_int_equal(ids.data[1 + k], json_integer_value(json_array_get(v, k)));
+        json_decref(v);
+        tinkc_tokens_free(&ids);
+    }
+}
+
+static void test_system_prompts(void **state)
+{
+    static const char own[] = "[{\"role\":\"system\",\"content\":\"o\"},{\"role\":\"user\"}]",
+                      user[] = "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"system\"}]",
+                      head[] = "{\"role\":\"system\",\"content\":\"s\"}";
+    static const struct {
+        bool given;
+        const char *messages, *first;
+    } rows[] = { { false, own, "" },   { false, user, "" },  { false, "[]", "" },
+                 { true, own, "" },    { true, user, head }, { true, "[]", head },
+                 { true, "[5]", head } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char wanted[300];
+        if (rows[i].given)
+            given("system", "s");
+        json_t *v = json_loads(rows[i].messages, 0, NULL), *all = cli_with_system(&app, v);
+        char *text = json_dumps(all, JSON_COMPACT);
+        (void)snprintf(wanted, sizeof wanted, "[%s%s%s", rows[i].first,
+                       *rows[i].first && json_array_size(v) ? "," : "", rows[i].messages + 1);
+        assert_string_equal(text, wanted);
+        free(text);
+        json_decref(all);
+        json_decref(v);
+    }
+}
+
+/* ---- what is made of an answer ---- */
+
+static void test_thoughts(void **state)
+{
+    static const struct {
+        const char *text, *hidden, *only;
+    } rows[] = {
+        { "a", "a", "a" },
+        { "<think>a", "<think>a", "<think>a" },
+        { "<think>a</think>b", "b", "a" },
+        { "<think>a</think>\n\r\nb\n", "b\n", "a" },
+        { "x<think>a</think>b", "b", "a" },
+        { "a</think> b", " b", "a" },
+        { "</think><think>b", "<think>b", "" },
+        { "a</think>b<think>c</think>", "b<think>c</think>", "a" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *shown = cli_thinking(rows[i].text, "show"),
+             *hidden = cli_thinking(rows[i].text, "hide"),
+             *only = cli_thinking(rows[i].text, "only");
+        assert_string_equal(shown, rows[i].text);
+        assert_string_equal(hidden, rows[i].hidden);
+        assert_string_equal(only, rows[i].only);
+        free(shown);
+        free(hidden);
+        free(only);
+    }
+}
+
+/* 15 is "0", 16 "1", 198 the end of a line, 4095 the end of a turn. */
+static void test_answers(void **state)
+{
+    static const int32_t ids[] = { 15, 16, 198, 4095 };
+    static const float logprobs[] = { -0.5F, -0.25F };
+    static const char *const ends_in_1[] = { "x", "1", "0", NULL }, *const empty[] = { "", NULL },
+                             *const longer[] = { "9901", "01", NULL };
+    static const struct {
+        size_t from, n;
+        int32_t reason;
+        const char *const *stops;
+        const char *text, *termination;
+    } rows[] = {
+        { 0, 2, TINKC_STOP, NULL, "01", "stop_sequence" },
+        { 0, 4, TINKC_STOP, NULL, "01\n", "eos" },
+        { 3, 1, TINKC_STOP, NULL, "", "eos" },
+        { 0, 0, TINKC_STOP, NULL, "", "malformed" },
+        { 0, 2, TINKC_STOP, ends_in_1, "0", "stop_sequence" },
+        { 0, 3, TINKC_STOP, ends_in_1, "01\n", "stop_sequence" },
+        { 0, 2, TINKC_STOP, empty, "01", "stop_sequence" },
+        { 0, 2, TINKC_STOP, longer, "", "stop_sequence" },
+        { 0, 2, TINKC_STOP_LENGTH, ends_in_1, "01", "malformed" },
+        { 0, 4, TINKC_STOP_LENGTH, NULL, "01\n<|im_end|>", "malformed" },
+    };
+    const cli_asked asked = { .tokenizer = nano };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const tinkc_sequence seq = { .tokens = { ids + rows[i].from, rows[i].n },
+                                     .stop_reason = rows[i].reason };
+        const tinkc_sampling how = { .stop = rows[i].stops };
+        char *text = cli_answer_text(&asked, &seq, &how);
+        assert_string_equal(text, rows[i].text);
+        assert_string_equal(cli_termination(&asked, &seq), rows[i].termination);
+        free(text);
+    }
+    const tinkc_sequence seq = { .tokens = { ids + 2, 2 },
+                                 .logprobs = { logprobs, 2 },
+                                 .stop_reason = TINKC_STOP },
+                         bare = { .tokens = { ids, 1 }, .stop_reason = TINKC_STOP_LENGTH };
+    const tinkc_sampling how = { 0 };
+    static const char *const wanted[] = {
+        "{\"text\":\"\\n\",\"message\":{\"role\":\"assistant\",\"content\":\"\\n\"},"
+        "\"termination\":\"eos\",\"tokens\":[198,4095],\"logprobs\":[-0.5,-0.25],"
+        "\"stop_reason\":\"stop\"}",
+        "{\"text\":\"0\",\"termination\":\"malformed\",\"tokens\":[15],\"logprobs\":null,"
+        "\"stop_reason\":\"length\"}"
+    };
+    for (size_t i = 0; i < 2; i++) {
+        json_t *v = cli_sequence_json(&asked, i ? &bare : &seq, &how, i == 0);
+        char *text = json_dumps(v, JSON_COMPACT);
+        assert_string_equal(text, wanted[i]);
+        free(text);
+        json_decref(v);
+    }
+}
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = { TEST(test_members), TEST(test_refused),
-                                        TEST(test_named_members), TEST(test_order),
-                                        TEST(test_several_files) };
+#define ASKED(name) cmocka_unit_test_setup_teardown(name, open_nano, close_nano)
+#define TEST(name)  cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(test_members),         TEST(test_refused),       TEST(test_named_members),
+        TEST(test_order),           TEST(test_several_files), ASKED(test_numbers_of_a_line),
+        ASKED(test_numbers_given),  ASKED(test_stops),        ASKED(test_room_for_an_answer),
+        ASKED(test_messages_asked), ASKED(test_token_lists),  ASKED(test_system_prompts),
+        ASKED(test_thoughts),       ASKED(test_answers)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
