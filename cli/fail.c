@@ -156,14 +156,18 @@ static void print_text(const cli_app *app, const cli_problem *p)
         fprintf(stderr, "%shint:%s %s\n", color ? "\033[36m" : "", color ? "\033[0m" : "", p->hint);
 }
 
-/* A line for a run's log: "train_run:120 [INFO] text", as the cookbook's log files have them. */
+/* A line for a run's log: "train_run:120 [INFO] text", as the cookbook's log files have them. Names of files and what
+ * a server says are not ours: they are escaped. */
 static void log_line(const cli_app *app, const char *file, int line, const char *level,
                      const char *text)
 {
     if (!app->log_file)
         return;
-    fprintf(app->log_file, "%.*s:%d [%s] %s\n", (int)strcspn(file, "."), file, line, level, text);
+    char *safe = cli_escape(text);
+    fprintf(app->log_file, "%.*s:%d [%s] %s\n", (int)strcspn(file, "."), file, line, level,
+            safe ? safe : "out of memory");
     (void)fflush(app->log_file);
+    free(safe);
 }
 
 int cli_report(const cli_app *app, const cli_problem *p)
@@ -265,7 +269,7 @@ void cli_say_at(const cli_app *app, const char *file, int line, const char *leve
     if (n < 0)
         return;
     char *safe = cli_escape(text); /* names of files and what a server says are not ours */
-    log_line(app, file, line, level, safe ? safe : text);
+    log_line(app, file, line, level, text);
     if (!app->quiet) {
         cli_progress_clear();
         fprintf(stderr, "%s%s\n", strcmp(level, "WARNING") == 0 ? "warning: " : "",

@@ -16,6 +16,7 @@
 #include "out.h"
 #include "support/held_output.h"
 #include "support/sheet.h"
+#include "term.h"
 #include "text.h"
 
 static int set_up(void **state)
@@ -875,6 +876,126 @@ static void test_models(void **state)
     compare("models");
 }
 
+/* ---- problems ---- */
+
+/* What was written since hold_output. */
+static void put_held(void)
+{
+    char *shown = release_output();
+    fputs(shown, sheet);
+    free(shown);
+}
+
+static void put_problems(const cli_app *app)
+{
+    static const char *const messages[] = { "HTTP 400: what?",
+                                            "HTTP 400 what?",
+                                            "HTTP : what?",
+                                            "HTTP 4",
+                                            "gone\x1b[31m",
+                                            "HTTP 40:what",
+                                            "" };
+    cli_problem p = { .code = "conflict", .retryable = true, .status = 409, .line = 7 };
+    (void)snprintf(p.request_id, sizeof p.request_id, "req-1");
+    (void)snprintf(p.message, sizeof p.message, "taken");
+    (void)snprintf(p.hint, sizeof p.hint, "wait");
+    hold_output();
+    cli_report(app, &p);
+    p = (cli_problem){ .code = "nonsense", .status = 500, .file = "x.c", .line = 8 };
+    cli_report(app, &p);
+    p = (cli_problem){ .code = "usage", .exit = 77, .request_id = "req-2" };
+    int code = cli_report(app, &p);
+    put_held();
+    fprintf(sheet, "exit %d\n", code);
+    for (size_t i = 0; i < N(messages); i++) {
+        tinkc_error err = { .code = TINKC_E_BAD_REQUEST };
+        (void)snprintf(err.message, sizeof err.message, "%s", messages[i]);
+        hold_output();
+        cli_fail_error_at(app, "y.c", 9, &err, i % 2 ? "what" : i % 3 ? "" : NULL);
+        put_held();
+    }
+    cli_bad_lines bad;
+    for (size_t n = 0; n < 3; n++) {
+        cli_bad_lines_begin(&bad, app);
+        hold_output();
+        for (size_t i = 0; i < n; i++)
+            cli_bad_line(&bad, "a\tb", 3 + i, "json", "not\tJSON");
+        code = cli_bad_lines_end(&bad, n == 2 ? NULL : "a\tb", "fix it");
+        put_held();
+        fprintf(sheet, "exit %d\n", code);
+    }
+    hold_output();
+    cli_say_at(app, "z.c", 10, "INFO", "%d\x1b", 5);
+    cli_say_at(app, "z.c", 11, "WARNING", "%s", "careful");
+    put_held();
+}
+
+static void test_problems(void **state)
+{
+    static const cli_app apps[] = {
+        { 0 },
+        { .verbose = 1, .store = "s" },
+        { .format = CLI_JSON },
+        { .format = CLI_JSONL, .quiet = true, .compat = true },
+        { .color = true, .stderr_tty = true, .quiet = true },
+        { .color = true },
+        { .stderr_tty = true, .compat = true },
+    };
+    static const int exits[] = { 0,
+                                 1,
+                                 CLI_EXIT_USAGE,
+                                 CLI_EXIT_NOT_FOUND,
+                                 CLI_EXIT_DECLINED,
+                                 CLI_EXIT_SIGINT,
+                                 CLI_EXIT_SIGTERM };
+    const cli_app plain = { 0 }, compat = { .compat = true };
+    (void)state;
+    for (int32_t code = 0; code < 600; code++) {
+        cli_problem p, theirs;
+        tinkc_error err = { .code = code,
+                            .http_status = 7,
+                            .category = TINKC_BY_CALLER,
+                            .flags = TINKC_RETRIABLE,
+                            .request_id = "r",
+                            .message = "m" };
+        cli_problem_of(&err, &p);
+        err.category = 0;
+        err.flags = 0;
+        cli_problem_of(&err, &theirs);
+        assert_true(p.status == 7 && p.retryable && !theirs.retryable && p.exit == 0);
+        assert_string_equal(p.request_id, "r");
+        assert_string_equal(p.message, "m");
+        if (strcmp(p.code, "internal") != 0)
+            fprintf(sheet, "%d %s %d %s%s%s\n", (int)code, p.code, cli_exit_of(p.code),
+                    strcmp(p.code, theirs.code) == 0 ? "" : theirs.code, *p.hint ? ": " : "",
+                    p.hint);
+    }
+    for (size_t i = 0; i < N(exits); i++)
+        fprintf(sheet, "exit %d, compatible %d\n", cli_exit_code(&plain, exits[i]),
+                cli_exit_code(&compat, exits[i]));
+    for (size_t i = 0; i < N(apps); i++) {
+        fprintf(sheet, "--- %zu\n", i);
+        put_problems(&apps[i]);
+    }
+    /* With a log, which hears all of it, and a line on the screen, which is wiped. */
+    char *log = NULL;
+    size_t len;
+    const cli_app logged = { .log_file = open_memstream(&log, &len), .quiet = true },
+                  drawn = { .draws = true, .progress = true };
+    assert_non_null(logged.log_file);
+    put_problems(&logged);
+    fclose(logged.log_file);
+    fprintf(sheet, "--- log\n%s--- lines\n", log);
+    free(log);
+    hold_output();
+    cli_status(&drawn, true, "line");
+    cli_fail_at(&drawn, "a.c", 1, "usage", "hint", "fault");
+    cli_status(&drawn, true, "line");
+    cli_say_at(&drawn, "a.c", 1, "INFO", "note");
+    put_held();
+    compare("problems");
+}
+
 /* ---- tables ---- */
 
 typedef struct sample_table {
@@ -1009,6 +1130,7 @@ int main(void)
         TEST(test_lines),
         TEST(test_kinds),
         TEST(test_models),
+        TEST(test_problems),
         TEST(test_tables),
         cmocka_unit_test(test_json_ends),
         cmocka_unit_test(test_json_peek),

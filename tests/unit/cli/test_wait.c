@@ -429,9 +429,11 @@ static void test_what_is_left(void **state)
     cli_app app = {
         .draws = true, .deadline_ms = INT64_MAX, .status_line = "step 3", .failing = "old"
     };
+    app.trouble_ms = 9;
     script = (struct script){ .done_at = 4 };
     shown[0] = '\0';
     assert_true(cli_wait(&app, some_future(), "a test", &err));
+    assert_true(app.trouble_ms == 0 && !app.failing[0]);
     assert_shown("line[step 3]\n");
     app.status_line[0] = '\0';
     script = (struct script){ .done_at = 8, .have = 7, .total = 9 };
