@@ -131,10 +131,7 @@ static void become_host(const char *program, const char *store, const char *devi
     (void)dup2(null, 0);
     (void)dup2(out >= 0 ? out : null, 1);
     (void)dup2(out >= 0 ? out : null, 2);
-    if (ready != 3)
-        (void)dup2(ready, 3);
-    else
-        (void)fcntl(3, F_SETFD, 0);
+    (void)dup2(ready, 3); /* never 3 itself: 0 to 2 are open, and it is the second end of a pipe */
     (void)close_range(4, ~0U, 0);
     execl(program, "tinkc", "__store-host", store, "3", device, (char *)NULL);
     _exit(127);
@@ -145,7 +142,7 @@ static void become_host(const char *program, const char *store, const char *devi
 static bool start_host(const char *store, const char *device, tinkc_error *err)
 {
     int ready[2];
-    char line[LINE] = "", *log = cli_printf("%s/host.log", store), self[4096];
+    char line[LINE], *log = cli_printf("%s/host.log", store), self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0 || !log || pipe2(ready, O_CLOEXEC) != 0) {
         tinkc_error_set(err, TINKC_E_FILE, "the store's process cannot be started");
@@ -159,10 +156,10 @@ static bool start_host(const char *store, const char *device, tinkc_error *err)
     close(ready[1]);
     bool told = child > 0 && read_line(ready[0], line, START_MS);
     close(ready[0]);
-    if (!told || strncmp(line, "error\t", 6) == 0)
-        read_error(line, err);
-    if (!told && log)
+    if (!told)
         tinkc_error_set(err, TINKC_E_STORE, "the store's process did not start");
+    else if (strncmp(line, "error\t", 6) == 0)
+        read_error(line, err);
     free(log);
     return !err->code;
 }
