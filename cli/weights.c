@@ -90,6 +90,18 @@ static void learn_about(cli_app *app, cli_asked *asked, tinkc_error *err)
     tinkc_future_free(f);
 }
 
+/* A log directory, a path, or a base model. */
+static void name_model(const char *model, cli_asked *asked)
+{
+    asked->model_path = cli_sampler_path_of(model);
+    if (asked->model_path)
+        return;
+    if (strncmp(model, "tinker://", 9) == 0)
+        asked->model_path = strdup(model);
+    else
+        asked->base_model = strdup(model);
+}
+
 static void name_weights(cli_app *app, cli_asked *asked)
 {
     const char *model = cli_model(app);
@@ -101,15 +113,12 @@ static void name_weights(cli_app *app, cli_asked *asked)
     if (!renderer)
         renderer = cli_config_get(app, "renderer", NULL);
     asked->renderer = renderer ? strdup(renderer) : NULL;
-    char *from_log = model && !path && !base ? cli_sampler_path_of(model) : NULL;
     if (path)
         asked->model_path = strdup(path);
-    else if (from_log)
-        asked->model_path = from_log;
-    else if (!base && model && strncmp(model, "tinker://", 9) == 0)
-        asked->model_path = strdup(model);
-    else if (base || model)
-        asked->base_model = strdup(base ? base : model);
+    else if (base)
+        asked->base_model = strdup(base);
+    else if (model)
+        name_model(model, asked);
 }
 
 /* Nobody named a renderer: the one recommended for the model, if it is known. */

@@ -18,7 +18,7 @@ What is not planted, because no test of behaviour can see it:
 
     - what a log line says, and whether it is written (an if with nothing else in it): only its level and the secrets
       in it are promised
-    - releases (free, close, unlink of a temporary file), what they are given, and whether (`if (fd >= 0) close(fd);`): the
+    - releases (free, close, lib.x_free, unlink of a temporary file), what they are given, and whether (`if (fd >= 0) close(fd);`): the
       leak checker of `make asan` owns those
     - sizes in calls that allocate or copy bytes, the count of one descriptor that is polled, and loops that run one past
       the end: too much room shows nowhere, too little and one too far are what `make asan` is for
@@ -563,6 +563,10 @@ class Source:
         # `(void) call(...)`, `call(...)`, `ok = ok && call(...)`: the first called name decides.
         skip = 3 if flat(t, first, first + 3) == "( void )" else 0
         called = t[first + skip].text if t[first + skip].kind == "name" else ""
+        member = re.match(r"(?:\( void \) )?\w+(?: (?:\.|->) \w+)* (?:\.|->) (\w+) \($", flat(t, first, next(
+            (i + 1 for i in range(first + skip, last) if t[i].text == "("), first)))
+        if member and kind == "statement" and KEPT.match(member.group(1)):  # lib.connection_free(c)
+            called = member.group(1)
         if (UNSEEN.match(called) or ADVICE.match(called)) and t[first + skip + 1].text == "(":
             return
         if kind == "statement" and (called == "TKE_FAILPOINT" or flat(t, first, first + 5) == "( void ) poll ("):

@@ -32,6 +32,8 @@ STATEMENTS = [
     ("log_warn(x, 3); if (a) tkc_log(3);",),
     ("if (a) tkc_log(3); else g();", "negated: ! ( a )", "removed:"),
     ("free(p); close(fd); freeaddrinfo(a); if (p) free(p); if (fd >= 0) close(fd);",),
+    ("lib.c_free(c); (void)x->ops.c_close(3);", "number: ( void ) x -> ops . c_close ( 4 )"),
+    ("lib.c_set(c); x->free_ones = g();", "removed:", "removed:"),
     ("if (p) free(q);", "negated: ! ( p )"),
     ("pthread_mutex_lock(&m); assert(a > 3);",),
     # memory

@@ -92,6 +92,17 @@ static void see(const char *text)
     }
 }
 
+/* Waits until the terminal shows this, and it does not show that before. */
+static void see_alone(const char *text, const char *not_this)
+{
+    char seen[4000] = "";
+    for (size_t n = 0; !strstr(seen, text); n++) {
+        assert_true(n + 1 < sizeof seen);
+        seen[n] = next_byte(ours);
+    }
+    assert_null(strstr(seen, not_this));
+}
+
 static void type(const char *text)
 {
     assert_int_equal(write(ours, text, strlen(text)), strlen(text));
@@ -225,8 +236,12 @@ static void test_signals(void **state)
     struct winsize size = { .ws_row = 24, .ws_col = 20 };
     assert_int_equal(ioctl(ours, TIOCSWINSZ, &size), 0);
     see("ab"); /* drawn again */
-    type("c\n");
-    assert_reported("abc");
+    type("c");
+    see("c");
+    type("d"); /* and not at every key */
+    see_alone("d", "> ");
+    type("\n");
+    assert_reported("abcd");
     end();
 }
 
