@@ -410,7 +410,7 @@ static void test_stops(void **state)
                 s.stop_tokens[1] == tinkc_tokenizer_id(nano, "<|endoftext|>"));
     cli_free_sampling(&s);
     assert_true(!s.stop && !s.stop_tokens);
-    /* A format whose ends are no single tokens of this tokenizer: as texts. */
+    /* A format whose ends are not single tokens of this tokenizer: as texts. */
     s = (tinkc_sampling){ 0 };
     asked.renderer = "role_colon";
     assert_true(cli_stop_as_usual(&asked, false, &s));
