@@ -1,7 +1,9 @@
 /* test_tracker_files.c - what --tensorboard and --wandb write, byte by byte. That the packages read it
  * is what tests/interop/test_trackers.sh shows. */
 #include <dirent.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/check.h"
@@ -494,6 +496,70 @@ static void test_exports_that_cannot_begin(void **state)
     cli_parse_free(&app);
 }
 
+/* No file of this process may become longer. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* How many warnings a log has; all are about this. */
+static size_t warnings(const char *log, const char *wanted)
+{
+    size_t n = 0;
+    for (const char *p = log; (p = strstr(p, "[WARNING] ")); n++) {
+        p += strlen("[WARNING] ");
+        assert_int_equal(strncmp(p, wanted, strlen(wanted)), 0);
+    }
+    return n;
+}
+
+/* A full disk ends an export with one warning, not the training: while rows are written again, at a row, and at the end. */
+static void test_exports_on_a_full_disk(void **state)
+{
+    enum { AGAIN, ROW, BOARD, END, ALL };
+    (void)state;
+    json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    for (int when = AGAIN; when < ALL; when++) {
+        char *log = NULL, path[700];
+        size_t len;
+        cli_app app = { .command = cli_find("train", "sft"),
+                        .quiet = true,
+                        .log_file = open_memstream(&log, &len) };
+        cli_exports *e = NULL;
+        assert_non_null(app.log_file);
+        assert_int_equal(
+            cli_set_value(&app, when == BOARD ? "tensorboard" : "wandb", "true", "test"), 0);
+        snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        for (int i = 0; when == AGAIN && i < 100; i++)
+            fprintf(f, "{\"step\":%d,\"loss\":7.5}\n", i);
+        assert_int_equal(fclose(f), 0);
+        limit_files(when == AGAIN ? 4096 : RLIM_INFINITY);
+        assert_int_equal(cli_exports_open(&app, folder, config, 0, &e), 0);
+        limit_files(when == END ? RLIM_INFINITY : 0);
+        cli_exports_row(e, row);
+        cli_exports_row(e, row);
+        limit_files(0);
+        cli_exports_close(e);
+        limit_files(RLIM_INFINITY);
+        fclose(app.log_file);
+        assert_int_equal(warnings(log, when == BOARD ? "--tensorboard: File too large; continuing"
+                                                     : "--wandb: File too large; continuing"),
+                         1);
+        free(log);
+        cli_exports_remove(folder);
+        cli_parse_free(&app);
+    }
+    (void)signal(SIGXFSZ, handler);
+    json_decref(config);
+    json_decref(row);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,6 +573,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_piece_begins_in_the_last_bytes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_exports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_exports_that_cannot_begin, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_exports_on_a_full_disk, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
