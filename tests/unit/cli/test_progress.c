@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "commands.h"
+#include "records.h"
 #include "support/held_output.h"
 #include "term.h"
 #include "text.h"
@@ -228,13 +229,71 @@ static void test_signals(void **state)
     cli_forget_signal();
 }
 
+/* Pages of a list: how many are wanted, what ends it, and what is shown after each hundred. */
+static void test_pages(void **state)
+{
+    cli_app app = { .command = cli_find("run", "list"),
+                    .deadline_ms = INT64_MAX,
+                    .draws = true,
+                    .progress = true };
+    cli_pager p;
+    tinkc_error err = { 0 };
+    (void)state;
+    cli_pager_begin(&p, &app, 2, "runs");
+    assert_string_equal(p.label, "Fetching 2 runs");
+    for (int i = 0; i < 2; i++) {
+        assert_true(cli_pager_go(&p, -1, &err) && p.found == i);
+        cli_pager_add(&p, json_pack("{s:i}", "n", i));
+    }
+    assert_true(!cli_pager_go(&p, -1, &err) && !err.code); /* there are as many */
+    assert_true(json_array_size(p.items) == 2 && p.bad == 0);
+    json_decref(p.items);
+    cli_pager_begin(&p, &app, 0, "runs");
+    assert_string_equal(p.label, "Fetching all runs");
+    hold_output();
+    for (int i = 0; i < 101; i++) {
+        assert_true(cli_pager_go(&p, 200, &err));
+        p.bar.drawn_ms = -NEVER;
+        cli_pager_add(&p, json_pack("{s:i}", "n", i));
+    }
+    cli_pager_end(&p);
+    char *shown = release_output();
+    static const char bar[] = "^MFetching all runs ##############-------------- 100/200 ETA ";
+    assert_int_equal(strncmp(shown, bar, strlen(bar)), 0);
+    assert_null(strstr(shown + 2, "^MFetching")); /* once */
+    assert_string_equal(shown + strlen(shown) - strlen("^M^[[K"), "^M^[[K");
+    free(shown);
+    app.deadline_ms = 1; /* long ago */
+    assert_false(cli_pager_go(&p, -1, &err));
+    assert_int_equal(err.code, TINKC_E_DEADLINE);
+    app.deadline_ms = INT64_MAX;
+    err = (tinkc_error){ 0 };
+    cli_catch_signals();
+    raise(SIGINT);
+    assert_false(cli_pager_go(&p, -1, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    cli_forget_signal();
+    json_decref(p.items);
+    /* A filter that names nothing ends it at the first item. */
+    assert_int_equal(cli_set_value(&app, "filter", "nope=1", "test"), 0);
+    err = (tinkc_error){ 0 };
+    cli_pager_begin(&p, &app, 0, "runs");
+    hold_output();
+    cli_pager_add(&p, json_pack("{s:i}", "n", 1));
+    assert_shown("error: unknown field 'nope'\nhint: known fields: n\n");
+    assert_true(!cli_pager_go(&p, -1, &err) && p.bad == CLI_EXIT_USAGE && !err.code);
+    assert_int_equal(json_array_size(p.items), 0);
+    json_decref(p.items);
+    cli_parse_free(&app);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bars),         cmocka_unit_test(test_where_nothing_is_drawn),
         cmocka_unit_test(test_status_lines), cmocka_unit_test(test_colours),
         cmocka_unit_test(test_widths),       cmocka_unit_test(test_answers_in_advance),
-        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_signals),      cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
