@@ -20,19 +20,25 @@ static const char *memory_text(const json_t *device, char out[96])
     return out;
 }
 
-bool cli_device_text(tinkc_engine *engine, char out[CLI_DEVICE_TEXT])
+bool cli_device_line(const char *status, char out[CLI_DEVICE_TEXT])
 {
-    tinkc_error err = { 0 };
-    tinkc_text status = { 0 };
     const char *name = NULL, *text = NULL, *reason = NULL;
     char memory[96];
-    json_t *root = json_loads(tinkc_engine_status(engine, &status, &err), 0, NULL);
+    json_t *root = json_loads(status, 0, NULL);
     bool ok = root && json_unpack(root, "{s:{s:s, s:s, s:s}}", "device", "name", &name, "text",
                                   &text, "reason", &reason) == 0;
     if (ok)
         (void)snprintf(out, CLI_DEVICE_TEXT, "%s (%s): %s%s", name, text, reason,
                        memory_text(json_object_get(root, "device"), memory));
     json_decref(root);
+    return ok;
+}
+
+bool cli_device_text(tinkc_engine *engine, char out[CLI_DEVICE_TEXT])
+{
+    tinkc_error err = { 0 };
+    tinkc_text status = { 0 };
+    bool ok = cli_device_line(tinkc_engine_status(engine, &status, &err), out);
     tinkc_text_free(&status);
     return ok;
 }

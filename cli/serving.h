@@ -25,5 +25,7 @@ void cli_serving_ready(const cli_app *, const char *url);
 /* "cpu (avx512, 2 threads): asked for by name": what an engine computes on, and why. */
 enum { CLI_DEVICE_TEXT = 512 };
 bool cli_device_text(tinkc_engine *, char out[CLI_DEVICE_TEXT]);
+/* The same from the status of an engine, which is JSON. */
+bool cli_device_line(const char *status, char out[CLI_DEVICE_TEXT]);
 
 #endif

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "models.h"
+#include "serving.h"
 #include "shuffle.h"
 #include "text.h"
 
@@ -232,6 +233,34 @@ static void test_shuffle(void **state)
     free(c);
 }
 
+/* Where an engine computes, by its status. */
+static void test_devices(void **state)
+{
+    static const struct {
+        const char *status, *line; /* NULL: it does not say */
+    } rows[] = {
+        { "{\"device\":{\"name\":\"cpu\",\"text\":\"8 threads\",\"reason\":\"no card\"}}",
+          "cpu (8 threads): no card" },
+        { "{\"device\":{\"name\":\"cuda:0\",\"text\":\"X\",\"reason\":\"asked for\","
+          "\"memory_bytes\":85899345920,\"memory_free_bytes\":1610612736}}",
+          "cuda:0 (X): asked for; 1.5 of 80.0 GiB free" },
+        { "{\"device\":{\"name\":\"cuda:0\",\"text\":\"X\",\"reason\":\"r\",\"memory_bytes\":"
+          "1073741824}}",
+          "cuda:0 (X): r; 0.0 of 1.0 GiB free" },
+        { "{\"device\":{\"name\":\"cpu\",\"text\":\"t\"}}", NULL },
+        { "{\"device\":5}", NULL },
+        { "{}", NULL },
+        { "", NULL },
+    };
+    char line[CLI_DEVICE_TEXT];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_true(cli_device_line(rows[i].status, line) == (rows[i].line != NULL));
+        if (rows[i].line)
+            assert_string_equal(line, rows[i].line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_numbers_out), cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_cells),       cmocka_unit_test(test_learning_rates),
         cmocka_unit_test(test_shuffle),     cmocka_unit_test(test_early_years),
+        cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
