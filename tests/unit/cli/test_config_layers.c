@@ -510,6 +510,126 @@ static void test_one_file(void **state)
         put_file(layer, NULL);
 }
 
+/* What a command would use: the engine or a service, which model and format, and how long it tries. */
+static void put_use(const char *noun, const char *verb, const char *text, const char *option,
+                    const char *value)
+{
+    cli_app app = { .command = cli_find(noun, verb), .deadline_ms = INT64_MAX };
+    assert_non_null(app.command);
+    int layer = strstr(text, "key") || strstr(text, "secret") || strstr(text, "token") ||
+                        strstr(text, "cmd")
+                    ? CREDENTIALS
+                    : USER;
+    put_file(layer, text);
+    load(&app);
+    put_file(layer, NULL);
+    fprintf(sheet, "%s ", noun);
+    put_input(text);
+    fprintf(sheet, "--%s ", option);
+    put_plain(value);
+    fputs(": ", sheet);
+    if (*option)
+        assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+    bool local = cli_wants_local(&app);
+    const char *model = cli_model(&app), *format = cli_renderer(&app, "Qwen/Qwen3-8B");
+    fprintf(sheet, "%s, model ", local ? "local" : "service");
+    put_plain(model ? model : "none");
+    fprintf(sheet, ", %s", format ? format : "none");
+    hold_output();
+    int bad = cli_connect_as(&app, "tml-x", NULL); /* which does not take "local:" */
+    free(release_output());
+    fprintf(sheet, ", %d, %lld ms", bad, (long long)app.retry_window_ms);
+    for (const char *const *v = (const char *const[]){ "HF_TOKEN", "CLOUDFLARE_ACCESS_CLIENT_ID",
+                                                       "CLOUDFLARE_ACCESS_CLIENT_SECRET", NULL };
+         *v; v++) {
+        fprintf(sheet, " %s", getenv(*v) ? getenv(*v) : "-");
+        unsetenv(*v);
+    }
+    fputc('\n', sheet);
+    cli_disconnect(&app);
+    assert_true(!app.client && !app.events && !app.engine);
+    cli_parse_free(&app);
+    cli_config_free(app.config);
+}
+
+static void test_what_it_uses(void **state)
+{
+    static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN",
+                                         "TINKER_BASE_URL", "HUGGING_FACE_HUB_TOKEN" };
+    static const char *const commands[][2] = { { "sample", NULL },   { "chat", NULL },
+                                               { "logprobs", NULL }, { "train", "sft" },
+                                               { "eval", "run" },    { "run", "list" } };
+    static const char *const texts[] = {
+        "",
+        "model = 'm'",
+        "base_url = 'local:'",
+        "base_url = 'http://x'",
+        "[profile.default]\napi_key = 'tml-k'",
+        "[profile.default]\ncredential_cmd = 'c'",
+        "renderer = 'r'",
+        "retry_for = '5s'",
+        "retry_for = '0'",
+        "[profile.default]\nhf_token = 'h'",
+        "cf_access_client_id = 'i'",
+        "[profile.default]\ncf_access_client_secret = 's'",
+    };
+    static const char *const options[][2] = {
+        { "model", "x" },      { "base-url", "local:" }, { "base-url", "http://y" },
+        { "local", "true" },   { "retry-for", "0" },     { "retry-for", "0.5" },
+        { "retry-for", "2m" }, { "renderer", "q" },      { "api-key-file", "k" },
+    };
+    char model[100], name[300];
+    (void)state;
+    for (size_t i = 0; i < N(names); i++)
+        unsetenv(names[i]);
+    for (size_t i = 0; i < N(commands); i++)
+        put_use(commands[i][0], commands[i][1], "", "", "");
+    for (size_t i = 0; i < N(texts); i++)
+        put_use("sample", NULL, texts[i], "", "");
+    for (size_t i = 0; i < N(options); i++)
+        put_use("sample", NULL,
+                "base_url = 'http://x'\nmodel = 'm'\nrenderer = 'r'\nretry_for = '5s'",
+                options[i][0], options[i][1]);
+    for (size_t i = 0; i < 2; i++) { /* by the environment; empty is as if it were not set */
+        setenv(names[i], "", 1);
+        put_use("sample", NULL, "", "", "");
+        setenv(names[i], "tml-e", 1);
+        put_use("sample", NULL, "", "", "");
+        put_use("sample", NULL, "", "local", "true");
+        unsetenv(names[i]);
+    }
+    setenv("HF_TOKEN", "own", 1); /* what is there stays */
+    put_use("sample", NULL, "[profile.default]\nhf_token = 'h'", "", "");
+    setenv("HF_TOKEN", "", 1);
+    setenv("HUGGING_FACE_HUB_TOKEN", "", 1);
+    put_use("sample", NULL, "[profile.default]\nhf_token = 'h'", "", "");
+    setenv("HUGGING_FACE_HUB_TOKEN", "other", 1);
+    put_use("sample", NULL, "[profile.default]\nhf_token = 'h'", "", "");
+    setenv("HF_TOKEN", "own", 1);
+    put_use("sample", NULL, "", "", "");
+    unsetenv("HUGGING_FACE_HUB_TOKEN");
+    /* A folder with a model is named by its whole path, on the engine. */
+    (void)snprintf(model, sizeof model, "%s/project/below", place);
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const files[] = { "config.json", "tokenizer.json" };
+        put_use("sample", NULL, "", "model", model);
+        (void)snprintf(name, sizeof name, "%s/project/../project/below", place);
+        put_use("sample", NULL, "", "model", name);
+        put_use("sample", NULL, "base_url = 'http://x'", "model", name);
+        if (i < 2) {
+            (void)snprintf(name, sizeof name, "%s/%s", model, files[i]);
+            FILE *f = fopen(name, "w");
+            assert_non_null(f);
+            assert_int_equal(fclose(f), 0);
+        }
+    }
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(name, sizeof name, "%s/%s", model, i ? "config.json" : "tokenizer.json");
+        assert_int_equal(unlink(name), 0);
+    }
+    compare("uses");
+}
+
 /* Folders of the user, by the environment. */
 static void test_folders(void **state)
 {
@@ -552,6 +672,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_profiles),
         cmocka_unit_test(test_one_file),
+        TEST(test_what_it_uses),
         cmocka_unit_test(test_folders),
     };
     return cmocka_run_group_tests(tests, make_place, remove_place);
