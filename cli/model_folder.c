@@ -148,7 +148,7 @@ static bool is_cached(int fd, int64_t at, size_t len)
     return all;
 }
 
-/* A fault of the file is the engine's to report, so reading merely ends there. */
+/* A fault of the file is the engine's to report, so reading it merely ends there. */
 static bool read_piece(int fd, int64_t at, size_t len)
 {
     static char buffer[1 << 20];
@@ -181,7 +181,7 @@ static bool read_file(const char *path, void *user)
     }
     if (fd >= 0)
         close(fd);
-    return ok && !cli_stop_signal();
+    return !cli_stop_signal();
 }
 
 int cli_read_weights(const cli_app *app, const char *folder, int64_t least)

@@ -248,8 +248,6 @@ static bool read_one(batch *b, int *bad)
     free(text);
     if (line)
         start(b, line);
-    else
-        b->ended = true;
     return line != NULL;
 }
 
@@ -349,8 +347,7 @@ static int run_batch(batch *b)
     cli_catch_signals();
     for (;;) {
         while (!bad && !b->ended && b->n_used < b->n_slots && !cli_stop_signal())
-            if (!read_one(b, &bad))
-                break;
+            b->ended = !read_one(b, &bad);
         if (b->n_used == 0)
             break;
         size_t at = choose(b);
