@@ -38,6 +38,7 @@ What is not planted, because no test of behaviour can see it:
     - < for <= and > for >= where both sides being equal gives the same: the smaller, the larger, the distance
       of two (`a < b ? a : b`, `if (a > most) most = a;`, `a > b ? a - b : 0`); for the same reason one more
       in the condition of a smaller or larger one of two (`n < 60 ? n : 60`), where the last 60 alone is changed
+    - _exit(127) of a child behind its call of exec: it runs only where a program cannot be started
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
     - `n < 0 && errno == EINTR`: a call that returns 0 leaves errno as it was, and nothing interrupts the calls before it
@@ -570,6 +571,8 @@ class Source:
         if (UNSEEN.match(called) or ADVICE.match(called)) and t[first + skip + 1].text == "(":
             return
         if kind == "statement" and (called == "TKE_FAILPOINT" or flat(t, first, first + 5) == "( void ) poll ("):
+            return
+        if flat(t, first, last) == "_exit ( 127 )":
             return
         if kind == "statement" and RELEASE.match(called) or any(x.text == '"out of memory"' for x in t[first:last]):
             return

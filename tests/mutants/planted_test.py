@@ -34,6 +34,7 @@ STATEMENTS = [
     ("free(p); close(fd); freeaddrinfo(a); if (p) free(p); if (fd >= 0) close(fd);",),
     ("lib.c_free(c); (void)x->ops.c_close(3);", "number: ( void ) x -> ops . c_close ( 4 )"),
     ("lib.c_set(c); x->free_ones = g();", "removed:", "removed:"),
+    ("execl(p, a); _exit(127); _exit(3);", "removed:", "removed:", "number: _exit ( 4 )"),
     ("if (p) free(q);", "negated: ! ( p )"),
     ("pthread_mutex_lock(&m); assert(a > 3);",),
     # memory
