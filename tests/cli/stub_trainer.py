@@ -13,7 +13,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a prompt with "&"               the connection ends without an answer
     a prompt with "%"               there is no answer while the command waits
     a prompt with ";"               a sampler's log-probabilities of it are twice those of a trainer
-    a prompt with "$"               the answer comes when there is a second one
+    a prompt with "$["              the answer comes when there is a second one
     a prompt with "|"               the service gives no most likely tokens of it
     a prompt with "_"               the answer has no log-probabilities
     a checkpoint to keep for 77 s   it cannot be saved
@@ -23,6 +23,8 @@ GET /said gives what was asked since the last time: calls without a number in or
 import json, math, threading
 
 END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE, PAIRED = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 62, 3
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92
+PAIRED = {3, 58}
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -106,7 +108,7 @@ def sample(h, path, query, body):
     if SILENT in prompt:
         h.close_connection = True
         return
-    if PAIRED in prompt:
+    if PAIRED <= set(prompt):
         with h.server.lock:
             h.server.pair = getattr(h.server, "pair", None) or threading.Barrier(2)
         try:
