@@ -271,7 +271,7 @@ static bool eval_due(const cli_rl *r)
 
 static void warn_failed(const cli_rl *r, const tinkc_rl_report *report)
 {
-    for (size_t g = 0; report->failed && g < report->n_groups; g++)
+    for (size_t g = 0; g < report->n_groups; g++)
         for (size_t i = 0; i < tinkc_group_count(report->groups[g]); i++) {
             const tinkc_rollout *one = tinkc_group_at(report->groups[g], i);
             if (one->error) {

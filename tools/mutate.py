@@ -594,7 +594,7 @@ class Source:
             single = len(found) == 1 and found[0][0] == "operator" and re.search(r"==|!=", whole) and last - first < 6
             if not single:
                 found.insert(0, ("negated", whole, f"! ( {whole} )", None))
-        if kind == "statement" and not (called and KEPT.match(called)) and whole != "( void ) 0":
+        if kind == "statement" and not (called and (KEPT.match(called) or FREES.match(called))) and whole != "( void ) 0":
             if not re.match(r"\( void \) \w+( , \( void \) \w+)*$", whole):
                 found.insert(0, ("removed", whole, "", None))
         if found:

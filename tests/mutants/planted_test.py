@@ -33,6 +33,7 @@ STATEMENTS = [
     ("if (a) tkc_log(3); else g();", "negated: ! ( a )", "removed:"),
     ("free(p); close(fd); freeaddrinfo(a); if (p) free(p); if (fd >= 0) close(fd);",),
     ("lib.c_free(c); (void)x->ops.c_close(3);", "number: ( void ) x -> ops . c_close ( 4 )"),
+    ("x_free_all(&a); free_x(a); freed(a);", "removed:"),
     ("lib.c_set(c); x->free_ones = g();", "removed:", "removed:"),
     ("execl(p, a); _exit(127); _exit(3);", "removed:", "removed:", "number: _exit ( 4 )"),
     ("if (p) free(q);", "negated: ! ( p )"),

@@ -532,6 +532,7 @@ static void put_use(const char *noun, const char *verb, const char *text, const 
         assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
     bool local = cli_wants_local(&app);
     const char *model = cli_model(&app), *format = cli_renderer(&app, "Qwen/Qwen3-8B");
+    assert_ptr_equal(cli_model(&app), model); /* a name stays where it is */
     fprintf(sheet, "%s, model ", local ? "local" : "service");
     put_plain(model ? model : "none");
     fprintf(sheet, ", %s", format ? format : "none");

@@ -1,6 +1,7 @@
 /* test_job_steps.c - what a training run does by its step alone: rates, when it saves, the line after a step, times. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -205,6 +206,25 @@ static void test_times_and_numbers(void **state)
     }
 }
 
+/* A signal before the first step: there is nothing to save. A second one: nothing is saved any more. */
+static void test_stopped_early(void **state)
+{
+    (void)state;
+    cli_progress_clear(); /* of another test */
+    for (int i = 0; i < 2; i++) {
+        char folder[] = "run";
+        cli_job j = { .app = &app, .first_step = 3, .step = i ? 4 : 3, .log_dir = folder };
+        cli_catch_signals();
+        raise(SIGINT);
+        assert_int_equal(cli_stop_count(), i + 1);
+        hold_output();
+        int code = cli_job_stop_early(&j);
+        assert_shown("to continue: tinkc train resume run\n");
+        assert_int_equal(code, CLI_EXIT_SIGINT);
+        cli_forget_signal();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lines_of_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bars_of_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_times_and_numbers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_stopped_early, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
