@@ -42,7 +42,7 @@ What is not planted, because no test of behaviour can see it:
     - descriptors compared with 0: 0 itself is never handed out while standard input is open
     - getline() > 0 for >= 0: it never returns 0
     - `n < 0 && errno == EINTR`: a call that returns 0 leaves errno as it was, and nothing interrupts the calls before it
-    - the size given to a call that writes text into a buffer (snprintf, readlink): as with copies
+    - the size given to a call that writes text into a buffer (snprintf, readlink, gethostname): as with copies
     - in functions that release (x_free, free_x): loops that end one early, which is a leak; there and in x_close pointers
       and structs that are cleared for the last time
     - the size that getline or open_memstream sets before anybody reads it
@@ -77,7 +77,7 @@ GRACE = re.compile(r"tinkc_(client_close|server_stop)$")  # likewise, of 100 ms 
 CLOCK = re.compile(r"(?:^|[(|&] )cli_now_ms \( \)(?: - [\w >*.-]+)?$")
 # Hints to the system about what is read next, and pages given back to it.
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back|cli_give_back_pages)$")
-ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2}  # which argument is the size of a buffer
+ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2, "gethostname": 1}  # which argument is the size of a buffer
 FREES = re.compile(r"^(\w+_)?free(_\w+)?$")
 ENDS = re.compile(r"^(\w+_)?(free|close)(_\w+)?$")
 CLEARED = re.compile(r"[\w >*.\[\]-]+ = (NULL|\( \w+ \) \{ 0 \})$")

@@ -45,6 +45,7 @@ STATEMENTS = [
     ("memcpy(p, q, n - 1);", "removed:"),
     ("snprintf(t, sizeof t - 1, x, a + 1);", "removed:", "operator: snprintf ( t , sizeof t - 1 , x , a - 1 )",
      "number: snprintf ( t , sizeof t - 1 , x , a + 2 )"),
+    ("gethostname(t, sizeof t - 1);", "removed:"),
     ("x = (type){ 0 };", "removed:"),
     ("n = sizeof a / sizeof *a;", "removed:"),
     ("cap = cap ? 2 * cap : 64;",),
