@@ -22,8 +22,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 """
 import json, math, threading
 
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE, PAIRED = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 62, 3
-END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92
+END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 62
 PAIRED = {3, 58}
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
