@@ -1,9 +1,11 @@
-/* cuda_decode.cu - all layers of a decoding step of very few rows, in one launch.
+/* cuda_decode.cu - all layers of a decoding step of very few rows, and their logits, in one launch.
  *
  * Layer by layer such a step waits for launches and for chains of K / 16 matrix instructions, not for bytes. Here one block of
  * threads stays on every multiprocessor, and a layer has six phases:
  *
  *     norm, q k v | rotation, scores | weights, values | o | norm, gate and up, SwiGLU | down
+ *
+ * After the last layer come its norm and the head.
  *
  * Blocks have no barrier in common. What one block computes and others need, it writes as words that carry a tag, the number
  * of the layer: a reader repeats its read until the tag is there. A word is written again one layer later, when everybody has
@@ -41,7 +43,7 @@ enum { VALUE_BLOCKS = 24, VALUE_ROWS = VALUE_BLOCKS * KEYS }; /* key blocks, row
 enum { WEIGHTS_BYTES = BLOCK * (KEYS / 8) * 4 }; /* of the key blocks that are weighed at a time: a quad has a head of one */
 enum { IDS = 512 };                              /* cache blocks of a row that are looked up in shared memory */
 enum { MOST_GROUP = 8, WIDTH_PIECES = 4 };
-enum matrix { QKV = 0, OUT, GATE_UP, DOWN, MATRICES };
+enum matrix { QKV = 0, OUT, GATE_UP, DOWN, MATRICES, VOCAB = MATRICES };
 enum { HEADS = MATRICES }; /* words of attention's output; those of a matrix are what it gives */
 
 typedef tcu_decode_layer layer_of;
@@ -87,6 +89,22 @@ DEVICE uint2 await_words(const uint64_t *at, words w, uint32_t tag, bool own = t
         if (own)
             w = read_words(at);
     return make_uint2((uint32_t)w.a, (uint32_t)w.b);
+}
+
+/* ---- halves of a block ---- */
+
+/* Which four warps this one belongs to: 0 those that multiply. */
+DEVICE int own_half(void)
+{
+    return threadIdx.x / HALF;
+}
+
+DEVICE void half_sync(void)
+{
+    if (own_half())
+        asm volatile("bar.sync 2,128;" ::: "memory");
+    else
+        asm volatile("bar.sync 3,128;" ::: "memory");
 }
 
 /* ---- weights: which are a block's, and the ring of their next slices ---- */
@@ -148,8 +166,9 @@ typedef struct own_matrix { /* a block's part of one */
 
 DEVICE own_matrix find_matrix(const tcu_decode &p, int matrix)
 {
-    int width = width_of(p, matrix), pieces = own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
-    return { pieces, pieces_of(width), slicing_of(p, pieces, pieces_of(width)), width, given_by(p, matrix) };
+    int width = width_of(p, matrix), pieces = matrix == VOCAB ? 0 : own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
+    slicing cut = matrix == VOCAB ? slicing{ 1, 1 } : slicing_of(p, pieces, pieces_of(width));
+    return { pieces, pieces_of(width), cut, width, given_by(p, matrix) };
 }
 
 enum { FULL = 0, EMPTY = 1 }; /* a slice's barriers: its bytes have arrived, they have been used */
@@ -223,6 +242,26 @@ DEVICE void expect(uint32_t bar, int bytes)
 #endif
 }
 
+/* Weights are read once a step: they leave the second cache first. */
+DEVICE uint64_t read_once(void)
+{
+    uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 900
+    asm("createpolicy.fractional.L2::evict_first.b64 %0,1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+
+DEVICE void copy_weights(uint32_t to, const void *map, int x, int y, int z, uint32_t bar, uint64_t policy)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0],[%1,{%2,%3,%4}],[%5],%6;" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar), "l"(policy)
+                 : "memory");
+#endif
+}
+
 /* The copy engine brings a box of a matrix, from these coordinates on; zero past its end. */
 DEVICE void copy_box(uint32_t to, const void *map, int x, int y, int z, uint32_t bar)
 {
@@ -259,6 +298,7 @@ typedef struct filler { /* the filling warp's */
     int cost, size;  /* of slices n with n % SLICES == lane: pieces, with and without those skipped */
     int on_the_way;  /* pieces that were asked for and are not known to be there */
     uint32_t landed; /* slices known to be there */
+    uint64_t policy;
 } filler;
 
 /* Waits until a slice has room. */
@@ -288,35 +328,72 @@ DEVICE void make_way(filler &f, int size, int most)
     f.on_the_way += size;
 }
 
-/* The slices of a block's pieces first .. first + side - 1 of a matrix, n along k; a lane brings a piece of each. */
-DEVICE void fill_slices(const tcu_decode &p, const layer_of &l, int matrix, int n, int depth, int first, int side, filler &f)
+/* Slices of `side` pieces, n along k, at most `most` pieces on the way; a lane brings a piece of each, of the rows from `row` on. */
+DEVICE void fill_slices(const void *map, int row, int n, int depth, int side, int most, filler &f)
 {
-    int lane = threadIdx.x % 32, size = side * depth;
-    int row = row_of(p, matrix, first + lane % side), along = lane / side;
-    const void *map = l.map[matrix];
+    int lane = threadIdx.x % 32, size = side * depth, along = lane / side;
 #pragma unroll 1
     for (int k = 0; k < n; k += depth) {
-        make_way(f, size, p.on_the_way);
+        make_way(f, size, most);
         make_room(f, size);
         uint32_t bar = bar_of(f.r, f.r.n, FULL), at = next_slice(f.r, size);
         if (lane == 0)
             expect(bar, size * PIECE);
         __syncwarp();
         if (lane < size)
-            copy_box(at + lane * PIECE, map, 0, row, (k + along) * (PIECE_K / 64), bar);
+            copy_weights(at + lane * PIECE, map, 0, row, (k + along) * (PIECE_K / 64), bar, f.policy);
     }
 }
 
-DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const ring &r)
+/* The head's groups of HEAD_SIDE units: blocks take the next one when they have room, because some get their weights later than
+ * others. What comes in slice n is written at n % SLICES of `groups`: the number of its group, or -1 after the last. */
+enum { HEAD_SIDE = 4 };
+
+DEVICE int head_groups(const tcu_decode &p)
+{
+    return (p.vocab + 8 * HEAD_SIDE - 1) / (8 * HEAD_SIDE);
+}
+
+DEVICE int next_group(const tcu_decode &p)
+{
+    int n = threadIdx.x % 32 == 0 ? (int)atomicAdd(p.groups, 1u) : 0;
+    return __shfl_sync(0xffffffffu, n, 0);
+}
+
+DEVICE void fill_head(const tcu_decode &p, const void *map, int along, filler &f, int *groups)
+{
+    int lane = threadIdx.x % 32, all = head_groups(p), next = next_group(p);
+#pragma unroll 1
+    while (next < all) {
+        int group = next;
+        make_room(f, 0); /* a place for the group's number */
+        groups[f.r.n % SLICES] = group;
+        next = next_group(p); /* asked for early */
+        fill_slices(map, (group * HEAD_SIDE + lane % HEAD_SIDE) * 8, along, 1, HEAD_SIDE, p.pieces, f);
+    }
+    make_room(f, 0);
+    groups[f.r.n % SLICES] = -1;
+    __syncwarp();
+    if (lane == 0)
+        arrive(bar_of(f.r, f.r.n, FULL));
+}
+
+DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const ring &r, int *groups)
 {
     filler f = { r, r.pieces };
+    f.policy = read_once();
+    int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int i = 0; i < p.n_layers * MATRICES; i++) {
         int matrix = i % MATRICES, n = own[matrix].pieces;
+        const void *map = layers[i / MATRICES].map[matrix];
 #pragma unroll 1
-        for (int first = 0; first < n; first += MOST_SIDE)
-            fill_slices(p, layers[i / MATRICES], matrix, own[matrix].along, own[matrix].cut.depth, first, min((int)MOST_SIDE, n - first), f);
+        for (int first = 0; first < n; first += MOST_SIDE) {
+            int side = min((int)MOST_SIDE, n - first);
+            fill_slices(map, row_of(p, matrix, first + lane % side), own[matrix].along, own[matrix].cut.depth, side, p.on_the_way, f);
+        }
     }
+    fill_head(p, layers[p.n_layers].map[0], own[VOCAB].along, f, groups);
 }
 
 /* ---- activations in shared memory: [k / 8][ROWS][8], so that a matrix instruction reads rows as they lie ---- */
@@ -442,6 +519,47 @@ template <int ROWS> DEVICE void give(const given &to, int rows, int column, cons
         int row = lane % 4 * 2 + e;
         if (row < rows && lane / 4 % 2 == 0)
             put_word(to.to + ((int64_t)row * to.width + column) / 2, word(mine | next << 16, to.tag));
+    }
+}
+
+/* The logits of a group that a warp has; top: the largest of the lane's so far. */
+template <int ROWS> DEVICE void give_logits(const tcu_decode &p, int group, const float acc[4], float top[2])
+{
+    int mine = threadIdx.x / 32 * 2, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int column = (group * HEAD_SIDE + mine + i) * 8 + lane / 4;
+        bool there = mine + i < HEAD_SIDE && column < p.vocab;
+#pragma unroll
+        for (int e = 0; e < (ROWS > 1 ? 2 : 1); e++) {
+            int row = lane % 4 * 2 + e;
+            if (!there || row >= p.rows)
+                continue;
+            p.z[row * p.ldz + column] = acc[2 * i + e];
+            top[e] = max_nan(top[e], acc[2 * i + e]);
+        }
+    }
+}
+
+/* The largest logits of the block. scratch: [warp][row] */
+DEVICE void give_tops(const tcu_decode &p, const float top[2], float *scratch)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        float x = top[e];
+#pragma unroll
+        for (int d = 16; d >= 4; d >>= 1)
+            x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
+        if (lane * 2 + e < TCU_DECODE_ROWS)
+            scratch[warp * TCU_DECODE_ROWS + lane * 2 + e] = x;
+    }
+    half_sync();
+    if ((int)threadIdx.x < p.rows) {
+        float x = scratch[threadIdx.x];
+        for (int w = 1; w < TEAM / 2; w++)
+            x = max_nan(x, scratch[w * TCU_DECODE_ROWS + threadIdx.x]);
+        p.tops[threadIdx.x * gridDim.x + blockIdx.x] = x;
     }
 }
 
@@ -580,10 +698,9 @@ typedef struct product { /* what can be known before x is there: it is found mea
     bool there; /* its first slices */
 } product;
 
-DEVICE product find_product(const ring &r, const tcu_decode &p, const layer_of &l, int matrix, const own_matrix &own, uint32_t tag,
-                            bool last)
+DEVICE product find_product(const ring &r, const tcu_decode &p, const float *bias, int matrix, const own_matrix &own, uint32_t tag)
 {
-    return { last ? own_matrix{} : own, { p.words[matrix], own.given, tag }, l.bias[matrix], are_there(r, own.cut.at_once) };
+    return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once) };
 }
 
 /* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. */
@@ -599,21 +716,23 @@ template <int ROWS, int DEPTH, int N> DEVICE void products(ring &r, const tcu_de
     }
 }
 
+/* The head: groups as they come. scratch: of give_tops */
+template <int ROWS> DEVICE void multiply_head(ring &r, const tcu_decode &p, int along, uint32_t x, const int *groups, float *scratch)
+{
+    float top[2] = { -INFINITY, -INFINITY };
+    while (true) {
+        wait_for(bar_of(r, r.n, FULL), phase_of(r.n));
+        int group = __shfl_sync(0xffffffffu, *(volatile const int *)&groups[r.n % SLICES], 0);
+        if (group < 0)
+            break;
+        float acc[4] = {};
+        chain<ROWS, 1, 1>(r, true, along, HEAD_SIDE, x, acc);
+        give_logits<ROWS>(p, group, acc, top);
+    }
+    give_tops(p, top, scratch);
+}
+
 /* ---- attention ---- */
-
-/* Which four warps this one belongs to: 0 those that multiply. */
-DEVICE int own_half(void)
-{
-    return threadIdx.x / HALF;
-}
-
-DEVICE void half_sync(void)
-{
-    if (own_half())
-        asm volatile("bar.sync 2,128;" ::: "memory");
-    else
-        asm volatile("bar.sync 3,128;" ::: "memory");
-}
 
 template <int D> struct heads_area {
     __align__(16) bf16 q[2][MOST_GROUP * D], key[2][D], raw[TEAM][D]; /* of a half of the block; raw: just read, by a warp */
@@ -952,22 +1071,27 @@ DEVICE void weigh_chunk(const tcu_decode &p, const value_item &it, uint32_t tag,
     bool own = i < n && g < group, there;
     float scale2 = p.scale * 1.4426950408889634f;
     float2 s[KEYS / 8];
+    words v[KEYS / 8];
     const uint64_t *from =
         p.scores + ((int64_t)it.index * p.n_heads + it.kv_head * group + g) * p.ld_scores + (block0 + i) * KEYS + lane % 4 * 2;
-    /* Until the first pair of each quad is there, nothing else is asked for: all would be a burden to those who are waited for. */
-    bool asks = own && lane % 4 == 0;
-    await_words(from, asks ? read_words(from) : words{}, tag, asks);
-    do {
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++) {
+        uint64_t none = own ? 0 : word(0xff800000u, tag); /* no tag is 0; -INFINITY */
+        v[j] = { none, none };
+    }
+    do { /* only what is missing: everything would be a burden to those who are waited for */
         there = true;
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++) {
-            words v = { word(0xff800000u, tag), word(0xff800000u, tag) }; /* -INFINITY */
-            if (own)
-                v = read_words(from + j * 8);
-            there = there && are_of(v, tag);
-            s[j] = make_float2(__uint_as_float((uint32_t)v.a), __uint_as_float((uint32_t)v.b));
-        }
+        for (int j = 0; j < KEYS / 8; j++)
+            if (!are_of(v[j], tag))
+                v[j] = read_words(from + j * 8);
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+            there = there && are_of(v[j], tag);
     } while (!__all_sync(0xffffffffu, there));
+#pragma unroll
+    for (int j = 0; j < KEYS / 8; j++)
+        s[j] = make_float2(__uint_as_float((uint32_t)v[j].a), __uint_as_float((uint32_t)v[j].b));
     float top = fmaxf(s[0].x, s[0].y);
 #pragma unroll
     for (int j = 1; j < KEYS / 8; j++)
@@ -1073,8 +1197,7 @@ DEVICE void gather_values(const tcu_decode &p, const value_item &it, uint32_t ta
 #pragma unroll 1
         for (int i = 0, some; i < n; i += some) {
             some = min(n - i, min((int)VALUE_BLOCKS, BLOCK / 4 >> p.head_shift));
-            if (i || block > it.s.first)
-                BLOCK_SYNC(); /* the weights before are read */
+            BLOCK_SYNC(); /* the weights before are read; at first: the block's own scores are done, so others' are near */
             weigh_chunk<D>(p, it, tag, block + i, some, run, t);
             if (warp < p.tiles)
                 gather_chunk<D>(p, some, o, sum, t, v + i * KEYS * 8);
@@ -1088,6 +1211,7 @@ DEVICE void gather_values(const tcu_decode &p, const value_item &it, uint32_t ta
         put_word(p.words[HEADS] + (head * D + (it.tile + warp) * 8) / 2 + lane % 4,
                  word(pack(__fmul_rn(o[0], over), __fmul_rn(o[1], over)), tag));
     }
+    BLOCK_SYNC(); /* nobody asks for heads before the block's own are done: questions delay the answers of others */
 }
 
 /* A key block of all key heads is a turn. p.turns blocks of threads have one each; the halves of the blocks that are left make one
@@ -1208,21 +1332,20 @@ template <int D> struct block_state { /* in shared memory */
     uint32_t keys, key_bars; /* of the own half */
     uint2 *x;
     uint32_t x_at;
+    const int *groups;
 };
 
 /* The x of a product. */
-template <int D, int ROWS> DEVICE void take_x(const tcu_decode &p, const layer_of &l, int i, uint32_t tag, const block_state<D> &b)
+template <int D, int ROWS>
+DEVICE void take_x(const tcu_decode &p, const layer_of &l, int i, int matrix, uint32_t tag, const block_state<D> &b)
 {
-    int matrix = i % MATRICES;
     bool first = i == 0;
     if (matrix == OUT || matrix == DOWN) {
         if (b.matrices[matrix].pieces)
             take_rows<ROWS>(p, p.words[matrix == OUT ? HEADS : GATE_UP], b.matrices[matrix].width, tag, b.x);
-    } else if (b.matrices[QKV].pieces + b.matrices[GATE_UP].pieces) {
-        bool in = matrix == QKV;
-        norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag, b.h, b.x);
     } else {
-        BLOCK_SYNC(); /* all have read values and weights of this layer */
+        bool in = matrix != GATE_UP;
+        norm_before<ROWS>(p, in ? l.norm_in : l.norm_post, first ? NULL : p.words[in ? DOWN : OUT], in ? tag - 1 : tag, b.h, b.x);
     }
 }
 
@@ -1236,18 +1359,10 @@ template <int D> DEVICE void look_ahead(const tcu_decode &p, int layer, const bl
 /* The next layer's keys and values are asked for during a product, not while blocks wait for words. */
 template <int D> DEVICE void release_cache(const tcu_decode &p, int matrix, bool gathers, bool scores, const block_state<D> &b)
 {
-    if (matrix == OUT && gathers)
+    if (matrix == GATE_UP && gathers)
         release_values(p, b.v_bars);
     if (matrix == DOWN && scores)
         release_keys(b.key_bars);
-}
-
-/* The wanted rows of the last norm. */
-template <int ROWS> DEVICE void put_rows(const tcu_decode &p, uint2 *x)
-{
-    for (int r = 0; r < p.rows; r++)
-        for (int i = threadIdx.x; i < p.hidden / 4; i += BLOCK)
-            ((uint2 *)p.out)[r * p.hidden / 4 + i] = *x_at<ROWS>(x, p.wants[r], i);
 }
 
 /* What a block's warps do, but those that ask the copy engine. All matrices share the code: it is fetched once a layer, and
@@ -1258,11 +1373,11 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
     uint32_t chunks = 0, taken = 0;
     bool gathers = false, scores = false;
 #pragma unroll 1
-    for (int i = 0; i <= p.n_layers * MATRICES; i++) { /* after the last layer, its norm */
-        int matrix = i % MATRICES, layer = i / MATRICES;
-        bool ahead = matrix == DOWN && layer + 1 < p.n_layers, last = layer == p.n_layers;
+    for (int i = 0; i <= p.n_layers * MATRICES; i++) { /* after the last layer, the head */
+        int layer = i / MATRICES, matrix = layer == p.n_layers ? (int)VOCAB : i % MATRICES;
+        bool ahead = matrix == DOWN && layer + 1 < p.n_layers;
         const layer_of &l = b.layers[layer];
-        if (matrix == QKV && !last) { /* look_ahead writes the items of another layer there */
+        if (matrix == QKV) { /* look_ahead writes the items of another layer there */
             gathers = b.own[layer % 2].values.index >= 0;
             scores = b.own[layer % 2].scores[own_half()].index >= 0;
         }
@@ -1270,9 +1385,9 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
             gather_values<D>(p, b.own[layer % 2].values, tag, b.t, b.v, b.v_bars, chunks);
         if (i > 0 && matrix != OUT && (matrix != DOWN || b.matrices[DOWN].pieces))
             after_product<4>(multiplies);
-        product q = find_product(r, p, l, matrix, b.matrices[matrix], tag, last);
-        take_x<D, ROWS>(p, l, i, tag, b);
-        if (last)
+        product q = find_product(r, p, l.bias[i % MATRICES], matrix, b.matrices[matrix], tag);
+        take_x<D, ROWS>(p, l, i, matrix, tag, b);
+        if (matrix == VOCAB)
             break;
         release_cache<D>(p, matrix, gathers, scores, b);
         if (multiplies && q.own.cut.depth == DEEP)
@@ -1287,8 +1402,11 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
             score_items<D>(p, l, b.all, b.own[layer % 2], tag, multiplies, b.keys, b.key_bars, taken, b.t);
         tag += matrix == DOWN;
     }
-    if (blockIdx.x == 0)
-        put_rows<ROWS>(p, b.x);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+    if (multiplies)
+        multiply_head<ROWS>(r, p, b.matrices[VOCAB].along, b.x_at, b.groups, &b.t.top[0][0]);
 }
 
 /* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that asks the copy engine needs few. */
@@ -1313,7 +1431,8 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     extern __shared__ __align__(1024) unsigned char shared[]; /* tiles of the ring begin at multiples of 1024 */
     __shared__ sequences all;
     __shared__ own_items own[2];
-    __shared__ own_matrix matrices[MATRICES];
+    __shared__ own_matrix matrices[MATRICES + 1];
+    __shared__ int groups[SLICES]; /* of the head */
     __shared__ uint64_t value_bars[2], key_bars[2][2]; /* key_bars: of the halves */
     uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("" : "+r"(base)); /* kept, not computed again for each slice */
@@ -1330,7 +1449,7 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     for (int r = 0; r < p.rows; r++)
         for (int i = threadIdx.x; i < p.hidden / 4; i += ALL_THREADS)
             h[r * p.hidden / 4 + i] = unpack4(((const uint2 *)(p.embed + (int64_t)max(p.ids[r], 0) * p.hidden))[i]);
-    if (threadIdx.x < MATRICES)
+    if (threadIdx.x <= MATRICES)
         matrices[threadIdx.x] = find_matrix(p, threadIdx.x);
     uint32_t v_bars = (uint32_t)__cvta_generic_to_shared(value_bars), k_bars = (uint32_t)__cvta_generic_to_shared(key_bars);
     if (threadIdx.x == 0) {
@@ -1341,6 +1460,10 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
             make_barrier(k_bars + half * 16 + EMPTY * 8, TEAM / 2);
         }
     }
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        *p.groups = 0; /* blocks ask for groups after the layers, so after words of this block */
+        __threadfence();
+    }
     make_ring(r);
     read_sequences(p, all);
     __syncthreads();
@@ -1350,12 +1473,12 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     uint32_t x_at = (uint32_t)__cvta_generic_to_shared(x);
     asm volatile("" : "+r"(x_at));
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
-    block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at };
+    block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at, groups };
     if (role == 2) {
         give_registers();
         int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 - TEAM, 0), half = warp - 2;
         if (warp == 0)
-            fill_ring(p, layers, matrices, r);
+            fill_ring(p, layers, matrices, r, groups);
         else if (warp == 1)
             fill_values(p, layers, all, (uint32_t)__cvta_generic_to_shared(v), v_bars);
         else
@@ -1430,7 +1553,7 @@ bool tcu_decode_here(void)
 bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
 {
     if (p->rows < 1 || p->rows > TCU_DECODE_ROWS || (p->d != 64 && p->d != 128) || p->n_heads / p->n_kv_heads > MOST_GROUP ||
-        p->n_kv_heads > processors || p->hidden > WIDTH_PIECES * ROW_PIECE || (p->hidden | p->inner | p->n_heads * p->d) % 64)
+        p->n_kv_heads > processors || p->hidden > WIDTH_PIECES * ROW_PIECE || p->vocab > TCU_DRAW_VOCAB || (p->hidden | p->inner | p->n_heads * p->d) % 64)
         return false;
     p->group = p->n_heads / p->n_kv_heads;
     p->tile_shift = 0;
@@ -1439,7 +1562,7 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
             return false;
     for (p->head_shift = 0; 1 << p->head_shift < p->group;)
         p->head_shift++;
-    size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + MATRICES * sizeof(own_matrix) + 6 * sizeof(uint64_t) +
+    size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + (MATRICES + 1) * sizeof(own_matrix) + SLICES * sizeof(int) + 6 * sizeof(uint64_t) +
                    1024; /* what is declared with a size */
     p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
     p->turns = processors / p->n_kv_heads;

@@ -303,3 +303,23 @@ bool tcu_feed_send(tcu_device *d, tcu_feed *f, tinkc_error *err)
 {
     return tcu_upload(d, f->card, f->host, f->used, err);
 }
+
+bool tcu_results_reserve(tcu_device *d, tcu_results *r, size_t bytes, tinkc_error *err)
+{
+    if (bytes <= r->size)
+        return true;
+    bytes += bytes / 2;
+    if (!tcu_wait(d, err))
+        return false;
+    tcu_results_free(r);
+    if (!tcu_ok(d, cudaMallocHost((void **)&r->at, bytes), "pinning memory", err))
+        return false;
+    r->size = bytes;
+    return true;
+}
+
+void tcu_results_free(tcu_results *r)
+{
+    cudaFreeHost(r->at);
+    *r = (tcu_results){ 0 };
+}

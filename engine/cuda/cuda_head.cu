@@ -1,42 +1,13 @@
-/* cuda_head.cu - over the vocabulary: log-sum-exp, log-probs, the gradient of the logits.
- *
- * A row of logits is fp32, one block of threads a row; thread t takes columns 4t, 4t + 4096, ...: the vocabulary fixes
- * the order of the sum, so trainer and sampler agree in every bit.
- */
+/* cuda_head.cu - over the vocabulary: log-sum-exp, log-probs, the gradient of the logits. A row of logits is fp32. */
+#include "cuda/cuda_columns.cuh"
 #include "cuda/cuda_kernels.h"
-#include "cuda/cuda_warp.cuh"
 
-enum { THREADS = 1024, SHARES = 16 }; /* SHARES: blocks that share one of few rows */
-
-
-typedef struct running { /* of the columns of a thread: the largest, and the sum of exp(z - max) */
-    float max, sum;
-} running;
-
-/* Four columns from i on are added to what a thread has. */
-DEVICE void add_columns(running &r, float4 x, int i, int v)
-{
-    float top = fmaxf(fmaxf(x.x, i + 1 < v ? x.y : -INFINITY), fmaxf(i + 2 < v ? x.z : -INFINITY, i + 3 < v ? x.w : -INFINITY));
-    if (top > r.max && r.max != -INFINITY) {
-        r.sum = __fmul_rn(r.sum, __expf(__fsub_rn(r.max, top)));
-        r.max = top;
-    } else if (r.max == -INFINITY) {
-        r.max = top;
-    }
-    float base = r.max == -INFINITY ? 0 : r.max;
-    r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.x, base)));
-    if (i + 1 < v)
-        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.y, base)));
-    if (i + 2 < v)
-        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.z, base)));
-    if (i + 3 < v)
-        r.sum = __fadd_rn(r.sum, __expf(__fsub_rn(x.w, base)));
-}
+enum { THREADS = CHAINS, SHARES = 16 }; /* SHARES: blocks that share one of few rows */
 
 /* Thread t of 1024. AHEAD columns are read before the first is added: a thread of few rows would wait for each of them. */
 DEVICE running sum_columns(const float *row, int v, int t)
 {
-    enum { AHEAD = 8, STEP = THREADS * 4 };
+    enum { AHEAD = 8, STEP = CHAIN_STEP };
     running r = { -INFINITY, 0 };
 #pragma unroll 1
     for (int i = t * 4; i < v; i += AHEAD * STEP) {
@@ -57,8 +28,7 @@ __global__ void __launch_bounds__(THREADS) log_sum(const float *z, int64_t ldz, 
                                                    float *log_out)
 {
     running r = parts ? parts[blockIdx.x * THREADS + threadIdx.x] : sum_columns(z + blockIdx.x * ldz, v, threadIdx.x);
-    float top = block_max(r.max), base = top == -INFINITY ? 0 : top;
-    float all = block_sum(r.sum == 0 ? 0 : __fmul_rn(r.sum, __expf(__fsub_rn(r.max, base))));
+    float top = block_max(r.max), all = block_sum(share_of(r, top));
     if (threadIdx.x == 0) {
         max_out[blockIdx.x] = top;
         log_out[blockIdx.x] = logf(all);

@@ -180,7 +180,7 @@ int tcu_attention_dq(const tcu_attention *, tcu_stream);
 /* spans are blocks of 64 keys: begin a multiple of 64, table = length of the sequence */
 int tcu_attention_dkv(const tcu_attention *, tcu_stream);
 
-/* ---- all layers of a decoding step of very few rows without adapters, in one launch ---- */
+/* ---- all layers and the logits of a decoding step of very few rows without adapters, in one launch ---- */
 
 enum { TCU_DECODE_ROWS = 4 };
 typedef struct tcu_decode_layer {
@@ -193,18 +193,21 @@ typedef struct tcu_decode_layer {
 } tcu_decode_layer;
 
 typedef struct tcu_decode {
-    const tcu_decode_layer *layers; /* and one more, of which norm_in is the last norm */
-    int32_t n_layers, rows, hidden, inner, n_heads, n_kv_heads, d;
+    /* and one more: norm_in is the last norm, map[0] the head's */
+    const tcu_decode_layer *layers;
+    int32_t n_layers, rows, hidden, inner, n_heads, n_kv_heads, d, vocab;
     float eps, scale;
     const float *cosine, *sine;
     const void *key_map, *value_map; /* TCU_MAP_BYTES on the card, by tcu_decode_cache_map */
-    int64_t stride, values; /* of the cache: from block to block, from keys to values */
-    const tcu_span *spans;  /* of the rows, one each */
+    int64_t stride, values;          /* of the cache: from block to block, from keys to values */
+    const tcu_span *spans;           /* of the rows, one each */
     const int32_t *slots, *tables;
     const int32_t *ids; /* of the rows */
     const tcu_bf16 *embed;
-    const int32_t *wants; /* which row goes where in `out` */
-    tcu_bf16 *out;        /* [rows][hidden]: after the last norm */
+    float *z;    /* logits, rows ldz apart */
+    float *tops; /* the largest logit of each row that a block computed: [rows][processors] */
+    int64_t ldz;
+    uint32_t *groups;    /* scratch: the next part of the head */
     uint64_t *words[5];  /* what blocks exchange: q k v, o's, m, down's, heads; [rows][width / 2] */
     uint64_t *scores;    /* [rows][n_heads][ld_scores] */
     uint64_t *all_words; /* all of them, n_words */
@@ -266,14 +269,26 @@ typedef struct tcu_draw {
     int64_t top_k;
     const uint32_t *allowed; /* on the card: bit t % 32 of word t / 32; NULL = every token */
 } tcu_draw;
+/* Each half is written at once, so a host that waits for the mark in both has the whole. */
 typedef struct tcu_drawn {
-    int32_t token, bad;
+    int32_t token; /* -1: the row has no distribution */
+    uint32_t mark;
     float logprob;
+    uint32_t mark_too;
 } tcu_drawn;
-enum { TCU_DRAW_PARTS = 64, TCU_DRAW_GROUP = 256 };
-/* parts: scratch, [TCU_DRAW_GROUP][TCU_DRAW_PARTS] */
+enum { TCU_DRAW_SLOTS = 2048, TCU_DRAW_GROUP = 256 };
+/* slots: scratch, [TCU_DRAW_GROUP][TCU_DRAW_SLOTS] */
 int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
-               const tcu_draw *, int32_t n, uint64_t *parts, tcu_drawn *out, tcu_stream);
+               const tcu_draw *, int32_t n, uint64_t *slots, tcu_drawn *out, tcu_stream);
+enum {
+    TCU_DRAW_VOCAB = 400000
+}; /* of tcu_sum_and_draw at most: its columns lie in shared memory */
+/* tcu_log_sum and tcu_sample of very few rows in one launch; draw i is of row i. tops: the largest logits of n_tops parts of
+ * each row, [rows][n_tops]. sum_parts: [rows][2048], slots: [rows][TCU_DRAW_SLOTS], scratch; turns: [rows], zero before the
+ * first call; mark: what marks the results. */
+int tcu_sum_and_draw(const float *z, int64_t ldz, int32_t v, const float *tops, int32_t n_tops,
+                     const tcu_draw *, int32_t rows, float *sum_parts, uint64_t *slots,
+                     uint32_t *turns, const uint32_t *mark, tcu_drawn *out, tcu_stream);
 /* The k likeliest of row which[i], best first, the lower id on ties: tokens and lp [n][ld], ks[i] of them. */
 int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum,
               const int32_t *which, const int32_t *ks, int32_t n, int32_t *tokens, float *lp,

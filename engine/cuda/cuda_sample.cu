@@ -5,11 +5,11 @@
  * ids; the draw walks ids in order. A constraint comes before all of them: tokens that it does not allow have a logit of
  * -inf, for the draw alone (log-probs are of all logits).
  */
+#include "cuda/cuda_columns.cuh"
 #include "cuda/cuda_kernels.h"
-#include "cuda/cuda_warp.cuh"
 
 enum { THREADS = 1024, RAW = 1, PROCESSED = 2 };
-enum { PARTS = TCU_DRAW_PARTS, PART_THREADS = 256 };
+enum { SLOTS = TCU_DRAW_SLOTS, PART_SLOTS = 32, PARTS = SLOTS / PART_SLOTS, PART_THREADS = 256 }; /* a part: of one block */
 typedef unsigned long long u64;
 
 DEVICE u64 max64(u64 a, u64 b)
@@ -239,9 +239,11 @@ template <bool M> DEVICE int narrow_down(const row<M> &r, int begin, int end, u6
 template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, u64 target, u64 same)
 {
     int lane = threadIdx.x % 32, last = begin;
+    float next = begin + lane < end ? logit_of(r, begin + lane) : -INFINITY; /* read one turn ahead */
     for (int i0 = begin; i0 < end; i0 += 32) {
         int i = i0 + lane;
-        float z = i < end ? logit_of(r, i) : -INFINITY;
+        float z = next;
+        next = i + 32 < end ? logit_of(r, i + 32) : -INFINITY;
         uint32_t key = i < end ? key_of(z) : 0;
         unsigned equal = __ballot_sync(0xffffffffu, i < end && key == r.least);
         u64 before = same + __popc(equal & ((1u << lane) - 1));
@@ -256,7 +258,7 @@ template <bool M> DEVICE int pick(const row<M> &r, int begin, int end, u64 one, 
     return last;
 }
 
-/* ---- parts of rows: masses or best tokens, found by many blocks before the draw ---- */
+/* ---- slots: neighbouring ids of a row; their masses or best tokens are found by many blocks before the draw ---- */
 
 DEVICE bool is_filtered(const tcu_draw &d, int v)
 {
@@ -268,62 +270,93 @@ DEVICE u64 place_of(float z, int id) /* the largest is the best token, the lower
     return (u64)key_of(z) << 32 | (0xffffffffu - (uint32_t)id);
 }
 
-/* Block (part, draw); of rows without filter and constraint. */
-__global__ void __launch_bounds__(PART_THREADS)
-    weigh_parts(const float *z, int64_t ldz, int v, const float *max, const tcu_draw *draws, u64 *parts)
+/* Are slots of use? */
+DEVICE bool has_slots(const tcu_draw &d, int v)
 {
-    __shared__ u64 all;
-    tcu_draw d = draws[blockIdx.y];
-    if (d.want < 0 || d.allowed || is_filtered(d, v))
-        return;
-    row<false> r = { z + d.want * ldz, NULL, v, max[d.want], (float)d.temperature, 0, ~0ull };
-    int size = (v + PARTS - 1) / PARTS, begin = blockIdx.x * size, end = min(begin + size, v);
-    u64 mine = 0;
-#pragma unroll 4
-    for (int i = begin + threadIdx.x; i < end; i += PART_THREADS) {
-        float x = r.z[i];
-        if (d.temperature != 0)
-            mine += x != -INFINITY ? mass_of(r, x) : 0;
-        else
-            mine = max64(mine, place_of(x, i));
-    }
-    if (threadIdx.x == 0)
-        all = 0;
-    __syncthreads();
-    mine = d.temperature != 0 ? warp_sum(mine) : warp_max64(mine);
-    if (threadIdx.x % 32 == 0 && d.temperature != 0)
-        atomicAdd(&all, mine);
-    else if (threadIdx.x % 32 == 0)
-        atomicMax(&all, mine);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        parts[blockIdx.y * PARTS + blockIdx.x] = all;
+    return d.want >= 0 && !d.allowed && !is_filtered(d, v);
 }
 
-/* The part that the draw u falls into; *target becomes relative to its first id. Returns the sum of all parts. */
-DEVICE u64 choose_part(const u64 *parts, double u, int *part, u64 *target)
+DEVICE int slot_size(int v)
 {
-    static_assert(PARTS == 64, "two parts for each lane");
-    const u64 *own = parts + threadIdx.x % 32 * 2;
-    u64 first = own[0], second = own[1], all = warp_sum(first + second), left = (u64)(u * (double)all);
+    return (v + SLOTS - 1) / SLOTS;
+}
+
+/* A part's slots, a warp each. */
+DEVICE void weigh(const row<false> &r, bool greedy, int part, u64 *slots)
+{
+    int size = slot_size(r.v), lane = threadIdx.x % 32;
+    for (int s = part * PART_SLOTS + threadIdx.x / 32; s < (part + 1) * PART_SLOTS; s += blockDim.x / 32) {
+        int begin = min(s * size, r.v), end = min(begin + size, r.v);
+        u64 mine = 0;
+#pragma unroll 4
+        for (int i = begin + lane; i < end; i += 32) {
+            float x = r.z[i];
+            if (greedy)
+                mine = max64(mine, place_of(x, i));
+            else
+                mine += x != -INFINITY ? mass_of(r, x) : 0;
+        }
+        mine = greedy ? warp_max64(mine) : warp_sum(mine);
+        if (lane == 0)
+            slots[s] = mine;
+    }
+}
+
+/* Block (part, draw); of rows without filter and constraint. */
+__global__ void __launch_bounds__(PART_THREADS)
+    weigh_parts(const float *z, int64_t ldz, int v, const float *max, const tcu_draw *draws, u64 *slots)
+{
+    tcu_draw d = draws[blockIdx.y];
+    if (!has_slots(d, v))
+        return;
+    row<false> r = { z + d.want * ldz, NULL, v, max[d.want], (float)d.temperature, 0, ~0ull };
+    weigh(r, d.temperature == 0, blockIdx.x, slots + blockIdx.y * SLOTS);
+}
+
+/* Of a thread: two neighbouring slots. */
+DEVICE ulonglong2 own_slots(const u64 *slots)
+{
+    static_assert(SLOTS == 2 * THREADS, "two slots for each thread");
+    return __ldcg((const ulonglong2 *)slots + threadIdx.x);
+}
+
+/* The slot that the draw u falls into; *target becomes relative to its first id. Returns the sum of all slots. */
+DEVICE u64 choose_slot(const u64 *slots, double u, int *slot, u64 *target)
+{
+    static_assert(THREADS / 32 == 32, "a lane for each warp");
+    __shared__ u64 warps[32], rest;
+    __shared__ int chosen;
+    ulonglong2 own = own_slots(slots);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u64 upto = warp_upto(own.x + own.y);
+    if (lane == 31)
+        warps[warp] = upto;
+    __syncthreads();
+    u64 through = warp_upto(warps[lane]), all = __shfl_sync(0xffffffffu, through, 31), before = __shfl_sync(0xffffffffu, through, warp);
+    before += upto - warps[warp] - own.x - own.y;
+    u64 left = (u64)(u * (double)all);
     left = left >= all ? all - 1 : left;
-    int lane = lane_of(first + second, &left);
-    first = __shfl_sync(0xffffffffu, first, lane);
-    *part = lane * 2 + (left >= first);
-    *target = left >= first ? left - first : left;
+    if (left >= before && left - before < own.x + own.y) { /* one thread's */
+        bool second = left - before >= own.x;
+        chosen = threadIdx.x * 2 + second;
+        rest = left - before - (second ? own.x : 0);
+    }
+    __syncthreads();
+    *slot = chosen;
+    *target = rest;
     return all;
 }
 
-/* parts: masses of the row's parts, if they are known. */
-template <bool M> DEVICE int draw(const row<M> &r, double u, const u64 *parts, u64 *sum_out)
+/* slots: masses of the row's, if they are known. */
+template <bool M> DEVICE int draw(const row<M> &r, double u, const u64 *slots, u64 *sum_out)
 {
     __shared__ int token;
     u64 all, one = 0, same = 0, target;
     int begin, end;
-    if (parts) {
-        int part, size = (r.v + PARTS - 1) / PARTS;
-        all = choose_part(parts, u, &part, &target);
-        begin = part * size;
+    if (slots) {
+        int slot, size = slot_size(r.v);
+        all = choose_slot(slots, u, &slot, &target);
+        begin = slot * size;
         end = min(begin + size, r.v);
     } else {
         all = total(r, [&](float z) { return z != -INFINITY && key_of(z) > r.least ? mass_of(r, z) : 0; });
@@ -336,8 +369,8 @@ template <bool M> DEVICE int draw(const row<M> &r, double u, const u64 *parts, u
         target = (u64)(u * (double)all);
         target = target >= all ? all - 1 : target;
         begin = narrow_down(r, 0, r.v, one, &target, &same, &end);
+        begin = narrow_down(r, begin, end, one, &target, &same, &end);
     }
-    begin = narrow_down(r, begin, end, one, &target, &same, &end);
     if (threadIdx.x < 32) {
         int found = pick(r, begin, end, one, target, same);
         if (threadIdx.x == 0)
@@ -348,15 +381,15 @@ template <bool M> DEVICE int draw(const row<M> &r, double u, const u64 *parts, u
     return token;
 }
 
-template <bool M> DEVICE int best(const row<M> &r, const u64 *parts)
+template <bool M> DEVICE int best(const row<M> &r, const u64 *slots)
 {
     __shared__ u64 top;
     if (threadIdx.x == 0)
         top = 0;
     __syncthreads();
     u64 mine = 0;
-    if (parts)
-        mine = threadIdx.x < PARTS ? parts[threadIdx.x] : 0;
+    if (slots)
+        mine = max64(own_slots(slots).x, own_slots(slots).y);
     else
         for (int i = threadIdx.x; i < r.v; i += THREADS)
             mine = max64(mine, place_of(logit_of(r, i), i));
@@ -384,50 +417,185 @@ template <bool M> DEVICE float log_prob(const row<M> &r, row_norm all, int token
     return (float)(((double)z - all.max) / d.temperature - log((double)masses * 0x1p-44));
 }
 
-/* A row of logits that has a distribution. */
-/* parts: of the row, or NULL */
-template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_draw &d, const u64 *parts)
+DEVICE tcu_drawn no_token(void)
 {
-    tcu_drawn result = { 0, 0, 0 };
+    tcu_drawn none = {};
+    none.token = -1;
+    return none;
+}
+
+/* A row of logits that has a distribution; slots: of the row, or NULL. */
+template <bool M> DEVICE tcu_drawn draw_one(row<M> &r, row_norm all, const tcu_draw &d, double u, const u64 *slots)
+{
+    tcu_drawn result = {};
     u64 sum = 1;
     if (M || d.temperature == 0)
-        result.token = best(r, parts);
+        result.token = best(r, slots);
     if (M) {
         r.max = logit_of(r, result.token);
         if (r.max == -INFINITY) /* nothing is allowed */
-            return { 0, 1, 0 };
+            return no_token();
     }
     if (d.temperature != 0) {
         if (d.top_k > 0 && d.top_k < r.v)
             keep_top_k(r, (u64)d.top_k);
         if (d.top_p < 1)
             keep_top_p(r, d.top_p);
-        result.token = draw(r, uniform(d.seed, d.sample, d.position), parts, &sum);
+        result.token = draw(r, u, slots, &sum);
     }
     result.logprob = log_prob(r, all, result.token, d, sum);
     return result;
 }
 
+DEVICE double uniform_of(const tcu_draw &d)
+{
+    return uniform(d.seed, d.sample, d.position);
+}
+
+/* A row of logits; slots: known if has_slots. */
+DEVICE tcu_drawn draw_row(const float *z, int v, row_norm all, const tcu_draw &d, double u, const u64 *slots)
+{
+    if (!isfinite(all.max) || !isfinite(all.log_sum))
+        return no_token();
+    if (d.allowed) {
+        row<true> r = { z, d.allowed, v, 0, (float)d.temperature, 0, ~0ull };
+        return draw_one(r, all, d, u, NULL);
+    }
+    row<false> r = { z, NULL, v, all.max, (float)d.temperature, 0, ~0ull };
+    return draw_one(r, all, d, u, has_slots(d, v) ? slots : NULL);
+}
+
 __global__ void __launch_bounds__(THREADS) sample(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
-                                                  const tcu_draw *draws, const u64 *parts, tcu_drawn *out)
+                                                  const tcu_draw *draws, const u64 *slots, tcu_drawn *out)
 {
     tcu_draw d = draws[blockIdx.x];
     if (d.want < 0)
         return;
-    row_norm all = { max[d.want], log_sum[d.want] };
-    tcu_drawn result = { 0, 1, 0 };
-    if (isfinite(all.max) && isfinite(all.log_sum)) {
-        const float *from = z + d.want * ldz;
-        if (d.allowed) {
-            row<true> r = { from, d.allowed, v, 0, (float)d.temperature, 0, ~0ull };
-            result = draw_one(r, all, d, NULL);
-        } else {
-            row<false> r = { from, NULL, v, all.max, (float)d.temperature, 0, ~0ull };
-            result = draw_one(r, all, d, is_filtered(d, v) ? NULL : parts + blockIdx.x * PARTS);
-        }
-    }
+    tcu_drawn result = draw_row(z + d.want * ldz, v, { max[d.want], log_sum[d.want] }, d, uniform_of(d), slots + blockIdx.x * SLOTS);
     if (threadIdx.x == 0)
         out[blockIdx.x] = result;
+}
+
+/* ---- very few rows: log-sum-exp, masses and the draw in one launch ---- */
+
+enum { OWN_CHAINS = CHAINS / PARTS }; /* of a block */
+
+typedef struct chain_part { /* of OWN_CHAINS chains, [column / CHAIN_STEP][chain] */
+    float4 *x;              /* columns, then their powers */
+    float *top, *shrink;
+} chain_part;
+
+DEVICE int chain_length(int v)
+{
+    return (v + CHAIN_STEP - 1) / CHAIN_STEP;
+}
+
+/* What add_columns adds to chains first, first + 1, ..., by all threads: the largest number so far is known before the sums are. */
+DEVICE void find_powers(const float *z, int v, int first, const chain_part &p)
+{
+    int n = chain_length(v) * OWN_CHAINS;
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        int at = i / OWN_CHAINS * CHAIN_STEP + (first + i % OWN_CHAINS) * 4;
+        float4 none = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY), x = at < v ? *(const float4 *)(z + at) : none;
+        x.y = at + 1 < v ? x.y : -INFINITY; /* ldz is a multiple of 8 */
+        x.z = at + 2 < v ? x.z : -INFINITY;
+        x.w = at + 3 < v ? x.w : -INFINITY;
+        p.x[i] = x;
+        p.top[i] = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += THREADS) {
+        float before = -INFINITY;
+#pragma unroll 8
+        for (int j = i % OWN_CHAINS; j < i; j += OWN_CHAINS)
+            before = fmaxf(before, p.top[j]);
+        float max = fmaxf(before, p.top[i]), base = max == -INFINITY ? 0 : max;
+        float4 x = p.x[i];
+        p.x[i] = make_float4(__expf(__fsub_rn(x.x, base)), __expf(__fsub_rn(x.y, base)), __expf(__fsub_rn(x.z, base)),
+                             __expf(__fsub_rn(x.w, base)));
+        p.shrink[i] = max == before ? 1 : __expf(__fsub_rn(before, max));
+    }
+    __syncthreads();
+}
+
+/* The chain that add_columns makes of the columns. Powers past the end of the row are 0, which changes no sum. */
+DEVICE running add_chain(const chain_part &p, int v, int chain)
+{
+    running r = { -INFINITY, 0 };
+#pragma unroll 4
+    for (int i = chain; i < chain_length(v) * OWN_CHAINS; i += OWN_CHAINS) {
+        float4 e = p.x[i];
+        r.max = fmaxf(r.max, p.top[i]);
+        r.sum = __fmul_rn(r.sum, p.shrink[i]);
+        r.sum = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(r.sum, e.x), e.y), e.z), e.w);
+    }
+    return r;
+}
+
+/* By every warp. */
+DEVICE float largest(const float *tops, int n)
+{
+    float x = -INFINITY;
+    for (int i = threadIdx.x % 32; i < n; i += 32)
+        x = max_nan(x, tops[i]);
+#pragma unroll
+    for (int d = 16; d; d >>= 1)
+        x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+/* Is this the last of n blocks to arrive here? It sees what the others wrote before. */
+DEVICE bool is_last(uint32_t *turns, uint32_t n)
+{
+    __shared__ uint32_t turn;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        turn = atomicAdd(turns, 1);
+        __threadfence();
+    }
+    __syncthreads();
+    return turn % n == n - 1;
+}
+
+/* To memory of the host, which waits for it. */
+DEVICE void put_marked(tcu_drawn *to, const tcu_drawn &d, uint32_t mark)
+{
+    u64 a = (u64)mark << 32 | (uint32_t)d.token, b = (u64)mark << 32 | __float_as_uint(d.logprob);
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0],{%1,%2};" ::"l"(to), "l"(a), "l"(b) : "memory");
+}
+
+/* Block (part, row): some chains and slots. The last block of a row draws. */
+__global__ void __launch_bounds__(THREADS)
+    sum_and_draw(const float *z, int64_t ldz, int v, const float *tops, int n_tops, const tcu_draw *draws, running *chains, u64 *slots,
+                 uint32_t *turns, const uint32_t *mark, tcu_drawn *out)
+{
+    extern __shared__ float4 room[];
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+    int n = chain_length(v) * OWN_CHAINS, chain = (int)threadIdx.x - (THREADS - OWN_CHAINS); /* by a warp that has found few powers */
+    chain_part p = { room, (float *)(room + n), (float *)(room + n) + n };
+    tcu_draw d = draws[blockIdx.y];
+    z += blockIdx.y * ldz;
+    chains += blockIdx.y * CHAINS;
+    slots += blockIdx.y * SLOTS;
+    float top = largest(tops + blockIdx.y * n_tops, n_tops);
+    find_powers(z, v, blockIdx.x * OWN_CHAINS, p);
+    row<false> r = { z, NULL, v, top, (float)d.temperature, 0, ~0ull };
+    double u = uniform_of(d);
+    if (chain >= 0)
+        chains[blockIdx.x * OWN_CHAINS + chain] = add_chain(p, v, chain);
+    __syncwarp();
+    if (has_slots(d, v))
+        weigh(r, d.temperature == 0, blockIdx.x, slots);
+    if (!is_last(turns + blockIdx.y, PARTS))
+        return;
+    float2 own = __ldcg((const float2 *)chains + threadIdx.x);
+    float sum = block_sum(share_of({ own.x, own.y }, top));
+    tcu_drawn result = draw_row(z, v, { top, logf(sum) }, d, u, slots);
+    if (threadIdx.x == 0)
+        put_marked(out + blockIdx.y, result, *mark);
 }
 
 __global__ void __launch_bounds__(THREADS) top_k(const float *z, int64_t ldz, int v, const float *max, const float *log_sum,
@@ -461,14 +629,32 @@ __global__ void __launch_bounds__(THREADS) top_k(const float *z, int64_t ldz, in
 }
 
 int tcu_sample(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const tcu_draw *draws, int32_t n,
-               uint64_t *parts, tcu_drawn *out, tcu_stream stream)
+               uint64_t *slots, tcu_drawn *out, tcu_stream stream)
 {
     for (int32_t i = 0; i < n; i += TCU_DRAW_GROUP) {
         int32_t group = n - i < TCU_DRAW_GROUP ? n - i : TCU_DRAW_GROUP;
-        weigh_parts<<<dim3(PARTS, group), PART_THREADS, 0, stream>>>(z, ldz, v, max, draws + i, (u64 *)parts);
-        sample<<<group, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, draws + i, (const u64 *)parts, out + i);
+        weigh_parts<<<dim3(PARTS, group), PART_THREADS, 0, stream>>>(z, ldz, v, max, draws + i, (u64 *)slots);
+        sample<<<group, THREADS, 0, stream>>>(z, ldz, v, max, log_sum, draws + i, (const u64 *)slots, out + i);
     }
     return cudaGetLastError();
+}
+
+int tcu_sum_and_draw(const float *z, int64_t ldz, int32_t v, const float *tops, int32_t n_tops, const tcu_draw *draws, int32_t rows,
+                     float *sum_parts, uint64_t *slots, uint32_t *turns, const uint32_t *mark, tcu_drawn *out, tcu_stream stream)
+{
+    size_t shared = (size_t)(v + CHAIN_STEP - 1) / CHAIN_STEP * OWN_CHAINS * (sizeof(float4) + 2 * sizeof(float));
+    cudaLaunchAttribute early = {}; /* blocks start as soon as those of the launch before end, and wait for the last there */
+    cudaLaunchConfig_t c = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.gridDim = dim3(PARTS, rows);
+    c.blockDim = dim3(THREADS);
+    c.dynamicSmemBytes = shared;
+    c.stream = stream;
+    c.attrs = &early;
+    c.numAttrs = 1;
+    return cudaLaunchKernelEx(&c, sum_and_draw, z, ldz, (int)v, tops, (int)n_tops, draws, (running *)sum_parts, (u64 *)slots, turns, mark,
+                              out);
 }
 
 int tcu_top_k(const float *z, int64_t ldz, int32_t v, const float *max, const float *log_sum, const int32_t *which,

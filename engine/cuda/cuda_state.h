@@ -92,6 +92,15 @@ void tcu_feed_free(tcu_device *, tcu_feed *);
 void *tcu_feed_put(tcu_feed *, size_t bytes, void *card);
 bool tcu_feed_send(tcu_device *, tcu_feed *, tinkc_error *err);
 
+/* Memory of the host that kernels write results to. */
+typedef struct tcu_results {
+    unsigned char *at;
+    size_t size;
+} tcu_results;
+/* Room for so many bytes; what was there before is lost. */
+bool tcu_results_reserve(tcu_device *, tcu_results *, size_t bytes, tinkc_error *err);
+void tcu_results_free(tcu_results *);
+
 /* ---- cuda_weights.c ---- */
 
 typedef struct tcu_layer {

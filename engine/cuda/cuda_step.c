@@ -2,8 +2,9 @@
  *
  * Everything a step needs to know goes to the card as one table. A step of pure decoding (one row of each sequence, one
  * draw of each row) is replayed as a graph: the same launches at the same addresses, for a number of rows rounded up to
- * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty. The layers of up to
- * TCU_DECODE_ROWS rows without adapters are one launch (cuda_decode.cu), if the model and the chip allow it.
+ * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty. Up to TCU_DECODE_ROWS
+ * rows without adapters need two launches, one for all layers and the logits (cuda_decode.cu) and one for the draws, if the
+ * model and the chip allow it. Results are written to memory of the host.
  *
  * May touch: the sampler's buffers and cache. Must not: decide what runs.
  */
@@ -33,20 +34,23 @@ struct tcu_sampler {
     unsigned char *low_block;
     size_t low_bytes;
     int32_t low_most;
-    tcu_feed feed, out;
+    tcu_feed feed;
+    tcu_results out;
     graph graphs[GRAPHS];
     size_t n_graphs;
     /* buffers */
     float *h, *z, *max, *log_sum, *sum_parts;
-    uint64_t *draw_parts;
+    uint64_t *draw_slots;
+    uint32_t *draw_turns;
     tcu_acts acts;
     tcu_bf16 *hf, *low_head;
     tcu_decode decode; /* layers NULL: no step runs in one launch */
     uint32_t next_tag; /* of words that its blocks exchange; 0 = of none */
     /* the step at hand: on the card */
     tcu_rows rows;
-    int32_t at_once; /* rows whose layers are one launch; 0 = layer by layer */
+    int32_t at_once; /* rows whose layers and logits are one launch; 0 = layer by layer */
     const uint32_t *tag;
+    uint32_t mark; /* of the results */
     const int32_t *slots, *tables, *wants;
     const tcu_span *narrow, *wide;
     int32_t n_narrow, n_wide;
@@ -108,7 +112,10 @@ static void place(walk *w, tcu_sampler *s)
     TAKE(w, s->max, LOGIT_ROWS);
     TAKE(w, s->log_sum, LOGIT_ROWS);
     TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
-    TAKE(w, s->draw_parts, TCU_DRAW_GROUP * TCU_DRAW_PARTS);
+    TAKE(w, s->draw_slots, TCU_DRAW_GROUP * TCU_DRAW_SLOTS);
+    TAKE(w, s->draw_turns, TCU_DECODE_ROWS);
+    TAKE(w, s->decode.groups, 1);
+    TAKE(w, s->decode.tops, TCU_DECODE_ROWS * m->device->props.multiProcessorCount);
     place_words(w, s);
 }
 
@@ -147,7 +154,7 @@ static bool make_cache(tcu_sampler *s, tinkc_error *err)
 static size_t decode_bytes(const tcu_sampler *s)
 {
     size_t n = s->model->config.n_layers;
-    return (n + 1) * sizeof(tcu_decode_layer) + (n * 4 + 2) * TCU_MAP_BYTES + ALIGN;
+    return (n + 1) * sizeof(tcu_decode_layer) + (n * 4 + 3) * TCU_MAP_BYTES + ALIGN;
 }
 
 static bool map_layer(const tcu_sampler *s, const tcu_layer *l, unsigned char *maps,
@@ -195,10 +202,15 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
             table[i].map[j] = card + maps + j * TCU_MAP_BYTES;
         ok = map_layer(s, l, host + maps, err);
     }
-    if (ok)
+    if (ok) {
         table[n].norm_in = m->norm;
+        table[n].map[0] = card + at + n * 4 * TCU_MAP_BYTES;
+        ok = tcu_ok(d,
+                    tcu_decode_map(host + at + n * 4 * TCU_MAP_BYTES, m->head, m->vocab, m->hidden),
+                    "a map of the head", err);
+    }
     for (size_t i = 0; ok && i < 2; i++) {
-        size_t map = at + (n * 4 + i) * TCU_MAP_BYTES;
+        size_t map = at + (n * 4 + 1 + i) * TCU_MAP_BYTES;
         *(i ? &s->decode.value_map : &s->decode.key_map) = card + map;
         ok = tcu_ok(d,
                     tcu_decode_cache_map(host + map, i == 0, s->data, s->decode.d, s->decode.stride,
@@ -230,7 +242,9 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     p->stride = (int64_t)s->stride;
     p->values = (int64_t)m->k_width * TKE_BLOCK_TOKENS;
     p->embed = m->embed;
-    p->out = s->hf;
+    p->vocab = m->vocab;
+    p->z = s->z;
+    p->ldz = tcu_pad_vocab(m);
     if (!d->props.cooperativeLaunch || !tcu_decode_here() ||
         !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
         return true;
@@ -260,6 +274,8 @@ tcu_sampler *tcu_sampler_new(tcu_model *m, const tke_device_sampler_options *o, 
 
 static void drop_graphs(tcu_sampler *s)
 {
+    if (s->n_graphs)
+        cudaStreamSynchronize(s->model->device->stream); /* the last one may still be running */
     for (size_t i = 0; i < s->n_graphs; i++)
         if (s->graphs[i].exec)
             cudaGraphExecDestroy(s->graphs[i].exec);
@@ -277,7 +293,7 @@ void tcu_sampler_free(tcu_sampler *s)
     tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
     tcu_give(d, (void *)(uintptr_t)s->decode.layers, decode_bytes(s), TCU_FOR_WORK);
     tcu_feed_free(d, &s->feed);
-    tcu_feed_free(d, &s->out);
+    tcu_results_free(&s->out);
     tkc_release(NULL, s->chunk_tiles, chunks_of(s) * sizeof *s->chunk_tiles);
     tkc_release(NULL, s, sizeof *s);
 }
@@ -328,14 +344,14 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 
 /* ---- tables ---- */
 
-/* Pure decoding: one row of each sequence, all wanted, one draw of each. */
+/* Pure decoding: one row of each sequence, all wanted in their order, one draw of each. */
 static bool is_decoding(const tke_step *j)
 {
     if (j->n > FEW_ROWS || j->n_seqs != j->n || j->n_wants != j->n || j->n_draws != j->n ||
         j->n_scores || j->n_tops)
         return false;
     for (size_t i = 0; i < j->n; i++)
-        if (j->draws[i].want != i)
+        if (j->draws[i].want != i || j->wants[i] != i)
             return false;
     return true;
 }
@@ -554,16 +570,16 @@ static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
     size_t n = (size_t)s->n_draws, tops = j->n_tops * (size_t)s->most_top;
     size_t bytes =
         j->n_scores * sizeof(float) + tops * 8 + (n + FEW_ROWS) * sizeof(tcu_drawn) + 8 * ALIGN;
-    const void *before = s->out.card;
-    if (!tcu_feed_reserve(s->model->device, &s->out, bytes, err))
+    const void *before = s->out.at;
+    if (!tcu_results_reserve(s->model->device, &s->out, bytes, err))
         return false;
-    if (before != s->out.card)
+    if (before != s->out.at)
         drop_graphs(s);
-    tcu_feed_put(&s->out, n * sizeof(tcu_drawn),
-                 &s->drawn); /* first, since graphs contain its address */
-    tcu_feed_put(&s->out, j->n_scores * sizeof(float), &s->score_out);
-    tcu_feed_put(&s->out, tops * sizeof(int32_t), &s->top_tokens);
-    tcu_feed_put(&s->out, tops * sizeof(float), &s->top_out);
+    walk w = { .at = s->out.at };
+    TAKE(&w, s->drawn, n); /* first, since graphs contain its address */
+    TAKE(&w, s->score_out, j->n_scores);
+    TAKE(&w, s->top_tokens, tops);
+    TAKE(&w, s->top_out, tops);
     return true;
 }
 
@@ -591,6 +607,7 @@ static bool put_tags(tcu_sampler *s, tinkc_error *err)
     if (again)
         *tag = 1;
     s->next_tag = *tag - 1 + layers;
+    s->mark = *tag;
     return !again || tcu_ok(d,
                             cudaMemsetAsync(s->decode.all_words, 0,
                                             (size_t)s->decode.n_words * sizeof *s->decode.all_words,
@@ -668,13 +685,17 @@ static bool run_at_once(tcu_sampler *s, tinkc_error *err)
     int32_t processors = d->props.multiProcessorCount;
     p.rows = s->at_once;
     p.ids = s->rows.ids;
-    p.wants = s->wants;
     p.tag = s->tag;
     p.spans = s->narrow;
     p.slots = s->slots;
     p.tables = s->tables;
     tcu_decode_plan(&p, processors, d->props.sharedMemPerBlockOptin);
-    return tcu_ok(d, tcu_decode_layers(&p, processors, d->stream), "the layers of a step", err);
+    return tcu_ok(d, tcu_decode_layers(&p, processors, d->stream), "layers and logits", err) &&
+           tcu_ok(d,
+                  tcu_sum_and_draw(p.z, p.ldz, p.vocab, p.tops, processors, s->draws, p.rows,
+                                   s->sum_parts, s->draw_slots, s->draw_turns, s->tag, s->drawn,
+                                   d->stream),
+                  "drawing", err);
 }
 
 static bool run_layers(tcu_sampler *s, tinkc_error *err)
@@ -683,8 +704,6 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     tcu_device *d = m->device;
     const float *h = s->h;
     const tcu_bf16 *y = NULL;
-    if (s->at_once)
-        return run_at_once(s, err);
     if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
                 "embedding", err))
         return false;
@@ -715,13 +734,11 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
                       .n = m->vocab,
                       .k = m->hidden,
                       .valid = n };
-    if (!s->at_once &&
-        !tcu_ok(d,
+    if (!tcu_ok(d,
                 tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm,
                               (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
-                "a norm", err))
-        return false;
-    if (!tcu_multiply(d, &q, err))
+                "a norm", err) ||
+        !tcu_multiply(d, &q, err))
         return false;
     if (s->head_adapters) {
         p.segments = s->want_tables.segments;
@@ -783,7 +800,7 @@ static bool run_results(tcu_sampler *s, const part *p, tinkc_error *err)
                   "the likeliest tokens", err) &&
            tcu_ok(d,
                   tcu_sample(s->z, ldz, m->vocab, s->max, s->log_sum, s->draws + p->draws,
-                             (int32_t)p->n_draws, s->draw_parts, s->drawn + p->draws, d->stream),
+                             (int32_t)p->n_draws, s->draw_slots, s->drawn + p->draws, d->stream),
                   "drawing", err);
 }
 
@@ -806,6 +823,8 @@ static bool run_plain(tcu_sampler *s, const tke_step *j, tinkc_error *err)
 static bool run_decoding(tcu_sampler *s, tinkc_error *err)
 {
     part all = { .n_draws = (size_t)s->n_draws };
+    if (s->at_once)
+        return run_at_once(s, err);
     return run_layers(s, err) && run_logits(s, 0, s->n_wants, err) && run_results(s, &all, err);
 }
 
@@ -861,23 +880,38 @@ static bool run_graph(tcu_sampler *s, tinkc_error *err)
 
 static void hand_over(const tcu_sampler *s, const tke_step *j)
 {
-    const tcu_feed *f = &s->out;
-    const tcu_drawn *drawn = (const void *)(f->host + ((const unsigned char *)s->drawn - f->card));
-    const float *scores = (const void *)(f->host + ((const unsigned char *)s->score_out - f->card));
-    const int32_t *tokens =
-        (const void *)(f->host + ((const unsigned char *)s->top_tokens - f->card));
-    const float *tops = (const void *)(f->host + ((const unsigned char *)s->top_out - f->card));
     for (size_t i = 0; i < j->n_draws; i++) {
-        *j->draws[i].token = drawn[i].token;
-        *j->draws[i].logprob = drawn[i].logprob;
-        *j->draws[i].bad = drawn[i].bad != 0;
+        bool bad = s->drawn[i].token < 0;
+        *j->draws[i].token = bad ? 0 : s->drawn[i].token;
+        *j->draws[i].logprob = s->drawn[i].logprob;
+        *j->draws[i].bad = bad;
     }
     for (size_t i = 0; i < j->n_scores; i++)
-        *j->scores[i].logprob = scores[i];
+        *j->scores[i].logprob = s->score_out[i];
     for (size_t i = 0; i < j->n_tops; i++) {
-        memcpy(j->tops[i].tokens, tokens + i * (size_t)s->most_top, j->tops[i].k * sizeof *tokens);
-        memcpy(j->tops[i].logprobs, tops + i * (size_t)s->most_top, j->tops[i].k * sizeof *tops);
+        size_t at = i * (size_t)s->most_top, k = j->tops[i].k;
+        memcpy(j->tops[i].tokens, s->top_tokens + at, k * sizeof *s->top_tokens);
+        memcpy(j->tops[i].logprobs, s->top_out + at, k * sizeof *s->top_out);
     }
+}
+
+static bool is_marked(const tcu_drawn *d, uint32_t mark)
+{
+    return __atomic_load_n(&d->mark, __ATOMIC_ACQUIRE) == mark &&
+           __atomic_load_n(&d->mark_too, __ATOMIC_ACQUIRE) == mark;
+}
+
+/* Waits for results. Those of very few rows are marked: their marks are there some microseconds before the card reports the end of
+ * the launch, which matters for so short a step. */
+static bool await_results(tcu_sampler *s, tinkc_error *err)
+{
+    enum { LOOKS = 4096 }; /* between questions about the card */
+    tcu_device *d = s->model->device;
+    for (int32_t i = 0; i < s->at_once; i++)
+        for (unsigned looks = 1; !is_marked(&s->drawn[i], s->mark); looks++)
+            if (looks % LOOKS == 0 && cudaStreamQuery(d->stream) != cudaErrorNotReady)
+                return tcu_wait(d, err);
+    return s->at_once || tcu_wait(d, err);
 }
 
 bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
@@ -888,11 +922,11 @@ bool tcu_sampler_run(tcu_sampler *s, const tke_step *j, tinkc_error *err)
     if (tkc_failed(err) || !make_tables(s, j, fixed, err))
         return false;
     bool ok = fixed ? run_graph(s, err) : run_plain(s, j, err);
-    ok = ok && (!s->out.used || tcu_ok(d,
-                                       cudaMemcpyAsync(s->out.host, s->out.card, s->out.used,
-                                                       cudaMemcpyDeviceToHost, d->stream),
-                                       "copying results", err));
-    if (!tcu_wait(d, err) || !ok) /* the card has read the tables: they may be overwritten */
+    if (!ok) {
+        tcu_wait(d, err);
+        return false;
+    }
+    if (!await_results(s, err)) /* the card has read the tables: they may be overwritten */
         return false;
     hand_over(s, j);
     return true;

@@ -957,7 +957,10 @@ static void check_sampling(void)
     for (size_t i = 0; i < ROWS * 8; i++)
         fill_mask(z + i % ROWS * LD, V, i, masks + i * WORDS);
     uint32_t *mc = to_card(masks, ROWS * 8 * WORDS * sizeof *masks);
-    uint64_t *parts = card(TCU_DRAW_GROUP * TCU_DRAW_PARTS * sizeof *parts);
+    uint64_t *parts = card(TCU_DRAW_GROUP * TCU_DRAW_SLOTS * sizeof *parts);
+    float *sums = card(TCU_DECODE_ROWS * 2048 * sizeof *sums);
+    uint32_t none[TCU_DECODE_ROWS + 1] = { 0 }, *turns = card(sizeof none); /* and a mark */
+    CK(tcu_upload(device, turns, none, sizeof none, &err));
     RC(tcu_log_sum(zc, LD, ROWS, V, max, sum, NULL, device->stream));
     for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
         tcu_draw draws[ROWS * 8];
@@ -987,7 +990,7 @@ static void check_sampling(void)
             for (int32_t j = 0; j < drawn[i].token; j++)
                 passed += kept[j] ? mass[j] : 0;
             outside += drawn[i].token < 0 || drawn[i].token >= V || !kept[drawn[i].token];
-            bad += drawn[i].bad != 0;
+            bad += drawn[i].token < 0;
             chi += (passed + mass[drawn[i].token] / 2) / all / (ROWS * 8);
             off += !(fabs(log(mass[drawn[i].token] / total) - drawn[i].logprob) < 1e-4);
         }
@@ -1012,12 +1015,18 @@ static void check_sampling(void)
             keep(z + i % ROWS * LD, V, &draws[i], masks + i * WORDS, mass, kept);
             for (size_t j = 0; j < V; j++)
                 total += mass[j];
-            outside += masked[i].bad || !kept[masked[i].token];
+            outside += masked[i].token < 0 || !kept[masked[i].token];
             off += !(fabs(log(mass[masked[i].token] / total) - masked[i].logprob) < 1e-4);
         }
         verdict(outside + off == 0, "  constrained: outside, log-probs off",
                 (double)(outside + off));
         verdict(changed == 0, "  bits: rows beside constrained ones", (double)changed);
+        for (size_t i = 0; i < ROWS; i += TCU_DECODE_ROWS)
+            RC(tcu_sum_and_draw(zc + i * LD, LD, V, max + i, 1, dc + i, TCU_DECODE_ROWS, sums,
+                                parts, turns, turns + TCU_DECODE_ROWS, oc + i, device->stream));
+        CK(tcu_download(device, drawn, oc, ROWS * sizeof *drawn, &err));
+        verdict(memcmp(drawn, masked, ROWS * sizeof *drawn) == 0,
+                "  bits: sums and draws in one launch", 0);
     }
 }
 
