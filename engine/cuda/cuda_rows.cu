@@ -26,6 +26,20 @@ __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const 
                 [&](int i, uint2 v) { ((uint2 *)(a + to * n))[i] = v; });
 }
 
+/* Two sums over a block at once, each in the order of block_sum. */
+DEVICE void block_sums(float *a, float *b)
+{
+    __shared__ float2 part[THREADS / 32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    float x = warp_sum(*a), y = warp_sum(*b);
+    if (lane == 0)
+        part[warp] = make_float2(x, y);
+    __syncthreads();
+    float2 v = lane < THREADS / 32 ? part[lane] : make_float2(0, 0);
+    *a = warp_sum(v.x);
+    *b = warp_sum(v.y);
+}
+
 template <int M>
 __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float *w, float eps, const bf16 *dy, bool first,
                                                      float *dh, bf16 *dh16, int n)
@@ -45,8 +59,9 @@ __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float
         squares = dot4(v[j], v[j], squares);
         dot = dot4(v[j], d[j], dot);
     }
-    float rho = rsqrtf(block_sum(squares) / (float)n + eps);
-    float back = rho * rho * rho * block_sum(dot) / (float)n;
+    block_sums(&squares, &dot);
+    float rho = rsqrtf(squares / (float)n + eps);
+    float back = rho * rho * rho * dot / (float)n;
 #pragma unroll
     for (int j = 0; j < M; j++) {
         int i = threadIdx.x + j * THREADS;
@@ -64,59 +79,174 @@ __global__ void __launch_bounds__(THREADS) norm_back(const float *x, const float
     }
 }
 
-/* ---- heads ---- */
+/* ---- heads: eight lanes each ---- */
 
-/* One warp a head: queries, keys, and (into a cache) values. */
+/* Lane l of eight holds numbers 4 l .. 4 l + 3 and 32 + 4 l .. 32 + 4 l + 3 of both halves: what lanes 4 l .. 4 l + 3 of a warp hold in
+ * cuda_rows.cuh. Sums are made in the same order, so the bits are the same. */
+typedef struct head_part {
+    float4 lo[PAIRS], hi[PAIRS];
+} head_part;
+
+DEVICE int part_at(int pair)
+{
+    return threadIdx.x % 8 * 4 + pair * 32;
+}
+
+DEVICE head_part part_load(const bf16 *x, int half)
+{
+    head_part r;
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int j = part_at(p);
+        bool there = j < half;
+        r.lo[p] = there ? unpack4(__ldcg((const uint2 *)(x + j))) : make_float4(0, 0, 0, 0);
+        r.hi[p] = there ? unpack4(__ldcg((const uint2 *)(x + half + j))) : make_float4(0, 0, 0, 0);
+    }
+    return r;
+}
+
+DEVICE void part_store(const head_part &r, int half, bf16 *x)
+{
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) {
+        int j = part_at(p);
+        if (j < half) {
+            *(uint2 *)(x + j) = pack4(r.lo[p]);
+            *(uint2 *)(x + half + j) = pack4(r.hi[p]);
+        }
+    }
+}
+
+/* Numbers of a table [half] or [2 half]: weights of a norm, cosines or sines. */
+DEVICE void part_table(const float *w, int half, float4 out[PAIRS])
+{
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++)
+        out[p] = part_at(p) < half ? __ldg((const float4 *)(w + part_at(p))) : make_float4(0, 0, 0, 0);
+}
+
+DEVICE float part_dot(const head_part &a, const head_part &b)
+{
+    float sum[4] = {};
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[i] = fmaf((&a.lo[p].x)[i], (&b.lo[p].x)[i], fmaf((&a.hi[p].x)[i], (&b.hi[p].x)[i], sum[i]));
+#pragma unroll
+    for (int d = 4; d; d >>= 1)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], d);
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+DEVICE void part_rotate(head_part &r, const tcu_heads &p, int pos, float sign)
+{
+    int half = p.d / 2;
+    float4 cosine[PAIRS], sine[PAIRS];
+    part_table(p.cosine + (int64_t)pos * half, half, cosine);
+    part_table(p.sine + (int64_t)pos * half, half, sine);
+#pragma unroll
+    for (int q = 0; q < PAIRS; q++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float c = (&cosine[q].x)[i], s = sign * (&sine[q].x)[i], a = (&r.lo[q].x)[i], b = (&r.hi[q].x)[i];
+            (&r.lo[q].x)[i] = fmaf(a, c, -(b * s));
+            (&r.hi[q].x)[i] = fmaf(b, c, a * s);
+        }
+}
+
+DEVICE float4 times(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+DEVICE float4 times(float4 a, float b)
+{
+    return make_float4(a.x * b, a.y * b, a.z * b, a.w * b);
+}
+
+/* Row and head of eight lanes; false past the end. Then, too, all lanes must take part in sums. */
+DEVICE bool part_of(const tcu_heads &p, int heads, int *row, int *head)
+{
+    int at = blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
+    *row = at / heads;
+    *head = at - *row * heads;
+    if (*row < p.rows)
+        return true;
+    *row = *head = 0;
+    return false;
+}
+
+/* Queries, keys, and (into a cache) values. */
 __global__ void heads_forward(tcu_heads p, const bf16 *qkv, bf16 *q, bf16 *k, tcu_paged cache)
 {
-    int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
+    int row, head, half = p.d / 2;
+    bool there = part_of(p, p.n_heads + p.n_kv_heads * (cache.data ? 2 : 1), &row, &head);
     int pos = p.positions[row];
     bool value = head >= p.n_heads + p.n_kv_heads, key = !value && head >= p.n_heads;
-    if (head >= p.n_heads + p.n_kv_heads * (cache.data ? 2 : 1) || pos < 0)
+    head_part x = part_load(qkv + (int64_t)row * p.ld + (int64_t)head * p.d, half);
+    if (p.q_norm && p.k_norm) {
+        float4 lo[PAIRS], hi[PAIRS];
+        const float *norm = key ? p.k_norm : p.q_norm;
+        part_table(norm, half, lo);
+        part_table(norm + half, half, hi);
+        float rho = rsqrtf(part_dot(x, x) / (float)p.d + p.eps);
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            x.lo[i] = value ? x.lo[i] : times(lo[i], times(x.lo[i], rho));
+            x.hi[i] = value ? x.hi[i] : times(hi[i], times(x.hi[i], rho));
+        }
+    }
+    if (!there || pos < 0)
         return;
-    head_row x = head_load(qkv + (int64_t)row * p.ld + (int64_t)head * p.d, half);
-    const float *norm = key ? p.k_norm : p.q_norm;
     if (!value)
-        head_ready(x, p, norm != NULL, head_weights(norm, half), angles_at(p, pos));
+        part_rotate(x, p, pos, 1);
     if (!key && !value) {
-        head_store(x, half, q + ((int64_t)row * p.n_heads + head) * p.d);
+        part_store(x, half, q + ((int64_t)row * p.n_heads + head) * p.d);
     } else if (!cache.data) {
-        head_store(x, half, k + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d);
+        part_store(x, half, k + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d);
     } else {
         int slot = cache.slots[row], h = head - p.n_heads - (value ? p.n_kv_heads : 0);
         bf16 *to = cache.data + (int64_t)(slot / TCU_CACHE_TOKENS) * cache.stride + (value ? cache.values : 0);
-        head_store(x, half, to + (int64_t)(h * TCU_CACHE_TOKENS + slot % TCU_CACHE_TOKENS) * p.d);
+        part_store(x, half, to + (int64_t)(h * TCU_CACHE_TOKENS + slot % TCU_CACHE_TOKENS) * p.d);
     }
 }
 
 __global__ void heads_back(tcu_heads p, const bf16 *qkv, const bf16 *dq, const bf16 *dk, bf16 *dqkv)
 {
-    int row = blockIdx.x, head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, half = p.d / 2;
-    if (head >= p.n_heads + p.n_kv_heads)
-        return;
-    bool key = head >= p.n_heads;
+    int row, head, half = p.d / 2;
+    bool there = part_of(p, p.n_heads + p.n_kv_heads, &row, &head), key = head >= p.n_heads;
     const bf16 *from = key ? dk + ((int64_t)row * p.n_kv_heads + head - p.n_heads) * p.d :
                              dq + ((int64_t)row * p.n_heads + head) * p.d;
-    head_row d = head_load(from, half);
-    head_rotate(d, angles_at(p, p.positions[row]), -1);
-    const float *norm = key ? p.k_norm : p.q_norm;
     int64_t at = (int64_t)row * p.ld + (int64_t)head * p.d;
-    if (norm) {
-        head_row x = head_load(qkv + at, half), w = head_weights(norm, half);
-        float rho = rsqrtf(head_dot(x, x) / (float)p.d + p.eps);
+    head_part d = part_load(from, half), x;
+    if (p.q_norm && p.k_norm)
+        x = part_load(qkv + at, half);
+    part_rotate(d, p, p.positions[row], -1);
+    if (p.q_norm && p.k_norm) {
+        const float *norm = key ? p.k_norm : p.q_norm;
+        float4 lo[PAIRS], hi[PAIRS];
+        part_table(norm, half, lo);
+        part_table(norm + half, half, hi);
+        float rho = rsqrtf(part_dot(x, x) / (float)p.d + p.eps);
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
-            d.lo[i] *= w.lo[i];
-            d.hi[i] *= w.hi[i];
+            d.lo[i] = times(d.lo[i], lo[i]);
+            d.hi[i] = times(d.hi[i], hi[i]);
         }
-        float back = rho * rho * rho * head_dot(x, d) / (float)p.d;
+        float back = rho * rho * rho * part_dot(x, d) / (float)p.d;
 #pragma unroll
-        for (int i = 0; i < PAIRS; i++) {
-            d.lo[i] = rho * d.lo[i] - x.lo[i] * back;
-            d.hi[i] = rho * d.hi[i] - x.hi[i] * back;
-        }
+        for (int i = 0; i < PAIRS; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                (&d.lo[i].x)[e] = rho * (&d.lo[i].x)[e] - (&x.lo[i].x)[e] * back;
+                (&d.hi[i].x)[e] = rho * (&d.hi[i].x)[e] - (&x.hi[i].x)[e] * back;
+            }
     }
-    head_store(d, half, dqkv + at);
+    if (there)
+        part_store(d, half, dqkv + at);
 }
 
 /* ---- SwiGLU ---- */
@@ -239,13 +369,13 @@ int tcu_heads_forward(const tcu_heads *p, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_
 {
     tcu_paged none = {};
     int heads = p->n_heads + p->n_kv_heads * (cache ? 2 : 1);
-    return launch(heads_forward, dim3(p->rows, (heads + 7) / 8), 256, 0, stream, *p, qkv, q, k, cache ? *cache : none);
+    return launch(heads_forward, dim3((p->rows * heads + 31) / 32), 256, 0, stream, *p, qkv, q, k, cache ? *cache : none);
 }
 
 int tcu_heads_back(const tcu_heads *p, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk, tcu_bf16 *dqkv,
                    tcu_stream stream)
 {
-    heads_back<<<dim3(p->rows, (p->n_heads + p->n_kv_heads + 7) / 8), 256, 0, stream>>>(*p, qkv, dq, dk, dqkv);
+    heads_back<<<(p->rows * (p->n_heads + p->n_kv_heads) + 31) / 32, 256, 0, stream>>>(*p, qkv, dq, dk, dqkv);
     return cudaGetLastError();
 }
 
