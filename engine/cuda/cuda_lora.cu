@@ -4,6 +4,7 @@
  * continue the chain of their accumulator, 16 tokens a step; segments without an adapter are skipped.
  */
 #include "cuda/cuda_chain.cuh"
+#include "cuda/cuda_rows.cuh"
 
 typedef struct place { /* one tile of rows */
     tcu_segment s;
@@ -34,7 +35,7 @@ DEVICE int out_before(const tcu_lora &p, int module)
 /* low = A x (NT), or dlow = scale dy B (k as B's row) */
 template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, bf16 *low)
 {
-    typedef shape<BM, 32, BM / 16, 1, false, BACK> S;
+    typedef shape<BM, 32, BM / 16, 1, false, BACK, 64> S; /* 48 KB on the way in a block */
     __shared__ __align__(128) bf16 shared[S::BYTES / 2];
     place at;
     if (!find(p, blockIdx.x, &at))
@@ -56,9 +57,85 @@ template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, b
     });
 }
 
+/* A lane of four gets word l of each: row l of the 4 x 4 words that they hold by columns. */
+DEVICE uint4 exchange(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    uint32_t x = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1), y = __shfl_xor_sync(0xffffffffu, odd ? c : d, 1);
+    a = odd ? x : a, b = odd ? b : x, c = odd ? y : c, d = odd ? d : y;
+    x = __shfl_xor_sync(0xffffffffu, high ? a : c, 2), y = __shfl_xor_sync(0xffffffffu, high ? b : d, 2);
+    return high ? make_uint4(x, y, c, d) : make_uint4(a, b, x, y);
+}
+
 /* The adapter's part of dx, bf16(dlow A), which the base product is then added to. Rows without an adapter get -0, which changes
- * no sum. Rows of dx have room for whole pieces of 8. */
-__global__ void __launch_bounds__(128) dx_part(tcu_lora p, const bf16 *dlow, bf16 *dx)
+ * no sum. Rows of dx have room for whole pieces of 8. A warp has 16 rows of dlow, up to 16 KS numbers each; A comes in pieces
+ * of 64 columns. */
+template <int KS> __global__ void __launch_bounds__(128) dx_part(tcu_lora p, const bf16 *dlow, bf16 *dx)
+{
+    enum { BN = 64, CHUNK = 256 };
+    __shared__ __align__(128) bf16 tiles[2][KS * 16 * BN];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    place at;
+    if (p.tiles[blockIdx.y].segment < 0)
+        return;
+    bool any = find(p, blockIdx.y, &at);
+    int k = any ? at.g.n * at.s.padded : 0, n0 = blockIdx.x * CHUNK, end = min(n0 + CHUNK, p.in);
+    operand b = { at.s.operands + (any ? at.g.a : 0), p.in, 0, NULL };
+    auto load = [&](int c, int stage) {
+        operand o = { b.at + c, b.ld, p.in - c, NULL };
+        for (int k0 = 0; k0 < k; k0 += 16)
+            load_operand<BN, 16, 128, true>(o, k0, k, tiles[stage] + k0 * BN);
+    };
+    load(n0, 0);
+    copy_commit();
+    uint32_t a[KS][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = warp * 16 + half * 8 + g;
+        const bf16 *from = dlow + (int64_t)(at.row + row) * p.ld_low + t * 2;
+#pragma unroll
+        for (int s = 0; s < KS; s++)
+#pragma unroll
+            for (int side = 0; side < 2; side++)
+                if (row < at.n && s * 16 < k)
+                    a[s][side * 2 + half] = *(const uint32_t *)(from + s * 16 + side * 8);
+    }
+    for (int stage = 0; n0 < end; n0 += BN, stage ^= 1) {
+        if (n0 + BN < end)
+            load(n0 + BN, stage ^ 1);
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        float acc[8][4] = {};
+#pragma unroll
+        for (int s = 0; s < KS; s++) {
+            if (s * 16 >= k)
+                break;
+#pragma unroll
+            for (int j = 0; j < 8; j += 2) {
+                uint32_t f[4];
+                ldmatrix_transposed(f, tiles[stage] + swizzle<BN>(s * 16 + (lane & 15), j + (lane >> 4)));
+                mma(acc[j], a[s], f[0], f[1]);
+                mma(acc[j + 1], a[s], f[2], f[3]);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+#pragma unroll
+            for (int j = 0; j < 8; j += 4) {
+                int row = warp * 16 + half * 8 + g, h = half * 2;
+                uint4 v = exchange(pack(acc[j][h], acc[j][h + 1]), pack(acc[j + 1][h], acc[j + 1][h + 1]),
+                                   pack(acc[j + 2][h], acc[j + 2][h + 1]), pack(acc[j + 3][h], acc[j + 3][h + 1]));
+                if (row < at.n && n0 + (j + t) * 8 < p.in)
+                    *(uint4 *)(dx + (int64_t)(at.row + row) * p.in + n0 + (j + t) * 8) =
+                        any ? v : make_uint4(0x80008000u, 0x80008000u, 0x80008000u, 0x80008000u);
+            }
+        __syncthreads();
+    }
+}
+
+/* The same for larger ranks. */
+__global__ void __launch_bounds__(128) dx_part_any(tcu_lora p, const bf16 *dlow, bf16 *dx)
 {
     typedef shape<64, 64, 4, 1, false, true, 32, 2> S;
     enum { PER = S::BN / 8, PIECES = S::BM * PER / S::THREADS, LD = S::BN + 8, STAGING = S::BM * LD * 2 };
@@ -157,6 +234,183 @@ __global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, con
             store8(y + first + (int64_t)r * p.ld_out + c, x[i]);
         }
         __syncthreads();
+    }
+}
+
+/* ---- adding to many rows, for ranks of up to 16 KS: without shared memory, 16 MT rows and 128 columns a warp ---- */
+
+typedef struct strip { /* rows of one warp and the matrices of their adapter */
+    const tcu_segment *s;
+    const tcu_group *g;
+    int row, n; /* n: rows from `row` on that exist */
+    int k;      /* padded rank, 0 without an adapter */
+    float scale;
+} strip;
+
+/* False if there is nothing to do. */
+DEVICE bool find_strip(const tcu_lora &p, int m0, strip *at)
+{
+    tcu_tile t = p.tiles[blockIdx.y];
+    if (t.segment < 0 || m0 >= t.n)
+        return false;
+    at->s = p.segments + t.segment;
+    at->g = at->s->groups + p.group;
+    at->row = t.row + m0;
+    at->n = t.n - m0;
+    at->k = at->s->rank && at->g->n > 0 ? at->s->padded : 0;
+    at->scale = at->s->scale;
+    return true;
+}
+
+/* low of a strip as left operands. */
+template <int KS, int MT> DEVICE void strip_low(const tcu_lora &p, const strip &at, const bf16 *low, int module, uint32_t (&a)[KS][MT][4])
+{
+    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2 * MT; i++) {
+        int row = i * 8 + g;
+        const bf16 *from = low + (int64_t)(at.row + row) * p.ld_low + module * at.k + t * 2;
+#pragma unroll
+        for (int s = 0; s < KS; s++)
+#pragma unroll
+            for (int side = 0; side < 2; side++)
+                a[s][i / 2][side * 2 + i % 2] =
+                    row < at.n && s * 16 < at.k ? *(const uint32_t *)(from + s * 16 + side * 8) : 0;
+    }
+}
+
+/* acc = B low for columns c .. c + 15. They are numbered so that a lane has four neighbours: column n of tile j is 4 (n / 2) + 2 j +
+ * n % 2. b: the lane's place in row 0 of B. */
+template <int KS, int MT>
+DEVICE void strip_high(float (&acc)[MT][2][4], const uint32_t (&a)[KS][MT][4], const bf16 *b, int k, int c, int columns)
+{
+    int g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int s = 0; s < KS; s++) {
+        if (s * 16 >= k)
+            break;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            int column = c + g / 2 * 4 + j * 2 + g % 2;
+            const bf16 *from = b + (int64_t)(column < columns ? column : 0) * k + s * 16;
+            uint32_t lo = __ldg((const uint32_t *)from), hi = __ldg((const uint32_t *)(from + 8));
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+                mma(acc[m][j], a[s][m], lo, hi);
+        }
+    }
+}
+
+/* Row i * 8 + .. of a strip: base + scale B low. */
+template <int MT> DEVICE void strip_add(float4 &x, const float (&acc)[MT][2][4], int i, const strip &at)
+{
+    float *v = &x.x;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        v[e] = at.k ? __fmaf_rn(at.scale, acc[i / 2][e / 2][i % 2 * 2 + e % 2], v[e]) : v[e];
+}
+
+DEVICE uint2 pack_four(float4 x)
+{
+    return make_uint2(pack(x.x, x.y), pack(x.z, x.w));
+}
+
+/* y = bf16(base + scale B low), then bf16(y + bias). AHEAD: pieces of 16 columns that are loaded at once. */
+template <int KS, int MT, int AHEAD, int BLOCKS>
+__global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *low, const float *__restrict__ base,
+                                                        const float *bias, bf16 *__restrict__ y)
+{
+    enum { ACROSS = 4 / MT }; /* warps that share the columns */
+    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, module = blockIdx.z;
+    int columns = module == 0 ? p.out[0] : module == 1 ? p.out[1] : p.out[2], before = out_before(p, module);
+    int n0 = (blockIdx.x * MT + warp / ACROSS) * 128;
+    strip at;
+    if (n0 >= columns || !find_strip(p, warp % ACROSS * 16 * MT, &at))
+        return;
+    uint32_t a[KS][MT][4];
+    strip_low<KS, MT>(p, at, low, module, a);
+    const bf16 *b = at.s->operands + (at.k ? at.g->b[module] : 0) + t * 2;
+    int64_t first = (int64_t)(at.row + g) * p.ld_out + before + t * 4;
+#pragma unroll 1
+    for (int end = min(n0 + 128, columns); n0 < end; n0 += AHEAD * 16) {
+        float4 x[AHEAD][2 * MT];
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++)
+#pragma unroll
+            for (int i = 0; i < 2 * MT; i++)
+                if (i * 8 + g < at.n && n0 + q * 16 + t * 4 < columns)
+                    x[q][i] = __ldcs((const float4 *)(base + first + (int64_t)i * 8 * p.ld_out + n0 + q * 16));
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++) {
+            int c = n0 + q * 16;
+            float acc[MT][2][4] = {};
+            strip_high<KS, MT>(acc, a, b, at.k, c, columns);
+#pragma unroll
+            for (int i = 0; i < 2 * MT; i++) {
+                if (i * 8 + g >= at.n || c + t * 4 >= columns)
+                    continue;
+                strip_add<MT>(x[q][i], acc, i, at);
+                if (bias) { /* the second rounding, as for rows without adapters */
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        (&x[q][i].x)[e] = __fadd_rn(wide(narrow((&x[q][i].x)[e])), bias[before + c + t * 4 + e]);
+                }
+                *(uint2 *)(y + first + (int64_t)i * 8 * p.ld_out + c) = pack_four(x[q][i]);
+            }
+        }
+    }
+}
+
+/* The same for gate and up, and m = silu(gate) up from the rounded numbers. 16 rows a warp. */
+template <int KS, int AHEAD, int BLOCKS>
+__global__ void __launch_bounds__(128, BLOCKS) add_gate_up(tcu_lora p, const bf16 *low, const float *__restrict__ base,
+                                                           bf16 *__restrict__ y, bf16 *__restrict__ m)
+{
+    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int columns = p.out[0], n0 = blockIdx.x * 128;
+    strip at;
+    if (!find_strip(p, warp * 16, &at))
+        return;
+    uint32_t a[2][KS][1][4];
+    const bf16 *b[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        strip_low<KS, 1>(p, at, low, h, a[h]);
+        b[h] = at.s->operands + (at.k ? at.g->b[h] : 0) + t * 2;
+    }
+    int64_t first = (int64_t)(at.row + g) * p.ld_out + t * 4, first_m = (int64_t)(at.row + g) * columns + t * 4;
+#pragma unroll 1
+    for (int end = min(n0 + 128, columns); n0 < end; n0 += AHEAD * 16) {
+        float4 x[AHEAD][2][2]; /* piece, row, gate or up */
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    if (i * 8 + g < at.n && n0 + q * 16 + t * 4 < columns)
+                        x[q][i][h] = __ldcs((const float4 *)(base + first + (int64_t)i * 8 * p.ld_out + h * columns + n0 + q * 16));
+#pragma unroll
+        for (int q = 0; q < AHEAD; q++) {
+            int c = n0 + q * 16;
+            float acc[2][1][2][4] = {};
+            strip_high<KS, 1>(acc[0], a[0], b[0], at.k, c, columns);
+            strip_high<KS, 1>(acc[1], a[1], b[1], at.k, c, columns);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if (i * 8 + g >= at.n || c + t * 4 >= columns)
+                    continue;
+                uint2 v[2];
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    strip_add<1>(x[q][i][h], acc[h], i, at);
+                    v[h] = pack_four(x[q][i][h]);
+                    *(uint2 *)(y + first + (int64_t)i * 8 * p.ld_out + h * columns + c) = v[h];
+                }
+                *(uint2 *)(m + first_m + (int64_t)i * 8 * columns + c) =
+                    make_uint2(swiglu_pair(v[0].x, v[1].x), swiglu_pair(v[0].y, v[1].y));
+            }
+        }
     }
 }
 
@@ -260,9 +514,29 @@ static int high(const tcu_lora *p, const bf16 *low, const float *base, const flo
     return launch(p->tile_rows == 16 ? from_low<16, T> : from_low<64, T>, grid, 128, 0, stream, *p, low, base, bias, y);
 }
 
+/* Whether the kernels without shared memory can add to y. */
+static bool many(const tcu_lora *p)
+{
+    return p->most && p->most <= 64 && p->n_tiles && p->tile_rows == 64;
+}
+
 int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *base, const float *bias, tcu_bf16 *y, tcu_stream stream)
 {
+    if (many(p))
+        return launch(p->most <= 32 ? add_high<2, 2, 2, 4> : add_high<4, 2, 2, 3>, dim3(tiles_of(most_out(p), 256), p->n_tiles, p->n),
+                      128, 0, stream, *p, low, base, bias, y);
     return high(p, low, base, bias, y, stream);
+}
+
+bool tcu_lora_fuses_swiglu(const tcu_lora *p)
+{
+    return many(p) && p->n == 2 && p->out[0] == p->out[1];
+}
+
+int tcu_lora_high_swiglu(const tcu_lora *p, const tcu_bf16 *low, const float *base, tcu_bf16 *gu, tcu_bf16 *m, tcu_stream stream)
+{
+    return launch(p->most <= 32 ? add_gate_up<2, 2, 4> : add_gate_up<4, 2, 3>, dim3(tiles_of(p->out[0], 128), p->n_tiles), 128, 0,
+                  stream, *p, low, base, gu, m);
 }
 
 int tcu_lora_logits(const tcu_lora *p, const tcu_bf16 *low, float *z, tcu_stream stream)
@@ -282,7 +556,12 @@ int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_strea
 {
     if (!p->most || !p->n_tiles)
         return 0;
-    return launch(dx_part, dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, dx);
+    int steps = p->n * p->most / 16;
+    return launch(steps <= 2   ? dx_part<2> :
+                  steps <= 4   ? dx_part<4> :
+                  steps <= 6   ? dx_part<6> :
+                                 dx_part_any,
+                  dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, dx);
 }
 
 int tcu_lora_da(const tcu_lora *p, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream stream)
