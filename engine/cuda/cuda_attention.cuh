@@ -164,4 +164,95 @@ DEVICE float power(float s, float scale2, float base)
     return exp2_fast(__fmaf_rn(s, scale2, -base));
 }
 
+/* Scores of one key block: -inf where the mask says (unless `all` are seen), and the largest of each row (g and g + 8 of
+ * the warp). */
+DEVICE void mask_scores(float s[KEYS / 8][4], const int pos[2], int key0, int window, bool all, float top[2])
+{
+    int t = (threadIdx.x % 4) * 2;
+    if (!all) {
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int key = key0 + j * 8 + t + e % 2, own = pos[e / 2];
+                s[j][e] = key <= own && (window <= 0 || key > own - window) ? s[j][e] : -INFINITY;
+            }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        top[half] = fmaxf(s[0][half * 2], s[0][half * 2 + 1]);
+#pragma unroll
+        for (int j = 1; j < KEYS / 8; j++)
+            top[half] = fmaxf(top[half], fmaxf(s[j][half * 2], s[j][half * 2 + 1]));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 1));
+        top[half] = fmaxf(top[half], __shfl_xor_sync(0xffffffffu, top[half], 2));
+    }
+}
+
+/* s becomes its weights; part: the sum of each row. */
+DEVICE void weigh(float s[KEYS / 8][4], float scale2, const float base[2], float part[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        part[half] = 0;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float *x = &s[j][half * 2 + e];
+                *x = power(*x, scale2, base[half]);
+                part[half] = __fadd_rn(part[half], *x);
+            }
+        part[half] = __fadd_rn(part[half], __shfl_xor_sync(0xffffffffu, part[half], 1));
+        part[half] = __fadd_rn(part[half], __shfl_xor_sync(0xffffffffu, part[half], 2));
+    }
+}
+
+template <int NB> DEVICE void shrink_all(float o[NB][4], const float shrink[2])
+{
+#pragma unroll
+    for (int j = 0; j < NB; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            o[j][e] = __fmul_rn(o[j][e], shrink[e / 2]);
+}
+
+/* Columns c0 .. of the rows' results. */
+template <int NB>
+DEVICE void store_rows(const tcu_attention &p, const rows_of &r, const int row[2], const float max[2], const float sum[2],
+                       float scale2, float o[NB][4], int c0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        if (row[half] >= r.n)
+            continue;
+        int64_t at = row_head(r, row[half]);
+        float over = __frcp_rn(sum[half]);
+        if (p.lse && lane % 4 == 0)
+            p.lse[at] = base_of(max[half], scale2) + log2f(sum[half]);
+#pragma unroll
+        for (int j = 0; j < NB; j++) {
+            int c = c0 + j * 8 + (lane % 4) * 2;
+            if (c < p.d)
+                *(uint32_t *)(p.o + at * p.d + c) =
+                    pack(__fmul_rn(o[j][half * 2], over), __fmul_rn(o[j][half * 2 + 1], over));
+        }
+    }
+}
+
+/* ---- backward ---- */
+
+/* The weight exp2(s * scale2 - lse) of a score; 0 if it is masked. */
+DEVICE float weight(float s, bool seen, float scale2, float lse)
+{
+    float w = exp2_fast(__fmaf_rn(s, scale2, -lse));
+    return seen ? w : 0.0f;
+}
+
+DEVICE bool sees(int pos, int key, int window)
+{
+    return key <= pos && (window <= 0 || key > pos - window);
+}
+
 #endif

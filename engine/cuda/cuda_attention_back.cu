@@ -5,18 +5,6 @@
  */
 #include "cuda/cuda_attention.cuh"
 
-/* The weight exp2(s * scale2 - lse) of a score; 0 if it is masked. */
-DEVICE float weight(float s, bool seen, float scale2, float lse)
-{
-    float w = exp2_fast(__fmaf_rn(s, scale2, -lse));
-    return seen ? w : 0.0f;
-}
-
-DEVICE bool sees(int pos, int key, int window)
-{
-    return key <= pos && (window <= 0 || key > pos - window);
-}
-
 template <int D> __global__ void __launch_bounds__(THREADS) back_rows(tcu_attention p)
 {
     extern __shared__ __align__(128) unsigned char shared[];
@@ -156,24 +144,32 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
     }
 }
 
+/* Eight lanes a head, eight numbers a piece. Added in the order of 32 lanes that hold two numbers each. */
 __global__ void make_delta(const bf16 *d_o, const bf16 *o, float *delta, int64_t heads, int d)
 {
-    int64_t head = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (head >= heads)
-        return;
-    float sum = 0;
-    for (int c = threadIdx.x % 32 * 2; c < d; c += 64) {
-        float2 a = unpack(*(const uint32_t *)(d_o + head * d + c)), b = unpack(*(const uint32_t *)(o + head * d + c));
-        sum = fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
+    int64_t head = (int64_t)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8;
+    bool there = head < heads;
+    float sum[4] = {};
+    for (int c = threadIdx.x % 8 * 8; there && c < d; c += 64) {
+        uint4 x = *(const uint4 *)(d_o + head * d + c), y = *(const uint4 *)(o + head * d + c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float2 a = unpack((&x.x)[i]), b = unpack((&y.x)[i]);
+            sum[i] = fmaf(a.x, b.x, fmaf(a.y, b.y, sum[i]));
+        }
     }
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0)
-        delta[head] = sum;
+#pragma unroll
+    for (int step = 4; step; step >>= 1)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], step);
+    if (there && threadIdx.x % 8 == 0)
+        delta[head] = (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
 int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, int64_t heads, int32_t d, tcu_stream stream)
 {
-    make_delta<<<(unsigned)((heads + 7) / 8), 256, 0, stream>>>(d_o, o, delta, heads, d);
+    make_delta<<<(unsigned)((heads + 31) / 32), 256, 0, stream>>>(d_o, o, delta, heads, d);
     return cudaGetLastError();
 }
 
@@ -199,10 +195,14 @@ template <int D> static int keys_sweep(const tcu_attention *p, tcu_stream stream
 
 int tcu_attention_dq(const tcu_attention *p, tcu_stream stream)
 {
+    if (p->grouped)
+        return tcu_grouped_dq(p, stream);
     return p->d <= 64 ? rows_sweep<64>(p, stream) : rows_sweep<128>(p, stream);
 }
 
 int tcu_attention_dkv(const tcu_attention *p, tcu_stream stream)
 {
+    if (p->grouped)
+        return tcu_grouped_dkv(p, stream);
     return p->d <= 64 ? keys_sweep<64>(p, stream) : keys_sweep<128>(p, stream);
 }

@@ -101,6 +101,7 @@ static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *
     p.lddv = m->qkv_width;
     p.spans = t->spans;
     p.n_spans = t->n_spans;
+    p.grouped = t->grouped;
     return p;
 }
 

@@ -171,6 +171,7 @@ typedef struct tcu_attention {
     const float *delta;     /* [rows][n_heads] */
     tcu_bf16 *dq, *dk, *dv; /* [rows][n_heads d], [rows][n_kv_heads d], [rows][lddv] */
     int64_t lddv;
+    bool grouped; /* see tcu_attention_groups */
 } tcu_attention;
 
 /* Most tokens of a span: of the wide form (many rows of a sequence), of the narrow one (few). */
@@ -183,6 +184,15 @@ int tcu_attention_delta(const tcu_bf16 *d_o, const tcu_bf16 *o, float *delta, in
 int tcu_attention_dq(const tcu_attention *, tcu_stream);
 /* spans are blocks of 64 keys: begin a multiple of 64, table = length of the sequence */
 int tcu_attention_dkv(const tcu_attention *, tcu_stream);
+
+/* Whether warpgroups can do it (cuda_attention_wgmma.cu), with the same bits: on chips that have their matrix instruction, packed
+ * sequences alone. With p->grouped, spans have TCU_WARPGROUPS times the tokens of the wide form, and TCU_KEY_WARPGROUPS
+ * blocks of keys. The three calls above then run these. */
+enum { TCU_WARPGROUPS = 3, TCU_KEY_WARPGROUPS = 2 };
+bool tcu_attention_groups(int32_t d);
+int tcu_grouped_forward(const tcu_attention *, tcu_stream);
+int tcu_grouped_dq(const tcu_attention *, tcu_stream);
+int tcu_grouped_dkv(const tcu_attention *, tcu_stream);
 
 /* ---- all layers and the logits of a decoding step of very few rows without adapters, in one launch ---- */
 

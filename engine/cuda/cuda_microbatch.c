@@ -291,13 +291,13 @@ static tcu_lora put_tables(tcu_feed *f, const tke_microbatch *b, int32_t begin, 
     return l;
 }
 
-static void put_spans(tcu_trainer *t, const tke_microbatch *b, int32_t tokens)
+static void put_spans(tcu_trainer *t, const tke_microbatch *b, int32_t tokens, int32_t keys_each)
 {
     tcu_span *spans = tcu_feed_put(&t->feed, (size_t)t->n_spans * sizeof *spans, &t->spans);
     tcu_span *keys = tcu_feed_put(&t->feed, (size_t)t->n_key_spans * sizeof *keys, &t->key_spans);
     assert(spans && keys);
     fill_spans(b, tokens, spans);
-    fill_spans(b, TCU_KEY_BLOCK, keys);
+    fill_spans(b, keys_each, keys);
     qsort(spans, (size_t)t->n_spans, sizeof *spans, by_work);
     qsort(keys, (size_t)t->n_key_spans, sizeof *keys, by_work_of_keys);
 }
@@ -306,7 +306,7 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
-    int32_t most,
+    int32_t most, keys = TCU_KEY_BLOCK,
         tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
     size_t n_steps = tcu_count_steps(b->starts, b->n_seqs);
     if (!tcu_ready_segments(b->segments, b->n_segments, &most, &t->head_adapters, err))
@@ -316,8 +316,13 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
     if (!steps)
         return false;
     tcu_fill_steps(b->starts, b->n_seqs, steps);
+    t->grouped = tcu_attention_groups((int32_t)m->config.head_dim);
+    if (t->grouped) {
+        tokens *= TCU_WARPGROUPS;
+        keys *= TCU_KEY_WARPGROUPS;
+    }
     t->n_spans = (int32_t)fill_spans(b, tokens, NULL);
-    t->n_key_spans = (int32_t)fill_spans(b, TCU_KEY_BLOCK, NULL);
+    t->n_key_spans = (int32_t)fill_spans(b, keys, NULL);
     bool ok = cut_chunks(t, steps, n_steps, err) &&
               tcu_feed_reserve(
                   d, &t->feed,
@@ -335,7 +340,7 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
         t->targets = put_copy(f, b->targets, b->size.n * b->size.max_k * sizeof *b->targets);
         const tcu_step *card = put_copy(f, steps, n_steps * sizeof *steps);
         t->rows.lora = put_tables(f, b, 0, t->rows.n, steps, n_steps, card);
-        put_spans(t, b, tokens);
+        put_spans(t, b, tokens, keys);
         for (size_t i = 0; t->head_adapters && i < t->n_chunks; i++)
             t->chunks[i].lora =
                 put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps,
@@ -373,6 +378,7 @@ bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_b
     tcu_attention p = tcu_attention_of(m, layer);
     p.spans = t->spans;
     p.n_spans = t->n_spans;
+    p.grouped = t->grouped;
     p.q = a->q;
     p.k = a->k;
     p.v = a->qkv + m->q_width + m->k_width;

@@ -22,6 +22,7 @@ struct tcu_trainer {
     size_t n_kept;
     const tcu_span *spans, *key_spans;
     int32_t n_spans, n_key_spans;
+    bool grouped; /* spans are those of attention by warpgroups */
     const int32_t *targets;
     tcu_chunk *chunks; /* on the host */
     size_t n_chunks, cap_chunks;

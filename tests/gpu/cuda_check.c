@@ -337,6 +337,38 @@ static void make_pages(const heads_case *c, uint16_t *k, uint16_t *v, int32_t *t
     }
 }
 
+/* Attention by warpgroups, forward and backward: the bits of p and keys, which have run. */
+static void grouped_case(const heads_case *c, tcu_attention p, tcu_attention keys, tcu_span *spans,
+                         const char *name)
+{
+    size_t nq = (size_t)(c->rows * c->heads * c->d), nk = (size_t)(c->rows * c->kv * c->d);
+    size_t heads = (size_t)(c->rows * c->heads);
+    tcu_attention old = p;
+    uint64_t bad;
+    char what[128];
+    if (!tcu_attention_groups(c->d))
+        return;
+    p.grouped = keys.grouped = true;
+    p.o = card(nq * 2), p.dq = card(nq * 2), keys.dk = card(nk * 2), keys.dv = card(nk * 2);
+    p.lse = card(heads * 4);
+    cudaMemset(p.o, 0xee, nq * 2), cudaMemset(p.dq, 0xee, nq * 2), cudaMemset(p.lse, 0xee, heads * 4),
+        cudaMemset(keys.dk, 0xee, nk * 2), cudaMemset(keys.dv, 0xee, nk * 2);
+    p.n_spans =
+        fill_spans(c, TCU_WARPGROUPS * tcu_span_tokens(c->heads, c->kv, false), spans);
+    p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
+    keys.n_spans = fill_spans(c, TCU_KEY_WARPGROUPS * TCU_KEY_BLOCK, spans);
+    keys.spans = to_card(spans, (size_t)keys.n_spans * sizeof *spans);
+    RC(tcu_attention_forward(&p, false, device->stream));
+    RC(tcu_attention_dq(&p, device->stream));
+    RC(tcu_attention_dkv(&keys, device->stream));
+    bad = differing(false, old.o, p.o, (int64_t)nq) + differing(true, old.lse, p.lse, (int64_t)heads) +
+          differing(false, old.dq, p.dq, (int64_t)nq) +
+          differing(false, old.dk, keys.dk, (int64_t)nk) +
+          differing(false, old.dv, keys.dv, (int64_t)nk);
+    snprintf(what, sizeof what, "%s: bits of warpgroups", name);
+    verdict(bad == 0, what, (double)bad);
+}
+
 static void attention_case(int heads, int kv, int d, int window)
 {
     static const int lengths[] = { 1, 63, 64, 65, 200, 333, 17 };
@@ -385,6 +417,8 @@ static void attention_case(int heads, int kv, int d, int window)
                  window, parts[i]);
         verdict(off[i] < 1e-2, name, off[i]);
     }
+    snprintf(name, sizeof name, "attention %d/%d of %d", heads, kv, d);
+    grouped_case(&c, p, keys, spans, name);
     /* packed narrow, paged narrow, paged wide: the same bits */
     uint16_t *pk = calloc(n_blocks * 16 * (size_t)(kv * d), 2),
              *pv = calloc(n_blocks * 16 * (size_t)(kv * d), 2);
@@ -421,6 +455,7 @@ static void check_attention(void)
     attention_case(6, 2, 64, 0);
     attention_case(8, 2, 128, 0);
     attention_case(8, 8, 128, 100);
+    attention_case(14, 2, 96, 0);
     attention_case(32, 2, 64, 70);
 }
 
