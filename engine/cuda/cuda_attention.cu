@@ -41,10 +41,9 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_for
         mask_scores(w, pos, block * KEYS, p.window, all, top);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            top[half] = fmaxf(max[half], top[half]);
-            base[half] = base_of(top[half], scale2);
-            shrink[half] = power(max[half], scale2, base[half]);
-            max[half] = top[half];
+            shrink[half] = shrink_of(max[half], top[half], scale2);
+            max[half] = fmaxf(max[half], top[half]);
+            base[half] = base_of(max[half], scale2);
         }
         weigh(w, scale2, base, part);
 #pragma unroll
@@ -194,7 +193,7 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_f
             float shrink[2];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                shrink[half] = power(run[half][i], scale2, base_of(run[half][i + 1], scale2));
+                shrink[half] = shrink_of(run[half][i], t.top[i][row[half]], scale2);
                 sum[half] = __fmaf_rn(sum[half], shrink[half], t.part[i][row[half]]);
                 max[half] = run[half][i + 1];
             }

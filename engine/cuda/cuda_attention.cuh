@@ -164,6 +164,13 @@ DEVICE float power(float s, float scale2, float base)
     return exp2_fast(__fmaf_rn(s, scale2, -base));
 }
 
+/* What becomes of the sums so far when a block whose largest score is `top` follows. A block of which the row sees nothing
+ * changes nothing: a tile has such blocks because of its other rows. (power of the same maximum twice is not exactly 1.) */
+DEVICE float shrink_of(float max, float top, float scale2)
+{
+    return top == -INFINITY ? 1.0f : power(max, scale2, base_of(fmaxf(max, top), scale2));
+}
+
 /* Scores of one key block: -inf where the mask says (unless `all` are seen), and the largest of each row (g and g + 8 of
  * the warp). */
 DEVICE void mask_scores(float s[KEYS / 8][4], const int pos[2], int key0, int window, bool all, float top[2])

@@ -153,10 +153,9 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
         mask_scores(w, pos, block * KEYS, p.window, seen, top);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            top[half] = fmaxf(max[half], top[half]);
-            base[half] = base_of(top[half], scale2);
-            shrink[half] = power(max[half], scale2, base[half]);
-            max[half] = top[half];
+            shrink[half] = shrink_of(max[half], top[half], scale2);
+            max[half] = fmaxf(max[half], top[half]);
+            base[half] = base_of(max[half], scale2);
         }
         weigh(w, scale2, base, part);
 #pragma unroll
