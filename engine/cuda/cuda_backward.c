@@ -22,7 +22,8 @@ bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
                       .n = p->in,
                       .k = p->ld_out,
                       .valid = b->valid };
-    if (!tcu_join(d, 2, err) || !tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
+    if (!tcu_join(d, 2, err) ||
+        !tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
         !tcu_fork(d, 2, err) ||
         !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->beside[0]), "dB", err) ||
         !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->beside[1]), "dA", err))

@@ -306,7 +306,8 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
-    int32_t most, keys = TCU_KEY_BLOCK,
+    int32_t most,
+        keys = TCU_KEY_BLOCK,
         tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
     size_t n_steps = tcu_count_steps(b->starts, b->n_seqs);
     if (!tcu_ready_segments(b->segments, b->n_segments, &most, &t->head_adapters, err))

@@ -351,17 +351,18 @@ static void grouped_case(const heads_case *c, tcu_attention p, tcu_attention key
     p.grouped = keys.grouped = true;
     p.o = card(nq * 2), p.dq = card(nq * 2), keys.dk = card(nk * 2), keys.dv = card(nk * 2);
     p.lse = card(heads * 4);
-    cudaMemset(p.o, 0xee, nq * 2), cudaMemset(p.dq, 0xee, nq * 2), cudaMemset(p.lse, 0xee, heads * 4),
-        cudaMemset(keys.dk, 0xee, nk * 2), cudaMemset(keys.dv, 0xee, nk * 2);
-    p.n_spans =
-        fill_spans(c, TCU_WARPGROUPS * tcu_span_tokens(c->heads, c->kv, false), spans);
+    cudaMemset(p.o, 0xee, nq * 2), cudaMemset(p.dq, 0xee, nq * 2),
+        cudaMemset(p.lse, 0xee, heads * 4), cudaMemset(keys.dk, 0xee, nk * 2),
+        cudaMemset(keys.dv, 0xee, nk * 2);
+    p.n_spans = fill_spans(c, TCU_WARPGROUPS * tcu_span_tokens(c->heads, c->kv, false), spans);
     p.spans = to_card(spans, (size_t)p.n_spans * sizeof *spans);
     keys.n_spans = fill_spans(c, TCU_KEY_WARPGROUPS * TCU_KEY_BLOCK, spans);
     keys.spans = to_card(spans, (size_t)keys.n_spans * sizeof *spans);
     RC(tcu_attention_forward(&p, false, device->stream));
     RC(tcu_attention_dq(&p, device->stream));
     RC(tcu_attention_dkv(&keys, device->stream));
-    bad = differing(false, old.o, p.o, (int64_t)nq) + differing(true, old.lse, p.lse, (int64_t)heads) +
+    bad = differing(false, old.o, p.o, (int64_t)nq) +
+          differing(true, old.lse, p.lse, (int64_t)heads) +
           differing(false, old.dq, p.dq, (int64_t)nq) +
           differing(false, old.dk, keys.dk, (int64_t)nk) +
           differing(false, old.dv, keys.dv, (int64_t)nk);
@@ -456,7 +457,9 @@ static void check_attention(void)
     attention_case(6, 2, 64, 0);
     attention_case(8, 2, 128, 0);
     attention_case(8, 8, 128, 100);
-    attention_case(14, 2, 96, 0); /* groups that do not divide 64: rows of a tile end in different key blocks */
+    attention_case(
+        14, 2, 96,
+        0); /* groups that do not divide 64: rows of a tile end in different key blocks */
     attention_case(10, 2, 128, 0);
     attention_case(32, 2, 64, 70);
 }
