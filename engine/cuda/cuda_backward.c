@@ -6,8 +6,8 @@
 #include "cuda/cuda_trainer.h"
 
 /* dx gets the adapters' part first, and the product is added to it: cheaper than to read dx again.
- * Gradients of the adapters leave most of the card idle, so they run beside the large product and what follows it, until the
- * next group begins. Before that, nothing writes what they read: x, dy, low and dlow. */
+ * Gradients of the adapters leave most of the card idle, so they run beside the large product. x and dx are different
+ * buffers, and nothing below writes what they read before the join. */
 bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
 {
     const tcu_lora *p = &b->lora;
@@ -22,16 +22,16 @@ bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
                       .n = p->in,
                       .k = p->ld_out,
                       .valid = b->valid };
-    if (!tcu_join(d, 2, err) ||
-        !tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
+    if (!tcu_ok(d, tcu_lora_dlow(p, b->dy, b->dlow, d->stream), "dlow", err) ||
         !tcu_fork(d, 2, err) ||
         !tcu_ok(d, tcu_lora_db(p, b->dy, b->low, d->beside[0]), "dB", err) ||
         !tcu_ok(d, tcu_lora_da(p, b->dlow, b->x, d->beside[1]), "dA", err))
         return false;
-    return !b->dx ||
-           (tcu_plan_product(d, &q, err) &&
-            tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err) &&
-            tcu_multiply(d, &q, err));
+    if (b->dx && (!tcu_plan_product(d, &q, err) ||
+                  !tcu_ok(d, tcu_lora_dx(p, b->dlow, b->dx, d->stream), "dx of an adapter", err) ||
+                  !tcu_multiply(d, &q, err)))
+        return false;
+    return tcu_join(d, 2, err);
 }
 
 static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy,
@@ -148,11 +148,10 @@ bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
         if (tcu_trainer_stopped(t, err))
             return false;
         if (i + t->n_kept + 1 < layers && /* the activations computed last are still there */
-            (!tcu_join(t->model->device, 2, err) ||
-             !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err)))
+            !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err))
             return false;
         if (!mlp_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))
             return false;
     }
-    return tcu_join(t->model->device, 2, err);
+    return true;
 }

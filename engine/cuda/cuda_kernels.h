@@ -76,10 +76,6 @@ int tcu_lora_low(const tcu_lora *, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream)
 /* y = bf16(base + scale B low), base in fp32, then bf16(y + bias) unless bias is NULL. Not launched without adapters. */
 int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *base, const float *bias,
                   tcu_bf16 *y, tcu_stream);
-/* The same for gate and up without a bias, and m = silu(gate) * up from the rounded numbers; only if it can. */
-bool tcu_lora_fuses_swiglu(const tcu_lora *);
-int tcu_lora_high_swiglu(const tcu_lora *, const tcu_bf16 *low, const float *base, tcu_bf16 *gu,
-                         tcu_bf16 *m, tcu_stream);
 /* z += scale B low, in fp32. */
 int tcu_lora_logits(const tcu_lora *, const tcu_bf16 *low, float *z, tcu_stream);
 int tcu_lora_dlow(const tcu_lora *, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream);

@@ -51,13 +51,6 @@ static bool multiply_both(const tcu_rows *r, const tcu_product *q, const tcu_lor
            tcu_multiply(d, q, err) && (!adapters || tcu_join(d, 1, err));
 }
 
-/* Whether m is made together with gate and up: their numbers are not read again. */
-static bool fuses_swiglu(const tcu_rows *r, size_t layer)
-{
-    tcu_lora p = join(r, layer, TCU_GATE_UP);
-    return !r->model->layers[layer].bias_gu && tcu_lora_fuses_swiglu(&p);
-}
-
 /* With adapters the base product stays in fp32 until their part is added. Rounded before, it would swallow every
  * contribution below half of its last place, which is what the first steps of a training consist of. */
 bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x,
@@ -80,9 +73,6 @@ bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *
                       .valid = r->n };
     if (!multiply_both(r, &q, &p, t->low[of], err))
         return false;
-    if (of == TCU_GATE_UP && fuses_swiglu(r, layer))
-        return tcu_ok(d, tcu_lora_high_swiglu(&p, t->low[of], t->wide, y, t->m, d->stream),
-                      "adding an adapter", err);
     if (adapters)
         return tcu_ok(d, tcu_lora_high(&p, t->low[of], t->wide, bias, y, d->stream),
                       "adding an adapter", err);
@@ -141,8 +131,7 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
                              m->hidden, d->stream),
                 "a norm", err) ||
         !tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t, t->gu, err) ||
-        (!fuses_swiglu(r, layer) &&
-         !tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err)))
+        !tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err))
         return false;
     if (output)
         return tcu_group_forward(r, layer, TCU_DOWN, t->m, t, t->y, err);

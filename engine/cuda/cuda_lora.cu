@@ -4,7 +4,6 @@
  * continue the chain of their accumulator, 16 tokens a step; segments without an adapter are skipped.
  */
 #include "cuda/cuda_chain.cuh"
-#include "cuda/cuda_rows.cuh"
 
 typedef struct place { /* one tile of rows */
     tcu_segment s;
@@ -361,59 +360,6 @@ __global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *
     }
 }
 
-/* The same for gate and up, and m = silu(gate) up from the rounded numbers. 16 rows a warp. */
-template <int KS, int AHEAD, int BLOCKS>
-__global__ void __launch_bounds__(128, BLOCKS) add_gate_up(tcu_lora p, const bf16 *low, const float *__restrict__ base,
-                                                           bf16 *__restrict__ y, bf16 *__restrict__ m)
-{
-    int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    int columns = p.out[0], n0 = blockIdx.x * 128;
-    strip at;
-    if (!find_strip(p, warp * 16, &at))
-        return;
-    uint32_t a[2][KS][1][4];
-    const bf16 *b[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        strip_low<KS, 1>(p, at, low, h, a[h]);
-        b[h] = at.s->operands + (at.k ? at.g->b[h] : 0) + t * 2;
-    }
-    int64_t first = (int64_t)(at.row + g) * p.ld_out + t * 4, first_m = (int64_t)(at.row + g) * columns + t * 4;
-#pragma unroll 1
-    for (int end = min(n0 + 128, columns); n0 < end; n0 += AHEAD * 16) {
-        float4 x[AHEAD][2][2]; /* piece, row, gate or up */
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++)
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-#pragma unroll
-                for (int h = 0; h < 2; h++)
-                    if (i * 8 + g < at.n && n0 + q * 16 + t * 4 < columns)
-                        x[q][i][h] = __ldcs((const float4 *)(base + first + (int64_t)i * 8 * p.ld_out + h * columns + n0 + q * 16));
-#pragma unroll
-        for (int q = 0; q < AHEAD; q++) {
-            int c = n0 + q * 16;
-            float acc[2][1][2][4] = {};
-            strip_high<KS, 1>(acc[0], a[0], b[0], at.k, c, columns);
-            strip_high<KS, 1>(acc[1], a[1], b[1], at.k, c, columns);
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                if (i * 8 + g >= at.n || c + t * 4 >= columns)
-                    continue;
-                uint2 v[2];
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    strip_add<1>(x[q][i][h], acc[h], i, at);
-                    v[h] = pack_four(x[q][i][h]);
-                    *(uint2 *)(y + first + (int64_t)i * 8 * p.ld_out + h * columns + c) = v[h];
-                }
-                *(uint2 *)(m + first_m + (int64_t)i * 8 * columns + c) =
-                    make_uint2(swiglu_pair(v[0].x, v[1].x), swiglu_pair(v[0].y, v[1].y));
-            }
-        }
-    }
-}
-
 enum { STEPS = 256 }; /* steps looked up at a time; with the tiles they fit into 99 KB of shared memory */
 
 /* Continues an fp32 accumulator [rows][ld] over the tokens of a segment. */
@@ -514,29 +460,12 @@ static int high(const tcu_lora *p, const bf16 *low, const float *base, const flo
     return launch(p->tile_rows == 16 ? from_low<16, T> : from_low<64, T>, grid, 128, 0, stream, *p, low, base, bias, y);
 }
 
-/* Whether the kernels without shared memory can add to y. */
-static bool many(const tcu_lora *p)
-{
-    return p->most && p->most <= 64 && p->n_tiles && p->tile_rows == 64;
-}
-
 int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *base, const float *bias, tcu_bf16 *y, tcu_stream stream)
 {
-    if (many(p))
+    if (p->most && p->most <= 64 && p->n_tiles && p->tile_rows == 64)
         return launch(p->most <= 32 ? add_high<2, 2, 2, 4> : add_high<4, 2, 2, 3>, dim3(tiles_of(most_out(p), 256), p->n_tiles, p->n),
                       128, 0, stream, *p, low, base, bias, y);
     return high(p, low, base, bias, y, stream);
-}
-
-bool tcu_lora_fuses_swiglu(const tcu_lora *p)
-{
-    return many(p) && p->n == 2 && p->out[0] == p->out[1];
-}
-
-int tcu_lora_high_swiglu(const tcu_lora *p, const tcu_bf16 *low, const float *base, tcu_bf16 *gu, tcu_bf16 *m, tcu_stream stream)
-{
-    return launch(p->most <= 32 ? add_gate_up<2, 2, 4> : add_gate_up<4, 2, 3>, dim3(tiles_of(p->out[0], 128), p->n_tiles), 128, 0,
-                  stream, *p, low, base, gu, m);
 }
 
 int tcu_lora_logits(const tcu_lora *p, const tcu_bf16 *low, float *z, tcu_stream stream)

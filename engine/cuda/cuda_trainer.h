@@ -48,8 +48,7 @@ bool tcu_trainer_backward(tcu_trainer *, tinkc_error *err);
  * product would leave most of the card idle. Depends on the model alone. */
 int32_t tcu_head_parts(const tcu_model *);
 bool tcu_trainer_stopped(const tcu_trainer *, tinkc_error *err);
-/* The reverse of tcu_group_forward: gradients of the group's adapters, which are there after the next tcu_join of two; dx = dy W +
- * dlow A unless NULL. */
+/* The reverse of tcu_group_forward: gradients of the group's adapters; dx = dy W + dlow A unless NULL. */
 typedef struct tcu_back {
     tcu_lora lora;
     const tcu_bf16 *x, *dy, *low, *w;
