@@ -131,8 +131,13 @@ static int start(sweep *s, size_t which, char **argv, size_t argc)
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&files, 2, said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawnattr_t
+        apart; /* a group of its own: Ctrl-C reaches the sweep alone, which passes it on */
+    posix_spawnattr_init(&apart);
+    posix_spawnattr_setflags(&apart, POSIX_SPAWN_SETPGROUP);
     pid_t pid;
-    int bad = posix_spawn(&pid, "/proc/self/exe", &files, NULL, argv, environ);
+    int bad = posix_spawn(&pid, "/proc/self/exe", &files, &apart, argv, environ);
+    posix_spawnattr_destroy(&apart);
     posix_spawn_file_actions_destroy(&files);
     for (size_t i = 0; i < s->n_axes; i++)
         free(options[i]);
@@ -228,16 +233,26 @@ static bool reap(sweep *s)
     return any;
 }
 
+/* As often as the sweep itself: the first time runs save, the second time they leave at once. */
+static void interrupt_all(const sweep *s)
+{
+    for (size_t i = 0; i < s->n_runs; i++)
+        if (s->runs[i].pid)
+            (void)kill(s->runs[i].pid, SIGINT);
+}
+
 static int run_all(sweep *s, char **argv, size_t argc)
 {
     size_t next = 0, most = (size_t)cli_int(s->app, "parallel");
-    int bad = 0;
+    int bad = 0, passed_on = 0;
     cli_catch_signals();
     while (next < s->n_runs || running(s)) {
-        if (bad || cli_stop_signal()) { /* nothing may run on behind the sweep */
-            for (size_t i = 0; i < s->n_runs; i++)
-                if (s->runs[i].pid)
-                    (void)kill(s->runs[i].pid, SIGINT);
+        int stops = bad && !cli_stop_count()
+                        ? 1
+                        : cli_stop_count(); /* nothing may run on behind the sweep */
+        if (stops > passed_on) {
+            interrupt_all(s);
+            passed_on = stops;
             next = s->n_runs;
         }
         while (!bad && next < s->n_runs && running(s) < (most ? most : 1))
