@@ -35,20 +35,11 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_for
         copy_commit();
         copy_wait<2>();
         __syncthreads();
-        float w[KEYS / 8][4], top[2], base[2], part[2], shrink[2];
+        float w[KEYS / 8][4], top[2], shrink[2];
         bool all = block * KEYS + KEYS - 1 <= s.begin && p.window <= 0; /* every row sees every key: no mask */
         scores<D, KEYS / 8>(w, qt, m0, kt + stage * KEYS * D, 0);
         mask_scores(w, pos, block * KEYS, p.window, all, top);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            shrink[half] = shrink_of(max[half], top[half], scale2);
-            max[half] = fmaxf(max[half], top[half]);
-            base[half] = base_of(max[half], scale2);
-        }
-        weigh(w, scale2, base, part);
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-            sum[half] = __fmaf_rn(sum[half], shrink[half], part[half]);
+        weigh_block(w, top, scale2, max, sum, shrink);
         if (more)
             load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, (block + 1) * KEYS, s.end, vt + (stage ^ 1) * KEYS * D);
         copy_commit();

@@ -215,6 +215,23 @@ DEVICE void weigh(float s[KEYS / 8][4], float scale2, const float base[2], float
     }
 }
 
+/* The next key block of two rows: its scores become weights, the rows' maxima and sums take it in. shrink: what came before is to be
+ * multiplied with it. */
+DEVICE void weigh_block(float w[KEYS / 8][4], const float top[2], float scale2, float max[2], float sum[2], float shrink[2])
+{
+    float base[2], part[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        shrink[half] = shrink_of(max[half], top[half], scale2);
+        max[half] = fmaxf(max[half], top[half]);
+        base[half] = base_of(max[half], scale2);
+    }
+    weigh(w, scale2, base, part);
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        sum[half] = __fmaf_rn(sum[half], shrink[half], part[half]);
+}
+
 template <int NB> DEVICE void shrink_all(float o[NB][4], const float shrink[2])
 {
 #pragma unroll

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
         if (block < mine.first || block > mine.last)
             continue;
         uint64_t kt = gmma_tile(ring + stage * 2 * TILE), vt = gmma_tile(ring + (stage * 2 + 1) * TILE);
-        float w[KEYS / 8][4], top[2], base[2], part[2], shrink[2];
+        float w[KEYS / 8][4], top[2], shrink[2];
         uint32_t f[4][4];
         bool seen = block * KEYS + KEYS - 1 <= own.begin && p.window <= 0; /* every row sees every key: no mask */
         gmma_begin();
@@ -151,16 +151,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
         gmma_ready(w);
         gmma_ready(o);
         mask_scores(w, pos, block * KEYS, p.window, seen, top);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            shrink[half] = shrink_of(max[half], top[half], scale2);
-            max[half] = fmaxf(max[half], top[half]);
-            base[half] = base_of(max[half], scale2);
-        }
-        weigh(w, scale2, base, part);
-#pragma unroll
-        for (int half = 0; half < 2; half++)
-            sum[half] = __fmaf_rn(sum[half], shrink[half], part[half]);
+        weigh_block(w, top, scale2, max, sum, shrink);
         shrink_all<16>(o, shrink);
         pack_operands(w, f);
         gmma_begin();
