@@ -70,6 +70,27 @@ DEVICE void load_pair(const tcu_attention &p, const tcu_span &s, int kv_head, in
     }
 }
 
+/* The first two key blocks of a span. */
+DEVICE void begin_pairs(const tcu_attention &p, const tcu_span &s, int kv_head, const key_range &all, bf16 *ring)
+{
+    for (int i = 0; i < 2; i++) {
+        if (all.first + i <= all.last)
+            load_pair<ROW_GROUPS>(p, s, kv_head, (all.first + i) * KEYS, ring + i * 2 * TILE);
+        copy_commit();
+    }
+}
+
+/* A key block is there, for everybody; the one after the next is asked for. */
+DEVICE void next_pair(const tcu_attention &p, const tcu_span &s, int kv_head, const key_range &all, int block, int stage, bf16 *ring)
+{
+    copy_wait<1>();
+    gmma_written();
+    __syncthreads();
+    if (block + 2 <= all.last)
+        load_pair<ROW_GROUPS>(p, s, kv_head, (block + 2) * KEYS, ring + (stage ^ 2) * 2 * TILE);
+    copy_commit();
+}
+
 /* s = rows of a times rows of b, a chain along d. */
 DEVICE void score(float (&s)[8][4], uint64_t a, uint64_t b)
 {
@@ -121,11 +142,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
     rows_of r = rows_make(p, own, kv_head);
     key_range all = range_of(p, s), mine = range_of(p, own);
     load_own(r, p.q, q);
-    for (int i = 0; i < 2; i++) {
-        if (all.first + i <= all.last)
-            load_pair<ROW_GROUPS>(p, s, kv_head, (all.first + i) * KEYS, ring + i * 2 * TILE);
-        copy_commit();
-    }
+    begin_pairs(p, s, kv_head, all, ring);
     int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 };
     int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
     uint64_t qt = gmma_tile(q);
@@ -133,12 +150,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
     float scale2 = p.scale * 1.4426950408889634f;
     gmma_ready(o); /* zeros are made here, not on a path around the loop */
     for (int block = all.first, stage = 0; block <= all.last; block++, stage = (stage + 1) % STAGES) {
-        copy_wait<1>();
-        gmma_written();
-        __syncthreads();
-        if (block + 2 <= all.last)
-            load_pair<ROW_GROUPS>(p, s, kv_head, (block + 2) * KEYS, ring + (stage ^ 2) * 2 * TILE);
-        copy_commit();
+        next_pair(p, s, kv_head, all, block, stage, ring);
         if (block < mine.first || block > mine.last)
             continue;
         uint64_t kt = gmma_tile(ring + stage * 2 * TILE), vt = gmma_tile(ring + (stage * 2 + 1) * TILE);
@@ -176,11 +188,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_back_rows(tcu_atten
     key_range all = range_of(p, s), mine = range_of(p, own);
     load_own(r, p.q, q);
     load_own(r, p.d_o, q + TILE);
-    for (int i = 0; i < 2; i++) {
-        if (all.first + i <= all.last)
-            load_pair<ROW_GROUPS>(p, s, kv_head, (all.first + i) * KEYS, ring + i * 2 * TILE);
-        copy_commit();
-    }
+    begin_pairs(p, s, kv_head, all, ring);
     int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 }, pos[2];
     uint64_t qt = gmma_tile(q), ot = gmma_tile(q + TILE);
     float scale2 = p.scale * 1.4426950408889634f, lse[2], delta[2], dq[16][4] = {};
@@ -193,12 +201,7 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_back_rows(tcu_atten
         delta[half] = there ? p.delta[row_head(r, row[half])] : 0;
     }
     for (int block = all.first, stage = 0; block <= all.last; block++, stage = (stage + 1) % STAGES) {
-        copy_wait<1>();
-        gmma_written();
-        __syncthreads();
-        if (block + 2 <= all.last)
-            load_pair<ROW_GROUPS>(p, s, kv_head, (block + 2) * KEYS, ring + (stage ^ 2) * 2 * TILE);
-        copy_commit();
+        next_pair(p, s, kv_head, all, block, stage, ring);
         if (block < mine.first || block > mine.last)
             continue;
         uint64_t kt = gmma_tile(ring + stage * 2 * TILE), vt = gmma_tile(ring + (stage * 2 + 1) * TILE);

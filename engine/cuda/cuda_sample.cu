@@ -388,9 +388,10 @@ template <bool M> DEVICE int best(const row<M> &r, const u64 *slots)
         top = 0;
     __syncthreads();
     u64 mine = 0;
-    if (slots)
-        mine = max64(own_slots(slots).x, own_slots(slots).y);
-    else
+    if (slots) {
+        ulonglong2 own = own_slots(slots);
+        mine = max64(own.x, own.y);
+    } else
         for (int i = threadIdx.x; i < r.v; i += THREADS)
             mine = max64(mine, place_of(logit_of(r, i), i));
     mine = warp_max64(mine);
@@ -538,10 +539,7 @@ DEVICE float largest(const float *tops, int n)
     float x = -INFINITY;
     for (int i = threadIdx.x % 32; i < n; i += 32)
         x = max_nan(x, tops[i]);
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
-    return x;
+    return warp_max_nan(x);
 }
 
 /* Is this the last of n blocks to arrive here? It sees what the others wrote before. */

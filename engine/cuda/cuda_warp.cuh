@@ -152,22 +152,24 @@ DEVICE float max_nan(float a, float b)
     return a != a ? a : b != b ? b : fmaxf(a, b);
 }
 
-DEVICE float block_max(float x)
+DEVICE float warp_max_nan(float x)
 {
-    __shared__ float part[32];
-    int warps = BLOCK_WARPS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-#pragma unroll
-    for (int d = 16; d; d >>= 1)
-        x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
-    BLOCK_SYNC();
-    if (lane == 0)
-        part[warp] = x;
-    BLOCK_SYNC();
-    x = lane < warps ? part[lane] : -INFINITY;
 #pragma unroll
     for (int d = 16; d; d >>= 1)
         x = max_nan(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
+}
+
+DEVICE float block_max(float x)
+{
+    __shared__ float part[32];
+    int warps = BLOCK_WARPS, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    x = warp_max_nan(x);
+    BLOCK_SYNC();
+    if (lane == 0)
+        part[warp] = x;
+    BLOCK_SYNC();
+    return warp_max_nan(lane < warps ? part[lane] : -INFINITY);
 }
 
 #endif

@@ -96,7 +96,7 @@ template <int N> DEVICE void gmma_ready(float (&x)[N][4])
     GMMA_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"  \
                   "%58,%59,%60,%61,%62,%63"
 
-/* s[64][64] = a[64][16] b[64][16], a in shared memory or in registers. */
+/* s[64][64] = a[64][16] b[64][16], both in shared memory. */
 DEVICE void gmma_first(float (&s)[8][4], uint64_t a, uint64_t b)
 {
 #if HAS_WGMMA
@@ -104,16 +104,6 @@ DEVICE void gmma_first(float (&s)[8][4], uint64_t a, uint64_t b)
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" GMMA_NAMES_32 "},%32,%33,p,1,1,0,0;\n}"
                  : GMMA_NEW_8(s, 0)
                  : "l"(a), "l"(b));
-#endif
-}
-
-DEVICE void gmma_first(float (&s)[8][4], const uint32_t (&a)[4], uint64_t b)
-{
-#if HAS_WGMMA
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,0,0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" GMMA_NAMES_32 "},{%32,%33,%34,%35},%36,p,1,1,0;\n}"
-                 : GMMA_NEW_8(s, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 #endif
 }
 
@@ -125,16 +115,6 @@ DEVICE void gmma_next(float (&s)[8][4], uint64_t a, uint64_t b)
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" GMMA_NAMES_32 "},%32,%33,p,1,1,0,0;\n}"
                  : GMMA_SUMS_8(s, 0)
                  : "l"(a), "l"(b));
-#endif
-}
-
-DEVICE void gmma_next(float (&s)[8][4], const uint32_t (&a)[4], uint64_t b)
-{
-#if HAS_WGMMA
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,1,0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" GMMA_NAMES_32 "},{%32,%33,%34,%35},%36,p,1,1,0;\n}"
-                 : GMMA_SUMS_8(s, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 #endif
 }
 
