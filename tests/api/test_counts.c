@@ -7,20 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/mock_fixture.h"
 #include "wire/sample_message.h"
 
 enum { PROMPT = 3, TARGETS = 2 };
 static const int32_t prompt[PROMPT] = { 4, 5, 6 };
-
-typedef struct fixture {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_sampler *sampler;
-    tinkc_batch *batch; /* two examples of two targets */
-} fixture;
 
 static int setup(void **state)
 {
@@ -217,7 +208,7 @@ static void candidates_of_sampled_tokens(void **state)
                   { 1, 1, "1 top-k rows of a sequence where 2" },
                   { 3, 1, "3 top-k rows of a sequence where 2" },
                   { 2, 2, "2 candidates a token where 1" } };
-    static const int32_t ids[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    static const int32_t drawn[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
     static const float values[8] = { -1, -1, -1, -1, -1, -1, -1, -1 };
     static const char *const type[] = { "Content-Type", "application/x-protobuf", NULL };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -225,8 +216,8 @@ static void candidates_of_sampled_tokens(void **state)
     o.topk_sample_logprobs = 1;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         size_t cells = (size_t)cases[i].rows * cases[i].k;
-        tinkc_sequence sequence = { .tokens = { ids, 2 }, .logprobs = { values, 2 } };
-        tkc_topk topk = { { ids, cells }, { values, cells }, cases[i].k, cases[i].rows };
+        tinkc_sequence sequence = { .tokens = { drawn, 2 }, .logprobs = { values, 2 } };
+        tkc_topk topk = { { drawn, cells }, { values, cells }, cases[i].k, cases[i].rows };
         tkc_sample_response r = { .sampled_topk = &topk };
         tkc_buf bytes;
         r.sequences.data = &sequence;
@@ -244,7 +235,7 @@ static void candidates_of_sampled_tokens(void **state)
     }
 }
 
-static void tokens_of_a_stream(void **state)
+static void drawn_a_stream(void **state)
 {
     fixture *x = *state;
 #define TOKEN(id, index)                                                                           \
@@ -279,10 +270,13 @@ int main(void)
 {
 #define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
-        WITH(outputs_of_a_pass),         WITH(targets_behind_the_weights),
-        WITH(outputs_for_a_custom_loss), WITH(other_outputs_for_a_custom_loss),
-        WITH(lists_of_a_sample),         WITH(candidates_of_sampled_tokens),
-        WITH(tokens_of_a_stream),
+        WITH(outputs_of_a_pass),
+        WITH(targets_behind_the_weights),
+        WITH(outputs_for_a_custom_loss),
+        WITH(other_outputs_for_a_custom_loss),
+        WITH(lists_of_a_sample),
+        WITH(candidates_of_sampled_tokens),
+        WITH(drawn_a_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

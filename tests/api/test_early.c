@@ -9,28 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/mock_fixture.h"
 
 #define PASS   "/api/v1/forward_backward"
-#define POLL   "/api/v1/retrieve_future"
 #define SAMPLE "/api/v1/asample"
 #define STREAM "/api/v1/stream_sample"
 
-static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
-static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
-
-typedef struct scene {
-    tinkc_error err;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_sampler *sampler;
-    tinkc_batch *batch;
-} scene;
-
-static void open_scene(scene *x, const char *config, size_t examples)
+static void open_scene(fixture *x, const char *config, size_t examples)
 {
-    *x = (scene){ 0 };
+    *x = (fixture){ 0 };
     x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
     if (config)
         tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
@@ -46,7 +33,7 @@ static void open_scene(scene *x, const char *config, size_t examples)
     tinkc_mock_forget(x->mock);
 }
 
-static void close_scene(scene *x)
+static void close_scene(fixture *x)
 {
     tinkc_batch_free(x->batch);
     tinkc_sampler_free(x->sampler);
@@ -55,18 +42,12 @@ static void close_scene(scene *x)
     tinkc_mock_free(x->mock);
 }
 
-static void settle(scene *x)
-{
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-}
-
 static bool says(const tinkc_request *r, const char *text)
 {
     return memmem(r->body.data, r->body.len, text, strlen(text)) != NULL;
 }
 
-static tinkc_future *pass(scene *x)
+static tinkc_future *pass(fixture *x)
 {
     return tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
 }
@@ -91,7 +72,7 @@ static void note_part(const tinkc_event *event, void *user)
 static void parts_are_there_before_the_pass_ends(void **state)
 {
     (void)state;
-    scene x;
+    fixture x;
     size_t seen = 0;
     int64_t done, total;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1}", 3);
@@ -173,7 +154,7 @@ static bool third_is_there(const tinkc_request *r, tinkc_mock_answer *answer, vo
 static void a_part_wakes_those_who_wait_for_it(void **state)
 {
     (void)state;
-    scene x;
+    fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1}", 3);
     tinkc_mock_always(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
                       &x.err);
@@ -203,7 +184,7 @@ static void tokens_wake_those_who_wait_for_them(void **state)
     static const char body[] = "data: {\"event_type\":\"token\",\"token_id\":7}\n\n"
                                "data: {\"event_type\":\"token\",\"token_id\":8}\n\n"
                                "data: {\"event_type\":\"done\",\"finish_reason\":\"stop\"}\n\n";
-    scene x;
+    fixture x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;
     open_scene(&x, NULL, 0);
@@ -231,7 +212,7 @@ static void samples_do_not_wait_for_each_other(void **state)
 {
     enum { MANY = 300 };
     (void)state;
-    scene x;
+    fixture x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_future *all[MANY];
     open_scene(&x, NULL, 0);
@@ -258,7 +239,7 @@ static void samples_do_not_wait_for_each_other(void **state)
 static void a_cancelled_pass_leaves_the_budget(void **state)
 {
     (void)state;
-    scene x;
+    fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":80}", 6);
     tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
                     &x.err);
