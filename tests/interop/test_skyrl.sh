@@ -4,7 +4,7 @@
 #     SKYRL=/path/to/python   a Python that has skyrl[tinker,jax], with uv on its PATH
 #     SKYRL=install           makes such an environment below the build folder: gigabytes, because of torch
 #
-# Exits 77 where neither is given or the packages cannot be had.
+# Exits 77 where neither is given, or where Python 3.12 or the packages cannot be had.
 set -u
 . "$(dirname "$0")/server.sh" tinkc "${1:-}"
 
@@ -13,8 +13,14 @@ case "${SKYRL:-}" in
 install)
     python=$build/venv-skyrl/bin/python
     if ! "$python" -c 'import skyrl.tinker.api' 2> /dev/null; then
+        # With an older Python release 0.3.0 installs, but pydantic refuses its types when it starts.
+        for new in python3 python3.13 python3.12; do
+            "$new" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null && break
+            new=
+        done
+        [ -n "$new" ] || { echo "skipped: SkyRL needs Python 3.12"; exit 77; }
         rm -rf "$build/venv-skyrl"
-        python3 -m venv "$build/venv-skyrl" &&
+        "$new" -m venv "$build/venv-skyrl" &&
             timeout 3000 "$build/venv-skyrl/bin/pip" install -q --disable-pip-version-check uv 'skyrl[tinker,jax]' > "$build/venv-skyrl.log" 2>&1 ||
             { echo "skipped: skyrl cannot be installed (no package index?)"; exit 77; }
     fi ;;
