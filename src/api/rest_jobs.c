@@ -97,10 +97,11 @@ static int64_t archive_pause(archive_op *op, const tinkc_error *err)
 }
 
 /* SkyRL's routes know a sampler's archive by its name alone, although its lists say
- * sampler_weights/NAME. A service that knows the whole id is never asked twice. */
+ * sampler_weights/NAME: 404, or 405 because the longer path is one of its DELETE. A service that knows
+ * the whole id is never asked twice. */
 static bool archive_by_name(archive_op *op, int32_t status)
 {
-    if (status != 404 || !op->plain)
+    if ((status != 404 && status != 405) || !op->plain)
         return false;
     op->missing = op->call->err;
     op->path = op->plain;

@@ -19,9 +19,9 @@ install)
             new=
         done
         [ -n "$new" ] || { echo "skipped: SkyRL needs Python 3.12"; exit 77; }
-        rm -rf "$build/venv-skyrl"
+        rm -rf "$build/venv-skyrl" # aiohttp: it needs it, and does not say so
         "$new" -m venv "$build/venv-skyrl" &&
-            timeout 3000 "$build/venv-skyrl/bin/pip" install -q --disable-pip-version-check uv 'skyrl[tinker,jax]' > "$build/venv-skyrl.log" 2>&1 ||
+            timeout 3000 "$build/venv-skyrl/bin/pip" install -q --disable-pip-version-check uv aiohttp 'skyrl[tinker,jax]' > "$build/venv-skyrl.log" 2>&1 ||
             { echo "skipped: skyrl cannot be installed (no package index?)"; exit 77; }
     fi ;;
 *) python=$SKYRL ;;
