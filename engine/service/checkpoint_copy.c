@@ -300,6 +300,10 @@ void tke_front_copy_weights(tke_call *call)
     tkc_copy_weights_request in;
     if (!tke_call_decode(call, &tkc_copy_weights_request_type, &in) || !check(call, &in))
         return;
+    if (tke_call_header(call, "X-Tinker-Weights-Access-Token")) {
+        tke_refuse(call, 400, "bad_request", "X-Tinker-Weights-Access-Token " TKE_NO_ACCESS_TOKEN);
+        return;
+    }
     const char *given = tke_call_header(call, "X-Idempotency-Key");
     const char *key =
         given ? tkc_arena_printf(&call->arena, &call->err, "copy %s %s", call->owner, given) : NULL;

@@ -305,13 +305,13 @@ static bool own_path(tke_call *call, tinkc_str path)
         tke_front_download(call, tkc_strn(path.data + n, path.len - n));
         return true;
     }
-    if (tkc_str_is(path, "/api/v1/cancel_future") && tkc_cstr_eq(call->request->method, "POST")) {
-        tke_cancel_future(call);
-        return true;
-    }
-    if (tkc_str_is(path, "/api/v1/retrieve_futures") &&
-        tkc_cstr_eq(call->request->method, "POST")) {
-        tke_front_futures(call);
+    bool post = tkc_cstr_eq(call->request->method, "POST");
+    tke_front_fn *own = post && tkc_str_is(path, "/api/v1/cancel_future")      ? tke_cancel_future
+                        : post && tkc_str_is(path, "/api/v1/retrieve_futures") ? tke_front_futures
+                                                                               : NULL;
+    if (own) {
+        if (tke_call_query_known(call) && tke_call_names_unique(call))
+            own(call);
         return true;
     }
     if (get && is_ready_path(path)) {
@@ -605,7 +605,7 @@ void tke_front(tke_call *call)
         return;
     tkc_buf space;
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
-    if (unpack(call, &space) && fits(call)) {
+    if (unpack(call, &space) && fits(call) && tke_call_names_unique(call)) {
         bool text = call->openai && call->body.len; /* needs a template or a tokenizer */
         if (text)
             defer(call, &space, handler);

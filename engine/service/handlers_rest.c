@@ -333,6 +333,10 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
     }
     char *path = tkc_arena_printf(&call->arena, &call->err, "tinker://%s/%s", call->route.id,
                                   call->route.ckpt);
+    if (!path) { /* not "there is none" */
+        tke_send_failure(call->reply, svc->a, &call->err);
+        return NULL;
+    }
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint *c = tke_find_checkpoint(svc, path, NULL);
     if (c && !(tkc_cstr_eq(c->owner, call->owner) || (public_too && c->is_public)))
@@ -344,7 +348,7 @@ static tke_checkpoint *named(tke_call *call, bool public_too)
         return NULL;
     }
     if (!c)
-        tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", path ? path : "");
+        tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", path);
     return c;
 }
 

@@ -734,6 +734,8 @@ void tke_front_load(tke_call *call)
     else if (!check_optimizer(call, in.optimizer_config) ||
              !tke_call_fields_known(call, &tkc_load_weights_request_type))
         return;
+    else if (in.weights_access_token && *in.weights_access_token)
+        tke_refuse(call, 400, "bad_request", "weights_access_token " TKE_NO_ACCESS_TOKEN);
     else if (in.seq_id.value) /* a new model's first request has the number 0 */
         tke_refuse(call, 400, "bad_request",
                    "seq_id must not be given without model_id: it is for a load into a model");

@@ -195,6 +195,8 @@ static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc
         return false;
     job->in.load.path = in.path;
     job->in.load.optimizer = in.optimizer;
+    if (in.weights_access_token && *in.weights_access_token && !job->replayed)
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "weights_access_token " TKE_NO_ACCESS_TOKEN);
     const char *misplaced = in.model_id && !job->replayed ? field_of_new_model(&in) : NULL;
     if (misplaced)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
@@ -285,12 +287,14 @@ static bool fail_at_its_turn(tke_job *job, tinkc_str body, bool is_pb, const cha
     return true;
 }
 
-static void refuse_unknown_pb(tke_job *job, tinkc_str body)
+static bool refuse_fields_pb(tke_job *job, tinkc_str body, bool decoded, tinkc_error *err)
 {
-    char which[64];
-    if (!job->replayed && tke_unknown_in_pass(body, which, sizeof which))
-        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
-                 "this server does not know the protobuf field %s", which);
+    char which[200];
+    const tkc_numbers *config = decoded ? &job->in.pass.request->loss_fn_config : NULL;
+    if (!job->replayed &&
+        tke_bad_field_in_pass(body, config, &job->arena, which, sizeof which, err))
+        tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST, "%s", which);
+    return !decoded || !tkc_failed(err);
 }
 
 static void refuse_unknown(tke_job *job, tinkc_str body)
@@ -360,7 +364,7 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     }
     /* First: an unknown field may explain a missing one. */
     if (is_pb)
-        refuse_unknown_pb(job, body);
+        ok = refuse_fields_pb(job, body, ok, err) && ok;
     else
         refuse_unknown(job, body);
     if (!ok)

@@ -695,6 +695,9 @@ const char *tke_shared_folder(tke_call *, const tke_base *);
 tke_base *tke_base_named(tke_call *, const char *name);
 /* A run or a checkpoint is there, but what it was trained from has not been registered. */
 #define TKE_BASE_MISSING "the base model '%.150s' is not available here now"
+/* A caller acts with one key: tokens of other accounts would be ignored. */
+#define TKE_NO_ACCESS_TOKEN                                                                        \
+    "is not supported by this server: publish the checkpoint, or use a key of its owner"
 /* The owner's URN, which clients see; in the call's arena. NULL: call->err says why. */
 const char *tke_call_urn(tke_call *, const char *owner);
 void tke_front_telemetry(tke_call *);
@@ -708,8 +711,12 @@ void tke_front_usage(tke_call *);
  * arena. */
 const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
                               const char *const *more);
-/* The same for a forward_backward request in protobuf: false, or the field's number and place. */
-bool tke_unknown_in_pass(tinkc_str body, char *out, size_t size);
+/* The same for a forward_backward request in protobuf; also fields of the wrong type, fields given
+ * twice and, if `config` is what was decoded, names given twice. True: `out` says which. */
+bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena *, char *out,
+                           size_t size, tinkc_error *err);
+/* False: an object of the JSON body has two members with one name, and the call is refused. */
+bool tke_call_names_unique(tke_call *);
 /* False: there is one, and the call is refused. */
 bool tke_call_fields_known(tke_call *, const tkc_message *);
 /* The same for the parameters of the query: unknown ones, ones given twice, and text that is not UTF-8. */

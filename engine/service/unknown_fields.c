@@ -1,18 +1,30 @@
-/* unknown_fields.c - finds fields and query parameters of a request that this server does not know.
+/* unknown_fields.c - finds fields and query parameters of a request that this server does not know,
+ * and those given twice.
  *
  * No field is ignored silently: an unknown field with a value is refused by name. A field without
  * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
- * Protobuf does not send defaults, and has numbers instead of names.
+ * Protobuf does not send defaults, and has numbers instead of names; there the wrong type would be
+ * ignored, too. Of two fields with one name only one would count.
  */
 #include <stdio.h>
 
 #include "codec/pb.h"
 #include "codec/query.h"
 #include "codec/url.h"
+#include "codec/utf8.h"
 #include "service/service_state.h"
+#include "wire/bulk.h"
 
 /* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */
 static const char *const harmless[] = { "type", "model_input_spans", "loss_fn_input_spans", NULL };
+
+/* Length of a name in a message. */
+static int shown(tinkc_str name)
+{
+    if (!tkc_utf8_valid(name.data, name.len))
+        return 0;
+    return (int)(name.len <= 60 ? name.len : tkc_utf8_prefix(name.data, 60));
+}
 
 static const tkc_field *field_of(const tkc_message *type, tinkc_str key)
 {
@@ -134,42 +146,214 @@ const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_messag
 
 /* ---- protobuf ---- */
 
-/* Fields 1 to n are known; those of inside[] are messages too. */
+struct pb_shape;
+
+/* once: 0 = may be repeated; fields with one number exclude each other. */
+typedef struct pb_field {
+    uint8_t wire, once;
+    const struct pb_shape *inside; /* a message too */
+} pb_field;
+
+/* Fields 1 to n are known. */
 typedef struct pb_shape {
     const char *name;
     uint32_t n;
-    const struct pb_shape *inside[4];
+    pb_field fields[8];
 } pb_shape;
 
-static const pb_shape pb_tensor = { "a tensor", 4, { NULL } };
-static const pb_shape pb_input = { "a loss input", 2, { NULL, NULL, &pb_tensor } };
-static const pb_shape pb_text = { "a text chunk", 1, { NULL } };
-static const pb_shape pb_chunk = { "a chunk", 3, { NULL, &pb_text } };
-static const pb_shape pb_datum = { "a datum", 4, { NULL, &pb_chunk, &pb_input } };
-static const pb_shape pb_pass = { "the request", 7, { NULL, NULL, NULL, &pb_datum } };
+enum { NUMBER = TKC_PB_VARINT, DOUBLE = TKC_PB_FIXED64, BYTES = TKC_PB_BYTES };
+
+static const pb_shape pb_sparse = {
+    "a sparse tensor", 3, { [1] = { BYTES, 1, NULL }, { BYTES, 2, NULL }, { BYTES, 3, NULL } }
+};
+static const pb_shape pb_tensor = {
+    "a tensor",
+    4,
+    { [1] = { BYTES, 1, NULL }, { BYTES, 1, &pb_sparse }, { NUMBER, 2, NULL }, { BYTES, 0, NULL } }
+};
+static const pb_shape pb_input = { "a loss input",
+                                   2,
+                                   { [1] = { BYTES, 1, NULL }, { BYTES, 2, &pb_tensor } } };
+static const pb_shape pb_text = { "a text chunk", 1, { [1] = { BYTES, 1, NULL } } };
+static const pb_shape pb_image = {
+    "an image", 3, { [1] = { BYTES, 1, NULL }, { BYTES, 2, NULL }, { NUMBER, 3, NULL } }
+};
+static const pb_shape pb_dmel = { "a dmel chunk", 1, { [1] = { BYTES, 1, NULL } } };
+static const pb_shape pb_chunk = {
+    "a chunk", 3, { [1] = { BYTES, 1, &pb_text }, { BYTES, 1, &pb_image }, { BYTES, 1, &pb_dmel } }
+};
+static const pb_shape pb_datum = { "a datum",
+                                   4,
+                                   { [1] = { BYTES, 0, &pb_chunk },
+                                     { BYTES, 0, &pb_input },
+                                     { BYTES, 0, NULL },
+                                     { BYTES, 0, NULL } } };
+static const pb_shape pb_config = { "loss_fn_config",
+                                    2,
+                                    { [1] = { BYTES, 1, NULL }, { DOUBLE, 2, NULL } } };
+static const pb_shape pb_value = { "a value of loss_fn_config_v2",
+                                   2,
+                                   { [1] = { DOUBLE, 1, NULL }, { BYTES, 1, NULL } } };
+static const pb_shape pb_config_v2 = { "loss_fn_config_v2",
+                                       2,
+                                       { [1] = { BYTES, 1, NULL }, { BYTES, 2, &pb_value } } };
+static const pb_shape pb_pass = { "the request",
+                                  7,
+                                  { [1] = { BYTES, 1, NULL },
+                                    { NUMBER, 2, NULL },
+                                    { BYTES, 0, &pb_datum },
+                                    { BYTES, 3, NULL },
+                                    { BYTES, 0, &pb_config },
+                                    { NUMBER, 4, NULL },
+                                    { BYTES, 0, &pb_config_v2 } } };
+
+/* The shape of a tensor is a list of numbers, which may be packed into bytes or not. */
+static bool has_type(const pb_shape *shape, const tkc_pb *p)
+{
+    return p->wire == shape->fields[p->field].wire ||
+           (shape == &pb_tensor && tkc_pb_is(p, 4, TKC_PB_VARINT));
+}
 
 /* The depth is that of the tables above. */
 static bool find_in_pb(tinkc_bytes bytes, const pb_shape *shape, char *out, size_t size)
 {
     tkc_pb p;
+    uint32_t seen = 0;
     tkc_pb_open(&p, bytes);
     while (tkc_pb_next(&p)) {
-        const pb_shape *below =
-            p.field < 4 && p.wire == TKC_PB_BYTES ? shape->inside[p.field] : NULL;
-        if (p.field > shape->n) {
-            (void)snprintf(out, size, "%lu of %s", (unsigned long)p.field, shape->name);
+        bool known = p.field <= shape->n;
+        uint32_t once = known ? shape->fields[p.field].once : 0;
+        const char *why = !known                 ? ""
+                          : !has_type(shape, &p) ? " has the wrong type"
+                          : once && seen >> once & 1
+                              ? " is given twice, or with one that excludes it"
+                              : NULL;
+        if (why) {
+            (void)snprintf(out, size, "%s protobuf field %lu of %s%s",
+                           known ? "the" : "this server does not know the", (unsigned long)p.field,
+                           shape->name, why);
             return true;
         }
-        if (below && find_in_pb(p.bytes, below, out, size))
+        seen |= (uint32_t)1 << once;
+        if (shape->fields[p.field].inside &&
+            find_in_pb(p.bytes, shape->fields[p.field].inside, out, size))
             return true;
     }
     return false;
 }
 
-bool tke_unknown_in_pass(tinkc_str body, char *out, size_t size)
+/* ---- names in maps of protobuf ---- */
+
+static tinkc_str text_of(tinkc_bytes bytes)
 {
-    return find_in_pb((tinkc_bytes){ (const unsigned char *)body.data, body.len }, &pb_pass, out,
-                      size);
+    return bytes.len ? tkc_strn((const char *)bytes.data, bytes.len) : tkc_str("");
+}
+
+/* Key and value of an entry; the value's `wire` and `field` are 0 if it has none. */
+static tinkc_str entry_of(tinkc_bytes entry, tkc_pb *value)
+{
+    tkc_pb p;
+    tinkc_str key = tkc_str("");
+    *value = (tkc_pb){ 0 };
+    tkc_pb_open(&p, entry);
+    while (tkc_pb_next(&p))
+        if (p.field == 1)
+            key = text_of(p.bytes);
+        else
+            *value = p;
+    return key;
+}
+
+/* A name that two entries of this map have; data NULL: none. */
+static tinkc_str repeated_in(tinkc_bytes message, uint32_t field, tkc_arena *arena,
+                             tinkc_error *err)
+{
+    tkc_pb p, value;
+    size_t n = tkc_bulk_count(message, field), i = 0;
+    tinkc_str *names = tkc_arena_array(arena, n, sizeof *names, err);
+    tkc_pb_open(&p, message);
+    while (names && tkc_pb_next(&p))
+        if (tkc_pb_is(&p, field, TKC_PB_BYTES))
+            names[i++] = entry_of(p.bytes, &value);
+    return names ? tkc_repeated_name(names, i) : (tinkc_str){ NULL, 0 };
+}
+
+/* SDKs since 0.36 send the numbers of loss_fn_config a second time, in loss_fn_config_v2. One that
+ * is only there, or differs, would be ignored. */
+static bool agrees(const tkc_numbers *config, tinkc_bytes entry)
+{
+    tkc_pb value, number;
+    double there = 0;
+    tinkc_str name = entry_of(entry, &value);
+    tkc_pb_open(&number, value.bytes);
+    while (tkc_pb_next(&number))
+        if (tkc_pb_is(&number, 1, TKC_PB_FIXED64))
+            memcpy(&there, &number.number, sizeof there);
+    for (size_t i = 0; i < config->len; i++)
+        if (tkc_str_is(name, config->names[i]))
+            return memcmp(&there, &config->values[i], sizeof there) == 0;
+    return false;
+}
+
+enum { MANY_NAMES = 64 }; /* no valid request has more, and comparing takes quadratic time */
+
+static bool find_in_names(tinkc_bytes bytes, const tkc_numbers *config, tkc_arena *arena, char *out,
+                          size_t size, tinkc_error *err)
+{
+    tkc_pb p, value;
+    tinkc_str twice = repeated_in(bytes, 5, arena, err);
+    if (!twice.data)
+        twice = repeated_in(bytes, 7, arena, err);
+    if (twice.data) {
+        (void)snprintf(out, size, "loss_fn_config has '%.*s' twice", shown(twice), twice.data);
+        return true;
+    }
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p) && !tkc_failed(err)) {
+        if (p.field == 3 && (twice = repeated_in(p.bytes, 2, arena, err)).data) {
+            (void)snprintf(out, size, "loss_fn_inputs has '%.*s' twice", shown(twice), twice.data);
+            return true;
+        }
+        if (p.field == 7 && config->len <= MANY_NAMES && !agrees(config, p.bytes)) {
+            tinkc_str name = entry_of(p.bytes, &value);
+            (void)snprintf(out, size, "loss_fn_config_v2 '%.*s' differs from loss_fn_config",
+                           shown(name), name.data);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena *arena, char *out,
+                           size_t size, tinkc_error *err)
+{
+    tinkc_bytes bytes = { (const unsigned char *)body.data, body.len };
+    return find_in_pb(bytes, &pb_pass, out, size) ||
+           (config && find_in_names(bytes, config, arena, out, size, err));
+}
+
+/* ---- names that an object has twice ---- */
+
+bool tke_call_names_unique(tke_call *call)
+{
+    const char *type = tke_call_header(call, "Content-Type");
+    if (!call->body.len || (type && strstr(type, TKC_TYPE_PROTOBUF)))
+        return true;
+    tinkc_str twice = tkc_json_repeated(call->body, &call->arena, &call->err);
+    if (tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return false;
+    }
+    if (!twice.data)
+        return true;
+    char text[200];
+    (void)snprintf(text, sizeof text, "An object of the request has the field '%.*s' twice",
+                   shown(twice), twice.data);
+    if (call->openai)
+        tke_openai_refuse(call, 400, "repeated_field", NULL, text);
+    else
+        tke_refuse_after(call, tke_front_refused(call), 400, "repeated_field", "%s", text);
+    return false;
 }
 
 bool tke_call_fields_known(tke_call *call, const tkc_message *type)
@@ -222,7 +406,9 @@ bool tke_call_query_known(tke_call *call)
     tinkc_str rest = call->query, pair;
     if (endpoint && endpoint->id == TKC_EP_HEALTH)
         return true; /* monitors add what defeats caches */
-    const char *const *known = endpoint ? parameters[endpoint->id] : of_openai;
+    const char *const *known = endpoint       ? parameters[endpoint->id]
+                               : call->openai ? of_openai
+                                              : NULL;
     while (tkc_str_cut(&rest, '&', &pair)) {
         size_t equals = tkc_str_find(pair, '=');
         const char *name = tkc_form_decode(tkc_strn(pair.data, equals), &call->arena, &call->err);

@@ -74,4 +74,11 @@ tinkc_i32s tkc_json_i32s(tkc_json *);
 tinkc_i64s tkc_json_i64s(tkc_json *);
 tinkc_f32s tkc_json_f32s(tkc_json *); /* null becomes NaN */
 
+/* Readers take the last of two members with one name (a map keeps both), so what must not be
+ * ambiguous is checked with this: a name that some object of the text has twice. data NULL: none,
+ * or the text is malformed, which its reader reports; err only for lack of memory. */
+tinkc_str tkc_json_repeated(tinkc_str text, tkc_arena *, tinkc_error *err);
+/* One of the names that occurs twice; data NULL: none. May change their order. */
+tinkc_str tkc_repeated_name(tinkc_str *names, size_t n);
+
 #endif

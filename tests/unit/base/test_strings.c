@@ -710,6 +710,77 @@ static void nesting_too_deep_is_an_error(void **state)
     tkc_jsonw_end(&w);
 }
 
+/* ---- names given twice ---- */
+
+static void names_given_twice_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *twice;
+    } rows[] = {
+        { "", NULL },
+        { "3", NULL },
+        { "[]", NULL },
+        { "{}", NULL },
+        { "{\"a\":1,\"b\":2}", NULL },
+        { "{\"a\":1,\"b\":2,\"a\":null}", "a" },
+        { "{\"\":1,\"\":1}", "" },
+        { "{\"a\":1,\"\\u0061\":1}", "a" }, /* the name counts, not its spelling */
+        { "{\"a\":{\"a\":{\"a\":1}},\"b\":{\"a\":1}}", NULL },
+        { "{\"a\":{\"b\":{\"x\":1,\"x\":1}}}", "x" },
+        { "[{\"a\":1},{\"a\":1}]", NULL },
+        { "[1,-2.5e+3 , 4,{\"a\":1,\"a\":1}]", "a" }, /* behind numbers that are passed over */
+        { "[ 1 , 2 , \"x\" , {\"a\":1,\"a\":1} , 5 ]", "a" },
+        { "{\"n\":[1,2,3 ],\"a\":1,\"m\":[[],[0],[1 ,\n2]],\"a\":[]}", "a" },
+        { "{\"a\":\"\\\"a\\\":1\",\"b\":\"a\"}", NULL },
+        { "{\"a\":1,\"a\":1", NULL }, /* malformed: the reader says so */
+        { "[1 2,{\"a\":1,\"a\":", NULL },
+        { "[1,]", NULL },
+        { "[1,", NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tinkc_str twice = tkc_json_repeated(tkc_str(rows[i].text), &arena, &err);
+        assert_int_equal(err.code, 0);
+        if (!twice.data != !rows[i].twice || !tkc_str_eq(twice, tkc_str(rows[i].twice)))
+            fail_msg("%s: '%.*s'", rows[i].text, (int)twice.len, twice.data ? twice.data : "none");
+    }
+}
+
+/* More names than the stack has at first, in one object and in nested ones. */
+static void one_of_many_names_is_found(void **state)
+{
+    (void)state;
+    enum { NAMES = 1000, ROOM = 40 * NAMES };
+    char *text = malloc(ROOM);
+    for (int again = 0; again <= NAMES; again += NAMES / 4) { /* NAMES: none */
+        tinkc_error err = { 0 };
+        size_t n = 0;
+        for (int i = 0; i < NAMES; i++)
+            n += (size_t)snprintf(text + n, ROOM - n, "%s\"name-%d\":%s", i % 100 ? "," : "{", i,
+                                  i % 100 == 99 && i + 1 < NAMES ? "" : "{}");
+        n += (size_t)snprintf(text + n, ROOM - n, ",\"name-%d\":1}}}}}}}}}}", again);
+        tinkc_str twice = tkc_json_repeated(tkc_strn(text, n), &arena, &err);
+        assert_int_equal(err.code, 0);
+        /* the innermost object has the last hundred */
+        assert_true(!twice.data);
+    }
+    for (int again = 0; again <= NAMES; again += NAMES / 4) {
+        tinkc_error err = { 0 };
+        char name[20];
+        size_t n = 1;
+        text[0] = '{';
+        for (int i = 0; i < NAMES; i++)
+            n += (size_t)snprintf(text + n, ROOM - n, "\"name-%d\":%d,", i, i);
+        n += (size_t)snprintf(text + n, ROOM - n, "\"name-%d\":1}", again);
+        (void)snprintf(name, sizeof name, "name-%d", again);
+        tinkc_str twice = tkc_json_repeated(tkc_strn(text, n), &arena, &err);
+        assert_int_equal(err.code, 0);
+        assert_true(again == NAMES ? !twice.data : tkc_str_is(twice, name));
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -731,6 +802,8 @@ int main(void)
         cmocka_unit_test(number_arrays_are_written_at_once),
         cmocka_unit_test(a_tight_buffer_is_enough),
         cmocka_unit_test(nesting_too_deep_is_an_error),
+        cmocka_unit_test_setup_teardown(names_given_twice_are_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_of_many_names_is_found, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

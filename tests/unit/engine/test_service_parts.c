@@ -1386,37 +1386,106 @@ static size_t put_nested(unsigned char *out, const char *path)
     return (size_t)(tkc_pb_put_bytes(out, field, inner, n) - out);
 }
 
+static bool bad_in(const unsigned char *body, size_t n, const tkc_numbers *config, char which[200])
+{
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    bool found =
+        tke_bad_field_in_pass(tkc_strn((const char *)body, n), config, &arena, which, 200, &err);
+    assert_int_equal(err.code, 0);
+    tkc_arena_free(&arena);
+    return found;
+}
+
 static void unknown_in_protobuf(void **state)
 {
     (void)state;
+    /* A path of fields; the last one is a varint. */
     static const struct {
-        const char *path, *unknown;
+        const char *path, *bad;
     } rows[] = {
-        { "7", NULL },
-        { "8", "8 of the request" },
-        { "34", NULL },
-        { "35", "5 of a datum" },
-        { "313", NULL },
-        { "314", "4 of a chunk" },
-        { "3111", NULL },
-        { "3112", "2 of a text chunk" },
-        { "3129", NULL },
-        { "322", NULL },
-        { "323", "3 of a loss input" },
-        { "3224", NULL },
-        { "3225", "5 of a tensor" },
-        { "39", "9 of a datum" },
-        { "49", NULL }, /* an option of the pass has no fields */
-        { "329", "9 of a loss input" },
+        { "2", NULL },
+        { "4", "the protobuf field 4 of the request has the wrong type" },
+        { "7", "the protobuf field 7 of the request has the wrong type" },
+        { "8", "this server does not know the protobuf field 8 of the request" },
+        { "34", "the protobuf field 4 of a datum has the wrong type" },
+        { "341", NULL }, /* where its tokens come from: harmless, not read */
+        { "35", "this server does not know the protobuf field 5 of a datum" },
+        { "313", "the protobuf field 3 of a chunk has the wrong type" },
+        { "314", "this server does not know the protobuf field 4 of a chunk" },
+        { "3111", "the protobuf field 1 of a text chunk has the wrong type" },
+        { "3112", "this server does not know the protobuf field 2 of a text chunk" },
+        { "3123", NULL },
+        { "3124", "this server does not know the protobuf field 4 of an image" },
+        { "3132", "this server does not know the protobuf field 2 of a dmel chunk" },
+        { "322", "the protobuf field 2 of a loss input has the wrong type" },
+        { "323", "this server does not know the protobuf field 3 of a loss input" },
+        { "3223", NULL },
+        { "3224", NULL }, /* a shape that is not packed */
+        { "3225", "this server does not know the protobuf field 5 of a tensor" },
+        { "32224", "this server does not know the protobuf field 4 of a sparse tensor" },
+        { "39", "this server does not know the protobuf field 9 of a datum" },
+        { "491", NULL }, /* an option of the pass has no fields */
+        { "52", "the protobuf field 2 of loss_fn_config has the wrong type" },
+        { "53", "this server does not know the protobuf field 3 of loss_fn_config" },
+        { "73", "this server does not know the protobuf field 3 of loss_fn_config_v2" },
+        { "721", "the protobuf field 1 of a value of loss_fn_config_v2 has the wrong type" },
+        { "723", "this server does not know the protobuf field 3 of a value of loss_fn_config_v2" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned char body[64];
-        char which[64] = "";
+        char which[200] = "";
         size_t n = put_nested(body, rows[i].path);
-        bool found = tke_unknown_in_pass(tkc_strn((const char *)body, n), which, sizeof which);
-        if (found != (rows[i].unknown != NULL) ||
-            strcmp(which, rows[i].unknown ? rows[i].unknown : "") != 0)
+        bool found = bad_in(body, n, NULL, which);
+        if (found != (rows[i].bad != NULL) || strcmp(which, rows[i].bad ? rows[i].bad : "") != 0)
             fail_msg("%s: %d '%s'", rows[i].path, found, which);
+    }
+}
+
+/* Bytes that are given twice, or with others: a field that counts once, members that exclude each
+ * other, names of maps. */
+static void twice_in_protobuf(void **state)
+{
+    (void)state;
+#define D(low) "\x11\0\0\0\0\0\0\0" low /* field 2 or, in a value, 1 */
+#define N(low) "\x09\0\0\0\0\0\0\0" low
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *bad;
+    } rows[] = {
+#define ROW(bytes, bad) { bytes, sizeof bytes - 1, bad }
+        ROW("\x10\x01\x10\x02",
+            "the protobuf field 2 of the request is given twice, or with one that excludes it"),
+        ROW("\x1a\x06\n\x04\n\0\x12\0",
+            "the protobuf field 2 of a chunk is given twice, or with one that excludes it"),
+        ROW("\x1a\x02\n\0\x1a\x02\n\0", NULL), /* two data */
+        ROW("\x2a\x0c\n\x01k" D("A") "\x2a\x0c\n\x01j" D("A"), NULL),
+        ROW("\x2a\x0c\n\x01k" D("A") "\x2a\x0c\n\x01k" D("A"), "loss_fn_config has 'k' twice"),
+        ROW("\x2a\x00\x2a\x00", "loss_fn_config has '' twice"),
+        ROW("\x1a\x0a\x12\x03\n\x01w\x12\x03\n\x01w", "loss_fn_inputs has 'w' twice"),
+        ROW("\x1a\x05\x12\x03\n\x01w\x1a\x05\x12\x03\n\x01w", NULL), /* of two data */
+        ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A"), NULL),
+        ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("B"),
+            "loss_fn_config_v2 'k' differs from loss_fn_config"),
+        ROW("\x3a\x0e\n\x01k\x12\x09" N("B"), "loss_fn_config_v2 'k' differs from loss_fn_config"),
+        ROW("\x3a\x0e\n\x01\xff\x12\x09" N("B"),
+            "loss_fn_config_v2 '' differs from loss_fn_config"),
+        ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A") "\x3a\x0e\n\x01k\x12\x09" N(
+                "A"),
+            "loss_fn_config has 'k' twice"),
+    };
+    static const char *const names[] = { "k" };
+    double value = 0;
+    memcpy(&value, "\0\0\0\0\0\0\0A", sizeof value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char which[200] = "";
+        const bool has_config = rows[i].bytes[0] == '\x2a' && rows[i].bytes[1];
+        const tkc_numbers config = { names, &value, has_config };
+        bool found = bad_in((const unsigned char *)rows[i].bytes, rows[i].n, &config, which);
+        if (found != (rows[i].bad != NULL) || strcmp(which, rows[i].bad ? rows[i].bad : "") != 0)
+            fail_msg("%zu: %d '%s'", i, found, which);
     }
 }
 
@@ -1426,6 +1495,7 @@ int main(void)
         cmocka_unit_test(epochs_of_ids),
         cmocka_unit_test(statuses),
         cmocka_unit_test(unknown_in_protobuf),
+        cmocka_unit_test(twice_in_protobuf),
         cmocka_unit_test(unknown_in_json),
         cmocka_unit_test(heads_of_json),
         cmocka_unit_test(heads_of_protobuf),

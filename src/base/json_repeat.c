@@ -1,0 +1,135 @@
+/* json_repeat.c - finds a name that an object of a JSON text has twice. May touch: the text and the
+ * arena it was given.
+ *
+ * The names of all open objects are on one stack, so small objects cost no allocation. Few names
+ * are compared with each other; many are sorted, because a hostile text may have a million.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/str.h"
+
+enum { USUAL_NAMES = 64 }; /* of all open objects of a usual request */
+
+typedef struct walk {
+    tkc_json j;
+    tinkc_str usual[USUAL_NAMES], *names;
+    size_t n, room;
+    tinkc_str found; /* data != NULL: found */
+} walk;
+
+static int by_bytes(const void *a, const void *b)
+{
+    return tkc_str_compare(*(const tinkc_str *)a, *(const tinkc_str *)b);
+}
+
+tinkc_str tkc_repeated_name(tinkc_str *names, size_t n)
+{
+    enum { FEW = 12 };
+    for (size_t i = 1; n <= FEW && i < n; i++)
+        for (size_t k = 0; k < i; k++)
+            if (tkc_str_eq(names[i], names[k]))
+                return names[i];
+    if (n <= FEW)
+        return (tinkc_str){ NULL, 0 };
+    qsort(names, n, sizeof *names, by_bytes);
+    for (size_t i = 1; i < n; i++)
+        if (tkc_str_eq(names[i - 1], names[i]))
+            return names[i];
+    return (tinkc_str){ NULL, 0 };
+}
+
+static bool push(walk *w, tinkc_str name)
+{
+    if (w->n == w->room) {
+        size_t room = w->room * 2;
+        tinkc_str *more = tkc_arena_array(w->j.arena, room, sizeof *more, w->j.err);
+        if (!more)
+            return false;
+        memcpy(more, w->names, w->n * sizeof *more);
+        w->names = more;
+        w->room = room;
+    }
+    assert(name.data); /* NULL means "none" in the result */
+    w->names[w->n++] = name;
+    return true;
+}
+
+static void walk_value(walk *w);
+
+static void walk_object(walk *w)
+{
+    const size_t mine = w->n;
+    tinkc_str name;
+    (void)tkc_json_object(&w->j);
+    while (!w->found.data && tkc_json_key(&w->j, &name) && push(w, name))
+        walk_value(w);
+    if (!w->found.data && !tkc_failed(w->j.err))
+        w->found = tkc_repeated_name(w->names + mine, w->n - mine);
+    w->n = mine;
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
+/* Long arrays are of numbers: what cannot hold a name is passed over without being parsed, up to
+ * the bracket or to the comma before something else. */
+static void skip_numbers(tkc_json *j)
+{
+    const char *from = j->at;
+    while (j->at < j->end && ((*j->at >= '+' && *j->at <= '9' && *j->at != '/') || *j->at == 'e' ||
+                              *j->at == 'E' || is_space(*j->at)))
+        j->at++;
+    while (j->at > from && is_space(j->at[-1]))
+        j->at--;
+    if (j->at > from && j->at[-1] == ',')
+        j->at--;
+    assert(j->at > from); /* it began with a number */
+}
+
+static void walk_array(walk *w)
+{
+    tkc_json *j = &w->j;
+    (void)tkc_json_array(j);
+    while (!w->found.data && tkc_json_item(j)) {
+        if (tkc_json_peek(j) == TKC_JSON_NUMBER)
+            skip_numbers(j);
+        else
+            walk_value(w);
+    }
+}
+
+/* Recursion is bounded by TKC_JSON_MAX_DEPTH. */
+static void walk_value(walk *w)
+{
+    switch (tkc_json_peek(&w->j)) {
+    case TKC_JSON_OBJECT:
+        walk_object(w);
+        break;
+    case TKC_JSON_ARRAY:
+        walk_array(w);
+        break;
+    default:
+        tkc_json_skip(&w->j);
+        break;
+    }
+}
+
+tinkc_str tkc_json_repeated(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    tinkc_error bad = { 0 };
+    walk w;
+    w.names = w.usual;
+    w.n = 0;
+    w.room = USUAL_NAMES;
+    w.found = (tinkc_str){ NULL, 0 };
+    tkc_json_open(&w.j, text, arena, &bad);
+    walk_value(&w);
+    if (bad.code == TINKC_E_MEMORY)
+        tkc_error_copy(err, &bad);
+    return w.found;
+}
