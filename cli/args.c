@@ -264,7 +264,7 @@ static int unknown_option(cli_app *app, const char *word)
     if (near)
         (void)snprintf(hint, sizeof hint, "did you mean --%s?", near);
     else
-        (void)snprintf(hint, sizeof hint, "see: tinkc %s%s%s --help",
+        (void)snprintf(hint, sizeof hint, "see: tinkc%s%s%s%s --help", app->command ? " " : "",
                        app->command ? app->command->noun : "",
                        app->command && app->command->verb ? " " : "",
                        app->command && app->command->verb ? app->command->verb : "");

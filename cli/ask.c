@@ -264,15 +264,37 @@ json_t *cli_with_system(const cli_app *app, const json_t *messages)
     return out;
 }
 
-bool cli_render_prompt(const cli_asked *asked, const json_t *messages, tinkc_tokens *out,
-                       tinkc_error *err)
+/* Whether the prompt is the same without the tools. */
+static bool leaves_out(const cli_asked *asked, const char *messages, tinkc_chat_options how,
+                       const tinkc_tokens *with)
+{
+    tinkc_tokens without = { 0 };
+    how.tools_json = NULL;
+    bool same = tinkc_chat_encode(asked->tokenizer, messages, &how, &without, NULL) &&
+                without.len == with->len &&
+                memcmp(without.data, with->data, with->len * sizeof *with->data) == 0;
+    tinkc_tokens_free(&without);
+    return same;
+}
+
+bool cli_render_prompt(const cli_asked *asked, const json_t *messages, const json_t *tools,
+                       tinkc_tokens *out, tinkc_error *err)
 {
     char *text = json_dumps(messages, JSON_COMPACT);
-    tinkc_chat_options how = { .renderer = asked->renderer, .generation_prompt = true };
-    bool ok = text && tinkc_chat_encode(asked->tokenizer, text, &how, out, err);
-    if (!text)
+    char *offered = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
+    tinkc_chat_options how = { .renderer = asked->renderer,
+                               .generation_prompt = true,
+                               .tools_json = offered };
+    bool memory = text && (offered || !tools);
+    bool ok = memory && tinkc_chat_encode(asked->tokenizer, text, &how, out, err);
+    if (!memory)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
+    if (ok && offered && leaves_out(asked, text, how, out)) {
+        tinkc_error_set(err, TINKC_E_ARGUMENT, "tools: the model's chat template leaves them out");
+        ok = false;
+    }
     free(text);
+    free(offered);
     return ok;
 }
 

@@ -31,9 +31,10 @@ bool cli_token_list(const json_t *, tinkc_tokens *out);
 /* Messages (an array) with --system at their head, unless they begin with a system message of their
  * own; yours. */
 json_t *cli_with_system(const cli_app *, const json_t *messages);
-/* Messages (an array) to a prompt that ends where the assistant speaks. */
-bool cli_render_prompt(const cli_asked *, const json_t *messages, tinkc_tokens *out,
-                       tinkc_error *err);
+/* Messages (an array) to a prompt that ends where the assistant speaks. tools (an array) may be NULL;
+ * a chat template that leaves them out is an error. */
+bool cli_render_prompt(const cli_asked *, const json_t *messages, const json_t *tools,
+                       tinkc_tokens *out, tinkc_error *err);
 
 /* Text of an answer as it becomes certain. */
 typedef void cli_text_fn(const char *text, size_t len, void *user);

@@ -98,7 +98,7 @@ static bool answer(chat *c)
     int64_t begun = cli_now_ms();
     screen s = { .c = c };
     cli_forget_signal();
-    bool rendered = cli_render_prompt(&c->asked, c->messages, &prompt, &err);
+    bool rendered = cli_render_prompt(&c->asked, c->messages, NULL, &prompt, &err);
     if (rendered)
         cli_clamp_tokens(c->app, &c->asked, prompt.len, &c->how);
     if (rendered &&
@@ -342,7 +342,7 @@ static void do_tokens(chat *c, const char *rest)
     (void)rest;
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
-    if (cli_render_prompt(&c->asked, c->messages, &ids, &err)) {
+    if (cli_render_prompt(&c->asked, c->messages, NULL, &ids, &err)) {
         for (size_t i = 0; i < ids.len; i++) {
             char *piece = cli_piece(c->asked.tokenizer, ids.data[i]);
             fprintf(stderr, "%s%s%s", c->app->color ? i % 2 ? "\033[46;30m" : "\033[43;30m" : "|",

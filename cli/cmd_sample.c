@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "ask.h"
+#include "row_turns.h"
 #include "sample_batch.h"
 #include "commands.h"
 #include "files.h"
@@ -84,13 +85,31 @@ static int check_system(const cli_app *app, const cli_asked *asked)
                     asked->base_model ? asked->base_model : "the model");
 }
 
-/* Messages from a file: an array, or an object with one under "messages". NULL after reporting. */
-static json_t *read_messages(cli_app *app, const char *path, int *bad)
+/* A member that a file of messages does not have; NULL = none. */
+static const char *unknown_member(json_t *file)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(file, name, value) if (strcmp(name, "messages") != 0 &&
+                                               strcmp(name, "tools") != 0) return name;
+    return NULL;
+}
+
+/* Messages from a file: an array, or an object with one under "messages" and perhaps "tools". NULL
+ * after reporting. */
+static json_t *read_messages(cli_app *app, const char *path, json_t **tools, int *bad)
 {
     size_t len;
     char *text = cli_read_all(app, path, &len, bad);
-    json_t *v = text ? json_loadb(text, len, 0, NULL) : NULL, *out = NULL;
-    if (json_is_array(v))
+    json_t *v = text ? json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL) : NULL, *out = NULL;
+    const char *unknown = unknown_member(v);
+    cli_row_fault why = { 0 };
+    *tools = json_is_object(v) ? cli_turns_tools(v, &why) : NULL;
+    if (unknown || why.text[0])
+        *bad = cli_fail(app, "data_invalid", NULL, "%s: %s%.60s%s", path,
+                        unknown ? "unknown member \"" : "", unknown ? unknown : why.text,
+                        unknown ? "\"" : "");
+    else if (json_is_array(v))
         out = json_incref(v);
     else if (json_is_array(json_object_get(v, "messages")))
         out = json_incref(json_object_get(v, "messages"));
@@ -103,13 +122,14 @@ static json_t *read_messages(cli_app *app, const char *path, int *bad)
     return out;
 }
 
-/* The prompt of these messages and --system; takes them. */
-static bool render(const cli_app *app, const cli_asked *asked, json_t *messages, prompt *out,
-                   tinkc_error *err)
+/* The prompt of these messages and --system; takes them and the tools. */
+static bool render(const cli_app *app, const cli_asked *asked, json_t *messages, json_t *tools,
+                   prompt *out, tinkc_error *err)
 {
     json_t *whole = cli_with_system(app, messages);
-    bool ok = cli_render_prompt(asked, whole, &out->ids, err);
+    bool ok = cli_render_prompt(asked, whole, tools, &out->ids, err);
     json_decref(whole);
+    json_decref(tools);
     json_decref(messages);
     return ok;
 }
@@ -126,7 +146,8 @@ static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, s
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(asked->tokenizer, text, len, &how, &out->ids, NULL, &err);
     } else {
-        render(app, asked, json_pack("[{s:s,s:s}]", "role", "user", "content", text), out, &err);
+        render(app, asked, json_pack("[{s:s,s:s}]", "role", "user", "content", text), NULL, out,
+               &err);
     }
     return err.code ? cli_fail_error(app, &err, NULL) : 0;
 }
@@ -137,8 +158,10 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
     size_t len;
     if (cli_given(app, "messages")) {
         tinkc_error err = { 0 };
-        json_t *messages = read_messages(app, cli_text(app, "messages"), &bad);
-        if (messages && !render(app, asked, messages, out, &err))
+        json_t *tools, *messages = read_messages(app, cli_text(app, "messages"), &tools, &bad);
+        if (!messages)
+            json_decref(tools);
+        else if (!render(app, asked, messages, tools, out, &err))
             bad = cli_fail_error(app, &err, NULL);
         return bad;
     }

@@ -16,7 +16,7 @@ int cli_version(cli_app *app)
         printf("tinker 0.%d.0\n", app->compat);
         return 0;
     }
-    if (!cli_given(app, "json") && app->format != CLI_JSON) {
+    if (!cli_given(app, "json") && app->format != CLI_JSON && app->format != CLI_JSONL) {
         printf("tinkc %s\n", tinkc_version());
         return 0;
     }
@@ -31,7 +31,6 @@ int cli_version(cli_app *app)
         json_pack("{s:s,s:s,s:s,s:o,s:s}", "version", tinkc_version(), "commit",
                   tinkc_version_detail("commit"), "build_date", tinkc_version_detail("date"),
                   "features", features, "sdk_compat", tinkc_version_tinker());
-    app->format = CLI_JSON;
     int bad = cli_print_json(app, v);
     json_decref(v);
     return bad;

@@ -95,8 +95,10 @@ static int run(cli_app *app, int argc, char **argv)
     cli_term_setup(app);
     if (bad)
         return bad;
-    if (cli_flag(app, "version"))
+    if (cli_flag(app, "version")) {
+        settle_format(app);
         return cli_version(app);
+    }
     if (cli_flag(app, "help") || !app->command)
         return show_help(app);
     bad = cli_config_load(app);

@@ -18,14 +18,15 @@ static bool is_ours(const char *word)
     return cli_is_noun(cli_real_name(word)) || cli_find(cli_real_name(word), NULL);
 }
 
-/* Calls fn with each folder of the PATH until it answers true. */
+/* Calls fn with each folder of the PATH until it answers true. Only those with a whole path: empty
+ * and relative ones mean the current folder, where anybody may have put a program. */
 static bool each_folder(bool (*fn)(const char *folder, void *user), void *user)
 {
     const char *path = getenv("PATH");
     bool done = false;
     for (const char *p = path ? path : ""; *p && !done;) {
         size_t n = strcspn(p, ":");
-        char *folder = n ? strndup(p, n) : strdup(".");
+        char *folder = *p == '/' ? strndup(p, n) : NULL;
         done = folder && fn(folder, user);
         free(folder);
         p += n + (p[n] == ':');
@@ -33,12 +34,25 @@ static bool each_folder(bool (*fn)(const char *folder, void *user), void *user)
     return done;
 }
 
-static bool has_program(const char *folder, void *name)
+static char *program_in(const char *folder, const char *name)
 {
-    char *file = cli_printf("%s/%s", folder, (const char *)name);
-    bool found = file && access(file, X_OK) == 0;
+    char *file = cli_printf("%s/%s", folder, name);
+    if (file && access(file, X_OK) == 0)
+        return file;
     free(file);
-    return found;
+    return NULL;
+}
+
+typedef struct search {
+    const char *name;
+    char *file; /* where it was found */
+} search;
+
+static bool find_program(const char *folder, void *user)
+{
+    search *s = user;
+    s->file = program_in(folder, s->name);
+    return s->file != NULL;
 }
 
 /* What the plugin gets: the profile and the address that our own commands would use. */
@@ -69,33 +83,52 @@ void cli_try_plugin(char **argv)
     if (!word || word[0] == '-' || strchr(word, '/') || is_ours(word))
         return;
     char *name = cli_printf("%s%s", prefix, word);
-    if (name && each_folder(has_program, name)) {
+    search s = { name, NULL };
+    if (name && each_folder(find_program, &s)) {
         set_environment(argv[0]);
         argv[1] = name;
-        execvp(name, argv + 1);
+        execv(s.file, argv + 1);
         argv[1] = word; /* it would not start: the parser says so, with the nearest name */
     }
+    free(s.file);
     free(name);
 }
 
-static bool list_folder(const char *folder, void *first)
+static bool list_folder(const char *folder, void *user)
 {
+    json_t *found = user;
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         const char *name = e->d_name + sizeof prefix - 1;
-        if (strncmp(e->d_name, prefix, sizeof prefix - 1) != 0 || !*name || is_ours(name) ||
-            !has_program(folder, e->d_name))
+        if (strncmp(e->d_name, prefix, sizeof prefix - 1) != 0 || !*name || is_ours(name))
             continue;
-        printf("%s  %s\n", *(bool *)first ? "\nFound on the PATH:\n" : "", name);
-        *(bool *)first = false;
+        char *file = program_in(folder, e->d_name);
+        if (file)
+            json_object_set_new(found, name, json_true());
+        free(file);
     }
     if (d)
         closedir(d);
     return false;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
 void cli_list_plugins(void)
 {
-    bool first = true;
-    each_folder(list_folder, &first);
+    json_t *found = json_object(), *value; /* a name that is in two folders is there once */
+    const char *name;
+    size_t n = 0;
+    each_folder(list_folder, found);
+    const char **names = calloc(json_object_size(found) + 1, sizeof *names);
+    json_object_foreach(names ? found : NULL, name, value) names[n++] = name;
+    if (n)
+        qsort(names, n, sizeof *names, by_name);
+    for (size_t i = 0; i < n; i++)
+        printf("%s  %s\n", i ? "" : "\nFound on the PATH:\n", names[i]);
+    free(names);
+    json_decref(found);
 }

@@ -13,6 +13,7 @@
 
 #include "dataset.h"
 #include "out.h"
+#include "row_turns.h"
 #include "term.h"
 #include "text.h"
 
@@ -39,6 +40,39 @@ typedef struct batch {
     bool lost; /* the service stopped answering: the rest is not waited for */
 } batch;
 
+/* What a line may have. "metadata" is only copied to the output; "sequences" and "error" are of an
+ * earlier output that is asked again. */
+static const char *const members[] = { "id",       "prompt",     "messages",    "tokens",
+                                       "tools",    "max_tokens", "temperature", "top_p",
+                                       "top_k",    "seed",       "stop",        "num_samples",
+                                       "metadata", "sequences",  "error",       NULL };
+
+#define UNKNOWN_MEMBER "unknown member \"%.*s\"; put what is only to be copied under \"metadata\""
+
+static bool is_member(cli_span name)
+{
+    for (const char *const *m = members; *m; m++)
+        if (cli_span_is(name, *m))
+            return true;
+    return false;
+}
+
+/* Of prompt, messages and tokens only one can be asked. False with *why. */
+static bool one_question(const json_t *line, char why[CLI_WHY])
+{
+    static const char *const forms[] = { "tokens", "messages", "prompt" };
+    const char *found = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(line, forms[i]);
+        if (!v || json_is_null(v))
+            continue;
+        if (found)
+            return (void)snprintf(why, CLI_WHY, "give either %s or %s", found, forms[i]), false;
+        found = forms[i];
+    }
+    return true;
+}
+
 /* What a line asks, with --system; yours. */
 static json_t *line_messages(const batch *b, const json_t *line)
 {
@@ -52,6 +86,26 @@ static json_t *line_messages(const batch *b, const json_t *line)
     return whole;
 }
 
+static bool is_chat(const batch *b, const json_t *line)
+{
+    return json_is_array(json_object_get(line, "messages")) ||
+           (json_is_string(json_object_get(line, "prompt")) && !cli_prompts_raw(b->app, b->asked));
+}
+
+static void render(const batch *b, slot *s, tinkc_tokens *ids, tinkc_error *err)
+{
+    cli_row_fault why = { 0 };
+    json_t *tools = cli_turns_tools(s->line, &why);
+    json_t *asked = line_messages(b, s->line);
+    s->chat = true;
+    if (why.text[0])
+        tinkc_error_set(err, TINKC_E_ARGUMENT, why.text);
+    else
+        cli_render_prompt(b->asked, asked, tools, ids, err);
+    json_decref(asked);
+    json_decref(tools);
+}
+
 /* The prompt of one line; false with a text in s->error. */
 static bool line_prompt(const batch *b, slot *s, tinkc_tokens *ids)
 {
@@ -59,15 +113,14 @@ static bool line_prompt(const batch *b, slot *s, tinkc_tokens *ids)
     const json_t *tokens = json_object_get(line, "tokens");
     const char *text = json_string_value(json_object_get(line, "prompt"));
     tinkc_error err = { 0 };
-    if (json_is_array(tokens)) {
+    const json_t *tools = json_object_get(line, "tools");
+    if (tools && !json_is_null(tools) && !is_chat(b, line)) {
+        tinkc_error_set(&err, TINKC_E_ARGUMENT, "tools: only a chat prompt can offer them");
+    } else if (json_is_array(tokens)) {
         if (json_array_size(tokens) && !cli_token_list(tokens, ids))
             tinkc_error_set(&err, TINKC_E_ARGUMENT, "tokens: not a list of token ids");
-    } else if (json_is_array(json_object_get(line, "messages")) ||
-               (text && !cli_prompts_raw(b->app, b->asked))) {
-        json_t *messages = line_messages(b, line);
-        s->chat = true;
-        cli_render_prompt(b->asked, messages, ids, &err);
-        json_decref(messages);
+    } else if (is_chat(b, line)) {
+        render(b, s, ids, &err);
     } else if (text) {
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(b->asked->tokenizer, text, strlen(text), &how, ids, NULL, &err);
@@ -122,8 +175,8 @@ static void start(batch *b, json_t *line)
     *s = (slot){ .line = line, .how = b->how, .used = true };
     char why[CLI_WHY];
     size_t samples = 0;
-    if (!cli_sampling_members(line, &s->how, why) || !line_samples(b, line, &samples, why) ||
-        !line_stops(s, why))
+    if (!one_question(line, why) || !cli_sampling_members(line, &s->how, why) ||
+        !line_samples(b, line, &samples, why) || !line_stops(s, why))
         s->error = strdup(why);
     else if (line_prompt(b, s, &ids)) {
         s->future = tinkc_sample(b->asked->sampler, ids.data, ids.len, samples, &s->how, &err);
@@ -150,7 +203,9 @@ static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence 
     free(text);
     json_decref(messages);
     /* The id goes along, so that --resume knows what is done. */
-    return json_pack("{s:o,s:O*}", "messages", kept, "id", json_object_get(s->line, "id"));
+    return json_pack("{s:o,s:O*,s:O*,s:O*}", "messages", kept, "tools",
+                     json_object_get(s->line, "tools"), "id", json_object_get(s->line, "id"),
+                     "metadata", json_object_get(s->line, "metadata"));
 }
 
 static void write_line(batch *b, const json_t *v)
@@ -170,6 +225,8 @@ static void write_slot(batch *b, slot *s, const tinkc_samples *got, const char *
         return;
     }
     json_t *v = json_copy(s->line), *sequences = json_array();
+    json_object_del(v, "sequences");
+    json_object_del(v, "error");
     for (size_t i = 0; i < tinkc_samples_count(got); i++)
         json_array_append_new(
             sequences, cli_sequence_json(b->asked, tinkc_samples_at(got, i), &s->how, s->chat));
@@ -218,6 +275,15 @@ static bool already_there(const batch *b, const json_t *line)
     return there;
 }
 
+static const char *unknown_member(json_t *line)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(line, name,
+                        value) if (!is_member((cli_span){ name, strlen(name) })) return name;
+    return NULL;
+}
+
 /* Reads the next line and starts it. False at the end or at a broken line (then reported). */
 static bool read_one(batch *b, int *bad)
 {
@@ -230,10 +296,16 @@ static bool read_one(batch *b, int *bad)
         if (text[strspn(text, " \t\r\n")] == '\0')
             continue;
         bool mark = b->n_read == 1 && strncmp(text, "\xEF\xBB\xBF", 3) == 0;
-        line = json_loads(text + (mark ? 3 : 0), 0, &why);
-        if (!json_is_object(line)) {
+        line = json_loads(text + (mark ? 3 : 0), JSON_REJECT_DUPLICATES, &why);
+        const char *unknown = unknown_member(line);
+        if (!json_is_object(line) || unknown) {
+            char fault[CLI_WHY];
+            (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER, 60, unknown ? unknown : "");
             *bad = cli_fail(b->app, "data_invalid", NULL, "%s:%zu: %s", cli_text(b->app, "batch"),
-                            b->n_read, line ? "not an object" : why.text);
+                            b->n_read,
+                            unknown ? fault
+                            : line  ? "not an object"
+                                    : why.text);
             json_decref(line);
             line = NULL;
             break;
@@ -289,13 +361,27 @@ int cli_check_batch(cli_app *app)
     cli_lines_open(&lines, &f);
     while (cli_lines_next(&lines, &line)) {
         cli_scan scan;
+        cli_span name, unknown = { NULL, 0 };
         cli_scan_open(&scan, line.data, line.len);
         bool object = cli_scan_peek(&scan) == '{';
-        cli_scan_skip(&scan);
-        if (cli_scan_close(&scan) && object)
-            continue;
-        cli_bad_line(&broken, path, lines.number, "json",
-                     scan.fault ? scan.fault : "not an object");
+        if (!object)
+            cli_scan_skip(&scan);
+        else if (cli_scan_object(&scan))
+            while (cli_scan_key(&scan, &name)) {
+                if (!unknown.data && !is_member(name))
+                    unknown = name;
+                cli_scan_skip(&scan);
+            }
+        bool whole = cli_scan_close(&scan);
+        char fault[CLI_WHY];
+        (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER,
+                       (int)(unknown.len < 60 ? unknown.len : 60),
+                       unknown.data ? unknown.data : "");
+        if (!whole || !object)
+            cli_bad_line(&broken, path, lines.number, "json",
+                         scan.fault ? scan.fault : "not an object");
+        else if (unknown.data)
+            cli_bad_line(&broken, path, lines.number, "member", fault);
     }
     cli_data_close(&f);
     return cli_bad_lines_end(&broken, path, "nothing was sent");

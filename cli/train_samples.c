@@ -41,7 +41,7 @@ static tinkc_future *ask_prompt(const cli_asked *asked, const tinkc_sampling *ho
     tinkc_tokens prompt = { 0 };
     json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", cli_json_text(text));
     tinkc_future *f = NULL;
-    if (cli_render_prompt(asked, messages, &prompt, err))
+    if (cli_render_prompt(asked, messages, NULL, &prompt, err))
         f = tinkc_sample(asked->sampler, prompt.data, prompt.len, 1, how, err);
     tinkc_tokens_free(&prompt);
     json_decref(messages);
