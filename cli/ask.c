@@ -40,20 +40,24 @@ static bool stop_at_tokens(tinkc_sampling *out, const int32_t *tokens, size_t n)
  */
 bool cli_stop_as_usual(const cli_asked *asked, bool raw, tinkc_sampling *out)
 {
-    enum { MOST = 64 };
-    int32_t ids[MOST];
     size_t n = 0, n_ids = 0;
     const char *const *usual =
         raw ? NULL : tinkc_chat_stops(asked->tokenizer, asked->renderer, NULL);
-    for (; usual && usual[n]; n++) {
-        int32_t id = tinkc_tokenizer_id(asked->tokenizer, usual[n]);
-        if (n_ids < MOST && id >= 0 && tinkc_tokenizer_is_special(asked->tokenizer, id))
+    while (usual && usual[n])
+        n++;
+    if (!n) {
+        tinkc_i32s ends = tinkc_tokenizer_ends(asked->tokenizer);
+        return ends.len == 0 || stop_at_tokens(out, ends.data, ends.len);
+    }
+    int32_t *ids = calloc(n, sizeof *ids);
+    for (size_t i = 0; ids && i < n; i++) {
+        int32_t id = tinkc_tokenizer_id(asked->tokenizer, usual[i]);
+        if (tinkc_tokenizer_is_special(asked->tokenizer, id))
             ids[n_ids++] = id;
     }
-    if (n)
-        return n == n_ids ? stop_at_tokens(out, ids, n) : stop_at_texts(out, usual, n);
-    tinkc_i32s ends = tinkc_tokenizer_ends(asked->tokenizer);
-    return ends.len == 0 || stop_at_tokens(out, ends.data, ends.len);
+    bool ok = ids && (n == n_ids ? stop_at_tokens(out, ids, n) : stop_at_texts(out, usual, n));
+    free(ids);
+    return ok;
 }
 
 /* Stops: those given, else the usual ones. */

@@ -396,7 +396,7 @@ static double bits_per_byte(const cli_asked *asked, const tinkc_tokens *ids, tin
 {
     double sum = 0;
     size_t bytes = 0;
-    for (size_t i = 0; i < ids->len && i < scores.len; i++) {
+    for (size_t i = 0; i < scores.len; i++) {
         if (isnan(scores.data[i]) || tinkc_tokenizer_is_special(asked->tokenizer, ids->data[i]))
             continue;
         sum += (double)scores.data[i];
@@ -416,7 +416,7 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
     };
     double sum = 0;
     json_t *items = json_array();
-    for (size_t i = 0; i < ids->len && i < scores.len; i++) {
+    for (size_t i = 0; i < scores.len; i++) {
         char *piece = cli_piece(asked->tokenizer, ids->data[i]);
         bool none = isnan(scores.data[i]);
         sum += none ? 0 : (double)scores.data[i];

@@ -34,31 +34,23 @@ static bool has_file(const char *folder, const char *name)
 /* Beside the program (a build tree), else where it was installed. */
 const char *cli_nano_folder(void)
 {
+    static const char *const places[] = { "../models/nano", "../../models/nano",
+                                          "../share/tinkc/models/nano",
+                                          TINKC_DATADIR "/models/nano" };
     static char found[4096];
     const char *given = getenv("TINKC_NANO");
     if (given && *given)
         return has_file(given, "config.json") ? given : NULL;
-    if (found[0])
-        return found;
-    char self[3800];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n > 0) {
-        self[n] = '\0';
-        char *slash = strrchr(self, '/');
-        if (slash)
-            *slash = '\0';
-        static const char *const places[] = { "../models/nano", "../../models/nano",
-                                              "../share/tinkc/models/nano" };
-        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-            (void)snprintf(found, sizeof found, "%s/%s", self, places[i]);
-            if (has_file(found, "config.json"))
-                return found;
-        }
+    char self[3800] = "";
+    (void)!readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash = strrchr(self, '/');
+    if (slash)
+        slash[1] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        (void)snprintf(found, sizeof found, "%s%s", *places[i] == '/' ? "" : self, places[i]);
+        if (has_file(found, "config.json"))
+            return found;
     }
-    (void)snprintf(found, sizeof found, "%s/models/nano", TINKC_DATADIR);
-    if (has_file(found, "config.json"))
-        return found;
-    found[0] = '\0';
     return NULL;
 }
 
@@ -344,7 +336,7 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     o->billing_pause_ms = o->retry_window_ms; /* an hour is too long at a prompt */
     if (app->deadline_ms != INT64_MAX) {
         int64_t left = app->deadline_ms - cli_now_ms();
-        o->operation_timeout_ms = left > 0 ? left : 1;
+        o->operation_timeout_ms = left > 1 ? left : 1;
     }
     o->no_retries = retry && strcmp(retry, "0") == 0;
     o->telemetry = wanted && *wanted                             ? TINKC_TELEMETRY_DEFAULT

@@ -16,6 +16,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a prompt with "$["              the answer comes when there is a second one
     a prompt with "|"               the service gives no most likely tokens of it
     a prompt with "_"               the answer has no log-probabilities
+    a prompt with "$<"              a sampler's log-probabilities of it lack the last one; with "$>", there is one more
     a checkpoint to keep for 77 s   it cannot be saved
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
@@ -23,7 +24,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 import json, math, threading
 
 END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 62
-PAIRED = {3, 58}
+PAIRED, FEWER, MORE = {3, 58}, {3, 27}, {3, 29}
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -122,9 +123,11 @@ def sample(h, path, query, body):
         tokens = [*THINK, 87, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": None if BARE in prompt else [logprob(t) for t in tokens]}
+    scores = [None] + [-1e39 if HUGE in prompt else logprob(t) * (1 + (TWICE in prompt)) for t in prompt[1:]]
+    scores = scores[:-1] if FEWER <= set(prompt) else scores + [-9] if MORE <= set(prompt) else scores
     most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
-                "prompt_logprobs": [None] + [-1e39 if HUGE in prompt else logprob(t) * (1 + (TWICE in prompt)) for t in prompt[1:]] if asked.get("prompt_logprobs") else None,
+                "prompt_logprobs": scores if asked.get("prompt_logprobs") else None,
                 "topk_prompt_logprobs": [None] + [[[t + k, logprob(t) - k] for k in range(most)] for t in prompt[1:]] if most else None})
 
 
