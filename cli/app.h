@@ -195,7 +195,8 @@ void cli_give_back_pages(void);
 /* Whether cli_connect will open the engine in this process. */
 bool cli_wants_local(const cli_app *);
 /* Waits for a future while showing why it waits, obeying --timeout and signals. True if it
- * succeeded; otherwise *err holds why (CANCELLED after a signal). */
+ * succeeded; otherwise *err holds why (CANCELLED after a signal). From then on signals no longer end the
+ * command: cli_stop_signal() says that one has come. */
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* The same, but the first signal does not end it: for work that must not be lost half-way. */
 bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);

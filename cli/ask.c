@@ -329,7 +329,6 @@ bool cli_stream(cli_app *app, const cli_asked *asked, const tinkc_tokens *prompt
     tinkc_decoder *decoder =
         tinkc_decoder_new(asked->tokenizer, &(tinkc_decode_options){ .skip_special = true }, err);
     bool any = false, last = false;
-    cli_catch_signals();
     for (const tinkc_delta *d; !last && (d = next_delta(app, deltas, err));) {
         any = true;
         piece.len = 0;

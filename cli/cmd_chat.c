@@ -551,7 +551,6 @@ int cli_chat(cli_app *app)
         bad = load_from(&c, cli_text(app, "load"));
     if (!bad && cli_given(app, "system"))
         do_system(&c, cli_text(app, "system"));
-    cli_catch_signals();
     if (!bad && app->stdin_tty)
         converse(&c);
     else if (!bad)

@@ -236,7 +236,6 @@ static bool run_pool(evaluation *e, tinkc_error *err)
     for (size_t i = 0; i < e->prompts.n * e->n; i++)
         total += is_missing(e, i);
     cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)total, false);
-    cli_catch_signals();
     while (done < total && !err->code) {
         tinkc_error slice = { 0 };
         begun += top_up(e, pool, &at, window - (begun - done), err);

@@ -322,8 +322,7 @@ int cli_logs_tail(cli_app *app)
     FILE *f = open_metrics(app, app->args[0], &bad);
     char *line = NULL;
     size_t cap = 0;
-    cli_catch_signals();
-    while (f && !cli_stop_signal()) {
+    while (f) {
         long before = ftell(f);
         ssize_t n = getline(&line, &cap, f);
         if (n > 0 && line[n - 1] == '\n') {
@@ -343,7 +342,7 @@ int cli_logs_tail(cli_app *app)
     free(line);
     if (f)
         fclose(f);
-    return bad ? bad : cli_stop_signal() ? cli_stop_exit() : 0;
+    return bad;
 }
 
 /* ---- plot ---- */

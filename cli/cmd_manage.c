@@ -594,7 +594,6 @@ int cli_audit_sync(cli_app *app)
     if (!cli_make_folder(folder, 0777))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
     int bad = cli_connect(app);
-    cli_catch_signals();
     while (!bad) {
         bad = sync_and_tell(app, folder);
         if (bad || !cli_given(app, "every"))
