@@ -237,13 +237,12 @@ static bool run_pool(evaluation *e, tinkc_error *err)
         total += is_missing(e, i);
     cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)total, false);
     while (done < total && !err->code) {
-        tinkc_error slice = { 0 };
         begun += top_up(e, pool, &at, window - (begun - done), err);
-        tinkc_group *g = tinkc_rollouts_next(pool, 100, &slice);
+        tinkc_group *g = tinkc_rollouts_next(pool, 100, err);
         if (g && take(e, g, err))
             done++;
-        else if (!g && slice.code && slice.code != TINKC_E_TIMEOUT)
-            *err = slice;
+        if (err->code == TINKC_E_TIMEOUT) /* none yet */
+            *err = (tinkc_error){ 0 };
         if (cli_stop_signal())
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted; run it again to continue");
         if (cli_now_ms() > e->app->deadline_ms)

@@ -304,8 +304,9 @@ static int use_peft_names(push *p)
         char *from = cli_printf("%s/%s", made, names[i]);
         char *to = cli_printf("%s/%s", p->staging, names[i]);
         drop(p, names[i]);
-        if (!from || !to || rename(from, to) != 0)
-            bad = cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
+        bad = from && to && rename(from, to) == 0
+                  ? 0
+                  : cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
         free(from);
         free(to);
     }

@@ -108,8 +108,8 @@ static int connect_to(const struct addrinfo *a, int64_t left_ms, int *out)
         struct pollfd p = { .fd = fd, .events = POLLOUT };
         if (poll(&p, 1, (int)left_ms) != 1)
             fault = ETIMEDOUT;
-        else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size) != 0)
-            fault = errno;
+        else
+            (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &fault, &size);
     }
     if (fault)
         close(fd);

@@ -579,7 +579,7 @@ class Source:
         whole, found = flat(t, first, last), []
         if FREES.match(function) and kind == "loop" or ENDS.match(function) and kind == "statement" and CLEARED.match(whole):
             return
-        if GROWTH.search(whole) or re.search(r"\bno_memory = true$", whole):
+        if GROWTH.search(whole) or re.search(r"\bno_memory = (true|[^=]*\bno_memory)$", whole):
             return
         if not PERF_CALL.match(called):
             found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last, kind == "loop")]

@@ -324,6 +324,17 @@ def online(quiet, checks):
         check("a silent service", r.returncode == 12 and checks(r)["service.health"]["status"] == "fail", r)
         r = tinkc("doctor", "--online", "--json", "--timeout", "1", env=dict(quiet, **address))
         check("--timeout", r.returncode == 124 and checks(r)["service.health"]["status"] == "fail", r)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:  # so many wait for it that the system lets nobody else through
+        waiting = [socket.socket() for _ in range(4)]
+        for s in waiting:
+            s.setblocking(False)
+            s.connect_ex(full.getsockname())
+        port = full.getsockname()[1]
+        r = tinkc("doctor", "--online", "--json", "--timeout", "1", env=dict(quiet, TINKER_BASE_URL=f"http://127.0.0.1:{port}"))
+        v = checks(r)["network.tcp"]
+        check("nobody takes the connection", r.returncode == 124 and (v["status"], v["message"]) == ("fail", f"127.0.0.1 port {port}: Connection timed out"), r)
+        for s in waiting:
+            s.close()
 
 
 def broken_files(quiet, checks):

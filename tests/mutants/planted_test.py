@@ -42,6 +42,7 @@ STATEMENTS = [
     ("p = malloc(n + 1); if (!p) return 7;", "removed:", "negated: ! ( ! p )"),
     ("p = g(n + 1); if (!p) return 7;", "removed:", "operator: p = g ( n - 1 )", "number: p = g ( n + 2 )", "negated: ! ( ! p )", "number: 8"),
     ("out->no_memory = true;",),
+    ("out->no_memory = out->no_memory || in->no_memory;",),
     ("memcpy(p, q, n - 1);", "removed:"),
     ("snprintf(t, sizeof t - 1, x, a + 1);", "removed:", "operator: snprintf ( t , sizeof t - 1 , x , a - 1 )",
      "number: snprintf ( t , sizeof t - 1 , x , a + 2 )"),
