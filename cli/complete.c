@@ -264,9 +264,7 @@ int cli_complete(cli_app *app)
 {
     const char *noun;
     asked a = { .app = app, .word = app->n_args ? app->args[app->n_args - 1] : "" };
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere >= 0)
-        (void)dup2(nowhere, STDERR_FILENO);
+    (void)dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
     app->quiet = true;
     if (!take_globals(app))
         _exit(0);
