@@ -409,7 +409,7 @@ int cli_doctor(cli_app *app)
     check_device(&d);
     check_terminal(&d);
     int bad = print_checks(&d, columns);
-    if (!bad && (d.late || cli_now_ms() > app->deadline_ms))
+    if (!bad && cli_now_ms() >= app->deadline_ms)
         bad = cli_fail(app, "timeout", "give it more time with --timeout",
                        "the time given with --timeout has run out");
     json_decref(d.checks);

@@ -15,7 +15,6 @@ typedef struct doctor {
     size_t counts[4]; /* by status */
     cli_tls tls;      /* what a handshake settled on; empty = there was none */
     bool online;      /* --online: what cannot be asked is a failure */
-    bool late;        /* a check was cut short by --timeout */
 } doctor;
 
 /* Adds a check and begins the next one. `hint` (may be NULL) is shown where something is wrong. */

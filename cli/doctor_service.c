@@ -219,7 +219,6 @@ static bool answered(doctor *d, question *q)
     if (!q->err.code)
         tinkc_future_wait(q->f, cli_doctor_left_ms(d, q->begun_ms), &q->err);
     if (q->err.code == TINKC_E_TIMEOUT || q->err.code == TINKC_E_DEADLINE) {
-        d->late = d->late || d->app->deadline_ms < q->begun_ms + CHECK_SECONDS * 1000;
         q->err = (tinkc_error){ 0 };
         tinkc_error_set(&q->err, TINKC_E_TIMEOUT, "no answer in time");
     }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "commands.h"
+#include "doctor.h"
 #include "records.h"
 #include "support/held_output.h"
 #include "term.h"
@@ -128,6 +129,23 @@ static void test_status_lines(void **state)
     char wanted[200];
     (void)snprintf(wanted, sizeof wanted, "^M%.79s^[[K^M^[[K", wide);
     assert_shown(wanted);
+}
+
+/* A check of doctor has five seconds, or what --timeout leaves. The clock runs on meanwhile: the times are far apart. */
+static void test_time_of_a_check(void **state)
+{
+    cli_app app = { .deadline_ms = INT64_MAX };
+    const doctor d = { .app = &app };
+    int64_t now = cli_now_ms();
+    (void)state;
+    assert_in_range(cli_doctor_left_ms(&d, now + 3600000), 3605000 - 60000, 3605000);
+    assert_int_equal(cli_doctor_left_ms(&d, now - 5000), 0);
+    assert_int_equal(cli_doctor_left_ms(&d, now - 3600000), 0);
+    app.deadline_ms = now + 1800000;
+    assert_in_range(cli_doctor_left_ms(&d, now + 3600000), 1800000 - 60000, 1800000);
+    assert_int_equal(cli_doctor_left_ms(&d, now - 5000), 0);
+    app.deadline_ms = now - 1;
+    assert_int_equal(cli_doctor_left_ms(&d, now + 3600000), 0);
 }
 
 static bool colours(bool tty)
@@ -290,10 +308,15 @@ static void test_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bars),         cmocka_unit_test(test_where_nothing_is_drawn),
-        cmocka_unit_test(test_status_lines), cmocka_unit_test(test_colours),
-        cmocka_unit_test(test_widths),       cmocka_unit_test(test_answers_in_advance),
-        cmocka_unit_test(test_signals),      cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_time_of_a_check),
+        cmocka_unit_test(test_bars),
+        cmocka_unit_test(test_where_nothing_is_drawn),
+        cmocka_unit_test(test_status_lines),
+        cmocka_unit_test(test_colours),
+        cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_answers_in_advance),
+        cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
