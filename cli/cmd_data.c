@@ -374,7 +374,7 @@ static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_exam
         line = cli_row_line(line, &owned, &why);
         if (*why.text)
             cli_bad_line(&broken, f->path, lines.number, "form", why.text);
-        else if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, 0, &err))
+        else if (!cli_examples_add(&set, how, line, (uint32_t)lines.number, &err))
             cli_bad_line(&broken, f->path, lines.number, "render", err.message);
         free(owned);
     }

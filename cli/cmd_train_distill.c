@@ -127,7 +127,7 @@ static int read_conversations(off *o)
     cli_lines_open(&lines, &o->file);
     while (cli_lines_next(&lines, &line)) {
         tinkc_error err = { 0 };
-        if (!cli_examples_add(&o->set, &how, line, (uint32_t)lines.number, 0, &err))
+        if (!cli_examples_add(&o->set, &how, line, (uint32_t)lines.number, &err))
             cli_bad_line(&bad_lines, path, lines.number, "render", err.message);
     }
     bad = cli_bad_lines_end(&bad_lines, path, "nothing was sent; see: tinkc data check");

@@ -362,16 +362,28 @@ static void hand_on_settings(const cli_app *app)
     hand_on(app, "cf_access_client_secret", "CLOUDFLARE_ACCESS_CLIENT_SECRET");
 }
 
-static int make_client(cli_app *app, tinkc_client_options *o)
+/* Events are a convenience: without them waiting is only less talkative. `what` begins the message of an error. */
+static int make_client(cli_app *app, const tinkc_client_options *o, const char *what)
 {
     tinkc_error err = { 0 };
+    cli_give_back_pages();
+    app->client = tinkc_client_new(o, &err);
+    if (!app->client)
+        return cli_fail_error(app, &err, what);
+    app->events = tinkc_queue_new(app->client, NULL);
+    if (app->events)
+        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, cli_note_retry,
+                                    app, NULL);
+    return 0;
+}
+
+static int reach_service(cli_app *app, tinkc_client_options *o)
+{
     if (app->offline)
         return cli_fail(app, "network", "leave --offline out, or add --local",
                         "this command needs the network");
     o->base_url = setting(app, "base-url", "base_url");
-    cli_give_back_pages();
-    app->client = tinkc_client_new(o, &err);
-    return app->client ? 0 : cli_fail_error(app, &err, NULL);
+    return make_client(app, o, NULL);
 }
 
 static int connect_service(cli_app *app, tinkc_client_options *o)
@@ -388,24 +400,16 @@ static int connect_service(cli_app *app, tinkc_client_options *o)
                      ? NULL
                      : cli_config_get(app, "api_key", NULL);
     o->credential_cmd = cli_config_get(app, "credential_cmd", NULL);
-    bad = make_client(app, o);
+    bad = reach_service(app, o);
     free(key);
     return bad;
 }
 
-/* A convenience: without it waiting is only less talkative. */
-static void watch_attempts(cli_app *app)
-{
-    app->events = tinkc_queue_new(app->client, NULL);
-    if (app->events)
-        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, cli_note_retry,
-                                    app, NULL);
-}
-
-static int open_client(cli_app *app)
+int cli_connect(cli_app *app)
 {
     tinkc_client_options o = { 0 };
-    tinkc_error err = { 0 };
+    if (app->client)
+        return 0;
     fill_options(app, &o);
     hand_on_settings(app);
     if (!cli_wants_local(app))
@@ -423,18 +427,7 @@ static int open_client(cli_app *app)
         (void)cli_store_socket(app->store, "engine.sock", &app->store_folder_fd, socket);
         o.unix_socket = socket;
     }
-    app->client = tinkc_client_new(&o, &err);
-    return app->client ? 0 : cli_fail_error(app, &err, "local engine");
-}
-
-int cli_connect(cli_app *app)
-{
-    if (app->client)
-        return 0;
-    int bad = open_client(app);
-    if (!bad)
-        watch_attempts(app);
-    return bad;
+    return make_client(app, &o, "local engine");
 }
 
 int cli_connect_as(cli_app *app, const char *key, const char *command)
@@ -448,10 +441,7 @@ int cli_connect_as(cli_app *app, const char *key, const char *command)
         unsetenv("TINKER_API_KEY");
         unsetenv("TINKER_CREDENTIAL_CMD");
     }
-    int bad = make_client(app, &o);
-    if (!bad)
-        watch_attempts(app);
-    return bad;
+    return reach_service(app, &o);
 }
 
 bool cli_prove_credential(cli_app *app, tinkc_error *err)

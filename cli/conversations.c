@@ -139,7 +139,7 @@ static void render(cli_block *b, const cli_example_options *how, cli_span line, 
 {
     tinkc_error err = { 0 };
     size_t empty = b->set.n_empty, cut = b->set.n_cut;
-    if (!cli_examples_add(&b->set, how, line, (uint32_t)number, 0, &err)) {
+    if (!cli_examples_add(&b->set, how, line, (uint32_t)number, &err)) {
         char text[sizeof err.message + 32]; /* lines in it are the template's, not the file's */
         (void)snprintf(text, sizeof text, "%s%s",
                        err.code == TINKC_E_TEMPLATE ? "chat template: " : "", err.message);

@@ -66,7 +66,7 @@ static bool store(cli_examples *set, const cli_example_options *how, const int32
 }
 
 bool cli_examples_add(cli_examples *set, const cli_example_options *how, cli_span line,
-                      uint32_t number, uint16_t file, tinkc_error *err)
+                      uint32_t number, tinkc_error *err)
 {
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
@@ -77,7 +77,7 @@ bool cli_examples_add(cli_examples *set, const cli_example_options *how, cli_spa
                                 .split_turns = how->split_turns };
     bool ok = text && tinkc_chat_train(how->tokenizer, text, &chat, &ids, &weights, &ends, err);
     size_t from = 0;
-    cli_example e = { .line = number, .file = file };
+    cli_example e = { .line = number };
     for (size_t i = 0; ok && i < ends.len; i++) {
         ok = store(set, how, ids.data + from, weights.data + from, ends.data[i] - from, e, err);
         from = ends.data[i];

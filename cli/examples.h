@@ -33,7 +33,7 @@ typedef struct cli_example_options {
 /* Appends the examples of one checked line; false with err set where it cannot be rendered. One
  * without a trained token is counted in n_empty and left out. */
 bool cli_examples_add(cli_examples *, const cli_example_options *, cli_span line, uint32_t number,
-                      uint16_t file, tinkc_error *err);
+                      tinkc_error *err);
 /* Moves all of `from` behind what is in `into`: lines counted on from `before`, of that file. False
  * without memory; then nothing was moved. */
 bool cli_examples_move(cli_examples *into, cli_examples *from, size_t before, uint16_t file);

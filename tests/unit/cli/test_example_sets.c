@@ -40,7 +40,7 @@ static const char two_turns[] =
 static void add(cli_examples *set, const cli_example_options *how, const char *row, uint32_t line)
 {
     tinkc_error err = { 0 };
-    assert_true(cli_examples_add(set, how, (cli_span){ row, strlen(row) }, line, 3, &err));
+    assert_true(cli_examples_add(set, how, (cli_span){ row, strlen(row) }, line, &err));
     assert_int_equal(err.code, 0);
 }
 
@@ -54,7 +54,7 @@ static void test_one(void **state)
     assert_int_equal(set.n, 1);
     const cli_example *e = &set.items[0];
     size_t trained = 0, bytes = 0;
-    assert_true(e->line == 5 && e->file == 3 && !e->cut && e->weights[0] == 0);
+    assert_true(e->line == 5 && e->file == 0 && !e->cut && e->weights[0] == 0);
     assert_true(e->ids[0] == 4094 && e->ids[e->len - 2] == 4095 && e->ids[e->len - 1] == 198);
     for (size_t i = 0; i < e->len; i++) {
         assert_true(e->weights[i] == 0 || e->weights[i] == 1);
@@ -133,7 +133,7 @@ static void test_turns(void **state)
     const cli_example *last = &split.items[1];
     assert_true(last->weights[last->len - 2] > 0 && last->weights[last->len - 1] == 0);
     assert_true(last->weights[0] == 0 && split.items[0].weights[split.items[0].len - 2] > 0);
-    assert_false(cli_examples_add(&one, &how, (cli_span){ "{}", 2 }, 2, 0, &err));
+    assert_false(cli_examples_add(&one, &how, (cli_span){ "{}", 2 }, 2, &err));
     assert_true(err.code != 0 && one.n == 1);
     cli_examples_free(&one);
     cli_examples_free(&split);
