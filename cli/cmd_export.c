@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "adapter_fetch.h"
+#include "adapter_forms.h"
 #include "commands.h"
 #include "hub_models.h"
 #include "term.h"
@@ -142,16 +143,8 @@ static int find_source(export *x)
 
 /* ---- the work ---- */
 
-static bool show(int64_t done, int64_t total, void *user)
-{
-    cli_progress_step(user, done, total, NULL);
-    return !cli_stop_signal();
-}
-
 static int convert(const export *x)
 {
-    tinkc_error err = { 0 };
-    cli_progress bar;
     bool gguf = strcmp(x->to, "gguf") == 0;
     tinkc_adapter_options o = { .adapter = x->adapter,
                                 .base_model = x->base,
@@ -164,17 +157,12 @@ static int convert(const export *x)
                                 .drop_unembed = cli_flag(x->app, "drop-unembed") };
     if (cli_given(x->app, "type") && !gguf)
         return cli_fail(x->app, "usage", NULL, "--type is for --to gguf");
-    cli_catch_signals();
-    cli_progress_begin(&bar, x->app, "Exporting", -1, true);
-    bool ok = tinkc_adapter_export(&o, show, &bar, &err);
-    cli_progress_end(&bar);
-    if (ok && o.drop_unembed)
+    int bad = cli_make_form(x->app, &o, "Exporting");
+    if (!bad && o.drop_unembed)
         cli_note(x->app,
                  "the adapter of the output layer was left out: what training changed there is "
                  "lost, and answers differ from those of the trained model");
-    if (ok)
-        return 0;
-    return cli_stop_signal() ? cli_stop_exit() : cli_fail_error(x->app, &err, NULL);
+    return bad;
 }
 
 /* ---- the result ---- */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "adapter_fetch.h"
+#include "adapter_forms.h"
 #include "commands.h"
 #include "config_file.h"
 #include "files.h"
@@ -183,15 +184,8 @@ static int get_files(push *p)
 
 /* ---- merging ---- */
 
-static bool show_merge(int64_t done, int64_t total, void *user)
-{
-    cli_progress_step(user, done, total, NULL);
-    return !cli_stop_signal();
-}
-
 static int merge(push *p)
 {
-    tinkc_error err = { 0 };
     int bad = 0;
     const char *named = cli_text(p->app, "base") ? cli_text(p->app, "base") : p->base_model;
     if (!named)
@@ -199,16 +193,11 @@ static int merge(push *p)
                         "which base model? The adapter names none");
     char *base = cli_base_folder(p->app, named, &bad), *target = cli_printf("%s/merged", p->temp);
     if (base) {
-        cli_progress bar;
         tinkc_adapter_options o = { .adapter = p->files,
                                     .base_model = base,
                                     .target = target,
                                     .format = TINKC_ADAPTER_MERGED };
-        cli_catch_signals();
-        cli_progress_begin(&bar, p->app, "Merging", -1, true);
-        bool ok = tinkc_adapter_export(&o, show_merge, &bar, &err);
-        cli_progress_end(&bar);
-        bad = ok ? 0 : cli_stop_signal() ? cli_stop_exit() : cli_fail_error(p->app, &err, NULL);
+        bad = cli_make_form(p->app, &o, "Merging");
     }
     if (!bad && base) {
         free(p->files);

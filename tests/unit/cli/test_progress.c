@@ -15,6 +15,11 @@
 #include "term.h"
 #include "text.h"
 
+static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, void *user,
+                            tinkc_error *);
+#define tinkc_adapter_export scripted_export
+#include "../../../cli/adapter_forms.c"
+
 #define HALF  "━━━━━━━━━━━━━━──────────────"
 #define WHOLE "━━━━━━━━━━━━━━━━━━━━━━━━━━━━"
 #define NONE  "────────────────────────────"
@@ -247,6 +252,62 @@ static void test_signals(void **state)
     cli_forget_signal();
 }
 
+static struct {
+    int signal;      /* comes while the export works; 0 = none */
+    bool fails;      /* it ends with an error of its own */
+    bool goes_on[2]; /* what the two calls of its progress said */
+} script;
+
+static bool scripted_export(const tinkc_adapter_options *o, tinkc_progress_fn *fn, void *user,
+                            tinkc_error *err)
+{
+    assert_string_equal(o->target, "there");
+    ((cli_progress *)user)->drawn_ms = -NEVER;
+    ((cli_progress *)user)->begun_ms = cli_now_ms() - 3600000;
+    script.goes_on[0] = fn(1024, 2048, user);
+    if (script.signal)
+        raise(script.signal);
+    script.goes_on[1] = fn(2048, 2048, user);
+    if (script.fails || script.signal)
+        tinkc_error_set(err, TINKC_E_CANCELLED, "it ends here");
+    return !err->code;
+}
+
+/* A form that is made: its bar, and how it ends by itself, by an error and by signals. */
+static void test_forms(void **state)
+{
+    static const struct {
+        int signal;
+        bool fails;
+        int code;
+        const char *says;
+    } cases[] = { { 0, false, 0, "" },
+                  { 0, true, 130, "error: it ends here\n" },
+                  { SIGINT, false, 130, "" },
+                  { SIGTERM, false, 143, "" },
+                  { SIGTERM, true, 143, "" } };
+    const cli_app app = { .draws = true, .progress = true, .command = cli_find("export", NULL) };
+    const tinkc_adapter_options o = { .target = "there" };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char wanted[300];
+        signal(SIGINT, SIG_DFL); /* unless they are caught, the test ends here */
+        signal(SIGTERM, SIG_DFL);
+        script.signal = cases[i].signal;
+        script.fails = cases[i].fails;
+        hold_output();
+        int code = cli_make_form(&app, &o, "Making");
+        (void)snprintf(wanted, sizeof wanted,
+                       "^MMaking ##############-------------- 1.0 KB/2.0 KB ETA 1h00m ^[[K"
+                       "^MMaking ############################ 2.0 KB/2.0 KB  ^[[K^M^[[K%s",
+                       cases[i].says);
+        assert_shown(wanted);
+        assert_int_equal(code, cases[i].code);
+        assert_true(script.goes_on[0] && script.goes_on[1] == !cases[i].signal);
+        cli_forget_signal();
+    }
+}
+
 /* Pages of a list: how many are wanted, what ends it, and what is shown after each hundred. */
 static void test_pages(void **state)
 {
@@ -316,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_widths),
         cmocka_unit_test(test_answers_in_advance),
         cmocka_unit_test(test_signals),
+        cmocka_unit_test(test_forms),
         cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
