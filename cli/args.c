@@ -361,10 +361,13 @@ static bool is_negative_number(const char *word)
 
 int cli_unknown_command(const cli_app *app, const char *noun, const char *verb)
 {
-    const char *names[128];
     char hint[160];
     size_t n = 0;
-    for (const cli_command *c = cli_commands; c->noun && n < 128; c++) {
+    while (cli_commands[n].noun)
+        n++;
+    const char **names = calloc(n, sizeof *names);
+    n = 0;
+    for (const cli_command *c = cli_commands; names && c->noun; c++) {
         if (c->hidden || (verb && strcmp(c->noun, noun) != 0))
             continue;
         names[n++] = verb ? c->verb ? c->verb : "" : c->noun;
@@ -376,6 +379,7 @@ int cli_unknown_command(const cli_app *app, const char *noun, const char *verb)
                        near);
     else
         (void)snprintf(hint, sizeof hint, "see: tinkc %s%s--help", group, verb ? " " : "");
+    free(names);
     return cli_fail(app, "usage", hint, "unknown command '%s%s%s'", noun, verb ? " " : "",
                     verb ? verb : "");
 }

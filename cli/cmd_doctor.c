@@ -157,14 +157,16 @@ static int64_t token_end(const char *token)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     const char *p = strchr(token, '.');
-    char text[4096];
+    char *text = malloc(strlen(token) + 1);
     size_t n = 0;
     uint32_t bits = 0;
     int held = 0;
-    for (p = p ? p + 1 : ""; *p && *p != '.' && n + 1 < sizeof text; p++) {
+    for (p = p ? p + 1 : ""; text && *p && *p != '.'; p++) {
         const char *digit = strchr(digits, *p);
-        if (!digit)
-            return 0;
+        if (!digit) {
+            n = 0;
+            break;
+        }
         bits = bits << 6 | (uint32_t)(digit - digits);
         held += 6;
         if (held >= 8) {
@@ -172,9 +174,10 @@ static int64_t token_end(const char *token)
             text[n++] = (char)(bits >> held & 0xFF);
         }
     }
-    json_t *v = json_loadb(text, n, 0, NULL);
+    json_t *v = text ? json_loadb(text, n, 0, NULL) : NULL;
     int64_t end = json_integer_value(json_object_get(v, "exp"));
     json_decref(v);
+    free(text);
     return end;
 }
 

@@ -315,16 +315,19 @@ static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cl
 static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
 {
     json_t *names = json_array();
-    char text[256];
-    size_t len = 0;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
     const char *name;
-    for (size_t i = 0; m && (name = cli_model_renderer(m, i)); i++)
+    for (size_t i = 0; f && m && (name = cli_model_renderer(m, i)); i++) {
         json_array_append_new(names, json_string(name));
-    for (size_t i = 0; i < json_array_size(names) && len < sizeof text; i++)
-        len += (size_t)snprintf(text + len, sizeof text - len, "%s%s", i ? ", " : "",
-                                json_string_value(json_array_get(names, i)));
+        fprintf(f, "%s%s", i ? ", " : "", name);
+    }
+    if (f)
+        fclose(f);
     cli_row(rows, "Renderers", json_array_size(names) ? text : NULL);
     json_object_set_new(v, "renderers", names);
+    free(text);
 }
 
 /* A model that was a folder is named by its whole path, also when the folder is gone: that of its

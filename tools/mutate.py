@@ -74,7 +74,7 @@ NO_MATTER = re.compile(r"tinkc_future_(?!wait)\w+$|tinkc_queue_run$|json_load\w*
 REAL_TIME = re.compile(r"tkc_deadline_ns$")
 GRACE = re.compile(r"tinkc_(client_close|server_stop)$")  # likewise, of 100 ms and more
 # A moment of the command's clock, which no test sets, compared with a limit.
-CLOCK = re.compile(r"(?:^|[(|&] )cli_now_ms \( \)(?: - [\w >*.-]+)?$")
+CLOCK = re.compile(r"(?:^|[(|&] )cli_now_[mu]s \( \)(?: - [\w >*.-]+)?$")
 # Hints to the system about what is read next, and pages given back to it.
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back|cli_give_back_pages)$")
 ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2, "gethostname": 1}  # which argument is the size of a buffer
@@ -286,7 +286,8 @@ def changes_of(tokens, first, last, loop):
                 continue
             if t.text == "<" and flat(tokens, i + 1, min(i + 6, len(tokens))) == "0 && errno == EINTR":
                 continue
-            if t.text in ("<", "<=", ">", ">=") and CLOCK.search(flat(tokens, first, i)):
+            if t.text in ("<", "<=", ">", ">=") and (CLOCK.search(flat(tokens, first, i)) or
+                                                    CLOCK.search(flat(tokens, i + 1, min(i + 4, len(tokens))))):
                 continue
             if t.text == ">" and tokens[i + 1].text == "0" and tokens[i - 1].text == ")" and called_before(tokens, i - 1) == "getline":
                 continue

@@ -273,6 +273,9 @@ def doctor():
         token = ".".join(base64.urlsafe_b64encode(json.dumps(p).encode()).decode().rstrip("=") for p in ({"alg": "x"}, {"exp": ends}, {}))
         r = tinkc("doctor", "--json", "--offline", env=dict(quiet, TINKER_API_KEY=token))
         check(f"a token until {ends}", checks(r)["credential.expiry"]["status"] == status and token not in r.stdout, r)
+    for payload, status in (("eyJleHAiOjF9", "fail"), ("eyJleHAiOjF9!", "skip"), ("eyJleHAiOjF9IA", "fail"), ("eyJleHAiOjF9" + "ICAg" * 2000, "fail")):  # {"exp":1}, blanks
+        v = checks(tinkc("doctor", "--json", "--offline", env=dict(quiet, TINKER_API_KEY=f"eyJhbGciOiJ4In0.{payload}.e30")))
+        check(f"a token with {payload[:20]}", v["credential.expiry"]["status"] == status, v)
     online(quiet, checks)
     broken_files(quiet, checks)
     if not shutil.which("openssl"):

@@ -56,6 +56,7 @@ STATEMENTS = [
     # times, masks, characters, text
     ("usleep(50); (void)poll(&p, 1, 5); madvise(p, 3, 4);",),
     ("n = poll(&p, 1, 5);", "removed:", "number: n = poll ( & p , 1 , 6 )"),
+    ("b = t <= cli_now_us(); c = t + cli_now_us() < u;", "removed:", "removed:", "operator: c = t - cli_now_us ( ) < u", "operator: c = t + cli_now_us ( ) <= u"),
     ("t = tkc_deadline_ns(50);", "removed:"),
     ("m = 0xff; k = 0644; c = 'a'; s = \"12\"; e = 0.00001;", *["removed:"] * 5),
     # the same when both sides are equal
