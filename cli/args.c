@@ -359,14 +359,19 @@ static bool is_negative_number(const char *word)
 
 /* ---- which command ---- */
 
+size_t cli_count_commands(void)
+{
+    size_t n = 0;
+    while (cli_commands[n].noun)
+        n++;
+    return n;
+}
+
 int cli_unknown_command(const cli_app *app, const char *noun, const char *verb)
 {
     char hint[160];
     size_t n = 0;
-    while (cli_commands[n].noun)
-        n++;
-    const char **names = calloc(n, sizeof *names);
-    n = 0;
+    const char **names = calloc(cli_count_commands(), sizeof *names);
     for (const cli_command *c = cli_commands; names && c->noun; c++) {
         if (c->hidden || (verb && strcmp(c->noun, noun) != 0))
             continue;

@@ -112,7 +112,7 @@ static bool answer(chat *c)
     cli_forget_signal();
     c->n_prompt = prompt.len;
     c->n_answer = all.len;
-    c->seconds = (double)(cli_now_ms() - begun) / 1000;
+    c->seconds = cli_seconds_since(begun);
     bool ok = all.len > 0 && (!err.code || interrupted);
     if (ok) {
         tinkc_sequence seq = { .tokens = { all.data, all.len }, .stop_reason = stop };
@@ -301,7 +301,7 @@ static void do_set(chat *c, const char *rest)
     size_t n = strcspn(rest, " ");
     double v;
     const char *text = rest + n + strspn(rest + n, " ");
-    (void)snprintf(key, sizeof key, "%.*s", (int)(n < 31 ? n : 31), rest);
+    (void)snprintf(key, sizeof key, "%.*s", (int)n, rest);
     if (!cli_parse_number(text, &v))
         cli_warn(c->app, "/set KEY NUMBER: max_tokens, temperature, top_p, top_k, seed");
     else {

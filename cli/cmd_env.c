@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "term.h"
+#include "text.h"
 
 typedef struct checks {
     const cli_app *app;
@@ -27,7 +28,7 @@ int cli_env_check(cli_app *app)
 {
     tinkc_error err = { 0 };
     checks c = { .app = app, .list = json_array() };
-    int64_t limit_ms = (int64_t)(cli_number(app, "timeout-each") * 1000);
+    int64_t limit_ms = cli_ms_of(cli_number(app, "timeout-each"));
     tinkc_env_check(app->args[0], cli_text(app, "row"), limit_ms, note, &c, &err);
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
         json_t *v = json_pack("{s:s,s:b,s:O}", "command", app->args[0], "passed",

@@ -325,7 +325,7 @@ static int finish(evaluation *e)
     fclose(e->out);
     e->out = NULL;
     (void)cli_eval_load(e->file, &all);
-    json_t *v = cli_eval_result(&all, (double)(cli_now_ms() - e->begun_ms) / 1000);
+    json_t *v = cli_eval_result(&all, cli_seconds_since(e->begun_ms));
     int bad = write_result(e, v);
     bad = bad ? bad : show_result(e->app, e->folder, v);
     double score = json_number_value(json_object_get(v, "score"));

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -471,6 +472,17 @@ static void day_text(int64_t time_us, char out[CLI_SHORT_TEXT])
     out[10] = '\0';
 }
 
+/* The day so many days before today. */
+static void day_before(int64_t back, char out[CLI_SHORT_TEXT])
+{
+    time_t now = time(NULL);
+    struct tm day;
+    gmtime_r(&now, &day);
+    day.tm_mday -= (int)back;
+    (void)timegm(&day); /* the 0th of March becomes a day of February */
+    (void)strftime(out, CLI_SHORT_TEXT, "%Y-%m-%d", &day);
+}
+
 /* The entries of one day as JSON; NULL after filling err. */
 static json_t *audit_day(cli_app *app, const char *day, tinkc_error *err)
 {
@@ -553,11 +565,11 @@ static int sync_once(cli_app *app, const char *folder, json_t *days)
 {
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
     char today[CLI_SHORT_TEXT];
-    day_text(cli_now_us(), today);
+    day_before(0, today);
     for (int64_t back = cli_int(app, "backfill-days"); back >= 0; back--) {
         char day[CLI_SHORT_TEXT];
         tinkc_error err = { 0 };
-        day_text(cli_now_us() - back * 86400 * INT64_C(1000000), day);
+        day_before(back, day);
         char *path = cli_printf("%s/audit_log_%s.jsonl", folder, day);
         bool have = path && access(path, F_OK) == 0 && strcmp(day, today) != 0;
         free(path);

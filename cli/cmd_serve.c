@@ -136,7 +136,7 @@ static int open_engine(cli_app *app)
         .dtype = cli_text(app, "dtype"),
         .threads = (int32_t)cli_int(app, "threads"),
         .memory_bytes = cli_int(app, "memory"),
-        .session_timeout_ms = cli_int(app, "session-timeout") * 1000,
+        .session_timeout_ms = cli_ms_of((double)cli_int(app, "session-timeout")),
         .durability = durability(app),
         .max_lora_rank = (int32_t)cli_int(app, "max-rank"),
         .settings = set.pairs,

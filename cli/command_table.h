@@ -65,6 +65,7 @@ typedef struct cli_command {
 
 /* Every command, in the order help shows them; ends with noun NULL. */
 extern const cli_command cli_commands[];
+size_t cli_count_commands(void);
 /* Options that every command takes. */
 extern const cli_option cli_globals[];
 

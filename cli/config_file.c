@@ -590,18 +590,20 @@ bool cli_config_has_profile(const cli_app *app, const char *name)
 
 int cli_config_no_profile(const cli_app *app, const char *name, const char *origin)
 {
-    const char *names[64], *key;
+    const char *key;
     char hint[160] = "tinkc config profiles lists them; tinkc auth login --profile NAME makes one";
     json_t *known = cli_config_profile_names(app), *current;
+    const char **names = calloc(json_object_size(known) + 1, sizeof *names);
     size_t n = 0;
     json_object_foreach(known, key, current)
     {
-        if (n < 64 && strcmp(key, name) != 0)
+        if (names && strcmp(key, name) != 0)
             names[n++] = key;
     }
     const char *near = cli_nearest(name, names, n);
     if (near)
         (void)snprintf(hint, sizeof hint, "did you mean %.120s?", near);
+    free(names);
     json_decref(known);
     return cli_fail(app, "config_invalid", hint, "there is no profile '%s' (%s)", name, origin);
 }

@@ -220,14 +220,17 @@ static bool show_topic(const char *name, const char *before)
 /* The command or topic that comes nearest; NULL = none is near. */
 static const char *nearest_topic(const char *name)
 {
-    const char *names[128];
+    const size_t n_topics = sizeof topics / sizeof *topics;
+    const char **names = calloc(n_topics + cli_count_commands(), sizeof *names);
     size_t n = 0;
-    for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
+    for (size_t i = 0; names && i < n_topics; i++)
         names[n++] = topics[i].name;
-    for (const cli_command *c = cli_commands; c->noun && n < 128; c++)
+    for (const cli_command *c = cli_commands; names && c->noun; c++)
         if (!c->hidden)
             names[n++] = c->noun;
-    return cli_nearest(name, names, n);
+    const char *near = cli_nearest(name, names, n);
+    free(names);
+    return near;
 }
 
 /* ---- the table as JSON ---- */

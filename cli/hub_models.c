@@ -26,7 +26,7 @@ tinkc_hub *cli_hub_open_as(const cli_app *app, const char *token, tinkc_error *e
         o.token = cli_config_get(app, "hf_token", NULL);
     if (retry && cli_parse_duration(retry, &seconds)) {
         o.no_retries = seconds <= 0;
-        o.retry_window_ms = (int64_t)(seconds * 1000);
+        o.retry_window_ms = cli_ms_of(seconds);
     }
     if (cli_find_option(app->command, "jobs", 4))
         o.jobs = (int32_t)cli_int(app, "jobs");

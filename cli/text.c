@@ -37,6 +37,16 @@ int64_t cli_now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+double cli_seconds_since(int64_t begun_ms)
+{
+    return (double)(cli_now_ms() - begun_ms) / 1000;
+}
+
+int64_t cli_ms_of(double seconds)
+{
+    return (int64_t)(seconds * 1000);
+}
+
 /* ---- out ---- */
 
 void cli_format_size(int64_t bytes, char out[CLI_SHORT_TEXT])

@@ -36,6 +36,8 @@ bool cli_parse_date(const char *text, int64_t now_us, int64_t *time_us);
 
 int64_t cli_now_us(void);
 int64_t cli_now_ms(void); /* monotonic */
+double cli_seconds_since(int64_t begun_ms);
+int64_t cli_ms_of(double seconds); /* whole milliseconds */
 
 /* Which of the names (count of them) is nearest to `word`; NULL if none is near. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
