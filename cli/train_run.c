@@ -242,10 +242,7 @@ static bool train(cli_sft *s, tinkc_error *err)
         }
         if (may_send) {
             send_step(s, next++, &ring[(first + n++) % MAX_IN_FLIGHT], err);
-            if (n <= ahead && next < s->job.total_steps)
-                continue;
-        }
-        if (n) {
+        } else if (n) {
             settle(s, &ring[first], err);
             first = (first + 1) % MAX_IN_FLIGHT;
             n--;

@@ -139,7 +139,7 @@ static int open_asked(cli_app *app, cli_asked *asked)
     if (!asked->model_path && !asked->base_model)
         return cli_fail(app, "usage", "name one with -m, or: tinkc config set model NAME",
                         "no model was named");
-    if (asked->model_path && !asked->base_model)
+    if (!asked->base_model)
         learn_about(app, asked, &err);
     if (!err.code)
         asked->tokenizer = cli_tokenizer(app, asked->base_model, &err);

@@ -213,6 +213,10 @@ static void test_learning_rates(void **state)
                 1 - cli_model_rate("meta-llama/x", rows[i].hidden, true) / rows[i].llama < 1e-12);
     }
     assert_true(cli_model_rate("openai/gpt-oss-20b", 2880, true) == 0);
+    assert_true(cli_model_rate("Qwen/x", 0, true) == 0 && cli_model_rate("Qwen/x", -1, true) == 0);
+    assert_true(cli_model_rate("Qwen/x", 1, true) > 0 &&
+                cli_model_rate("Qwen/x", 2000, true) == 5e-4 &&
+                cli_model_rate("Qwen/x", 2000, false) == 5e-5);
     assert_non_null(cli_model_find("Qwen/Qwen3-8B:peft:131072"));
 }
 

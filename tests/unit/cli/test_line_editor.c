@@ -179,7 +179,10 @@ static void test_keys(void **state)
     say("a\xff"
         "b\n",
         "ab");                    /* a byte of no character is left out */
-    say("\020\020\020\n", "abc"); /* three lines back */
+    say("a\xc3"
+        "bc\n",
+        "ac");                        /* nor one that is not whole, with what came instead */
+    say("\020\020\020\020\n", "abc"); /* four lines back */
     say("a b \xe6\x97\xa5\n", "a b \xe6\x97\xa5");
     end();
 }
