@@ -726,8 +726,7 @@ int cli_job_failed(cli_job *j, const tinkc_error *err)
 
 void cli_job_free(cli_job *j)
 {
-    if (j->app)
-        j->app->status_line[0] = '\0';
+    j->app->status_line[0] = '\0';
     cli_progress_clear();
     json_decref(j->pending);
     json_decref(j->spans);

