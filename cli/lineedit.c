@@ -282,7 +282,6 @@ static char *plain_line(const char *prompt)
     enum { NO_TEXT = 0xff };
     char *line = NULL;
     size_t size;
-    int c = 0;
     if (isatty(STDIN_FILENO)) {
         fputs(prompt, stderr);
         fflush(stderr);
@@ -291,7 +290,8 @@ static char *plain_line(const char *prompt)
     if (!f)
         return NULL;
     long n = 0;
-    for (; n < LINE_MOST && (c = next_byte()) >= 0 && c != '\n'; n++)
+    int c = next_byte();
+    for (; n < LINE_MOST && c >= 0 && c != '\n'; n++, c = next_byte())
         putc(c ? c : NO_TEXT, f);
     if (n == LINE_MOST)
         putc(NO_TEXT, f);

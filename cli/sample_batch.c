@@ -1,7 +1,8 @@
 /* sample_batch.c - `tinkc sample --batch`: many prompts, up to --jobs in flight, order kept.
  *
  * Lines are read as places become free, so the input may be larger than memory. After an
- * interrupt no new one starts and what has come back is written.
+ * interrupt no new one starts and what has come back is written; signals are caught since the
+ * sampler was waited for.
  */
 #include "sample_batch.h"
 
@@ -430,7 +431,6 @@ static int run_batch(batch *b)
     int bad = 0;
     cli_progress bar;
     cli_progress_begin(&bar, b->app, "Sampling", -1, false);
-    cli_catch_signals();
     for (;;) {
         while (!bad && !b->ended && b->n_used < b->n_slots && !cli_stop_signal())
             b->ended = !read_one(b, &bad);
