@@ -97,7 +97,7 @@ static volatile sig_atomic_t screen_changed;
 static void on_screen_changed(int number)
 {
     (void)number;
-    screen_changed = 1;
+    screen_changed = true;
 }
 
 static void watch_screen(void (*handler)(int))
@@ -110,7 +110,7 @@ static void watch_screen(void (*handler)(int))
 
 static void redraw(editline *el)
 {
-    screen_changed = 0;
+    screen_changed = false;
     lib.set(el, EL_PREP_TERM, 1);
     lib.resize(el);
     lib.set(el, EL_REFRESH);
