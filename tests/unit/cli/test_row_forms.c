@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "dataset.h"
@@ -291,10 +293,32 @@ static void no_fault_is_left(void **state)
     json_decref(row);
 }
 
+/* A line is often the end of a mapped file: nothing behind it may be looked at, wherever it is torn. */
+static void nothing_behind_a_line(void **state)
+{
+    static const char whole[] =
+        "{\"messages\" : [{\"role\":\"user\", \"content\" : \t[{\"text\":\"a\"}]}], \"from\": 1}";
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *room = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_true(room != MAP_FAILED && mprotect(room + page, page, PROT_NONE) == 0);
+    for (size_t n = 0; n < sizeof whole; n++) {
+        cli_span line = { memcpy(room + page - n, whole, n), n };
+        cli_row_fault why;
+        char *owned = NULL;
+        cli_span got = cli_row_line(line, &owned, &why);
+        assert_string_equal(why.text, "");
+        assert_true(owned ? n == sizeof whole - 1 : got.data == line.data && got.len == n);
+        free(owned);
+    }
+    assert_int_equal(munmap(room, 2 * page), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form),
                                         cmocka_unit_test(forms_by_name),
-                                        cmocka_unit_test(no_fault_is_left) };
+                                        cmocka_unit_test(no_fault_is_left),
+                                        cmocka_unit_test(nothing_behind_a_line) };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
