@@ -41,11 +41,9 @@ const char *cli_nano_folder(void)
     const char *given = getenv("TINKC_NANO");
     if (given && *given)
         return has_file(given, "config.json") ? given : NULL;
-    char self[3800] = "";
+    char self[3800] = "/"; /* without /proc: not the folder that the user happens to be in */
     (void)!readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = strrchr(self, '/');
-    if (slash)
-        slash[1] = '\0';
+    strrchr(self, '/')[1] = '\0';
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         (void)snprintf(found, sizeof found, "%s%s", *places[i] == '/' ? "" : self, places[i]);
         if (has_file(found, "config.json"))
