@@ -25,21 +25,9 @@ void tke_front_config(tke_call *call)
     out.use_pyqwest_transport = call->svc->set.use_pyqwest;
     out.create_model_via_load_weights = false;
     out.pjwt_auth_enabled = call->svc->set.jwt_auth;
-    if (!call->svc->set.use_retrieve_futures) {
-        tke_answer(call, &tkc_config_response_type, &out);
-        return;
-    }
-    tkc_buf body; /* not in the message: our own client does not use the flag */
-    tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
-    if (tkc_message_encode(&tkc_config_response_type, &out, &body, &call->err)) {
-        body.len--; /* the last brace */
-        tkc_buf_printf(&body, &call->err, ",\"sample_use_retrieve_futures\":true}");
-    }
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, call->svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    if (call->svc->set.use_retrieve_futures)
+        out.sample_use_retrieve_futures = (tkc_opt_bool)TKC_SOME(true);
+    tke_answer(call, &tkc_config_response_type, &out);
 }
 
 void tke_front_token(tke_call *call)

@@ -612,6 +612,11 @@ static void emit_exchange(inner *c, const reply *r)
                              .text = r->code ? r->message : "" });
 }
 
+static bool is_poll(const inner *c)
+{
+    return c->spec.pool == TINKC_POOL_RETRIEVE || c->spec.pool == TINKC_POOL_FUTURES;
+}
+
 /* Fills in call.err, status and body from the reply. */
 static void read_outcome(inner *c, reply *r)
 {
@@ -634,7 +639,7 @@ static void read_outcome(inner *c, reply *r)
     else if (!is_success(r->status))
         tkc_status_error(&call->err, r->status, call->body,
                          (c->client->transport->flags & TINKC_TRANSPORT_LOCAL) != 0);
-    else if (!call->body.len && r->status == 200 && c->spec.pool == TINKC_POOL_RETRIEVE)
+    else if (!call->body.len && r->status == 200 && is_poll(c))
         /* A poll's answer always has a body: a server that stops may end one after its head. */
         tkc_fail(&call->err, TINKC_E_CONNECTION, "the connection ended before the answer's body");
     if (r->code || r->status == 408 || r->status >= 500 || r->too_large || r->no_memory)
@@ -650,7 +655,7 @@ static void read_outcome(inner *c, reply *r)
 static void note_exchange(inner *c)
 {
     static const tinkc_error fine;
-    bool waits = c->spec.pool == TINKC_POOL_RETRIEVE && c->call.status == 408;
+    bool waits = is_poll(c) && c->call.status == 408;
     tkc_op_exchanged(c->call.f, waits ? &fine : &c->call.err);
 }
 

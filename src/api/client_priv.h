@@ -17,7 +17,7 @@
 #include "net/http.h"
 #include "wire/messages.h"
 
-enum { TKC_N_POOLS = 8 }; /* TINKC_POOL_* */
+enum { TKC_N_POOLS = 9 }; /* TINKC_POOL_* */
 
 /* Somebody who waits for the start-up to get as far as he needs; part of a larger object. */
 typedef struct tkc_ready_wait tkc_ready_wait;
@@ -105,7 +105,8 @@ struct tinkc_client {
     struct {
         tinkc_future *ops;            /* running operations */
         struct tkc_call_inner *calls; /* with an answer outstanding */
-        tkc_config_response flags;    /* set once, before anything trains or samples */
+        tkc_config_response flags;    /* set before anything trains or samples; later only
+                                         by refreshed settings that replace one of them */
         tkc_arena flag_texts;
         tkc_budget fwdbwd_bytes;
         tkc_boot *boot;

@@ -1,8 +1,11 @@
 /* promise.c - the polling state machine (docs/failures.md, retry layer "poll").
  *
- *     poll -> answer -> classify -> done
- *      ^                   | try again: now, after a pause, or when bytes are free
- *      +-------------------+
+ *     [ session_poll.c says when ->] poll -> answer -> classify -> done
+ *               ^                     ^                   | try again: now, after a pause, or when
+ *               +---------------------+-------------------+ bytes are free
+ *
+ * A sample may wait for the poll of its whole sampling session first (`together`). From there on
+ * all is as ever: the result's body comes by this poll either way.
  *
  * May touch: the client's I/O side. Must not: decode results, know who waits for them.
  */
@@ -14,17 +17,9 @@
 
 #include "api/telemetry.h"
 #include "base/str.h"
-#include "codec/retry.h"
 #include "wire/answer.h"
 
-enum {
-    BILLING_SLEEP_MS = 5000,
-    BACKOFF_CAP_MS = 30 * 1000,
-    BAD_REQUEST_BUDGET = 3,
-    SPACING_MIN_MS = 100,
-    SPACING_MAX_MS = 1000,
-    PAUSE_LOG_MS = 60 * 1000
-};
+enum { PAUSE_LOG_MS = 60 * 1000 };
 
 static void poll_once(tkc_promise *p);
 
@@ -62,23 +57,25 @@ static void poll_after(tkc_promise *p, int64_t ms)
     tkc_loop_arm(p->client->loop, &p->inner.timer, ms);
 }
 
-/* At once, unless answers come so quickly that this would be a busy loop: then starts of polls are
- * spaced, from 100 ms up to 1 s. */
-static int64_t soon_ms(tkc_promise *p)
-{
-    int64_t took = tkc_now_ms(p->client->clock) - p->inner.poll_begun_ms;
-    if (took >= SPACING_MAX_MS) {
-        p->inner.spacing_ms = 0;
-        return 0;
-    }
-    int64_t spacing = p->inner.spacing_ms ? p->inner.spacing_ms * 2 : SPACING_MIN_MS;
-    p->inner.spacing_ms = spacing < SPACING_MAX_MS ? spacing : SPACING_MAX_MS;
-    return p->inner.spacing_ms > took ? p->inner.spacing_ms - took : 0;
-}
-
 static void poll_soon(tkc_promise *p)
 {
-    poll_after(p, soon_ms(p));
+    poll_after(p, tkc_poll_soon_ms(&p->inner.pace, p->client));
+}
+
+/* Not ready yet: waits for the session's poll again, if that is how it waits. */
+static void wait_more(tkc_promise *p)
+{
+    if (!tkc_session_wait_more(&p->inner.wait))
+        poll_soon(p);
+}
+
+/* The service has given all it has to say. */
+static void fetched(tkc_promise *p)
+{
+    tkc_session_wait_end(&p->inner.wait, true);
+    if (p->together)
+        tkc_session_poll_retrieved(p->together, p->inner.request_id);
+    finish(p);
 }
 
 /* The last poll failed: there is no end to this, so it must be visible. */
@@ -174,59 +171,16 @@ static bool read_json(tkc_promise *p, tinkc_str body, tkc_answer *answer, tinkc_
     return tkc_answer_read(body, &p->inner.arena, answer, err);
 }
 
-/* What the service asked for (Retry-After) goes before our own pause: it knows when it has room. More
- * than a minute counts as one: there is another poll after this. */
-static int64_t asked_ms(const tkc_promise *p, const tkc_call *call)
-{
-    if (call->status == 0)
-        return 0; /* the answer was cut off */
-    return tkc_retry_after_capped_ms(tkc_call_header(call, "retry-after-ms"),
-                                     tkc_call_header(call, "retry-after"),
-                                     tkc_wall_us(p->client->clock));
-}
-
-static void backoff(tkc_promise *p, const tkc_call *call)
-{
-    int64_t ms = p->inner.backoff < 5 ? (int64_t)1000 << p->inner.backoff : BACKOFF_CAP_MS;
-    int64_t asked = asked_ms(p, call);
-    p->inner.backoff++;
-    poll_in_trouble(p, asked > 0 ? asked : ms);
-}
-
-/* At once, unless a 503 says when. */
-static void server_failed(tkc_promise *p, const tkc_call *call)
-{
-    int64_t asked = call->status == 503 ? asked_ms(p, call) : 0;
-    p->inner.backoff = 0;
-    poll_in_trouble(p, asked > 0 ? asked : soon_ms(p));
-}
-
-/* A 400 whose body is a JSON error says so once and for all; any other may be a proxy's. */
-static void bad_request(tkc_promise *p, const tkc_call *call)
-{
-    tkc_error_body text = { 0 };
-    tinkc_error ignored = { 0 };
-    tkc_arena_reset(&p->inner.arena);
-    (void)tkc_error_body_read(tkc_str_trim(body_of(call)), &p->inner.arena, &text, &ignored);
-    p->inner.backoff = 0;
-    if (text.is_json || p->inner.bad_requests >= BAD_REQUEST_BUDGET) {
-        fail(p, &call->err);
-        return;
-    }
-    p->inner.bad_requests++;
-    poll_in_trouble(p, soon_ms(p));
-}
-
 static void timed_out_at_service(tkc_promise *p, const tkc_call *call)
 {
     tkc_answer answer = { 0 };
     tinkc_error ignored = { 0 };
-    p->inner.backoff = 0;
+    p->inner.pace.failures = 0;
     if (read_json(p, body_of(call), &answer, &ignored)) {
-        p->inner.bad_requests = 0;
+        p->inner.pace.bad_requests = 0;
         note_queue_state(p, &answer);
     }
-    poll_soon(p);
+    wait_more(p);
 }
 
 static void expired(tkc_promise *p, const tkc_call *call)
@@ -288,9 +242,9 @@ static void report(tkc_promise *p, const tkc_call *call)
     tkc_jsonw_key(&w, "elapsed_time");
     tkc_jsonw_double(&w, (double)elapsed_ms / 1000.0);
     tkc_jsonw_key(&w, "bad_request_retries");
-    tkc_jsonw_i64(&w, p->inner.bad_requests);
+    tkc_jsonw_i64(&w, p->inner.pace.bad_requests);
     tkc_jsonw_key(&w, "connection_error_retries");
-    tkc_jsonw_i64(&w, p->inner.backoff);
+    tkc_jsonw_i64(&w, p->inner.pace.failures);
     tkc_jsonw_end(&w);
     if (!tkc_failed(&bad))
         tkc_telemetry_note(client,
@@ -304,29 +258,22 @@ static void report(tkc_promise *p, const tkc_call *call)
 /* No result: what to do about it. */
 static void on_failure(tkc_promise *p, tkc_call *call)
 {
-    int32_t status = call->err.code == TINKC_E_CONNECTION ? 0 : call->status;
     p->err = call->err;
-    if (status != 402)
+    if (call->status != 402)
         report(p, call);
-    if (call->err.code == TINKC_E_MEMORY || call->err.code == TINKC_E_CLOSED ||
-        call->err.code == TINKC_E_BAD_RESPONSE)
-        fail(p, &call->err);
-    else if (tkc_billing_pauses(p->client, status, tkc_str(call->err.message), p->f))
-        poll_in_trouble(p, BILLING_SLEEP_MS);
-    else if (status == 410)
+    if (call->status == 410 && !tkc_poll_is_lost(call)) {
         expired(p, call);
-    else if (p->client->no_retries && status != 408)
-        fail(p, &call->err);
-    else if (status == 0 || status == 429)
-        backoff(p, call);
-    else if (status == 408)
+        return;
+    }
+    if (call->err.code == TINKC_E_REQUEST_TIMEOUT) {
         timed_out_at_service(p, call);
-    else if (status >= 500)
-        server_failed(p, call);
-    else if (status == 400)
-        bad_request(p, call);
-    else
+        return;
+    }
+    int64_t wait = tkc_poll_retry_ms(&p->inner.pace, p->client, call, p->f);
+    if (wait == TKC_POLL_NO_MORE)
         fail(p, &call->err);
+    else
+        poll_in_trouble(p, wait);
 }
 
 static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
@@ -342,7 +289,7 @@ static void failed_by_service(tkc_promise *p, const tkc_answer *answer)
     err.http_status = 200;
     p->err = err;
     name_request(p);
-    finish(p);
+    fetched(p);
 }
 
 static void bytes_granted(tkc_claim *claim)
@@ -377,12 +324,12 @@ static void on_json(tkc_promise *p, tkc_call *call)
     }
     switch (answer.kind) {
     case TKC_ANSWER_TRY_AGAIN:
-        p->inner.backoff = 0;
+        p->inner.pace.failures = 0;
         note_queue_state(p, &answer);
-        poll_soon(p);
+        wait_more(p);
         return;
     case TKC_ANSWER_METADATA:
-        p->inner.backoff = 0;
+        p->inner.pace.failures = 0;
         on_metadata(p, answer.response_payload_size);
         return;
     case TKC_ANSWER_FAILED:
@@ -393,7 +340,7 @@ static void on_json(tkc_promise *p, tkc_call *call)
         break;
     }
     p->body = call->body;
-    finish(p);
+    fetched(p);
 }
 
 static bool contains(const char *text, const char *part)
@@ -415,7 +362,7 @@ static void answered(tkc_call *call)
         p->is_protobuf = true;
         p->body = call->body;
         tkc_op_stage(p->f, TINKC_STAGE_FETCHING);
-        finish(p);
+        fetched(p);
         return;
     }
     on_json(p, call);
@@ -459,7 +406,7 @@ static void poll_once(tkc_promise *p)
     else
         tkc_fail_memory(&err);
     p->inner.iteration++;
-    p->inner.poll_begun_ms = tkc_now_ms(p->client->clock);
+    tkc_poll_begins(&p->inner.pace, p->client);
     if (!p->inner.call) {
         fail(p, &err);
         return;
@@ -468,6 +415,16 @@ static void poll_once(tkc_promise *p)
     p->inner.call->owner = p;
     p->inner.call->done = answered;
     tkc_call_start(p->inner.call);
+}
+
+/* The session's poll has named it, or it is time to look for itself. */
+static void ask_now(tkc_session_wait *wait)
+{
+    tkc_promise *p = TKC_OWNER(wait, tkc_promise, inner.wait);
+    if (wait->size > 0 && !p->inner.no_metadata)
+        on_metadata(p, wait->size);
+    else
+        poll_once(p);
 }
 
 void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
@@ -480,7 +437,11 @@ void tkc_promise_start(tkc_promise *p, tinkc_str request_id)
     tkc_arena_init(&p->inner.arena, p->client->a, 1 << 26);
     p->inner.request_id = tkc_copy_str(p->client->a, request_id, &err);
     tkc_op_stage(p->f, TINKC_STAGE_ACCEPTED);
-    poll_after(p, 0);
+    p->inner.wait.ask = ask_now;
+    p->inner.wait.f = p->f;
+    if (!p->together || !p->inner.request_id ||
+        !tkc_session_wait_start(p->together, &p->inner.wait, p->inner.request_id))
+        poll_after(p, 0);
 }
 
 void tkc_promise_take_body(tkc_promise *p, tkc_buf *out)
@@ -494,6 +455,7 @@ void tkc_promise_end(tkc_promise *p)
         return;
     if (p->inner.timer.armed)
         tkc_loop_disarm(p->client->loop, &p->inner.timer);
+    tkc_session_wait_end(&p->inner.wait, false);
     tkc_claim_end(&p->inner.claim);
     tkc_call_free(p->inner.call);
     p->inner.call = NULL;

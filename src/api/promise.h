@@ -6,7 +6,7 @@
 #ifndef TKC_API_PROMISE_H
 #define TKC_API_PROMISE_H
 
-#include "api/client_priv.h"
+#include "api/session_poll.h"
 
 typedef struct tkc_promise tkc_promise;
 struct tkc_promise {
@@ -20,7 +20,8 @@ struct tkc_promise {
     int64_t roundtrip_ms;        /* from the operation's start to its acceptance */
     void (*done)(tkc_promise *); /* once, unless ended before. Thread: I/O */
     void *owner;
-    tkc_log_gate *pause_gate; /* the trainer's or sampler's: one line a minute */
+    tkc_log_gate *pause_gate;   /* the trainer's or sampler's: one line a minute */
+    tkc_session_poll *together; /* says when there is something to fetch; NULL = polls alone */
 
     /* the outcome, valid in `done`: err, or a body of a successful answer */
     tinkc_error err;
@@ -35,8 +36,10 @@ struct tkc_promise {
         tkc_timer timer;
         tkc_claim claim; /* of in-flight bytes */
         tkc_arena arena; /* of the queue state's reason */
-        int64_t begun_ms, poll_begun_ms, spacing_ms;
-        int32_t iteration, backoff, bad_requests;
+        tkc_session_wait wait;
+        tkc_poll_pace pace;
+        int64_t begun_ms;
+        int32_t iteration;
         int32_t queue_state;
         char reason[160];
         bool no_metadata, running;

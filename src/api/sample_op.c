@@ -7,7 +7,8 @@
  *
  * START     the client's session is there
  * PLACE     a copy of a sampler has its block of numbers (sampler_join.c)
- * SLOT      one of the sampler's 2 000 places; held until the sample ends
+ * SLOT      one of the sampler's 2 000 places, if samples are polled for one by one; held until the
+ *           sample ends
  * COUNT     one of the 400 submits that all clients of an account may have under way
  * THROTTLE  one of 10, only while a back-off is recent
  * BYTES     room for the prompt among those under way, 20 times as much while a back-off is recent
@@ -176,6 +177,13 @@ static bool bypasses(const sample_op *op)
     return op->f.client->io.flags.sample_no_retries && !op->only_logprobs;
 }
 
+/* It holds no connection of its own while it waits for the sampler's poll: the service sets no
+ * limit then. */
+static bool has_no_limit(const sample_op *op)
+{
+    return bypasses(op) || tkc_session_poll_is_used(&op->sampler->io.poll);
+}
+
 static void attempt_failed(sample_op *op, const tinkc_error *failure)
 {
     inside *in = op->in;
@@ -314,6 +322,7 @@ static void accepted(sample_op *op, tkc_call *call)
                                  .request_type = tkc_endpoint_get(TKC_EP_SAMPLE)->request_type,
                                  .pause_prefix = op->sampler->io.pause_prefix,
                                  .pause_gate = &op->sampler->io.pause_gate,
+                                 .together = tkc_sampler_poll(op->sampler),
                                  .wants_protobuf = true,
                                  .sampling = true,
                                  .done = promise_done,
@@ -519,7 +528,7 @@ static bool acquire(sample_op *op, tinkc_error *err)
         tkc_op_status(&op->f, "waits for the copy's place in the sampling session");
         return false;
     case STATE_SLOT:
-        return bypasses(op) || claim(op, &op->slot, &op->sampler->io.slots, 1);
+        return has_no_limit(op) || claim(op, &op->slot, &op->sampler->io.slots, 1);
     case STATE_COUNT:
         return claim(op, &op->in->count, &limits->sample_count, 1);
     case STATE_THROTTLE:
@@ -552,7 +561,7 @@ static bool enter(sample_op *op, tinkc_error *err)
 {
     tinkc_client *client = op->f.client;
     tinkc_sampler *s = op->sampler;
-    assert(!op->in && (bypasses(op) || op->slot.held));
+    assert(!op->in && (has_no_limit(op) || op->slot.held));
     inside *in = tkc_zalloc(client->a, sizeof *in, err);
     if (!in)
         return false;

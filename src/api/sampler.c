@@ -61,6 +61,7 @@ tinkc_sampler *tkc_sampler_make(tinkc_client *client, const char *id,
     pthread_mutex_init(&s->budget_lock, NULL);
     tkc_budget_init(&s->io.slots, &s->budget_lock, client->io.flags.sample_max_concurrent_requests,
                     true);
+    tkc_session_poll_init(&s->io.poll, client, s->id);
     (void)snprintf(s->io.pause_prefix, sizeof s->io.pause_prefix,
                    "Sampling is paused for sampler %.150s", id);
     return s;
@@ -78,6 +79,7 @@ void tkc_sampler_drop(tinkc_sampler *s)
     tinkc_client *client = s->client;
     bool owns = s->owns_client;
     assert(!s->io.joiners && !s->io.join_call && s->io.inside == 0); /* each of them holds it */
+    tkc_session_poll_free(&s->io.poll);
     if (s->tokenizer)
         s->tokenizer_free(s->tokenizer);
     pthread_mutex_destroy(&s->tokenizer_lock);
@@ -87,6 +89,14 @@ void tkc_sampler_drop(tinkc_sampler *s)
     if (owns)
         tkc_client_drop(client); /* the handle that tinkc_sampler_import made */
     tkc_client_drop(client);
+}
+
+tkc_session_poll *tkc_sampler_poll(tinkc_sampler *s)
+{
+    if (!tkc_session_poll_is_used(&s->io.poll))
+        return NULL;
+    s->io.poll.clone = atomic_load(&s->next_request) / TKC_SAMPLER_BLOCK;
+    return &s->io.poll;
 }
 
 void tinkc_sampler_free(tinkc_sampler *s)
@@ -323,7 +333,7 @@ static bool check_import(const tinkc_client_options *o, tinkc_error *err)
 /* A copy's numbers begin far away from the original's and from other copies'. */
 static int64_t shadow_start(const tinkc_clock *clock)
 {
-    return INT64_C(1000000000) * (int64_t)(tkc_random(clock) % 1000000000u + 1);
+    return (int64_t)TKC_SAMPLER_BLOCK * (int64_t)(tkc_random(clock) % 1000000000u + 1);
 }
 
 static tinkc_sampler *revive(const tkc_saved *saved, const tinkc_client_options *options,

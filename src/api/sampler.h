@@ -2,7 +2,7 @@
 #ifndef TKC_API_SAMPLER_H
 #define TKC_API_SAMPLER_H
 
-#include "api/client_priv.h"
+#include "api/session_poll.h"
 #include "tinkc/sample.h"
 
 /* Somebody who waits for the numbers of a copy; part of an operation. */
@@ -12,6 +12,8 @@ struct tkc_join_wait {
     tkc_join_wait *next, *prev;
     bool waiting;
 };
+
+enum { TKC_SAMPLER_BLOCK = 1000000000 }; /* numbers of requests that a copy of a sampler has */
 
 struct tinkc_sampler {
     tinkc_client *client; /* a reference; constant, so the next three */
@@ -35,6 +37,7 @@ struct tinkc_sampler {
         bool needs_place; /* a copy that must ask for its numbers first: sampler_join.c */
         tkc_call *join_call;
         tkc_join_wait *joiners, *last_joiner; /* not empty only while the call runs */
+        tkc_session_poll poll;
         int64_t last_progress_ms;
         tkc_log_gate pause_gate;
         char pause_prefix[200];
@@ -52,6 +55,10 @@ void tkc_sampler_drop(tinkc_sampler *);
 bool tkc_sampler_join(tinkc_sampler *, tkc_join_wait *, tinkc_error *err);
 /* No longer waits; nothing to do is fine. Thread: I/O. */
 void tkc_sampler_join_end(tinkc_sampler *, tkc_join_wait *);
+
+/* The poll for all samples of this copy of the sampler. NULL = each is polled for by itself. Its
+ * numbers are known. Thread: I/O. */
+tkc_session_poll *tkc_sampler_poll(tinkc_sampler *);
 
 /* Checks retry options; NULL is fine. */
 bool tkc_retry_check(const tinkc_retry_options *, tinkc_error *err);

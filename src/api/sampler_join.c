@@ -13,8 +13,6 @@
 #include "api/sampler.h"
 #include "base/str.h"
 
-enum { BLOCK = 1000000000 };
-
 static void unlink_wait(tinkc_sampler *s, tkc_join_wait *wait)
 {
     assert(wait->waiting && (wait->prev ? wait->prev->next : s->io.joiners) == wait);
@@ -52,7 +50,7 @@ static bool read_place(const tkc_call *call, int64_t *first, tinkc_error *err)
                                  TINKC_E_BAD_RESPONSE, &arena, &answer, err);
     tkc_arena_free(&arena);
     if (ok && (answer.client_counter < 1 ||
-               __builtin_mul_overflow(answer.client_counter, (int64_t)BLOCK, first)))
+               __builtin_mul_overflow(answer.client_counter, (int64_t)TKC_SAMPLER_BLOCK, first)))
         ok = tkc_fail(err, TINKC_E_BAD_RESPONSE, "join_sampling_session: no place is left");
     return ok;
 }

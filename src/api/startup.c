@@ -240,6 +240,8 @@ static bool take_dynamic(tinkc_client *client, const tkc_call *call, tinkc_error
     if (ok)
         client->io.cancels.at_once =
             answer.sample_cancel_enabled ? answer.sample_cancel_max_batch_size : 0;
+    if (ok && answer.sample_use_retrieve_futures.is == TKC_GIVEN)
+        client->io.flags.sample_use_retrieve_futures = answer.sample_use_retrieve_futures;
     tkc_arena_free(&arena);
     return ok;
 }

@@ -667,6 +667,27 @@ static void retrieve(exchange *x)
     tkc_buf_add(x->out, r->bytes, r->len, &x->err);
 }
 
+/* Names the requests since the cursor, of any session: all of them are finished. */
+static void retrieve_futures(exchange *x)
+{
+    const tkc_retrieve_futures_request *q = read_request(x);
+    const tkc_map_entry *e;
+    int64_t number = 0;
+    size_t n = 0;
+    tkc_future_completion *all =
+        tkc_arena_array(&x->arena, x->s->results.n_live + 1, sizeof *all, &x->err);
+    for (size_t at = 0; q && all && (e = tkc_map_next(&x->s->results, &at));)
+        if (++number > q->prev_cursor)
+            all[n++] = (tkc_future_completion){ .state = "finished", .request_id = e->key };
+    tkc_retrieve_futures_response r = { .cursor = number };
+    r.completions.data = all;
+    r.completions.len = n;
+    if (q && n)
+        answer(x, &tkc_retrieve_futures_response_type, &r);
+    else if (q)
+        refuse(x, 408, "nothing has ended since");
+}
+
 /* ---- records ---- */
 
 static tkc_checkpoint as_record(const mock_checkpoint *c)
@@ -882,6 +903,7 @@ static const handler handlers[TKC_EP_COUNT] = {
     [TKC_EP_SAMPLE] = { sample, NULL },
     [TKC_EP_STREAM_SAMPLE] = { stream_sample, NULL },
     [TKC_EP_RETRIEVE_FUTURE] = { retrieve, NULL },
+    [TKC_EP_RETRIEVE_FUTURES] = { retrieve_futures, NULL },
     [TKC_EP_CAPABILITIES] = { capabilities, NULL },
     [TKC_EP_TRAINING_RUN] = { get_run, NULL },
     [TKC_EP_TRAINING_RUNS] = { list_runs, NULL },

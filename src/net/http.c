@@ -54,9 +54,9 @@ static size_t share_of(const tkc_http_pool *pool)
 {
     static const size_t parts[TKC_HTTP_POOLS] = {
         /* of 64 */
-        [TINKC_POOL_RETRIEVE] = 32, [TINKC_POOL_SAMPLE] = 16, [TINKC_POOL_TRAIN] = 8,
+        [TINKC_POOL_RETRIEVE] = 30, [TINKC_POOL_SAMPLE] = 16, [TINKC_POOL_TRAIN] = 8,
         [TINKC_POOL_REST] = 4,      [TINKC_POOL_SESSION] = 1, [TINKC_POOL_TELEMETRY] = 1,
-        [TINKC_POOL_CONFIG] = 1,    [TINKC_POOL_AUTH] = 1
+        [TINKC_POOL_CONFIG] = 1,    [TINKC_POOL_AUTH] = 1,    [TINKC_POOL_FUTURES] = 2
     };
     size_t share = pool->http->max_connections * parts[pool->kind] / 64;
     return share > ALWAYS_ALLOWED ? share : ALWAYS_ALLOWED;
@@ -253,7 +253,8 @@ static void arm_idle(tkc_exchange *x)
  * HTTP/2. */
 static void limit_http2(tkc_http_pool *pool)
 {
-    bool bulk = pool->kind == TINKC_POOL_RETRIEVE || pool->kind == TINKC_POOL_SAMPLE;
+    bool bulk = pool->kind == TINKC_POOL_RETRIEVE || pool->kind == TINKC_POOL_SAMPLE ||
+                pool->kind == TINKC_POOL_FUTURES;
     long limit = pool->http2 && bulk ? (long)((pool->n_active - 1) / STREAMS_EACH + 1) : 0;
     if (limit == pool->host_limit)
         return;

@@ -7,7 +7,7 @@
 #include "net/curl_lib.h"
 #include "net/http.h"
 
-enum { TKC_HTTP_POOLS = 8, TKC_HTTP_MAX_REDIRECTS = 10 };
+enum { TKC_HTTP_POOLS = 9, TKC_HTTP_MAX_REDIRECTS = 10 };
 
 typedef struct tkc_http_pool tkc_http_pool;
 typedef struct tkc_exchange tkc_exchange;

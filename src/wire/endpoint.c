@@ -52,6 +52,7 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     FUTURE(TKC_EP_SAMPLE,            "asample",            TINKC_POOL_SAMPLE, W, JSON, PB, "Sample",   &tkc_sample_request_type,        NULL),
     DIRECT(TKC_EP_STREAM_SAMPLE,     "stream_sample",      "POST", V1 "/stream_sample",  TINKC_POOL_SAMPLE,    MEMBER, 0,      0,     JSON, &tkc_sample_request_type),
     DIRECT(TKC_EP_RETRIEVE_FUTURE,   "retrieve_future",    "POST", V1 "/retrieve_future", TINKC_POOL_RETRIEVE, ANY,    0,      45000, JSON, &tkc_retrieve_future_request_type),
+    DIRECT(TKC_EP_RETRIEVE_FUTURES,  "retrieve_futures",   "POST", V1 "/retrieve_futures", TINKC_POOL_FUTURES, ANY,    0,      45000, JSON, &tkc_retrieve_futures_request_type),
     DIRECT(TKC_EP_CANCEL_FUTURE,     "cancel_future",      "POST", V1 "/cancel_future",  TINKC_POOL_RETRIEVE,  ANY,    W,      30000, JSON, &tkc_cancel_future_request_type),
     DIRECT(TKC_EP_CAPABILITIES,      "get_server_capabilities", "GET", V1 "/get_server_capabilities", TRAIN,   READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_TRAINING_RUN,      "training_run",       "GET",  RUN,                  TRAIN,                READY,  AW,     0,     NONE, NULL),

@@ -28,6 +28,7 @@ enum {
     TKC_EP_SAMPLE,
     TKC_EP_STREAM_SAMPLE, /* not in the official service: a sample as events */
     TKC_EP_RETRIEVE_FUTURE,
+    TKC_EP_RETRIEVE_FUTURES, /* which samples of a sampling session have ended */
     TKC_EP_CANCEL_FUTURE,
     TKC_EP_CAPABILITIES,
     TKC_EP_TRAINING_RUN,
@@ -68,7 +69,7 @@ enum {
 };
 
 /* Retry layers around one request (docs/failures.md). The third, poll, belongs to
- * TKC_EP_RETRIEVE_FUTURE alone; the fourth, resample, to TKC_EP_SAMPLE. */
+ * TKC_EP_RETRIEVE_FUTURE and TKC_EP_RETRIEVE_FUTURES; the fourth, resample, to TKC_EP_SAMPLE. */
 enum {
     TKC_RETRY_ATTEMPTS = 1, /* attempt: max_retries more tries of one exchange */
     TKC_RETRY_WINDOW = 2    /* window: the operation as a whole, for up to 300 s */

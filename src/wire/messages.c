@@ -77,6 +77,7 @@ static const tkc_field config_response[] = {
     FIELD(use_pyqwest_transport, TKC_BOOL, 0),
     FIELD(create_model_via_load_weights, TKC_BOOL, 0),
     FIELD(sample_join_sampling_session, TKC_OPT_BOOL, 0),
+    FIELD(sample_use_retrieve_futures, TKC_OPT_BOOL, 0),
     FIELD(proto_write_fwdbwd, TKC_OPT_BOOL, 0),
     FIELD(fwd_via_fwdbwd, TKC_OPT_BOOL, 0),
     SELF,
@@ -92,6 +93,7 @@ static const tkc_field dynamic_response[] = {
     FIELD(refresh_interval_sec, TKC_I64, 0),
     FIELD(sample_cancel_enabled, TKC_BOOL, 0),
     FIELD(sample_cancel_max_batch_size, TKC_I64, 0),
+    FIELD(sample_use_retrieve_futures, TKC_OPT_BOOL, 0),
     SELF,
 };
 const tkc_message tkc_dynamic_config_response_type =
@@ -241,6 +243,7 @@ const tkc_message tkc_create_model_result_type =
 static const tkc_field untyped_future[] = {
     FIELD(request_id, TKC_STR, MUST),
     FIELD(model_id, TKC_STR, NULLABLE),
+    FIELD(sample_sequence_ids, TKC_STRS, NULLABLE),
 };
 const tkc_message tkc_untyped_future_type = MESSAGE(untyped_future, "future", NULL);
 #undef T
@@ -516,11 +519,29 @@ static const tkc_message futures_target_type = MESSAGE(futures_target, "target",
 static const tkc_field retrieve_futures_request[] = {
     TYPED(target, TKC_OBJECT, MUST, &futures_target_type),
     FIELD(prev_cursor, TKC_I64, 0),
-    FIELD(timeout, TKC_F64, NULLABLE),
+    FIELD(timeout, TKC_OPT_F64, NULLABLE),
     FIELD(retrieved_request_ids, TKC_STRS, NULLABLE),
 };
 const tkc_message tkc_retrieve_futures_request_type =
     MESSAGE(retrieve_futures_request, "retrieve_futures request", NULL);
+#undef T
+
+#define T tkc_future_completion
+static const tkc_field future_completion[] = {
+    FIELD(state, TKC_STR, NULLABLE),
+    FIELD(request_id, TKC_STR, MUST),
+    FIELD(response_payload_uncompressed_size, TKC_OPT_I64, NULLABLE),
+};
+static const tkc_message future_completion_type = MESSAGE(future_completion, "completion", NULL);
+#undef T
+
+#define T tkc_retrieve_futures_response
+static const tkc_field retrieve_futures_response[] = {
+    TYPED(completions, TKC_OBJECTS, MUST, &future_completion_type),
+    FIELD(cursor, TKC_I64, MUST),
+};
+const tkc_message tkc_retrieve_futures_response_type =
+    MESSAGE(retrieve_futures_response, "retrieve_futures response", NULL);
 #undef T
 
 /* ---- records ---- */

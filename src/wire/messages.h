@@ -46,6 +46,7 @@ typedef struct tkc_config_response {
     bool use_pyqwest_transport;
     bool create_model_via_load_weights;
     tkc_opt_bool sample_join_sampling_session; /* a copy of a sampler asks for its numbers */
+    tkc_opt_bool sample_use_retrieve_futures;  /* one poll for all samples of a sampler */
     tkc_opt_bool proto_write_fwdbwd;           /* these two are for older clients only */
     tkc_opt_bool fwd_via_fwdbwd;
     tinkc_str json;
@@ -56,6 +57,7 @@ typedef struct tkc_dynamic_config_response {
     int64_t refresh_interval_sec;
     bool sample_cancel_enabled; /* notify the service of samples that are no longer awaited */
     int64_t sample_cancel_max_batch_size;
+    tkc_opt_bool sample_use_retrieve_futures; /* replaces what client/config said */
     tinkc_str json;
 } tkc_dynamic_config_response;
 extern const tkc_message tkc_dynamic_config_response_type;
@@ -157,6 +159,7 @@ extern const tkc_message tkc_create_model_result_type;
 typedef struct tkc_untyped_future {
     const char *request_id;
     const char *model_id;
+    const char *const *sample_sequence_ids; /* of samples: one for each sequence; NULL = none */
 } tkc_untyped_future;
 extern const tkc_message tkc_untyped_future_type;
 
@@ -341,13 +344,26 @@ typedef struct tkc_futures_target {
     int64_t cloned_sampler_id;
 } tkc_futures_target;
 
-typedef struct tkc_retrieve_futures_request { /* the server's side only */
+typedef struct tkc_retrieve_futures_request {
     tkc_futures_target target;
     int64_t prev_cursor;
-    double timeout; /* not used: polls are held as long as the server's setting says */
+    tkc_opt_f64
+        timeout; /* neither sent nor used: the server's setting says how long polls are held */
     const char *const *retrieved_request_ids;
 } tkc_retrieve_futures_request;
 extern const tkc_message tkc_retrieve_futures_request_type;
+
+typedef struct tkc_future_completion {
+    const char *state; /* finished, failed */
+    const char *request_id;
+    tkc_opt_i64 response_payload_uncompressed_size;
+} tkc_future_completion;
+
+typedef struct tkc_retrieve_futures_response {
+    TKC_ARRAY(tkc_future_completion) completions;
+    int64_t cursor;
+} tkc_retrieve_futures_response;
+extern const tkc_message tkc_retrieve_futures_response_type;
 
 /* ---- records ---- */
 

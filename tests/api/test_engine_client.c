@@ -1,8 +1,10 @@
 /* test_engine_client.c - our own client on the engine: in process and over a socket, with the same
  * numbers. */
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "support/check.h"
@@ -10,6 +12,7 @@
 #include "tinkc/engine.h"
 #include "tinkc/rest.h"
 #include "tinkc/sample.h"
+#include "tinkc/sys/transport.h"
 #include "tinkc/train.h"
 
 enum { WAIT = 60000, LENGTH = 8, TOKENS = 12 };
@@ -36,6 +39,39 @@ static int teardown(void **state)
     tinkc_engine_free(engine);
     tiny_model_remove(folder);
     return 0;
+}
+
+/* Another transport, with its polls counted. */
+typedef struct watch {
+    const tinkc_transport *inner;
+    atomic_int futures, polls;
+} watch;
+
+static void watch_send(void *self, const tinkc_request *r, tinkc_reply *reply)
+{
+    watch *w = self;
+    if (strcmp(r->path, "/api/v1/retrieve_futures") == 0)
+        atomic_fetch_add(&w->futures, 1);
+    else if (strcmp(r->path, "/api/v1/retrieve_future") == 0)
+        atomic_fetch_add(&w->polls, 1);
+    w->inner->send(w->inner->self, r, reply);
+}
+
+static void watch_cancel(void *self, tinkc_reply *reply)
+{
+    const tinkc_transport *inner = ((watch *)self)->inner;
+    if (inner->cancel)
+        inner->cancel(inner->self, reply);
+}
+
+/* No acquire and release: the engine stays until the client has gone. */
+static tinkc_transport watch_on(watch *w)
+{
+    return (tinkc_transport){ .abi = TINKC_TRANSPORT_ABI,
+                              .flags = w->inner->flags,
+                              .self = w,
+                              .send = watch_send,
+                              .cancel = watch_cancel };
 }
 
 typedef struct numbers {
@@ -216,6 +252,42 @@ static void in_process_and_over_a_socket(void **state)
     tinkc_server_free(server);
 }
 
+/* With one poll for all samples of a sampler: as many samples as before, each with its own result. */
+static void one_poll_for_all_samples(void **state)
+{
+    enum { N = 12 };
+    (void)state;
+    static const char *const settings[] = { "use_retrieve_futures", "on", NULL };
+    tinkc_error err = { 0 };
+    tinkc_future *f[N];
+    tinkc_engine *mine =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    tinkc_engine_add_model(mine, "tiny", folder, &err);
+    watch seen = { .inner = tinkc_engine_transport(mine) };
+    const tinkc_transport watched = watch_on(&seen);
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .transport = &watched }, &err);
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
+    assert_ok(err);
+    for (int i = 0; i < N; i++) {
+        tinkc_sampling how = TINKC_SAMPLING_INIT;
+        how.max_tokens = 1 + i % 4; /* so that each can be told from its neighbours */
+        how.never_stop = true;
+        f[i] = tinkc_sample(sampler, text, 3, 1, &how, &err);
+    }
+    for (int i = 0; i < N; i++) {
+        const tinkc_sequence *q = tinkc_samples_at(tinkc_future_samples(f[i], WAIT, &err), 0);
+        assert_ok(err);
+        assert_int_equal(q->tokens.len, 1 + i % 4);
+        tinkc_future_free(f[i]);
+    }
+    tinkc_sampler_free(sampler);
+    tinkc_client_free(client);
+    assert_true(atomic_load(&seen.futures) >= 1 && atomic_load(&seen.futures) <= N);
+    assert_int_equal(atomic_load(&seen.polls), N); /* each was named before it was asked for */
+    tinkc_engine_free(mine);
+}
+
 /* A client keeps the engine alive by itself. */
 static void the_engine_outlives_its_handle(void **state)
 {
@@ -291,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_process_and_over_a_socket),
+        cmocka_unit_test(one_poll_for_all_samples),
         cmocka_unit_test(the_engine_outlives_its_handle),
         cmocka_unit_test(a_live_model_survives_its_program),
     };

@@ -467,7 +467,7 @@ static bool one_life(const struct kind *k, const char *config, int strikes_at,
 static const char serial[] = "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}";
 static const char parallel[] =
     "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":true,\"create_model_via_load_weights\":"
-    "true}";
+    "true,\"sample_use_retrieve_futures\":true}";
 
 static void all_lives(const char *config, const tinkc_mock_answer *strike)
 {
@@ -535,7 +535,7 @@ static void memory_runs_out(int needs)
 {
     static const char tokens[] = "{\"pjwt_auth_enabled\":true}";
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (int k = 0; kinds[i].needs == needs && k < (needs == NEEDS_NOTHING ? 2 : 1); k++) {
+        for (int k = 0; kinds[i].needs == needs && k < (needs == NEEDS_TRAINER ? 1 : 2); k++) {
             const char *config = k ? tokens : parallel;
             int32_t usual = usual_code(&kinds[i], config);
             long n = 1;

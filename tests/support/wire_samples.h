@@ -38,7 +38,8 @@ static const wire_sample wire_samples[] = {
       "\"use_pyqwest_transport\":false,\"create_model_via_load_weights\":true,"
       "\"proto_write_fwdbwd\":true,\"fwd_via_fwdbwd\":true}" },
     { &tkc_dynamic_config_response_type, "{\"refresh_interval_sec\":60,\"sample_cancel_enabled\":"
-                                         "true,\"sample_cancel_max_batch_size\":8}" },
+                                         "true,\"sample_cancel_max_batch_size\":8,"
+                                         "\"sample_use_retrieve_futures\":true}" },
     { &tkc_auth_token_response_type, "{\"jwt\":\"eyJ.a.b\"}" },
     { &tkc_create_session_request_type,
       "{\"tags\":[\"nightly\"],\"user_metadata\":{\"team\":\"blue\"},\"sdk_version\":\"0.25.0\","
@@ -70,6 +71,9 @@ static const wire_sample wire_samples[] = {
       "{\"target\":{\"sampling_session_id\":\"s\",\"cloned_sampler_id\":2,"
       "\"type\":\"sampling_session\"},\"prev_cursor\":3,\"timeout\":1.5,"
       "\"retrieved_request_ids\":[\"r\"]}" },
+    { &tkc_retrieve_futures_response_type,
+      "{\"completions\":[{\"state\":\"finished\",\"request_id\":\"r\","
+      "\"response_payload_uncompressed_size\":12}],\"cursor\":3}" },
     { &tkc_save_external_request_type,
       "{\"model_id\":\"m\",\"path\":\"hf\",\"seq_id\":4,\"ttl_seconds\":3600,"
       "\"age_encryption_recipients\":[\"age1x\"],\"type\":\"save_weights_external\"}" },
@@ -103,7 +107,8 @@ static const wire_sample wire_samples[] = {
       "\"size_bytes\":2,\"size_gigabytes\":0.5,\"estimated_monthly_cost_usd\":1.5}]}" },
     { &tkc_create_model_result_type,
       "{\"model_id\":\"9d2c61f0:train:0\",\"type\":\"create_model\"}" },
-    { &tkc_untyped_future_type, "{\"request_id\":\"req-000001\",\"model_id\":\"m\"}" },
+    { &tkc_untyped_future_type, "{\"request_id\":\"req-000001\",\"model_id\":\"m\","
+                                "\"sample_sequence_ids\":[\"s/0\"]}" },
     { &tkc_get_info_request_type, "{\"model_id\":\"m\",\"type\":\"get_info\"}" },
     { &tkc_get_info_response_type,
       "{\"model_id\":\"m\",\"model_data\":{\"arch\":\"llama\",\"model_name\":\"acme/tiny-8b\","
