@@ -379,6 +379,9 @@ static bool take_params(tke_call *call, const tkc_sample_request *in, tke_job *j
                    (long long)set->max_num_samples);
         return false;
     }
+    if (in->record_stability_info.value)
+        return refuse(call, "record_stability_info: this server records none; it does not have the "
+                            "loss that uses it (stable_reinforce)");
     if (!(p->temperature >= 0) || p->temperature > 1e30f)
         return refuse(call, "temperature must be a finite number, 0 or more");
     if (!(p->top_p > 0 && p->top_p <= 1))

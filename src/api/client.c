@@ -523,14 +523,14 @@ const char *tinkc_client_base_url(const tinkc_client *client)
 typedef struct save_op {
     tinkc_future f;
     tkc_buf text;
-    const char *sampler_id; /* NULL = without secrets */
+    const tinkc_sampler *sampler; /* NULL = without secrets */
 } save_op;
 
 static void save_start(tinkc_future *f)
 {
     save_op *op = (save_op *)f;
     tinkc_error err = { 0 };
-    tkc_boot_save(f->client, op->sampler_id != NULL, op->sampler_id, &op->text, &err);
+    tkc_boot_save(f->client, op->sampler, &op->text, &err);
     tkc_op_finish(f, &err);
 }
 
@@ -544,7 +544,7 @@ static void save_destroy(tinkc_future *f)
     tkc_buf_free(&((save_op *)f)->text);
 }
 
-const char *tkc_client_save(tinkc_client *client, const char *sampler_id, tinkc_text *out,
+const char *tkc_client_save(tinkc_client *client, const tinkc_sampler *sampler, tinkc_text *out,
                             tinkc_error *err)
 {
     static const tkc_op_class class = { "client_snapshot", "nothing", sizeof(save_op),
@@ -559,7 +559,7 @@ const char *tkc_client_save(tinkc_client *client, const char *sampler_id, tinkc_
     if (!op)
         return "";
     tkc_buf_init(&op->text, client->a, TKC_BUF_NO_MAX);
-    op->sampler_id = sampler_id;
+    op->sampler = sampler;
     tkc_op_submit(&op->f);
     out->len = 0;
     bool ok = tinkc_future_wait(&op->f, TINKC_FOREVER, err) &&

@@ -166,7 +166,7 @@ void tkc_uuid4(const tinkc_clock *, char out[TKC_UUID_TEXT]);
 tkc_pool *tkc_client_helpers(tinkc_client *, tinkc_error *err);
 
 /* Text for tinkc_client_snapshot and tinkc_sampler_export. Waits. */
-const char *tkc_client_save(tinkc_client *, const char *sampler_id, tinkc_text *out,
+const char *tkc_client_save(tinkc_client *, const tinkc_sampler *, tinkc_text *out,
                             tinkc_error *err);
 
 /* Makes a client from options; `imported` keeps it from making sessions. */

@@ -166,6 +166,10 @@ static bool list_examples(source *to, const tinkc_batch *batch, tinkc_error *err
         data[i].chunks.len = e->n_chunks;
         data[i].inputs.data = e->inputs;
         data[i].inputs.len = e->n_inputs;
+        data[i].input_spans.data = e->input_spans;
+        data[i].input_spans.len = e->n_input_spans;
+        data[i].target_spans.data = e->target_spans;
+        data[i].target_spans.len = e->n_target_spans;
     }
     to->request.data.data = data;
     to->request.data.len = batch->n;

@@ -373,6 +373,8 @@ bool tkc_saved_read(const char *text, const char *argument, tkc_arena *arena, tk
                 out->session_id = string_or_null(&j);
             else if (tkc_str_is(key, "sampler_id"))
                 out->sampler_id = string_or_null(&j);
+            else if (tkc_str_is(key, "record_stability_info"))
+                out->record_stability_info = tkc_json_bool(&j);
             else if (tkc_str_is(key, "headers"))
                 out->headers = string_list(&j);
             else

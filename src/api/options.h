@@ -22,6 +22,7 @@ typedef struct tkc_saved {
     tinkc_str config;
     uint64_t account;
     int64_t refresh_interval_s;
+    bool record_stability_info;
 } tkc_saved;
 bool tkc_saved_read(const char *text, const char *argument, tkc_arena *, tkc_saved *,
                     tinkc_error *err);

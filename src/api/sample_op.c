@@ -67,6 +67,7 @@ typedef struct inside {
     tkc_promise promise;
     tkc_offload offload;
     tkc_buf body, answer;
+    const char *const *sequence_ids; /* of the attempt that was accepted last; in the arena */
     tinkc_error err;
     int64_t attempts;
     int64_t seq;
@@ -248,6 +249,7 @@ static void decode(tkc_offload *o)
     if (!samples)
         return;
     samples->bytes = in->answer;
+    samples->sequence_ids = in->sequence_ids;
     tkc_buf_init(&in->answer, op->f.client->a, TKC_BUF_NO_MAX);
     op->f.result = samples;
     tinkc_bytes body = { (const unsigned char *)samples->bytes.data, samples->bytes.len };
@@ -316,6 +318,8 @@ static void accepted(sample_op *op, tkc_call *call)
         return;
     }
     op->state = STATE_POLL;
+    const char *const *names = answer.sample_sequence_ids;
+    in->sequence_ids = names && names[0] ? names : NULL;
     tkc_op_request_id(&op->f, tkc_str(answer.request_id));
     in->promise = (tkc_promise){ .client = op->f.client,
                                  .f = &op->f,

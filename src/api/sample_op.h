@@ -18,7 +18,8 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *, const tinkc_chunk 
 /* What a sample's future has as its result. */
 struct tinkc_samples {
     tkc_sample_response r;
-    tkc_buf bytes; /* what r points into */
+    tkc_buf bytes;                   /* what r points into */
+    const char *const *sequence_ids; /* one for each sequence; NULL = the service gave none */
     tinkc_f32s targets;
     const int32_t *alt_ids; /* alt_k for each prompt token after the first; NULL = none */
     tinkc_f32s alt_logprobs;

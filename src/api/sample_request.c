@@ -147,6 +147,8 @@ bool tkc_sample_fill(tkc_sample_request *to, tinkc_sampler *sampler, const tinkc
     to->num_samples = (int64_t)n_samples;
     to->prompt_logprobs = (tkc_opt_bool)TKC_SOME(o->prompt_logprobs);
     to->topk_prompt_logprobs = o->topk_prompt_logprobs;
+    if (sampler->record_stability_info)
+        to->record_stability_info = (tkc_opt_bool)TKC_SOME(true);
     if (o->topk_sample_logprobs)
         to->topk_sample_logprobs = (tkc_opt_i64)TKC_SOME(o->topk_sample_logprobs);
     if (o->prompt_logprobs_last_n)

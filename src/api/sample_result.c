@@ -97,6 +97,12 @@ void tkc_samples_check(tinkc_samples *s, const tkc_sample_request *q, tkc_arena 
 {
     const tkc_tensor *targets = &q->target_prompt_logprobs;
     check_counts(q, &s->r, err);
+    if (s->sequence_ids) {
+        size_t n = 0;
+        while (s->sequence_ids[n])
+            n++;
+        check_count("names of sequences", n, s->r.sequences.len, err);
+    }
     if (targets->dtype)
         take_logprobs(&s->r.target_prompt_logprobs, targets->count, "target_tokens", &s->targets,
                       err);
@@ -119,6 +125,11 @@ size_t tinkc_samples_count(const tinkc_samples *s)
 const tinkc_sequence *tinkc_samples_at(const tinkc_samples *s, size_t i)
 {
     return s && i < s->r.sequences.len ? &s->r.sequences.data[i] : NULL;
+}
+
+const char *tinkc_samples_sequence_id(const tinkc_samples *s, size_t k)
+{
+    return s && s->sequence_ids && k < s->r.sequences.len ? s->sequence_ids[k] : "";
 }
 
 tinkc_f32s tinkc_samples_prompt_logprobs(const tinkc_samples *s)

@@ -36,6 +36,14 @@ bool tkc_retry_check(const tinkc_retry_options *o, tinkc_error *err)
     return true;
 }
 
+bool tkc_sampler_options_check(const tinkc_sampler_options *o, tinkc_error *err)
+{
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    return tkc_retry_check(o->retry, err);
+}
+
 tinkc_sampler *tkc_sampler_make(tinkc_client *client, const char *id,
                                 const tinkc_retry_options *retry, tinkc_error *err)
 {
@@ -127,6 +135,7 @@ typedef struct opening {
     tinkc_future f;
     tkc_create_sampling_session_request message; /* texts in the arena */
     tinkc_retry_options retry;
+    bool record_stability_info;
     tkc_ready_wait ready;
     tkc_call *call;
     tinkc_sampler *sampler; /* the result: a reference */
@@ -143,6 +152,8 @@ static void session_done(tkc_call *call)
                                  TINKC_E_BAD_RESPONSE, &o->f.arena, &answer, &err);
     if (!err.code)
         o->sampler = tkc_sampler_make(o->f.client, answer.sampling_session_id, &o->retry, &err);
+    if (o->sampler)
+        o->sampler->record_stability_info = o->record_stability_info;
     if (err.code)
         tkc_op_error_body(&o->f, call->body);
     o->f.result = o->sampler;
@@ -203,14 +214,14 @@ static bool check_options(const tinkc_sampler_options *o, tinkc_error *err)
 {
     if (!o)
         return tkc_fail(err, TINKC_E_ARGUMENT, "options: must not be NULL");
-    if (!tkc_all_zero(o->reserved, sizeof o->reserved))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    if (!tkc_sampler_options_check(o, err))
+        return false;
     bool has_path = o->model_path && o->model_path[0];
     if (!has_path && !(o->base_model && o->base_model[0]))
         return tkc_fail(err, TINKC_E_ARGUMENT, "base_model: this or model_path is needed");
     if (has_path && !tkc_starts_with(tkc_str(o->model_path), "tinker://"))
         return tkc_fail(err, TINKC_E_PATH, "model_path: must begin with tinker://");
-    return tkc_retry_check(o->retry, err);
+    return true;
 }
 
 tinkc_future *tinkc_sampler_open(tinkc_client *client, const tinkc_sampler_options *options,
@@ -234,6 +245,7 @@ tinkc_future *tinkc_sampler_open(tinkc_client *client, const tinkc_sampler_optio
         o->message.model_path = tkc_arena_cstr(&o->f.arena, options->model_path, err);
     if (options->retry)
         o->retry = *options->retry;
+    o->record_stability_info = options->record_stability_info;
     if (tkc_failed(err)) {
         tkc_future_drop(&o->f);
         return NULL;
@@ -317,7 +329,7 @@ const char *tinkc_sampler_export(tinkc_sampler *sampler, tinkc_text *out, tinkc_
         tkc_fail(err, TINKC_E_ARGUMENT, "sampler: must not be NULL");
         return "";
     }
-    return tkc_client_save(sampler->client, sampler->id, out, err);
+    return tkc_client_save(sampler->client, sampler, out, err);
 }
 
 static bool check_import(const tinkc_client_options *o, tinkc_error *err)
@@ -360,6 +372,7 @@ static tinkc_sampler *revive(const tkc_saved *saved, const tinkc_client_options 
         return NULL;
     }
     sampler->owns_client = true;
+    sampler->record_stability_info = saved->record_stability_info;
     sampler->io.needs_place = client->io.flags.sample_join_sampling_session.value;
     atomic_store(&sampler->next_request, shadow_start(client->clock));
     return sampler;

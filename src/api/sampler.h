@@ -19,7 +19,8 @@ struct tinkc_sampler {
     tinkc_client *client; /* a reference; constant, so the next three */
     char *id;             /* the sampling session */
     tinkc_retry_options retry;
-    bool owns_client; /* imported: the client's handle is the sampler's too */
+    bool record_stability_info; /* set right after tkc_sampler_make */
+    bool owns_client;           /* imported: the client's handle is the sampler's too */
     tkc_refs refs;
     _Atomic int64_t next_request; /* numbers of samples, unique within the session */
 
@@ -62,6 +63,8 @@ tkc_session_poll *tkc_sampler_poll(tinkc_sampler *);
 
 /* Checks retry options; NULL is fine. */
 bool tkc_retry_check(const tinkc_retry_options *, tinkc_error *err);
+/* The same and what is reserved: all that every way to open a sampler reads. */
+bool tkc_sampler_options_check(const tinkc_sampler_options *, tinkc_error *err);
 
 /* Next number for a sampling session of this client; in the order of the calls. */
 int64_t tkc_next_sampler_seq(tinkc_client *);

@@ -1,6 +1,6 @@
 /* session_poll.c - retrieve_futures: one poll that says which samples of a sampling session have ended.
  *
- *     idle -> ask -> answer: each request it names is told to fetch its result
+ *     idle -> ask -> answer: each request it names is made to fetch its result
  *      ^       ^        |  requests are left: again
  *      |       +--------+  a failure: again after a pause (poll_pace.c), or every request polls by itself
  *      +----------------+  nobody is left
@@ -10,7 +10,7 @@
  * forgotten, and what it should have named and did not; the next poll then begins at the start of the
  * list. An id that nobody waits for (cancelled, or another client's) is passed over.
  *
- * Requests are told through their timers, never from inside an answer: what they do may end operations
+ * Requests are woken through their timers, never from inside an answer: what they do may end operations
  * and free the sampler that this is part of.
  *
  * May touch: the client's I/O side. Must not: fetch results, complete a future.

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "api/auth.h"
+#include "api/sampler.h"
 #include "api/telemetry.h"
 #include "base/str.h"
 
@@ -510,7 +511,7 @@ bool tkc_boot_seed(tkc_boot *boot, tinkc_str config_json, int64_t refresh_interv
     return !tkc_failed(err);
 }
 
-bool tkc_boot_save(tinkc_client *client, bool secrets, const char *sampler_id, tkc_buf *out,
+bool tkc_boot_save(tinkc_client *client, const tinkc_sampler *sampler, tkc_buf *out,
                    tinkc_error *err)
 {
     tkc_jsonw w;
@@ -533,7 +534,7 @@ bool tkc_boot_save(tinkc_client *client, bool secrets, const char *sampler_id, t
         tkc_jsonw_key(&w, "jwt");
         tkc_jsonw_cstr(&w, jwt);
     }
-    if (secrets) {
+    if (sampler) {
         tkc_jsonw_key(&w, "api_key");
         tkc_jsonw_cstr(&w, client->api_key);
         tkc_jsonw_key(&w, "credential_cmd");
@@ -541,7 +542,11 @@ bool tkc_boot_save(tinkc_client *client, bool secrets, const char *sampler_id, t
         tkc_jsonw_key(&w, "session_id");
         tkc_jsonw_cstr(&w, client->shared.session_id);
         tkc_jsonw_key(&w, "sampler_id");
-        tkc_jsonw_cstr(&w, sampler_id);
+        tkc_jsonw_cstr(&w, sampler->id);
+        if (sampler->record_stability_info) {
+            tkc_jsonw_key(&w, "record_stability_info");
+            tkc_jsonw_bool(&w, true);
+        }
         tkc_jsonw_key(&w, "headers");
         tkc_jsonw_array(&w);
         for (size_t i = 0; client->user_headers && client->user_headers[i]; i++)

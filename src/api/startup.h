@@ -15,9 +15,8 @@ void tkc_boot_stop(tkc_boot *);
 bool tkc_boot_seed(tkc_boot *, tinkc_str config_json, int64_t refresh_interval_s,
                    const char *session_id, tinkc_error *err);
 
-/* What a later client can start from, as a JSON object; with `secrets` also what another process
- * needs to continue with this session. Thread: I/O. */
-bool tkc_boot_save(tinkc_client *, bool secrets, const char *sampler_id, tkc_buf *out,
-                   tinkc_error *err);
+/* What a later client can start from, as a JSON object; with a sampler of this client also what
+ * another process needs to continue with its session: secrets. Thread: I/O. */
+bool tkc_boot_save(tinkc_client *, const tinkc_sampler *, tkc_buf *out, tinkc_error *err);
 
 #endif

@@ -605,6 +605,24 @@ static const tkc_tensor *find_input(const tkc_example *e, const char *name)
     return NULL;
 }
 
+bool tinkc_batch_set_provenance(tinkc_batch *batch, const tinkc_span *input, size_t n_input,
+                                const tinkc_span *targets, size_t n_targets, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check(batch, err))
+        return false;
+    if (batch->n == 0)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "batch: has no example to set provenance of");
+    tkc_example *e = &batch->examples[batch->n - 1];
+    tkc_example with = *e;
+    if (!tkc_provenance_set(&with, input, n_input, targets, n_targets, &batch->store->arena, err) ||
+        !tkc_provenance_check(&with, find_input(e, "target_tokens"), err))
+        return false;
+    batch->bytes += with.bytes - e->bytes;
+    *e = with;
+    return true;
+}
+
 /* How many positions it covers. */
 static size_t rows_of(const tkc_tensor *t)
 {
@@ -618,6 +636,8 @@ bool tkc_batch_check(const tinkc_batch *batch, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, "batch: must not be %s", batch ? "empty" : "NULL");
     for (size_t i = 0; i < batch->n; i++) {
         const tkc_tensor *targets = find_input(&batch->examples[i], "target_tokens");
+        if (!tkc_provenance_check(&batch->examples[i], targets, err))
+            return false;
         for (size_t k = 0; targets && beside[k]; k++) {
             const tkc_tensor *t = find_input(&batch->examples[i], beside[k]);
             if (t && rows_of(t) != rows_of(targets))
@@ -697,6 +717,10 @@ static bool add_reweighted(tinkc_batch *to, const tkc_example *from, float **fre
         return false;
     e->chunks = from->chunks;
     e->n_chunks = from->n_chunks;
+    e->input_spans = from->input_spans;
+    e->n_input_spans = from->n_input_spans;
+    e->target_spans = from->target_spans;
+    e->n_target_spans = from->n_target_spans;
     count_example(to, e);
     return true;
 }

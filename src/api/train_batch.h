@@ -21,6 +21,8 @@ typedef struct tkc_example {
     size_t n_chunks;
     tkc_named_tensor *inputs;
     size_t n_inputs, cap_inputs;
+    const tinkc_span *input_spans, *target_spans; /* NULL = no provenance */
+    size_t n_input_spans, n_target_spans;
     size_t bytes;          /* what it counts for chunking */
     tinkc_tensor **shown;  /* views handed out, one for each input, NULL until asked for */
     tinkc_input *as_input; /* view handed out, NULL until asked for */
@@ -43,6 +45,12 @@ struct tinkc_batch {
     size_t n, cap;
     size_t bytes;
 };
+
+/* provenance.c: copies spans, checked one by one; and checks that they cover the example's fields
+ * exactly, where the lengths of those are known. targets NULL = not set. */
+bool tkc_provenance_set(tkc_example *, const tinkc_span *input, size_t n_input,
+                        const tinkc_span *targets, size_t n_targets, tkc_arena *, tinkc_error *err);
+bool tkc_provenance_check(const tkc_example *, const tkc_tensor *targets, tinkc_error *err);
 
 /* The chunks of an input as they stand now; valid until it changes. */
 const tinkc_chunk *tkc_input_chunks(const tinkc_input *, size_t *n);

@@ -37,6 +37,7 @@ struct step {
     void *message;          /* of the endpoint's request, in the arena */
     const char *name;       /* of a named save */
     const tinkc_retry_options *retry;
+    bool record_stability_info;
     tkc_turn turn;
     tkc_call *call;
     tkc_promise promise;
@@ -661,6 +662,8 @@ static void take_sampler(step *s, const void *result, tinkc_error *err)
         tkc_fail(err, TINKC_E_BAD_RESPONSE, "trainer_open_sampler: the answer names none");
     else
         s->sampler = tkc_sampler_make(s->f.client, r->sampling_session_id, s->retry, err);
+    if (s->sampler)
+        s->sampler->record_stability_info = s->record_stability_info;
     s->f.result = s->sampler;
 }
 
@@ -675,12 +678,8 @@ tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sam
                                          tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !tkc_retry_check(o ? o->retry : NULL, err))
+    if (!tkc_enter(&err, &local) || (o && !tkc_sampler_options_check(o, err)))
         return NULL;
-    if (o && !tkc_all_zero(o->reserved, sizeof o->reserved)) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
-        return NULL;
-    }
     step *s = step_new(trainer, &open_class, err);
     if (!s)
         return NULL;
@@ -693,6 +692,7 @@ tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sam
             *copy = *o->retry;
         s->retry = copy;
     }
+    s->record_stability_info = o && o->record_stability_info;
     return submit_or_drop(s, err);
 }
 

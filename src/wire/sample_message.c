@@ -133,9 +133,12 @@ static const tkc_field request_fields[] = {
       NULL },
     { "target_prompt_logprobs", TKC_CUSTOM, 0, offsetof(T, target_prompt_logprobs), &tensor_codec },
     { "prompt_alt_tokens_k", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_alt_tokens_k), NULL },
+    { "record_stability_info", TKC_OPT_BOOL, TKC_NULLABLE, offsetof(T, record_stability_info),
+      NULL },
     { "type", TKC_CONST, 0, 0, "sample" },
 };
-const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields, 14,
+const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields,
+                                              sizeof request_fields / sizeof *request_fields,
                                               &request_defaults };
 #undef T
 

@@ -40,6 +40,7 @@ typedef struct tkc_sample_request {
     tkc_opt_i64 prompt_logprobs_last_n;
     tkc_tensor target_prompt_logprobs; /* ids to score, [prompt - 1, K]; dtype 0 = none */
     tkc_opt_i64 prompt_alt_tokens_k;
+    tkc_opt_bool record_stability_info;
 } tkc_sample_request;
 extern const tkc_message tkc_sample_request_type;
 

@@ -274,11 +274,56 @@ static void read_inputs(tkc_json *j, void *member)
 
 static const tkc_custom inputs_codec = { always, write_inputs, read_inputs, &tkc_tensor_members,
                                          true };
+typedef struct spans_span { /* the layout of tkc_datum.input_spans */
+    const tinkc_span *data;
+    size_t len;
+} spans_span;
+
+static bool has_spans(const void *member)
+{
+    spans_span spans;
+    memcpy(&spans, member, sizeof spans);
+    return spans.len > 0;
+}
+
+/* As protobuf's own rules for JSON have it. */
+static void write_spans(tkc_jsonw *w, const void *member)
+{
+    spans_span spans;
+    memcpy(&spans, member, sizeof spans);
+    tkc_jsonw_array(w);
+    for (size_t i = 0; i < spans.len && !tkc_failed(w->err); i++) {
+        const tinkc_span *s = &spans.data[i];
+        tkc_jsonw_object(w);
+        tkc_jsonw_key(w, s->kind == TINKC_SPAN_SAMPLED ? "sampled_tokens" : "prompt_tokens");
+        tkc_jsonw_object(w);
+        write_text_member(w, "sequence_id", s->sequence_id);
+        tkc_jsonw_key(w, "offset");
+        tkc_jsonw_i64(w, s->offset);
+        tkc_jsonw_key(w, "length");
+        tkc_jsonw_i64(w, s->length);
+        tkc_jsonw_end(w);
+        tkc_jsonw_end(w);
+    }
+    tkc_jsonw_end(w);
+}
+
+static void skip_spans(tkc_json *j, void *member)
+{
+    (void)member;
+    (void)tkc_json_skip(j);
+}
+
+static const tkc_custom spans_codec = { has_spans, write_spans, skip_spans, NULL, false };
 static const tkc_field datum_fields[] = {
     { "model_input", TKC_OBJECT, TKC_MUST, offsetof(tkc_datum, chunks), &tkc_model_input_type },
     { "loss_fn_inputs", TKC_CUSTOM, TKC_MUST, offsetof(tkc_datum, inputs), &inputs_codec },
+    { "model_input_spans", TKC_CUSTOM, TKC_NULLABLE, offsetof(tkc_datum, input_spans),
+      &spans_codec },
+    { "loss_fn_input_spans", TKC_CUSTOM, TKC_NULLABLE, offsetof(tkc_datum, target_spans),
+      &spans_codec },
 };
-static const tkc_message datum_type = { "datum", sizeof(tkc_datum), datum_fields, 2, NULL };
+static const tkc_message datum_type = { "datum", sizeof(tkc_datum), datum_fields, 4, NULL };
 
 /* ---- the request ---- */
 

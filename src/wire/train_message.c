@@ -91,6 +91,22 @@ static size_t input_size(const tkc_named_tensor *t)
     return tkc_pb_size_bytes(strlen(t->name)) + tkc_pb_size_bytes(tkc_tensor_pb_size(&t->tensor));
 }
 
+/* Size of the message inside a ProvenanceSpan. */
+static size_t span_body_size(const tinkc_span *s)
+{
+    return tkc_pb_size_bytes(strlen(s->sequence_id)) +
+           (s->offset ? 1 + tkc_pb_size_varint((uint64_t)s->offset) : 0) +
+           (s->length ? 1 + tkc_pb_size_varint((uint64_t)s->length) : 0);
+}
+
+static size_t spans_size(const tinkc_span *spans, size_t n)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
+        size += tkc_pb_size_bytes(tkc_pb_size_bytes(span_body_size(&spans[i])));
+    return size;
+}
+
 static size_t datum_size(const tkc_datum *d)
 {
     size_t size = 0;
@@ -98,6 +114,8 @@ static size_t datum_size(const tkc_datum *d)
         size += tkc_pb_size_bytes(tkc_pb_size_bytes(chunk_body_size(&d->chunks.data[i])));
     for (size_t i = 0; i < d->inputs.len; i++)
         size += tkc_pb_size_bytes(input_size(&d->inputs.data[i]));
+    size += spans_size(d->input_spans.data, d->input_spans.len);
+    size += spans_size(d->target_spans.data, d->target_spans.len);
     return size;
 }
 
@@ -160,6 +178,23 @@ unsigned char *tkc_tensor_pb_put(unsigned char *at, const tkc_tensor *t)
     return tkc_bulk_put_varints(at, 4, t->shape);
 }
 
+static unsigned char *put_spans(unsigned char *at, uint32_t field, const tinkc_span *spans,
+                                size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const tinkc_span *s = &spans[i];
+        size_t body = span_body_size(s);
+        at = tkc_pb_put_head(at, field, tkc_pb_size_bytes(body));
+        at = tkc_pb_put_head(at, (uint32_t)s->kind, body);
+        at = tkc_pb_put_bytes(at, 1, s->sequence_id, strlen(s->sequence_id));
+        if (s->offset)
+            at = put_number(at, 2, (uint64_t)s->offset);
+        if (s->length)
+            at = put_number(at, 3, (uint64_t)s->length);
+    }
+    return at;
+}
+
 static unsigned char *put_datum(unsigned char *at, const tkc_datum *d)
 {
     at = tkc_pb_put_head(at, 3, datum_size(d));
@@ -172,7 +207,8 @@ static unsigned char *put_datum(unsigned char *at, const tkc_datum *d)
         at = tkc_pb_put_head(at, 2, tkc_tensor_pb_size(&input->tensor));
         at = tkc_tensor_pb_put(at, &input->tensor);
     }
-    return at;
+    at = put_spans(at, 3, d->input_spans.data, d->input_spans.len);
+    return put_spans(at, 4, d->target_spans.data, d->target_spans.len);
 }
 
 static bool check_chunk(const tinkc_chunk *c, tinkc_error *err)
@@ -191,6 +227,14 @@ static bool check_chunk(const tinkc_chunk *c, tinkc_error *err)
     }
 }
 
+static bool check_spans(const tinkc_span *spans, size_t n, tinkc_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!tkc_bulk_check_text(spans[i].sequence_id, "the sequence_id of a span", err))
+            return false;
+    return true;
+}
+
 static bool check_datum(const tkc_datum *d, tinkc_error *err)
 {
     for (size_t i = 0; i < d->chunks.len; i++)
@@ -203,7 +247,8 @@ static bool check_datum(const tkc_datum *d, tinkc_error *err)
         if (tkc_dtype_size(t->tensor.dtype) == 0 || t->tensor.dtype >= N_DTYPES)
             return tkc_fail(err, TINKC_E_TENSOR, "%s: no element type that can be sent", t->name);
     }
-    return true;
+    return check_spans(d->input_spans.data, d->input_spans.len, err) &&
+           check_spans(d->target_spans.data, d->target_spans.len, err);
 }
 
 bool tkc_forward_backward_check(const tkc_forward_backward_request *r, tinkc_error *err)

@@ -38,6 +38,8 @@ typedef struct tkc_named_tensor {
 typedef struct tkc_datum {
     TKC_ARRAY(tinkc_chunk) chunks;
     TKC_ARRAY(tkc_named_tensor) inputs; /* each name once */
+    TKC_ARRAY(tinkc_span)
+    input_spans, target_spans; /* written, not read: servers do not use them */
 } tkc_datum;
 
 typedef struct tkc_forward_backward_request {

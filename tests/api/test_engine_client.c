@@ -271,7 +271,7 @@ static void one_poll_for_all_samples(void **state)
     assert_ok(err);
     for (int i = 0; i < N; i++) {
         tinkc_sampling how = TINKC_SAMPLING_INIT;
-        how.max_tokens = 1 + i % 4; /* so that each can be told from its neighbours */
+        how.max_tokens = 1 + i % 4; /* so that no two neighbours are alike */
         how.never_stop = true;
         f[i] = tinkc_sample(sampler, text, 3, 1, &how, &err);
     }
@@ -279,6 +279,8 @@ static void one_poll_for_all_samples(void **state)
         const tinkc_sequence *q = tinkc_samples_at(tinkc_future_samples(f[i], WAIT, &err), 0);
         assert_ok(err);
         assert_int_equal(q->tokens.len, 1 + i % 4);
+        assert_non_null(strstr(tinkc_samples_sequence_id(tinkc_future_samples(f[i], 0, &err), 0),
+                               tinkc_sampler_id(sampler)));
         tinkc_future_free(f[i]);
     }
     tinkc_sampler_free(sampler);
@@ -286,6 +288,46 @@ static void one_poll_for_all_samples(void **state)
     assert_true(atomic_load(&seen.futures) >= 1 && atomic_load(&seen.futures) <= N);
     assert_int_equal(atomic_load(&seen.polls), N); /* each was named before it was asked for */
     tinkc_engine_free(mine);
+}
+
+/* What the engine cannot do it refuses by name; what changes no result it takes. */
+static void stability_info_is_refused_and_spans_change_nothing(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    double loss[2];
+    const tinkc_span all = { .sequence_id = "s/0",
+                             .length = LENGTH - 1,
+                             .kind = TINKC_SPAN_SAMPLED };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_sampler *sampler = tinkc_sampler_new(
+        client, &(tinkc_sampler_options){ .base_model = "tiny", .record_stability_info = true },
+        &err);
+    tinkc_sampling how = TINKC_SAMPLING_INIT;
+    tinkc_future *f = tinkc_sample(sampler, text, 3, 1, &how, &err);
+    assert_ok(err);
+    assert_false(tinkc_future_wait(f, WAIT, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, "record_stability_info"));
+    err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_sampler_free(sampler);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    for (int i = 0; i < 2; i++) {
+        tinkc_batch *batch = batch_of(client, NULL, &err);
+        if (i)
+            tinkc_batch_set_provenance(batch, &all, 1, &all, 1, &err);
+        f = tinkc_forward(trainer, batch, TINKC_CROSS_ENTROPY, NULL, &err);
+        loss[i] = tinkc_fwdbwd_metric(tinkc_future_fwdbwd(f, WAIT, &err), "loss:sum", -1);
+        assert_ok(err);
+        tinkc_future_free(f);
+        tinkc_batch_free(batch);
+    }
+    assert_true(loss[0] > 0 && loss[0] == loss[1]);
+    tinkc_trainer_free(trainer);
+    tinkc_client_free(client);
 }
 
 /* A client keeps the engine alive by itself. */
@@ -364,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_process_and_over_a_socket),
         cmocka_unit_test(one_poll_for_all_samples),
+        cmocka_unit_test(stability_info_is_refused_and_spans_change_nothing),
         cmocka_unit_test(the_engine_outlives_its_handle),
         cmocka_unit_test(a_live_model_survives_its_program),
     };

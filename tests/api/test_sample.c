@@ -267,6 +267,102 @@ static void streams_with_pings_and_done(void **state)
     tinkc_deltas_free(d);
 }
 
+/* The service names each sequence when it accepts a sample; the names of the attempt that succeeded
+ * count. */
+static void sequences_have_names(void **state)
+{
+    fixture *x = *state;
+    static const struct {
+        const char *accepted; /* the answer to asample, less its beginning */
+        const char *names[2];
+        const char *error; /* NULL = the sample succeeds */
+    } rows[] = {
+        { "\"sample_sequence_ids\":[\"s/0\",\"s/1\"]", { "s/0", "s/1" }, NULL },
+        { "\"sample_sequence_ids\":null", { "", "" }, NULL },
+        { "\"sample_sequence_ids\":[]", { "", "" }, NULL },
+        { "\"x\":0", { "", "" }, NULL },
+        { "\"sample_sequence_ids\":[\"s/0\"]",
+          { NULL },
+          "sample result: 1 names of sequences where 2 are due" },
+    };
+    tinkc_sampling o = short_answer();
+    tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err); /* mock-request-1 */
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char accepted[200];
+        (void)snprintf(accepted, sizeof accepted, "{\"request_id\":\"mock-request-1\",%s}",
+                       rows[i].accepted);
+        if (i == 0) { /* an attempt that is lost */
+            tinkc_mock_once(x->mock, NULL, "/api/v1/asample",
+                            &(tinkc_mock_answer){ .body = "{\"request_id\":\"lost\","
+                                                          "\"sample_sequence_ids\":[\"l\"]}" },
+                            &x->err);
+            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                            &(tinkc_mock_answer){ .status = 410 }, &x->err);
+        }
+        tinkc_mock_once(x->mock, NULL, "/api/v1/asample", &(tinkc_mock_answer){ .body = accepted },
+                        &x->err);
+        f = tinkc_sample(x->sampler, prompt, 5, 2, &o, &x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        const tinkc_samples *s = tinkc_future_samples(f, 0, &x->err);
+        if (rows[i].error) {
+            assert_string_equal(x->err.message, rows[i].error);
+            assert_int_equal(x->err.code, TINKC_E_BAD_RESPONSE);
+            x->err = (tinkc_error){ 0 };
+        } else {
+            assert_ok(&x->err);
+            for (size_t k = 0; k < 2; k++)
+                assert_string_equal(tinkc_samples_sequence_id(s, k), rows[i].names[k]);
+        }
+        assert_string_equal(tinkc_samples_sequence_id(s, 2), "");
+        tinkc_future_free(f);
+    }
+}
+
+/* A property of the sampler: every sample asks for it, a copy's too. */
+static void stability_info_is_asked_for(void **state)
+{
+    fixture *x = *state;
+    static const char field[] = "\"record_stability_info\"";
+    tinkc_sampling o = short_answer();
+    tinkc_text text = { 0 };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
+                                     .clock = tinkc_mock_clock(x->mock) };
+    tinkc_sampler *with = tinkc_sampler_new(
+        x->client,
+        &(tinkc_sampler_options){ .base_model = "mock/nano", .record_stability_info = true },
+        &x->err);
+    tinkc_sampler *copy =
+        tinkc_sampler_import(tinkc_sampler_export(with, &text, &x->err), &options, &x->err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    tinkc_future *opened = tinkc_trainer_open_sampler(
+        trainer, &(tinkc_sampler_options){ .record_stability_info = true }, &x->err);
+    tinkc_sampler *trained = tinkc_future_sampler(opened, PATIENCE_MS, &x->err);
+    tinkc_sampler *all[] = { with, copy, trained, x->sampler };
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+    for (size_t i = 0; i < 4; i++) {
+        tinkc_future *f = tinkc_sample(all[i], prompt, 5, 1, &o, &x->err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        const char *body = (const char *)nth_request(x->mock, "/api/v1/asample", i)->body.data;
+        assert_int_equal(strstr(body, field) != NULL, i < 3);
+        assert_true(i == 3 || strstr(body, "\"record_stability_info\":true,\"type\""));
+        tinkc_future_free(f);
+    }
+    assert_null(tinkc_sampler_open(
+        x->client, &(tinkc_sampler_options){ .base_model = "a", .reserved_bools = { true } },
+        &x->err));
+    assert_string_equal(x->err.message, "reserved: must be zero");
+    tinkc_future_free(opened);
+    tinkc_trainer_free(trainer);
+    tinkc_sampler_free(trained);
+    tinkc_sampler_free(copy);
+    tinkc_sampler_free(with);
+    tinkc_text_free(&text);
+}
+
 static void travels_to_another_client(void **state)
 {
     fixture *x = *state;
@@ -666,6 +762,8 @@ int main(void)
         WITH(a_copy_asks_for_its_place),
         WITH(a_copy_without_a_place_asks_again),
         WITH(a_copy_ends_while_it_asks),
+        WITH(sequences_have_names),
+        WITH(stability_info_is_asked_for),
         WITH(travels_to_another_client),
         WITH(sampler_of_a_trainer),
         WITH(tokens_are_events),

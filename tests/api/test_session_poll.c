@@ -283,7 +283,7 @@ static void a_sample_that_is_not_named_looks_for_itself(void **state)
     int64_t first = nth_request_ms(x.mock, POLL, 0) - nth_request_ms(x.mock, SAMPLE, 0);
     assert_true(first >= 45000 && first <= 60000);
     assert_false(tinkc_future_done(f) || tinkc_future_done(other));
-    /* The order of the two depends on chance: the one that was told is paused. */
+    /* The order of the two depends on chance: the one that was answered first is paused. */
     assert_true(tinkc_future_queue_state(f) == TINKC_QUEUE_PAUSED_CAPACITY ||
                 tinkc_future_queue_state(other) == TINKC_QUEUE_PAUSED_CAPACITY);
     assert_true(run_until_done(x.mock, f, 130000) && run_until_done(x.mock, other, 130000));

@@ -799,6 +799,136 @@ static bool refuse_protobuf(const tinkc_request *request, tinkc_mock_answer *ans
     return true;
 }
 
+/* ---- where tokens come from ---- */
+
+static const tinkc_span two_spans[] = {
+    { .sequence_id = "p", .offset = 2, .length = 3, .kind = TINKC_SPAN_PROMPT },
+    { .sequence_id = "s/0", .length = 4, .kind = TINKC_SPAN_SAMPLED },
+};
+
+/* In protobuf as in JSON: both lists of each example that has them, in a custom loss' second pass too. */
+static void spans_travel_with_their_example(void **state)
+{
+    fixture *x = *state;
+    static const char one[] = "\x0a\x07\x0a\x01p\x10\x02\x18\x03";
+    double scale = 1;
+    json_service s = { .refuses = 415, .says = "JSON, please" };
+    add_examples(x, 2, 8);
+    size_t before = tinkc_batch_bytes(x->batch);
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans + 1, 0, &x->err) ==
+                false);
+    assert_string_equal(x->err.message, "targets: the spans cover 0 of 7 tokens");
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_batch_bytes(x->batch), before); /* nothing of it stays */
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    assert_true(tinkc_batch_bytes(x->batch) > before + 8);
+    for (int k = 0; k < 2; k++) {
+        tinkc_future *f =
+            k ? tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                              &x->err)
+              : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        tinkc_future_free(f);
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 3);
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_bytes b = nth_request(x->mock, PASS, i)->body;
+        const void *first = memmem(b.data, b.len, one, sizeof one - 1);
+        assert_non_null(first);
+        const char *at = first;
+        assert_true(at[-1] == 9 && at[-2] == 0x1a); /* field 3, then 4 */
+        assert_memory_equal(at + 9, "\x1a\x09\x12\x07\x0a\x03s/0\x18\x04", 11);
+        assert_memory_equal(at + 20, "\x22\x09\x0a\x07\x0a\x01p\x10\x02\x18\x03", 11);
+        assert_memory_equal(at + 31, "\x22\x09\x12\x07\x0a\x03s/0\x18\x04", 11);
+        assert_null(memmem(at + 42, b.len - (size_t)(at + 42 - (const char *)b.data), "s/0", 3));
+    }
+    tinkc_client *client = mock_client(x->mock, NULL, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+    tinkc_mock_forget(x->mock);
+    tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+    tinkc_future *f = tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
+    x->err = (tinkc_error){ 0 };
+    const char *json = (const char *)nth_request(x->mock, PASS, 1)->body.data;
+    assert_non_null(strstr(
+        json, "\"model_input_spans\":[{\"prompt_tokens\":{\"sequence_id\":\"p\",\"offset\":2,"
+              "\"length\":3}},{\"sampled_tokens\":{\"sequence_id\":\"s/0\",\"offset\":0,"
+              "\"length\":4}}],\"loss_fn_input_spans\":[{\"prompt_tokens\":"));
+    tinkc_future_free(f);
+    tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+}
+
+static void refuse_spans(fixture *x, const tinkc_span *input, size_t n, const tinkc_span *targets,
+                         size_t n_targets, const char *message)
+{
+    assert_false(tinkc_batch_set_provenance(x->batch, input, n, targets, n_targets, &x->err));
+    assert_string_equal(x->err.message, message);
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
+static void spans_are_checked(void **state)
+{
+    fixture *x = *state;
+    static const int64_t five[] = { 1, 2, 3, 4, 5 };
+    static const float weights[] = { 1, 1, 1, 1, 1 };
+    refuse_spans(x, two_spans, 2, two_spans, 2, "batch: has no example to set provenance of");
+    add_examples(x, 1, 8);
+    const struct {
+        tinkc_span span;
+        const char *message;
+    } bad[] = {
+        { { .sequence_id = "s", .length = 7 }, "input: span 0 has no kind" },
+        { { .sequence_id = "s", .length = 7, .kind = 3 }, "input: span 0 has no kind" },
+        { { .length = 7, .kind = 1 }, "input: span 0: sequence_id must not be empty" },
+        { { .sequence_id = "", .length = 7, .kind = 1 },
+          "input: span 0: sequence_id must not be empty" },
+        { { .sequence_id = "s", .offset = -1, .length = 7, .kind = 1 },
+          "input: span 0: offset must not be negative" },
+        { { .sequence_id = "s", .length = -7, .kind = 2 },
+          "input: span 0: length must not be negative" },
+        { { .sequence_id = "s", .length = 6, .kind = 2 }, "input: the spans cover 6 of 7 tokens" },
+        { { .sequence_id = "s", .length = 8, .kind = 2 }, "input: the spans cover 8 of 7 tokens" },
+        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved_int = 1 },
+          "input: span 0: reserved must be zero" },
+        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved = { 0, 1 } },
+          "input: span 0: reserved must be zero" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refuse_spans(x, &bad[i].span, 1, two_spans, 2, bad[i].message);
+    const tinkc_span huge[] = { { .sequence_id = "s", .length = INT64_MAX, .kind = 1 },
+                                { .sequence_id = "s", .length = INT64_MAX, .kind = 1 } };
+    refuse_spans(x, huge, 2, two_spans, 2,
+                 "input: the spans cover 9223372036854775807 of 7 tokens");
+    refuse_spans(x, two_spans, 2, &bad[5].span, 1, "targets: span 0: length must not be negative");
+    refuse_spans(x, two_spans, 2, NULL, 0, "targets: must not be NULL");
+    refuse_spans(x, NULL, 0, two_spans, 2, "input: must not be NULL");
+    refuse_spans(x, two_spans, 2, two_spans, 1, "targets: the spans cover 3 of 7 tokens");
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    refuse_spans(x, two_spans, 2, two_spans, 2, "provenance: is set already");
+
+    /* Targets that come later are compared when the batch is used. */
+    tinkc_batch_clear(x->batch);
+    tinkc_batch_add_tokens(x->batch, (const int32_t[]){ 1, 2, 3, 4, 5, 6, 7 }, 7, &x->err);
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    assert_true(tinkc_batch_set_i64(x->batch, "target_tokens", five, 5, &x->err));
+    assert_true(tinkc_batch_set_f32(x->batch, "weights", weights, 5, &x->err));
+    assert_null(tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
+    assert_string_equal(x->err.message, "targets: the spans cover 7 of 5 tokens");
+    x->err = (tinkc_error){ 0 };
+
+    /* An image needs a length to be covered. */
+    tinkc_input *input = tinkc_input_new(x->client, &x->err);
+    tinkc_input_add_image(input, "\x89PNG", 4, "png", -1, &x->err);
+    tinkc_batch_clear(x->batch);
+    tinkc_batch_add(x->batch, input, &x->err);
+    refuse_spans(x, two_spans, 2, two_spans, 2,
+                 "input: spans need the length of every chunk: give images expected_tokens");
+    tinkc_input_free(input);
+}
+
 static void passes_fall_back_to_json(void **state)
 {
     fixture *x = *state;
@@ -978,6 +1108,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_live_model_is_taken_up_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
                                         teardown),
+        WITH(spans_travel_with_their_example, setup),
+        WITH(spans_are_checked, setup),
         cmocka_unit_test_setup_teardown(passes_fall_back_to_json, setup, teardown),
         cmocka_unit_test_setup_teardown(a_422_about_a_field_is_final, setup, teardown),
         cmocka_unit_test_setup_teardown(a_500_after_protobuf_was_accepted_is_retried, setup,

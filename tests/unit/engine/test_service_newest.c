@@ -173,17 +173,19 @@ static void unknown_fields(void **state)
     const tinkc_transport *t = tinkc_engine_transport(engine);
     static const struct {
         int status;
-        const char *more;
-    } cases[] = { { 200, "\"new_default\":false,\"other\":null,\"third\":[],\"fourth\":0" },
-                  { 400, "\"presence_penalty\":0.5" },
-                  { 400, "\"logit_bias\":{\"5\":1}" } };
-    for (size_t i = 0; i < 3; i++) {
+        const char *more, *said;
+    } cases[] = { { 200, "\"new_default\":false,\"other\":null,\"third\":[],\"fourth\":0", "" },
+                  { 200, "\"record_stability_info\":false", "" },
+                  { 400, "\"record_stability_info\":true", "record_stability_info: this server" },
+                  { 400, "\"presence_penalty\":0.5", "unknown_field" },
+                  { 400, "\"logit_bias\":{\"5\":1}", "unknown_field" } };
+    for (size_t i = 0; i < 5; i++) {
         const char *said = service_json(t, cases[i].status, "POST", "/api/v1/asample",
                                         "{\"base_model\":\"tiny\",\"prompt\":{\"chunks\":[{"
                                         "\"type\":\"encoded_text\",\"tokens\":"
                                         "[1,5,9]}]},\"sampling_params\":{\"max_tokens\":1},%s}",
                                         cases[i].more);
-        assert_true(cases[i].status == 200 || strstr(said, "unknown_field"));
+        assert_non_null(strstr(said, cases[i].said));
     }
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     service_wait_failure(

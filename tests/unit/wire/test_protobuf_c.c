@@ -81,6 +81,18 @@ static tkc_tensor random_tensor(void)
     return t;
 }
 
+static const tinkc_span *random_spans(size_t *n)
+{
+    *n = upto(2);
+    tinkc_span *spans = take(*n, sizeof *spans);
+    for (size_t i = 0; i < *n; i++)
+        spans[i] = (tinkc_span){ .sequence_id = name("sequence", i),
+                                 .offset = (int64_t)(upto(1) * upto(INT32_MAX)) * 977,
+                                 .length = (int64_t)(upto(1) * upto(1000)),
+                                 .kind = upto(1) ? TINKC_SPAN_PROMPT : TINKC_SPAN_SAMPLED };
+    return spans;
+}
+
 static tkc_forward_backward_request random_request(void)
 {
     tkc_forward_backward_request r = { .model_id = upto(3) ? "m:train:0" : "", .loss_fn = "ppo" };
@@ -107,10 +119,24 @@ static tkc_forward_backward_request random_request(void)
         data[i].chunks.len = n_chunks;
         data[i].inputs.data = inputs;
         data[i].inputs.len = n_inputs;
+        data[i].input_spans.data = random_spans(&data[i].input_spans.len);
+        data[i].target_spans.data = random_spans(&data[i].target_spans.len);
     }
     r.data.data = data;
     r.data.len = n;
     return r;
+}
+
+static void assert_spans(const tinkc_span *ours, size_t n, Tp__ProvenanceSpan **theirs)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool sampled = theirs[i]->span_case == TP__PROVENANCE_SPAN__SPAN_SAMPLED_TOKENS;
+        const Tp__SpanOfTokens *t = sampled ? theirs[i]->sampled_tokens : theirs[i]->prompt_tokens;
+        assert_int_equal(ours[i].kind, sampled ? TINKC_SPAN_SAMPLED : TINKC_SPAN_PROMPT);
+        assert_string_equal(ours[i].sequence_id, t->sequence_id);
+        assert_int_equal(ours[i].offset, t->offset);
+        assert_int_equal(ours[i].length, t->length);
+    }
 }
 
 static void assert_chunk(const tinkc_chunk *c, const Tp__Chunk *t)
@@ -190,6 +216,14 @@ static void requests_are_read_by_protobuf_c_and_back(void **state)
             tp__forward_backward_request__unpack(NULL, out.len, (const uint8_t *)out.data);
         assert_non_null(t);
         assert_request(&r, t);
+        for (size_t i = 0; i < r.data.len; i++) {
+            const tkc_datum *d = &r.data.data[i];
+            assert_int_equal(d->input_spans.len, t->data[i]->n_model_input_spans);
+            assert_int_equal(d->target_spans.len, t->data[i]->n_loss_fn_input_spans);
+            assert_spans(d->input_spans.data, d->input_spans.len, t->data[i]->model_input_spans);
+            assert_spans(d->target_spans.data, d->target_spans.len,
+                         t->data[i]->loss_fn_input_spans);
+        }
         size_t n = tp__forward_backward_request__get_packed_size(t);
         uint8_t *theirs = noise(n);
         assert_int_equal(tp__forward_backward_request__pack(t, theirs), n);

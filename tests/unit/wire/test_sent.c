@@ -74,7 +74,8 @@ static void requests_that_cannot_be_sent(void **state)
         const char *const texts[] = { bad == NAME ? "\xFF" : "a", bad == LAST_NAME ? "\xFF" : "b" };
         tinkc_chunk chunks[] = { { .kind = TINKC_CHUNK_TOKENS }, image };
         tkc_named_tensor inputs[] = { { "v", input.tensor }, input };
-        tkc_datum data[] = { { { chunks, 1 }, { inputs, 1 } }, { { chunks, 2 }, { inputs, 2 } } };
+        tkc_datum data[] = { { .chunks = { chunks, 1 }, .inputs = { inputs, 1 } },
+                             { .chunks = { chunks, 2 }, .inputs = { inputs, 2 } } };
         tkc_forward_backward_request r = { .model_id = bad == MODEL      ? "\xFF"
                                                        : bad == NO_MODEL ? NULL
                                                                          : "m",
@@ -109,7 +110,7 @@ static void requests_that_cannot_be_sent(void **state)
     }
 }
 
-static const tkc_datum image_datum = { { &image, 1 }, { &input, 1 } };
+static const tkc_datum image_datum = { .chunks = { &image, 1 }, .inputs = { &input, 1 } };
 static const tkc_forward_backward_request image_request = { .model_id = "m",
                                                             .loss_fn = "l",
                                                             .data = { &image_datum, 1 },

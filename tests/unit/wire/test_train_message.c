@@ -23,7 +23,7 @@ static const tkc_named_tensor inputs_a[] = {
     { "target_tokens", { .data = targets, .count = 3, .shape = { three, 1 }, .dtype = TINKC_I64 } },
     { "weights", { .data = weights, .count = 3, .shape = { three, 1 }, .dtype = TINKC_F32 } },
 };
-static const tkc_datum datum_a = { { &chunk_a, 1 }, { inputs_a, 2 } };
+static const tkc_datum datum_a = { .chunks = { &chunk_a, 1 }, .inputs = { inputs_a, 2 } };
 static const tkc_forward_backward_request request_a = {
     .model_id = "run-7:train:0",
     .seq_id = 1,
@@ -63,9 +63,9 @@ static const tkc_named_tensor inputs_b[] = {
         .sparse = true } },
     { "empty", { .data = stored, .count = 0, .dtype = TINKC_F32 } },
 };
-static const tkc_datum data_b[] = { { { chunks_b, 4 }, { inputs_b, 2 } },
-                                    { { &chunk_a, 1 }, { inputs_a, 2 } },
-                                    { { NULL, 0 }, { NULL, 0 } } };
+static const tkc_datum data_b[] = { { .chunks = { chunks_b, 4 }, .inputs = { inputs_b, 2 } },
+                                    { .chunks = { &chunk_a, 1 }, .inputs = { inputs_a, 2 } },
+                                    { .chunks = { NULL, 0 } } };
 static const tkc_forward_backward_request request_b = {
     .model_id = "m",
     .seq_id = INT32_MAX,
@@ -329,7 +329,7 @@ static void what_cannot_be_sent_is_refused(void **state)
     (void)state;
     tkc_forward_backward_request r = request_a;
     tinkc_chunk pointer = { .kind = TINKC_CHUNK_IMAGE_POINTER, .format = "png", .location = "x" };
-    tkc_datum d = { { &pointer, 1 }, { NULL, 0 } };
+    tkc_datum d = { .chunks = { &pointer, 1 } };
     tinkc_error err = { 0 };
     r.data.data = &d;
     assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
@@ -348,7 +348,7 @@ static void what_cannot_be_sent_is_refused(void **state)
     err = (tinkc_error){ 0 };
     assert_false(tkc_forward_backward_to_pb(&r, &out, &err));
     tkc_named_tensor odd = { "x", { .dtype = TINKC_F64 } };
-    d = (tkc_datum){ { NULL, 0 }, { &odd, 1 } };
+    d = (tkc_datum){ .inputs = { &odd, 1 } };
     r = request_a;
     r.data.data = &d;
     err = (tinkc_error){ 0 };
