@@ -212,6 +212,7 @@ static const tke_loss_row rows[] = {
                    .ratios = true,
                    .token = gspo,
                    .gather = gspo_gather },
+    [TKE_CUSTOM] = { .name = "custom", .soft = true }, /* pass_losses.c runs its graph */
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -220,7 +221,7 @@ static const struct {
     const char *name, *why;
 } refused[] = {
     { "stable_reinforce", "its formula is not published; use importance_sampling, ppo or gspo" },
-    { "custom", "custom losses are computed by the client; this engine takes no graphs" },
+    { "custom", "it needs a loss_id in loss_fn_config (create_custom_loss)" },
 };
 
 const tke_loss_row *tke_loss_row_of(const tke_loss *loss)
@@ -255,7 +256,7 @@ static bool fail_unknown(tinkc_str name, tinkc_error *err)
         if (tkc_str_is(name, refused[i].name))
             return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn '%s' is not supported: %s",
                             refused[i].name, refused[i].why);
-    for (size_t i = 0; i < N_ROWS; i++) {
+    for (size_t i = 0; i < TKE_CUSTOM; i++) {
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
                                  rows[i].name);
         assert(used < sizeof known);
@@ -270,9 +271,9 @@ bool tke_loss_parse(tke_loss *loss, tinkc_str name, const tke_loss_key *keys, si
     int32_t kind = 0;
     if (tkc_failed(err))
         return false;
-    while (kind < N_ROWS && !tkc_str_is(name, rows[kind].name))
+    while (kind < TKE_CUSTOM && !tkc_str_is(name, rows[kind].name))
         kind++;
-    if (kind == N_ROWS)
+    if (kind == TKE_CUSTOM) /* one with a graph is not made from its name */
         return fail_unknown(name, err);
     *loss = (tke_loss){ .kind = kind,
                         .clip_low = rows[kind].clip_low,
@@ -286,6 +287,12 @@ bool tke_loss_parse(tke_loss *loss, tinkc_str name, const tke_loss_key *keys, si
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "clip_low_threshold is above clip_high_threshold");
     return true;
+}
+
+tke_loss tke_loss_custom(const tke_graph *graph)
+{
+    assert(graph);
+    return (tke_loss){ .kind = TKE_CUSTOM, .graph = graph };
 }
 
 tke_real tke_loss_token(const tke_loss *loss, const tke_token *t, tke_real *g, tke_loss_sums *sums)

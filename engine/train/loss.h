@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "tensor/dtype.h"
+#include "train/loss_graph.h"
 
 enum tke_loss_kind {
     TKE_CROSS_ENTROPY = 0,
@@ -16,7 +17,8 @@ enum tke_loss_kind {
     TKE_PPO,
     TKE_CISPO,
     TKE_DRO,
-    TKE_GSPO
+    TKE_GSPO,
+    TKE_CUSTOM
 };
 
 typedef struct tke_loss {
@@ -25,6 +27,7 @@ typedef struct tke_loss {
     tke_real clip_low, clip_high; /* absolute bounds of the ratio */
     tke_real beta;                /* dro */
     bool strict;                  /* dro: no token is masked */
+    const tke_graph *graph;       /* custom; borrowed */
 } tke_loss;
 
 typedef struct tke_loss_key { /* one entry of loss_fn_config */
@@ -36,6 +39,9 @@ typedef struct tke_loss_key { /* one entry of loss_fn_config */
 bool tke_loss_parse(tke_loss *, tinkc_str name, const tke_loss_key *keys, size_t n_keys,
                     bool strict, tinkc_error *err);
 
+/* The loss of a graph, which must live as long as the loss is used. */
+tke_loss tke_loss_custom(const tke_graph *);
+
 /* One datum as the losses use it. Arrays are borrowed; NULL = not given. */
 typedef struct tke_datum {
     const int32_t *tokens;
@@ -46,6 +52,7 @@ typedef struct tke_datum {
     const float *logprobs;             /* [n]: q, the others */
     const float *advantages;           /* [n] */
     const float *clip_low, *clip_high; /* [n] or NULL: override the config */
+    const tke_graph_tensor *custom;    /* a custom loss's inputs after the log-probs */
 } tke_datum;
 
 /* An input tensor by name, dense: rows of cols elements (CSR is expanded by the caller: missing
@@ -55,12 +62,17 @@ typedef struct tke_input {
     bool is_float;    /* float32, else int64 */
     const void *data; /* float * or int64_t *, aligned */
     size_t rows, cols;
+    int32_t rank; /* dimensions given; 0 = none: one, or a single number */
 } tke_input;
 
 /* Fills a datum from named inputs. tokens and n must be set before; `index` is for messages. Names,
  * types, lengths and values are checked; `mask` is ignored unless the loss is strict. */
 bool tke_datum_bind(tke_datum *, const tke_loss *, const tke_input *inputs, size_t n_inputs,
                     bool forward_only, size_t index, tinkc_error *err);
+/* The same for a custom loss: every input that its graph names, with its rank; others are left
+ * alone, because the graph says what it reads. The table of inputs is made in the arena. */
+bool tke_datum_bind_custom(tke_datum *, const tke_graph *, const tke_input *inputs, size_t n_inputs,
+                           tkc_arena *, size_t index, tinkc_error *err);
 /* Checks token ids and length against a model's vocabulary and context. */
 bool tke_datum_check(const tke_datum *, size_t vocab, size_t context, size_t index,
                      tinkc_error *err);
@@ -71,6 +83,7 @@ typedef struct tke_loss_sums {
     double ratio, kl;
     double ratio_max;
     int64_t n_tokens, n_loss_tokens, n_clipped, n_ratio;
+    double custom[TKE_GRAPH_METRICS];
 } tke_loss_sums;
 
 /* What a loss over whole sequences gathers before its tokens' losses. Start from zero. */

@@ -106,9 +106,93 @@ bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs,
     return true;
 }
 
+/* ---- custom losses ---- */
+
+static const tke_input *find_input(const tke_input *inputs, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tkc_str_is(inputs[i].name, name))
+            return &inputs[i];
+    return NULL;
+}
+
+/* The rank that is declared is the one that the data have. Without dimensions they are a list, or a
+ * scalar if one was declared. */
+static bool check_rank(const tke_input *in, const tke_graph *g, const char *name, int64_t declared,
+                       size_t index, tinkc_error *err)
+{
+    int64_t rank = in->rank ? in->rank : declared == 0 ? 0 : 1;
+    if (rank != declared || (rank == 0 && in->rows != 1))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "datum %zu: '%.*s' has rank %lld, but loss '%s' declared %s with rank %lld",
+                        index, (int)in->name.len, in->name.data,
+                        (long long)(rank == 0 ? 1 : rank), tke_graph_name(g), name,
+                        (long long)declared);
+    return true;
+}
+
+static bool check_finite(const tke_input *in, size_t index, tinkc_error *err)
+{
+    const float *x = in->data;
+    for (size_t i = 0; in->is_float && i < in->rows * in->cols; i++)
+        if (!isfinite(x[i]))
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "NonFiniteInTensor: datum %zu: '%.*s' holds NaN or infinity at %zu",
+                            index, (int)in->name.len, in->name.data, i);
+    return true;
+}
+
+static bool bind_targets(tke_datum *d, const tke_graph *g, const tke_input *in, size_t index,
+                         tinkc_error *err)
+{
+    if (in->is_float)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: 'target_tokens' must be int64",
+                        index);
+    if (!check_rank(in, g, "logprobs", tke_graph_input_rank(g, 0), index, err))
+        return false;
+    if (in->rows != d->n || in->cols == 0)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "datum %zu: 'target_tokens' has %zu rows of %zu, model_input has %zu",
+                        index, in->rows, in->cols, d->n);
+    d->targets = in->data;
+    d->k = in->cols;
+    return true;
+}
+
+bool tke_datum_bind_custom(tke_datum *d, const tke_graph *g, const tke_input *inputs,
+                           size_t n_inputs, tkc_arena *arena, size_t index, tinkc_error *err)
+{
+    size_t n = tke_graph_n_inputs(g);
+    *d = (tke_datum){ .tokens = d->tokens, .n = d->n };
+    tke_graph_tensor *custom = tkc_arena_array(arena, n, sizeof *custom, err);
+    if (!custom)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        const char *name = i ? tke_graph_input_name(g, i) : "target_tokens";
+        const tke_input *in = find_input(inputs, n_inputs, name);
+        if (!in)
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "datum %zu: '%s' is missing; loss '%s' needs it", index, name,
+                            tke_graph_name(g));
+        if (i == 0) {
+            if (!bind_targets(d, g, in, index, err))
+                return false;
+            continue;
+        }
+        if (!check_rank(in, g, name, tke_graph_input_rank(g, i), index, err) ||
+            !check_finite(in, index, err))
+            return false;
+        custom[i - 1] = (tke_graph_tensor){ in->data, in->is_float, in->rows, in->cols };
+    }
+    d->custom = custom;
+    return true;
+}
+
 /* May position i, target j carry gradient? Only then must its target be a token. */
 static bool carries(const tke_datum *d, size_t i, size_t j)
 {
+    if (d->custom) /* only its graph knows */
+        return true;
     if (d->weights)
         return d->weights[i * d->k + j] != 0;
     return d->advantages && d->advantages[i] != 0;

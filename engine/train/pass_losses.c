@@ -31,9 +31,80 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
              loss ? "loss (ratio of log-probs)" : "log-prob", position);
 }
 
+/* ---- custom losses ----
+ * The first sweep collects the log-probs of a sequence and, at its last row, runs the graph; the
+ * second hands out the gradients. */
+
+bool tke_pass_losses_prepare(tke_pass_losses *p, tkc_arena *arena, tinkc_error *err)
+{
+    for (size_t i = 0; i < p->n_items; i++) {
+        tke_item *item = &p->items[i];
+        size_t n = item->datum->n * item->datum->k;
+        if (!item->state->pass->loss.graph)
+            continue;
+        item->lp = tkc_arena_array(arena, n, sizeof *item->lp, err);
+        item->grads = tkc_arena_array(arena, n, sizeof *item->grads, err);
+        if (tkc_failed(err))
+            return false;
+    }
+    return true;
+}
+
+static void run_graph(tke_item *item)
+{
+    const tke_datum *d = item->datum;
+    tke_pass_state *s = item->state;
+    const tke_graph *g = s->pass->loss.graph;
+    tke_graph_result result = { .grads = s->pass->backward ? item->grads : NULL };
+    tinkc_error err = { 0 };
+    if (s->failed)
+        return;
+    if (!tke_graph_run(g, &(tke_graph_datum){ item->lp, d->n, d->k, d->custom }, &result, &err)) {
+        s->failed = true;
+        tkc_fail(&s->pass->err, err.code, "datum %zu: %s", item->index, err.message);
+        return;
+    }
+    s->sums.loss += result.loss;
+    for (size_t i = 0; i < tke_graph_n_metrics(g); i++)
+        s->sums.custom[i] += result.metrics[i];
+}
+
+static void custom_gather(tke_item *item, size_t position, const tke_real *lp)
+{
+    const tke_datum *d = item->datum;
+    for (size_t j = 0; j < d->k; j++) {
+        if (!isfinite(lp[j]))
+            fail_token(item, position, false);
+        item->lp[position * d->k + j] = (double)lp[j];
+    }
+    if (position + 1 == d->n)
+        run_graph(item);
+}
+
+static void custom_row(const tke_item *item, size_t position, tke_real *g)
+{
+    const tke_datum *d = item->datum;
+    tke_pass_state *s = item->state;
+    bool any = false;
+    for (size_t j = 0; j < d->k; j++) {
+        size_t at = position * d->k + j;
+        item->logprobs[at] = (float)item->lp[at];
+        g[j] = s->failed ? 0 : (tke_real)item->grads[at];
+        any = any || g[j] != 0;
+    }
+    s->sums.n_tokens++;
+    s->sums.n_loss_tokens += any;
+}
+
+/* ---- rows ---- */
+
 /* First sweep: gathers what a loss over whole sequences needs. */
 static void row_gather(tke_item *item, size_t position, const tke_real *lp)
 {
+    if (item->lp) {
+        custom_gather(item, position, lp);
+        return;
+    }
     const tke_loss_row *row = tke_loss_row_of(&item->state->pass->loss);
     if (row->gather)
         row->gather(&(tke_token){ item->datum, position, lp, NULL }, &item->whole);
@@ -72,7 +143,10 @@ void tke_pass_losses_run(void *user, size_t first, size_t n, const tke_real *lp,
             row_gather(item, row - item->row, lp);
             continue;
         }
-        row_loss(item, row - item->row, lp, g);
+        if (item->lp)
+            custom_row(item, row - item->row, g);
+        else
+            row_loss(item, row - item->row, lp, g);
         for (size_t j = item->datum->k; j < p->max_k; j++)
             g[j] = 0;
         g += p->max_k;

@@ -23,6 +23,7 @@ typedef struct tke_item { /* one datum in a microbatch */
     size_t row;                    /* where it begins */
     float *logprobs, *elementwise; /* outputs, inside the pass's */
     tke_loss_whole whole;          /* what its loss has gathered */
+    double *lp, *grads;            /* of a custom loss: [n][k], for this microbatch */
 } tke_item;
 
 /* ---- pass_losses.c ---- */
@@ -33,6 +34,8 @@ typedef struct tke_pass_losses {
     size_t max_k;
     size_t at; /* the item that the last row belonged to */
 } tke_pass_losses;
+/* Makes room for the custom losses of the microbatch. */
+bool tke_pass_losses_prepare(tke_pass_losses *, tkc_arena *, tinkc_error *err);
 /* Fills targets [n][max_k] for the device: -1 where there is none. */
 void tke_pass_targets(const tke_pass_losses *, size_t vocab, int32_t *targets);
 /* A tke_losses_fn; user is a tke_pass_losses. */

@@ -165,6 +165,15 @@ static void add_metric(tke_pass_out *o, const char *name, double value)
     o->metrics[o->n_metrics++] = (tke_metric){ name, value };
 }
 
+/* A mean is over the datums of the pass: whoever joins passes weights it by their number. */
+static void add_custom_metrics(tke_pass_out *o, const tke_pass *p, const tke_loss_sums *sums)
+{
+    const tke_graph *g = p->loss.graph;
+    for (size_t i = 0; i < tke_graph_n_metrics(g); i++)
+        add_metric(o, tke_graph_metric(g, i),
+                   sums->custom[i] / (tke_graph_metric_is_mean(g, i) ? (double)p->n_data : 1));
+}
+
 static void finish_pass(tke_pass_state *s)
 {
     tke_pass_out *o = &s->pass->out;
@@ -181,6 +190,8 @@ static void finish_pass(tke_pass_state *s)
         add_metric(o, "ratio:max", sums->ratio_max);
         add_metric(o, "kl_v1:mean", sums->kl / n);
     }
+    if (s->pass->loss.graph)
+        add_custom_metrics(o, s->pass, sums);
     s->done = true;
 }
 
@@ -275,7 +286,7 @@ static void make_segments(tke_microbatch *u, const tke_item *items, tke_segment 
         assert(p->backward == (u->size.depth != TKE_DEPTH_NONE));
         if (u->size.depth == TKE_DEPTH_ALL && p->adapter->spec.train & TKE_TRAIN_ATTN)
             u->attn = true;
-        if (tke_loss_row_of(&p->loss)->gather)
+        if (tke_loss_row_of(&p->loss)->gather || p->loss.graph)
             u->sweep = true;
         if (n && segments[n - 1].lora == lora) {
             segments[n - 1].end = end;
@@ -325,7 +336,8 @@ static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
     };
     /* bytes_of is within the budget: the product is small */
     int32_t *targets = tkc_arena_array(arena, size->n * size->max_k, sizeof *targets, &a->err);
-    if (!targets || !make_microbatch(&u, items, arena, &a->err))
+    if (!targets || !tke_pass_losses_prepare(&losses, arena, &a->err) ||
+        !make_microbatch(&u, items, arena, &a->err))
         return false;
     tke_pass_targets(&losses, a->t->model->config.vocab, targets);
     u.targets = targets;

@@ -43,10 +43,10 @@ void tke_trainer_set_memory(tke_trainer *, size_t memory_bytes);
 /* ---- passes ---- */
 
 typedef struct tke_metric {
-    const char *name; /* static: "loss:sum" */
+    const char *name; /* static, or the graph's: "loss:sum" */
     double value;
 } tke_metric;
-enum { TKE_MAX_METRICS = 12 };
+enum { TKE_MAX_METRICS = 12 + TKE_GRAPH_METRICS };
 
 /* Outputs of all datums, concatenated in the order of the request. */
 typedef struct tke_pass_out {
