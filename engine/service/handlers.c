@@ -27,6 +27,7 @@ void tke_front_config(tke_call *call)
     out.pjwt_auth_enabled = call->svc->set.jwt_auth;
     if (call->svc->set.use_retrieve_futures)
         out.sample_use_retrieve_futures = (tkc_opt_bool)TKC_SOME(true);
+    out.custom_loss_server_side = (tkc_opt_bool)TKC_SOME(true);
     tke_answer(call, &tkc_config_response_type, &out);
 }
 
@@ -235,6 +236,7 @@ static tke_front_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_HEARTBEAT] = tke_front_heartbeat,
     [TKC_EP_CREATE_SAMPLING_SESSION] = tke_front_create_sampling_session,
     [TKC_EP_SAMPLER] = tke_front_sampler,
+    [TKC_EP_CREATE_CUSTOM_LOSS] = tke_front_create_loss,
     [TKC_EP_CREATE_MODEL] = tke_front_create_model,
     [TKC_EP_GET_INFO] = tke_front_get_info,
     [TKC_EP_UNLOAD_MODEL] = tke_front_unload,

@@ -122,6 +122,7 @@ static bool datum_input(tke_job *job, const tkc_named_tensor *t, size_t vocab, s
     out->data = dense.data;
     out->cols = dense.ndim == 2 ? (size_t)dense.shape[1] : 1;
     out->rows = dense.ndim == 2 ? (size_t)dense.shape[0] : dense.count;
+    out->rank = (int32_t)t->tensor.shape.len;
     return true;
 }
 
@@ -138,9 +139,39 @@ static bool check_datum(tke_job *job, const tke_base *base, const tkc_datum *d, 
     for (size_t i = 0; i < d->inputs.len; i++)
         if (!datum_input(job, &d->inputs.data[i], config->vocab, index, &inputs[i]))
             return false;
-    return tke_datum_bind(out, &job->in.pass.loss, inputs, d->inputs.len,
-                          job->kind == TKE_JOB_FORWARD, index, err) &&
-           tke_datum_check(out, config->vocab, context, index, err);
+    const tke_loss *loss = &job->in.pass.loss;
+    bool bound = loss->graph ? tke_datum_bind_custom(out, loss->graph, inputs, d->inputs.len,
+                                                     &job->arena, index, err)
+                             : tke_datum_bind(out, loss, inputs, d->inputs.len,
+                                              job->kind == TKE_JOB_FORWARD, index, err);
+    return bound && tke_datum_check(out, config->vocab, context, index, err);
+}
+
+/* The custom loss that a pass names. */
+static bool find_custom(tke_job *job, const tke_run *run)
+{
+    const tkc_forward_backward_request *r = job->in.pass.request;
+    tke_service *svc = job->svc;
+    tinkc_error *err = &job->invalid;
+    if (!tkc_cstr_eq(r->loss_fn, "custom"))
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "loss_fn_config has no key 'loss_id' for %.60s",
+                        r->loss_fn);
+    if (r->loss_fn_config.len)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "loss_fn_config has no key '%.60s' for custom; it takes loss_id",
+                        r->loss_fn_config.names[0]);
+    if (!job->replayed) /* of those the caller has the lock, or is alone */
+        pthread_mutex_lock(&svc->lock);
+    const tke_graph *graph = tke_loss_find(run->session, r->loss_id);
+    if (!job->replayed)
+        pthread_mutex_unlock(&svc->lock);
+    if (!graph)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "the session of this model has no custom loss '%.150s': a loss belongs to "
+                        "the session that created it; create it again (create_custom_loss)",
+                        r->loss_id);
+    job->in.pass.loss = tke_loss_custom(graph);
+    return true;
 }
 
 static void check_pass(tke_job *job, const tke_run *run)
@@ -158,8 +189,10 @@ static void check_pass(tke_job *job, const tke_run *run)
         tkc_fail(err, TINKC_E_BAD_REQUEST, "data is empty: a pass needs at least one datum");
         return;
     }
-    if (!tke_loss_parse(&job->in.pass.loss, tkc_str(r->loss_fn), keys, n_keys, job->svc->set.strict,
-                        err))
+    bool known = r->loss_id ? find_custom(job, run)
+                            : tke_loss_parse(&job->in.pass.loss, tkc_str(r->loss_fn), keys, n_keys,
+                                             job->svc->set.strict, err);
+    if (!known)
         return;
     if (tke_loss_row_of(&job->in.pass.loss)->beta > 0 && !job->in.pass.loss.n_keys_given)
         tkc_log_line(&job->svc->log, TINKC_LOG_WARN, "%s: dro without beta: 0.05 is used", run->id);

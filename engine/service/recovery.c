@@ -582,6 +582,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                         "session_notes n ON n.id = s.id WHERE n.finished IS NOT 'forgotten' "
                         "ORDER BY s.created_us",
                         session_row, &b, err, "") &&
+        tke_losses_load(svc, err) &&
         tke_store_query(s,
                         "SELECT id, session_id, model_seq, base_model, rank, seed, flags, "
                         "user_metadata, last_request_us, state, corrupted, hash, "

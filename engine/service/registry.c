@@ -306,6 +306,7 @@ void tke_sampler_undo(tke_service *svc, tke_sampler *s)
 static void free_session(tke_service *svc, tke_session *s)
 {
     assert(atomic_load(&s->pins) == 0);
+    tke_losses_free(svc, s);
     forget(svc, s->id);
     forget(svc, s->owner);
     forget(svc, s->user_metadata);
@@ -375,6 +376,8 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
     if (n_gone)
         forget_samplers(svc, txn);
     for (size_t i = 0; i < n_gone; i++) {
+        if (idle[i]->losses)
+            tke_txn_exec(txn, "DELETE FROM custom_losses WHERE session_id = ?", "t", idle[i]->id);
         tke_txn_exec(txn,
                      tke_store_durable(svc->store)
                          ? "INSERT INTO session_notes(id, finished) VALUES(?, 'forgotten') "

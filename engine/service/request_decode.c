@@ -72,6 +72,8 @@ static void hash_pass(tke_hasher *h, const tkc_forward_backward_request *r)
 {
     tke_hash_str(h, r->loss_fn);
     hash_numbers(h, &r->loss_fn_config);
+    if (r->loss_id) /* others hash as before it existed */
+        tke_hash_str(h, r->loss_id);
     tke_hash_i64(h, (int64_t)r->data.len);
     for (size_t i = 0; i < r->data.len; i++) {
         const tkc_datum *d = &r->data.data[i];

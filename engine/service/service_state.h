@@ -100,6 +100,16 @@ typedef struct tke_base {
 
 /* ---- sessions ---- */
 
+typedef struct tke_custom_loss { /* made by create_custom_loss; lives as long as its session */
+    struct tke_custom_loss *next;
+    char *id;
+    char *request_id; /* of the future that answered */
+    int64_t seq;
+    tke_hash128 hash;
+    size_t bytes; /* of the request */
+    tke_graph *graph;
+} tke_custom_loss;
+
 typedef struct tke_session {
     char *id, *owner;
     char *user_metadata; /* JSON; NULL = none */
@@ -109,6 +119,8 @@ typedef struct tke_session {
     char *finish_detail;
     int64_t created_us;
     int64_t seen_ms;
+    tke_custom_loss *losses;
+    size_t n_losses, loss_bytes;
     size_t n_runs;       /* ever made; a session with runs is never forgotten */
     _Atomic size_t pins; /* raised under svc->lock only */
     bool expired;
@@ -166,7 +178,8 @@ enum {
     TKE_JOB_LOAD,
     TKE_JOB_UNLOAD,
     TKE_JOB_SAMPLE,
-    TKE_JOB_EXTERNAL /* save_weights_external: an adapter in the form that other programs read */
+    TKE_JOB_EXTERNAL, /* save_weights_external: an adapter in the form that other programs read */
+    TKE_JOB_LOSS      /* create_custom_loss: done when it is accepted */
 };
 enum { TKE_QUEUED = 0, TKE_RUNNING, TKE_COMMITTING, TKE_DONE };
 /* The column requests.state. */
@@ -625,6 +638,7 @@ void tke_front_create_sampling_session(tke_call *);
 void tke_front_sampler(tke_call *);
 void tke_front_join(tke_call *);
 void tke_front_create_model(tke_call *);
+void tke_front_create_loss(tke_call *);
 void tke_front_get_info(tke_call *);
 void tke_front_unload(tke_call *);
 void tke_front_pass(tke_call *);
@@ -703,6 +717,14 @@ const char *tke_call_urn(tke_call *, const char *owner);
 void tke_front_telemetry(tke_call *);
 void tke_front_audit(tke_call *);
 void tke_front_usage(tke_call *);
+
+/* ---- custom_losses.c. Locks: needs svc->lock, except at startup ---- */
+
+/* The graph of a session's custom loss, which lives as long as the session; NULL = none. */
+const tke_graph *tke_loss_find(const tke_session *, const char *id);
+void tke_losses_free(tke_service *, tke_session *);
+/* Reads them, at startup after the sessions. */
+bool tke_losses_load(tke_service *, tinkc_error *err);
 
 /* ---- unknown_fields.c ---- */
 

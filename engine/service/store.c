@@ -43,6 +43,8 @@ static const char schema[] =
     " PRIMARY KEY(run_id, kind, name)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS samplers(id TEXT PRIMARY KEY, session_id TEXT, seq INTEGER,"
     " owner TEXT, base_model TEXT, model_path TEXT, ephemeral INTEGER, hash BLOB);"
+    "CREATE TABLE IF NOT EXISTS custom_losses(session_id TEXT, seq INTEGER, request_id TEXT,"
+    " body BLOB, PRIMARY KEY(session_id, seq)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS audit(id INTEGER PRIMARY KEY, time_us INTEGER, owner TEXT,"
     " event TEXT, model_id TEXT, tinker_path TEXT, purpose TEXT);"
     "CREATE INDEX IF NOT EXISTS audit_time ON audit(time_us);"

@@ -52,7 +52,8 @@ static bool make_record(tke_job *job, const tke_pass *pass, size_t first, size_t
                pass->out.elementwise_at, first, n, parts->offsets[1]);
     out->type_tag = "ArrayRecord";
     out->fields.data = parts->fields;
-    out->fields.len = job->svc->set.emit_elementwise_loss ? 2 : 1;
+    /* a custom loss is one number for its datum */
+    out->fields.len = job->svc->set.emit_elementwise_loss && !pass->loss.graph ? 2 : 1;
     out->n_datums = (int64_t)n;
     return true;
 }

@@ -263,8 +263,8 @@ static bool lower_extreme(const bound *x)
 /* any and all */
 static bool lower_truth(const bound *x)
 {
-    return give(x, over(x->b, x->row->op, cast(x->b, operand(x, 0), TKE_KIND_BOOL), TKE_AXIS_ALL,
-                        false));
+    return give(
+        x, over(x->b, x->row->op, cast(x->b, operand(x, 0), TKE_KIND_BOOL), TKE_AXIS_ALL, false));
 }
 
 static bool lower_cumsum(const bound *x)
@@ -411,8 +411,8 @@ static bool lower_fill(const bound *x)
     bool full = x->row->op == TKE_G_FILL;
     if (!full && x->p[1])
         return tke_graph_refuse(x->b, "%s has one argument", x->row->name);
-    int32_t value = full ? operand(x, 1)
-                         : constant(x->b, x->row->op == TKE_G_ADD ? 1 : 0, TKE_KIND_BOOL);
+    int32_t value =
+        full ? operand(x, 1) : constant(x->b, x->row->op == TKE_G_ADD ? 1 : 0, TKE_KIND_BOOL);
     if (at < 0 || value < 0)
         return false;
     if (rank_of(x->b, value))
@@ -600,11 +600,11 @@ static bool lower_getattr(const bound *x)
 
 /* ---- the table ---- */
 
-#define ONE         "input"
-#define TWO         "input other"
-#define REDUCED     "input dim? keepdim? dtype?"
-#define CONVERTED   "input dtype? device? other? non_blocking? copy? memory_format?"
-#define ANYWHERE    (TORCH | METHOD | PYTHON)
+#define ONE       "input"
+#define TWO       "input other"
+#define REDUCED   "input dim? keepdim? dtype?"
+#define CONVERTED "input dtype? device? other? non_blocking? copy? memory_format?"
+#define ANYWHERE  (TORCH | METHOD | PYTHON)
 #define COMPARISON(name, op)                                                                       \
     {                                                                                              \
         name, ANYWHERE, TWO, lower_binary, op                                                      \
@@ -733,12 +733,12 @@ static const op_row *find_row(const tke_graph_call *call)
     if (!call->is_method) {
         if (tkc_str_is(name, "getattr"))
             return &getattr_row;
-        from = cut_prefix(&name, "operator.")               ? PYTHON
-               : cut_prefix(&name, "torch.nn.functional.") ||
-                         cut_prefix(&name, "torch._C._nn.") ? FUNCTIONAL
-               : cut_prefix(&name, "torch.Tensor.")         ? METHOD
-               : cut_prefix(&name, "torch.")                ? TORCH
-                                                            : 0;
+        from = cut_prefix(&name, "operator.") ? PYTHON
+               : cut_prefix(&name, "torch.nn.functional.") || cut_prefix(&name, "torch._C._nn.")
+                   ? FUNCTIONAL
+               : cut_prefix(&name, "torch.Tensor.") ? METHOD
+               : cut_prefix(&name, "torch.")        ? TORCH
+                                                    : 0;
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if ((rows[i].from & from) && tkc_str_is(name, rows[i].name))
@@ -792,8 +792,8 @@ static bool bind(bound *x)
         bool optional = part.data[part.len - 1] == '?';
         part.len -= optional;
         assert(n < MAX_PARAMS);
-        const tke_graph_arg *arg = n < x->call->n_args ? &x->call->args[n]
-                                                       : keyword(x->call, part, &found);
+        const tke_graph_arg *arg =
+            n < x->call->n_args ? &x->call->args[n] : keyword(x->call, part, &found);
         x->p[n] = arg && arg->kind != TKE_ARG_NONE ? arg : NULL;
         if (!x->p[n++] && !optional)
             return tke_graph_refuse(x->b, "%.*s needs '%.*s'", (int)x->call->target.len,
@@ -801,8 +801,7 @@ static bool bind(bound *x)
     }
     if (x->call->n_args > n)
         return tke_graph_refuse(x->b, "%.*s has %zu arguments; at most %zu are supported",
-                                (int)x->call->target.len, x->call->target.data, x->call->n_args,
-                                n);
+                                (int)x->call->target.len, x->call->target.data, x->call->n_args, n);
     return found == x->call->kwargs.n || refuse_keyword(x);
 }
 

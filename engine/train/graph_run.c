@@ -361,10 +361,10 @@ static tke_graph_kind kind_of_two(const tke_graph_instr *i, const value *a, cons
 static bool kinds_ok(running *r, const tke_graph_instr *i, const value *a, const value *b)
 {
     bool both = a->kind == TKE_KIND_BOOL && (!b || b->kind == TKE_KIND_BOOL);
-    bool logic = i->op == TKE_G_NOT || i->op == TKE_G_AND || i->op == TKE_G_OR ||
-                 i->op == TKE_G_XOR;
-    bool sums = i->op == TKE_G_NEG || i->op == TKE_G_ADD || i->op == TKE_G_SUB ||
-                i->op == TKE_G_POW;
+    bool logic =
+        i->op == TKE_G_NOT || i->op == TKE_G_AND || i->op == TKE_G_OR || i->op == TKE_G_XOR;
+    bool sums =
+        i->op == TKE_G_NEG || i->op == TKE_G_ADD || i->op == TKE_G_SUB || i->op == TKE_G_POW;
     if (logic && !both)
         return refuse(r, "it needs boolean values; use a comparison");
     if (sums && both)
@@ -458,8 +458,8 @@ static bool make_reduced(running *r, const tke_graph_instr *i, const value *a, v
     size_t rows = i->axes & TKE_AXIS_ROWS ? 1 : a->rows;
     size_t cols = i->axes & TKE_AXIS_COLS ? 1 : a->cols;
     tke_graph_kind kind = i->op == TKE_G_AMAX || i->op == TKE_G_AMIN ? a->kind
-                          : i->op == TKE_G_SUM ? wider(a->kind, TKE_KIND_INT)
-                                               : TKE_KIND_FLOAT;
+                          : i->op == TKE_G_SUM                       ? wider(a->kind, TKE_KIND_INT)
+                                                                     : TKE_KIND_FLOAT;
     if (i->op != TKE_G_SUM && i->op != TKE_G_MEAN && reduced(i, a) == 0)
         return refuse(r, "there are no elements");
     if (i->rank == 1 && cols == 1) { /* a column becomes a list */
@@ -680,9 +680,9 @@ static bool run_slice(running *r, const tke_graph_instr *i, value *y)
         return false;
     for (size_t p = 0; p < len[0]; p++)
         for (size_t q = 0; q < len[1]; q++)
-            y->source[k++] = (first[0] + p * (size_t)(i->cut[0].is_one ? 1 : i->cut[0].step)) *
-                                 a->cols +
-                             first[1] + q * (size_t)(i->cut[1].is_one ? 1 : i->cut[1].step);
+            y->source[k++] =
+                (first[0] + p * (size_t)(i->cut[0].is_one ? 1 : i->cut[0].step)) * a->cols +
+                first[1] + q * (size_t)(i->cut[1].is_one ? 1 : i->cut[1].step);
     bool matrix = i->rank == 2 && i->index == 2, column = i->rank == 2 && i->column;
     return gather(r, a, y, matrix ? len[0] : column ? n : 1, matrix ? len[1] : column ? 1 : n);
 }

@@ -7,12 +7,12 @@
 
 typedef struct slicing {
     tke_graph_builder *b;
-    int rank;                  /* of what is indexed */
-    int next;                  /* its dimension that the next item is for */
-    int out;                   /* dimensions of the result so far */
-    int kept;                  /* of them, those that x has too */
-    bool new_last;             /* a new axis came after a kept one */
-    tke_graph_cut cut[2];      /* by dimension */
+    int rank;             /* of what is indexed */
+    int next;             /* its dimension that the next item is for */
+    int out;              /* dimensions of the result so far */
+    int kept;             /* of them, those that x has too */
+    bool new_last;        /* a new axis came after a kept one */
+    tke_graph_cut cut[2]; /* by dimension */
 } slicing;
 
 static bool bound_of(slicing *s, const tke_graph_arg *arg, int64_t *value, bool *given)
@@ -59,7 +59,8 @@ static bool take_item(slicing *s, const tke_graph_arg *item, int n_after)
     if (item->kind == TKE_ARG_SLICE)
         return take_slice(s, item);
     if (item->kind != TKE_ARG_INT)
-        return tke_graph_refuse(s->b, "an index must be an integer, a slice, None, ... or one mask");
+        return tke_graph_refuse(s->b,
+                                "an index must be an integer, a slice, None, ... or one mask");
     s->cut[s->next++] = (tke_graph_cut){ .start = item->integer, .is_one = true };
     return true;
 }

@@ -81,15 +81,15 @@ enum { TKE_LAYOUT_ROW = 0, TKE_LAYOUT_COLUMN, TKE_LAYOUT_DROP_ROWS, TKE_LAYOUT_D
 
 typedef struct tke_graph_cut { /* of one axis: x[start:stop:step] or x[start] */
     int64_t start, stop, step;
-    bool is_one;             /* the axis goes */
+    bool is_one;              /* the axis goes */
     bool has_start, has_stop; /* else from the beginning, to the end */
 } tke_graph_cut;
 
 typedef struct tke_graph_instr {
     uint8_t op, rank;
-    int8_t kind;    /* TKE_KIND_*; -1 = see the operation */
-    int8_t axes;    /* TKE_AXIS_* */
-    bool flows;     /* does a gradient pass through it to the log-probs? */
+    int8_t kind;     /* TKE_KIND_*; -1 = see the operation */
+    int8_t axes;     /* TKE_AXIS_* */
+    bool flows;      /* does a gradient pass through it to the log-probs? */
     int32_t a, b, c; /* operands; -1 = none */
     int32_t index;
     int32_t node; /* for messages; -1 = none */
@@ -105,7 +105,7 @@ struct tke_graph {
     size_t n_inputs;
     struct {
         const char *name, *target;
-    } *nodes;
+    } * nodes;
     size_t n_nodes;
     tke_graph_instr *instrs;
     size_t n_instrs, cap_instrs;

@@ -15,12 +15,12 @@
 #include "base/str.h"
 
 enum {
-    TKE_GRAPH_INPUTS = 16,   /* log-probs included */
-    TKE_GRAPH_NODES = 512,   /* of a request */
-    TKE_GRAPH_METRICS = 32,  /* that a loss may return */
-    TKE_GRAPH_NAME = 64,     /* longest name of an input, and of a metric between "custom/" and ":" */
-    TKE_GRAPH_TEXT = 128,    /* longest name of a loss, a node or an operation */
-    TKE_GRAPH_DEPTH = 6,     /* of lists and dicts in an argument */
+    TKE_GRAPH_INPUTS = 16,  /* log-probs included */
+    TKE_GRAPH_NODES = 512,  /* of a request */
+    TKE_GRAPH_METRICS = 32, /* that a loss may return */
+    TKE_GRAPH_NAME = 64,  /* longest name of an input, and of a metric between "custom/" and ":" */
+    TKE_GRAPH_TEXT = 128, /* longest name of a loss, a node or an operation */
+    TKE_GRAPH_DEPTH = 6,  /* of lists and dicts in an argument */
     TKE_GRAPH_MAX_MIB = 256, /* values and gradients of one datum */
 };
 

@@ -165,7 +165,7 @@ static void add_metric(tke_pass_out *o, const char *name, double value)
     o->metrics[o->n_metrics++] = (tke_metric){ name, value };
 }
 
-/* A mean is over the datums of the pass: whoever joins passes weights it by their number. */
+/* A mean is over the datums of the pass; clients that join passes weight it by their number. */
 static void add_custom_metrics(tke_pass_out *o, const tke_pass *p, const tke_loss_sums *sums)
 {
     const tke_graph *g = p->loss.graph;

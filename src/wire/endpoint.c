@@ -39,6 +39,7 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     DIRECT(TKC_EP_CREATE_SAMPLING_SESSION, "create_sampling_session", "POST", V1 "/create_sampling_session", SESSION, MEMBER, A, 0,   JSON, &tkc_create_sampling_session_request_type),
     DIRECT(TKC_EP_JOIN_SAMPLING_SESSION, "join_sampling_session", "POST", V1 "/join_sampling_session", SESSION, MEMBER, AW,     0,     JSON, &tkc_join_sampling_session_request_type),
     DIRECT(TKC_EP_SAMPLER,           "sampler",            "GET",  V1 "/samplers/{id}",  TRAIN,                READY,  AW,     0,     NONE, NULL),
+    FUTURE(TKC_EP_CREATE_CUSTOM_LOSS, "create_custom_loss", TRAIN, AW, JSON, JSON, "CreateCustomLoss", &tkc_create_custom_loss_request_type, &tkc_create_custom_loss_result_type),
     FUTURE(TKC_EP_CREATE_MODEL,      "create_model",       TRAIN,  A,  JSON, JSON, "CreateModel",     &tkc_create_model_request_type,  &tkc_create_model_result_type),
     DIRECT(TKC_EP_GET_INFO,          "get_info",           "POST", V1 "/get_info",       TRAIN,                READY,  AW,     0,     JSON, &tkc_get_info_request_type),
     FUTURE(TKC_EP_UNLOAD_MODEL,      "unload_model",       TRAIN,  A,  JSON, JSON, "UnloadModel",     &tkc_unload_model_request_type,  &tkc_unload_model_result_type),

@@ -139,7 +139,7 @@ static void write_metadata(tkc_jsonw *w, const tkc_metadata *m)
     tkc_jsonw_end(w);
 }
 
-static void write_numbers(tkc_jsonw *w, const tkc_numbers *n)
+void tkc_write_numbers(tkc_jsonw *w, const tkc_numbers *n, const char *text_key, const char *text)
 {
     tkc_jsonw_object(w);
     for (size_t i = 0; i < n->len; i++) {
@@ -147,6 +147,10 @@ static void write_numbers(tkc_jsonw *w, const tkc_numbers *n)
             tkc_fail(w->err, TINKC_E_ARGUMENT, "text to be sent is not UTF-8");
         tkc_jsonw_key(w, n->names[i]);
         tkc_jsonw_double(w, n->values[i]);
+    }
+    if (text) {
+        tkc_jsonw_key(w, text_key);
+        tkc_write_text(w, text);
     }
     tkc_jsonw_end(w);
 }
@@ -226,7 +230,7 @@ static void write_compound(tkc_jsonw *w, const tkc_field *f, const void *member)
         write_metadata(w, member);
         break;
     case TKC_NUMBERS:
-        write_numbers(w, member);
+        tkc_write_numbers(w, member, NULL, NULL);
         break;
     case TKC_RAW:
         tkc_jsonw_raw(w, *(const tinkc_str *)member);
@@ -407,7 +411,7 @@ static void read_metadata(tkc_json *j, tkc_metadata *out)
     *out = (tkc_metadata){ pairs, keep_span(j, tkc_strn(from, (size_t)(j->at - from))) };
 }
 
-static void read_numbers(tkc_json *j, tkc_numbers *out)
+void tkc_read_numbers(tkc_json *j, const char *text_key, tkc_numbers *out, const char **text)
 {
     size_t n = 0, cap_names = 0, cap_values = 0;
     const char **names = tkc_read_grow(j, NULL, 0, &cap_names, sizeof *names);
@@ -416,6 +420,10 @@ static void read_numbers(tkc_json *j, tkc_numbers *out)
     if (!tkc_json_object(j))
         return;
     while (names && values && tkc_json_key(j, &key)) {
+        if (text_key && tkc_str_is(key, text_key)) {
+            *text = tkc_read_cstr(j);
+            continue;
+        }
         names = tkc_read_grow(j, names, n, &cap_names, sizeof *names);
         values = tkc_read_grow(j, values, n, &cap_values, sizeof *values);
         if (!names || !values)
@@ -544,7 +552,7 @@ static void read_compound(tkc_json *j, const tkc_field *f, void *member)
         read_metadata(j, member);
         break;
     case TKC_NUMBERS:
-        read_numbers(j, member);
+        tkc_read_numbers(j, NULL, member, NULL);
         break;
     case TKC_RAW:
         *(tinkc_str *)member = keep_span(j, tkc_json_skip(j));

@@ -177,6 +177,10 @@ const char *const *tkc_read_strs(tkc_json *j);
 /* Makes room for one more item after the first `len` of an array in the arena, which grows by
  * doubling; new items are zero. NULL on failure. Begin with items NULL and *cap 0. */
 void *tkc_read_grow(tkc_json *j, void *items, size_t len, size_t *cap, size_t size);
+/* A map of numbers in which one member may be a text: it goes to *text. text_key NULL = none may. */
+void tkc_read_numbers(tkc_json *j, const char *text_key, tkc_numbers *out, const char **text);
+/* The same in writing; text NULL = left out. */
+void tkc_write_numbers(tkc_jsonw *w, const tkc_numbers *, const char *text_key, const char *text);
 /* Writes text, failing with ARGUMENT if it is not UTF-8. */
 void tkc_write_text(tkc_jsonw *w, const char *text);
 

@@ -78,6 +78,7 @@ static const tkc_field config_response[] = {
     FIELD(create_model_via_load_weights, TKC_BOOL, 0),
     FIELD(sample_join_sampling_session, TKC_OPT_BOOL, 0),
     FIELD(sample_use_retrieve_futures, TKC_OPT_BOOL, 0),
+    FIELD(custom_loss_server_side, TKC_OPT_BOOL, 0),
     FIELD(proto_write_fwdbwd, TKC_OPT_BOOL, 0),
     FIELD(fwd_via_fwdbwd, TKC_OPT_BOOL, 0),
     SELF,
@@ -214,6 +215,33 @@ static const tkc_field optimizer_config[] = {
 };
 static const tkc_message optimizer_config_type =
     MESSAGE(optimizer_config, "optimizer_config", NULL);
+#undef T
+
+#define T tkc_custom_loss_input
+static const tkc_field custom_loss_input[] = {
+    FIELD(name, TKC_STR, MUST),
+    FIELD(rank, TKC_I64, MUST),
+};
+const tkc_message tkc_custom_loss_input_type = MESSAGE(custom_loss_input, "input", NULL);
+#undef T
+
+#define T tkc_create_custom_loss_request
+static const tkc_field create_custom_loss_request[] = {
+    FIELD(session_id, TKC_STR, MUST), FIELD(custom_loss_seq_id, TKC_I64, MUST),
+    FIELD(name, TKC_STR, MUST),       TYPED(inputs, TKC_OBJECTS, MUST, &tkc_custom_loss_input_type),
+    FIELD(graph, TKC_RAW, MUST),      TAG("create_custom_loss", 0),
+};
+const tkc_message tkc_create_custom_loss_request_type =
+    MESSAGE(create_custom_loss_request, "create_custom_loss request", NULL);
+#undef T
+
+#define T tkc_create_custom_loss_result
+static const tkc_field create_custom_loss_result[] = {
+    FIELD(loss_id, TKC_STR, MUST),
+    TAG("create_custom_loss", NULLABLE),
+};
+const tkc_message tkc_create_custom_loss_result_type =
+    MESSAGE(create_custom_loss_result, "create_custom_loss result", NULL);
 #undef T
 
 #define T tkc_create_model_request

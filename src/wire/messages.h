@@ -47,6 +47,7 @@ typedef struct tkc_config_response {
     bool create_model_via_load_weights;
     tkc_opt_bool sample_join_sampling_session; /* a copy of a sampler asks for its numbers */
     tkc_opt_bool sample_use_retrieve_futures;  /* one poll for all samples of a sampler */
+    tkc_opt_bool custom_loss_server_side;      /* losses of one's own run there; written only */
     tkc_opt_bool proto_write_fwdbwd;           /* these two are for older clients only */
     tkc_opt_bool fwd_via_fwdbwd;
     tinkc_str json;
@@ -139,6 +140,27 @@ typedef struct tkc_optimizer_config {
     const char *type; /* adamw, dimuon */
     tkc_opt_i64 version;
 } tkc_optimizer_config;
+
+/* create_custom_loss */
+typedef struct tkc_custom_loss_input {
+    const char *name;
+    int64_t rank;
+} tkc_custom_loss_input;
+extern const tkc_message tkc_custom_loss_input_type;
+
+typedef struct tkc_create_custom_loss_request {
+    const char *session_id;
+    int64_t custom_loss_seq_id;
+    const char *name;
+    TKC_ARRAY(tkc_custom_loss_input) inputs;
+    tinkc_str graph; /* JSON: read by the engine's own reader */
+} tkc_create_custom_loss_request;
+extern const tkc_message tkc_create_custom_loss_request_type;
+
+typedef struct tkc_create_custom_loss_result {
+    const char *loss_id;
+} tkc_create_custom_loss_result;
+extern const tkc_message tkc_create_custom_loss_result_type;
 
 typedef struct tkc_create_model_request {
     const char *session_id;

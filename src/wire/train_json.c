@@ -327,10 +327,35 @@ static const tkc_message datum_type = { "datum", sizeof(tkc_datum), datum_fields
 
 /* ---- the request ---- */
 
+typedef struct json_config {
+    tkc_numbers numbers;
+    const char *loss_id;
+} json_config;
+
+static bool config_given(const void *member)
+{
+    const json_config *config = member;
+    return config->numbers.names || config->loss_id;
+}
+
+static void write_config(tkc_jsonw *w, const void *member)
+{
+    const json_config *config = member;
+    tkc_write_numbers(w, &config->numbers, "loss_id", config->loss_id);
+}
+
+static void read_config(tkc_json *j, void *member)
+{
+    json_config *config = member;
+    tkc_read_numbers(j, "loss_id", &config->numbers, &config->loss_id);
+}
+
+static const tkc_custom config_codec = { config_given, write_config, read_config, NULL, false };
+
 typedef struct json_input {
     TKC_ARRAY(tkc_datum) data;
     const char *loss_fn;
-    tkc_numbers loss_fn_config;
+    json_config loss_fn_config;
 } json_input;
 
 typedef struct json_request {
@@ -342,7 +367,8 @@ typedef struct json_request {
 static const tkc_field input_fields[] = {
     { "data", TKC_OBJECTS, TKC_MUST, offsetof(json_input, data), &datum_type },
     { "loss_fn", TKC_STR, TKC_MUST, offsetof(json_input, loss_fn), NULL },
-    { "loss_fn_config", TKC_NUMBERS, TKC_NULLABLE, offsetof(json_input, loss_fn_config), NULL },
+    { "loss_fn_config", TKC_CUSTOM, TKC_NULLABLE, offsetof(json_input, loss_fn_config),
+      &config_codec },
 };
 static const tkc_message input_type = { "input", sizeof(json_input), input_fields, 3, NULL };
 
@@ -359,7 +385,8 @@ const tkc_message tkc_forward_backward_type = { "forward_backward request", size
 bool tkc_forward_backward_to_json(const tkc_forward_backward_request *r, tkc_buf *out,
                                   tinkc_error *err)
 {
-    json_input input = { .loss_fn = r->loss_fn, .loss_fn_config = r->loss_fn_config };
+    json_input input = { .loss_fn = r->loss_fn,
+                         .loss_fn_config = { r->loss_fn_config, r->loss_id } };
     json_request request = { .model_id = r->model_id };
     input.data.data = r->data.data;
     input.data.len = r->data.len;
@@ -386,7 +413,8 @@ bool tkc_forward_backward_from_json(tinkc_str json, int32_t code, tkc_arena *are
     out->data.data = input->data.data;
     out->data.len = input->data.len;
     out->loss_fn = input->loss_fn;
-    out->loss_fn_config = input->loss_fn_config;
+    out->loss_fn_config = input->loss_fn_config.numbers;
+    out->loss_id = input->loss_fn_config.loss_id;
     out->forward_only = request.forward != NULL;
     return true;
 }

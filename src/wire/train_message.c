@@ -119,10 +119,21 @@ static size_t datum_size(const tkc_datum *d)
     return size;
 }
 
+/* An entry of the second map of the configuration: {1: "loss_id", 2: {2: text}}. */
+static const char loss_id_key[] = "loss_id";
+
+static size_t loss_id_size(const char *text)
+{
+    return tkc_pb_size_bytes(sizeof loss_id_key - 1) +
+           tkc_pb_size_bytes(tkc_pb_size_bytes(strlen(text)));
+}
+
 size_t tkc_forward_backward_pb_size(const tkc_forward_backward_request *r)
 {
     size_t size = optional_text_size(r->model_id) + optional_text_size(r->loss_fn) +
                   tkc_bulk_numbers_size(&r->loss_fn_config);
+    if (r->loss_id)
+        size += tkc_pb_size_bytes(loss_id_size(r->loss_id));
     if (r->seq_id)
         size += 1 + tkc_pb_size_varint((uint64_t)r->seq_id);
     for (size_t i = 0; i < r->data.len; i++)
@@ -256,7 +267,8 @@ bool tkc_forward_backward_check(const tkc_forward_backward_request *r, tinkc_err
     if (r->seq_id < 0 || r->seq_id > INT32_MAX)
         return tkc_fail(err, TINKC_E_ARGUMENT, "seq_id does not fit 32 bits");
     if (!tkc_bulk_check_text(r->model_id, "model_id", err) ||
-        !tkc_bulk_check_text(r->loss_fn, "loss_fn", err))
+        !tkc_bulk_check_text(r->loss_fn, "loss_fn", err) ||
+        (r->loss_id && !tkc_bulk_check_text(r->loss_id, "loss_id", err)))
         return false;
     for (size_t i = 0; i < r->loss_fn_config.len; i++)
         if (!tkc_bulk_check_text(r->loss_fn_config.names[i], "a name in loss_fn_config", err))
@@ -265,6 +277,14 @@ bool tkc_forward_backward_check(const tkc_forward_backward_request *r, tinkc_err
         if (!check_datum(&r->data.data[i], err))
             return false;
     return true;
+}
+
+static unsigned char *put_loss_id(unsigned char *at, const char *text)
+{
+    at = tkc_pb_put_head(at, 7, loss_id_size(text));
+    at = tkc_pb_put_bytes(at, 1, loss_id_key, sizeof loss_id_key - 1);
+    at = tkc_pb_put_head(at, 2, tkc_pb_size_bytes(strlen(text)));
+    return tkc_pb_put_bytes(at, 2, text, strlen(text));
 }
 
 bool tkc_forward_backward_to_pb(const tkc_forward_backward_request *r, tkc_buf *out,
@@ -285,6 +305,8 @@ bool tkc_forward_backward_to_pb(const tkc_forward_backward_request *r, tkc_buf *
     at = tkc_bulk_put_numbers(at, 5, &r->loss_fn_config);
     if (r->forward_only)
         at = put_number(at, 6, 1);
+    if (r->loss_id)
+        at = put_loss_id(at, r->loss_id);
     size_t written = (size_t)((char *)at - (out->data + out->len));
     if (written != size)
         return tkc_fail(err, TINKC_E_STATE, "a request of %zu bytes was measured as %zu", written,
@@ -456,20 +478,27 @@ static bool read_datum(const tkc_bulk *b, tinkc_bytes bytes, tkc_datum *out)
 }
 
 /* Since 0.36 the configuration is sent twice: numbers as before, and all values in a second map,
- * where they may be strings. True if this entry of the second map is a string. */
-static bool is_text_entry(tinkc_bytes entry)
+ * where they may be strings. Only one string has a meaning: the id of a custom loss. */
+static bool read_text_entry(const tkc_bulk *b, tinkc_bytes entry, const char **loss_id)
 {
     tkc_pb p, value;
+    tinkc_bytes key = { NULL, 0 }, text = { NULL, 0 };
     tkc_pb_open(&p, entry);
     while (tkc_pb_next(&p)) {
+        if (tkc_pb_is(&p, 1, TKC_PB_BYTES))
+            key = p.bytes;
         if (!tkc_pb_is(&p, 2, TKC_PB_BYTES))
             continue;
         tkc_pb_open(&value, p.bytes);
         while (tkc_pb_next(&value))
             if (tkc_pb_is(&value, 2, TKC_PB_BYTES))
-                return true;
+                text = value.bytes;
     }
-    return false;
+    if (!text.data)
+        return true;
+    if (!tkc_str_is(tkc_strn((const char *)key.data, key.len), loss_id_key))
+        return tkc_bulk_fail(b, "loss_fn_config has texts: the losses here take numbers");
+    return (*loss_id = tkc_bulk_str(b, text)) != NULL;
 }
 
 static bool read_field(const tkc_bulk *b, const tkc_pb *p, tkc_datum *data, size_t *n,
@@ -483,8 +512,8 @@ static bool read_field(const tkc_bulk *b, const tkc_pb *p, tkc_datum *data, size
         return read_datum(b, p->bytes, &data[(*n)++]);
     if (tkc_pb_is(p, 4, TKC_PB_BYTES))
         return (out->loss_fn = tkc_bulk_str(b, p->bytes)) != NULL;
-    if (tkc_pb_is(p, 7, TKC_PB_BYTES) && is_text_entry(p->bytes))
-        return tkc_bulk_fail(b, "loss_fn_config has texts: the losses here take numbers");
+    if (tkc_pb_is(p, 7, TKC_PB_BYTES))
+        return read_text_entry(b, p->bytes, &out->loss_id);
     if (tkc_pb_is(p, 6, TKC_PB_VARINT))
         out->forward_only = p->number != 0;
     return true;

@@ -48,6 +48,7 @@ typedef struct tkc_forward_backward_request {
     TKC_ARRAY(tkc_datum) data;
     const char *loss_fn;
     tkc_numbers loss_fn_config;
+    const char *loss_id; /* the only text in loss_fn_config: of a custom loss; NULL = none */
     bool forward_only;
 } tkc_forward_backward_request;
 

@@ -61,6 +61,12 @@ static const wire_sample wire_samples[] = {
     { &tkc_sampler_response_type,
       "{\"sampler_id\":\"s:sample:3\",\"base_model\":\"acme/tiny-8b\",\"model_path\":\"tinker://r/"
       "sampler_weights/x\"}" },
+    { &tkc_create_custom_loss_request_type, "{\"session_id\":\"9d2c61f0\",\"custom_loss_seq_id\":2,"
+                                            "\"name\":\"grpo\",\"inputs\":[{\"name\":"
+                                            "\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,"
+                                            "\"nodes\":[]},\"type\":\"create_custom_loss\"}" },
+    { &tkc_create_custom_loss_result_type,
+      "{\"loss_id\":\"9d2c61f0:loss:2\",\"type\":\"create_custom_loss\"}" },
     { &tkc_create_model_request_type,
       "{\"session_id\":\"9d2c61f0\",\"model_seq_id\":0,\"base_model\":\"acme/tiny-8b\","
       "\"user_metadata\":{\"a\":\"b\"},\"lora_config\":{\"rank\":16,\"seed\":11,\"train_unembed\":"

@@ -46,7 +46,7 @@ static void test_names_and_keys(void **state)
             "unknown loss_fn 'grpo'; known: cross_entropy, importance_sampling, "
             "ppo, cispo, dro, gspo");
     refused("stable_reinforce", NULL, 0, "not supported: its formula is not published");
-    refused("custom", NULL, 0, "computed by the client");
+    refused("custom", NULL, 0, "it needs a loss_id in loss_fn_config");
     refused("cross_entropy", "beta", 1, "no key 'beta'");
     refused("importance_sampling", "clip_low_threshold", 1, "no key");
     refused("ppo", "clip_low_threshold", NAN, "not finite");
@@ -300,8 +300,8 @@ static void bind_fails(const char *name, const tke_input *inputs, size_t n, cons
 
 static tke_input input(const char *name, bool is_float, size_t rows, size_t cols)
 {
-    return (tke_input){ tkc_str(name), is_float, is_float ? (const void *)floats : targets, rows,
-                        cols };
+    return (tke_input){ tkc_str(name), is_float, is_float ? (const void *)floats : targets,
+                        rows,          cols,     0 };
 }
 
 static void test_binding(void **state)
