@@ -358,28 +358,41 @@ static bool lower_relu(const bound *x)
     return lower_unary(x);
 }
 
-/* input min? max? */
+static bool is_tensor(const tke_graph_arg *arg)
+{
+    return arg && arg->kind == TKE_ARG_VALUE;
+}
+
+/* Between numbers, or between tensors: there PyTorch shares the gradient where both are equal. */
+static bool clamp(const bound *x, const tke_graph_arg *min, const tke_graph_arg *max)
+{
+    int32_t at = operand(x, 0);
+    if (is_tensor(min) || is_tensor(max)) {
+        if (min)
+            at = binary(x->b, TKE_G_MAX, at, value_of(x, min));
+        return give(x, max ? binary(x->b, TKE_G_MIN, at, value_of(x, max)) : at);
+    }
+    /* a bound that is not given does not turn integers into floats */
+    int32_t low = min ? value_of(x, min) : constant(x->b, -INFINITY, TKE_KIND_BOOL);
+    int32_t high = max ? value_of(x, max) : constant(x->b, INFINITY, TKE_KIND_BOOL);
+    return give(x, ternary(x->b, TKE_G_CLAMP, at, low, high));
+}
+
 static bool lower_clamp(const bound *x)
 {
     if (!x->p[1] && !x->p[2])
         return tke_graph_refuse(x->b, "%s needs min or max", x->row->name);
-    int32_t at = operand(x, 0);
-    /* a bound that is not given does not turn integers into floats */
-    int32_t low = x->p[1] ? operand(x, 1) : constant(x->b, -INFINITY, TKE_KIND_BOOL);
-    int32_t high = x->p[2] ? operand(x, 2) : constant(x->b, INFINITY, TKE_KIND_BOOL);
-    return give(x, ternary(x->b, TKE_G_CLAMP, at, low, high));
+    return clamp(x, x->p[1], x->p[2]);
 }
 
 static bool lower_clamp_min(const bound *x)
 {
-    int32_t at = operand(x, 0), low = operand(x, 1);
-    return give(x, ternary(x->b, TKE_G_CLAMP, at, low, constant(x->b, INFINITY, TKE_KIND_BOOL)));
+    return clamp(x, x->p[1], NULL);
 }
 
 static bool lower_clamp_max(const bound *x)
 {
-    int32_t at = operand(x, 0), high = operand(x, 1);
-    return give(x, ternary(x->b, TKE_G_CLAMP, at, constant(x->b, -INFINITY, TKE_KIND_BOOL), high));
+    return clamp(x, NULL, x->p[1]);
 }
 
 static bool lower_where(const bound *x)

@@ -1,8 +1,8 @@
 /* graph_run.c - runs a custom loss on one datum: values forward, gradients backward.
  *
  * All arithmetic is in double and in the order of the instructions, so equal inputs give equal bits.
- * Gradients at places where a function has none are PyTorch's: equal operands of min and max share
- * it, a clamp passes it at its bounds, abs has 0 at 0. One difference: a gradient that is 0 is not
+ * Gradients at places where a function has none are those of PyTorch 2.15: equal operands of min and
+ * max share it, a clamp passes none at its bounds, abs has 0 at 0. One difference: a gradient that is 0 is not
  * multiplied by a slope, so what `where` leaves out cannot turn the rest into NaN.
  *
  * May touch: its arguments. Must not: know the model. Memory is limited before it is taken, because
@@ -316,9 +316,7 @@ static double slope_three(tke_graph_op op, double a, double b, double c, int whi
 {
     if (op == TKE_G_WHERE)
         return which == 0 ? 0 : (a > 0 || a < 0) == (which == 1);
-    if (which == 0)
-        return a >= b && a <= c;
-    return which == 1 ? a < b && b < c : a > c || c < b;
+    return which == 0 && a > b && a < c; /* bounds are numbers of the request */
 }
 
 /* ---- kinds ---- */

@@ -60,7 +60,7 @@ typedef enum tke_graph_op {
     TKE_G_XOR,
     /* three operands */
     TKE_G_WHERE, /* a ? b : c */
-    TKE_G_CLAMP, /* a within b and c */
+    TKE_G_CLAMP, /* a within the constants b and c */
     /* over axes */
     TKE_G_SUM,
     TKE_G_MEAN,
