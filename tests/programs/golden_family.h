@@ -326,9 +326,9 @@ static tke_pass family_pass(family *f, tke_adapter *a, const tke_loss *loss)
     for (size_t b = 0; data && b < f->batch; b++) {
         data[b] = (tke_datum){ .tokens = f->ids + b * n, .n = n };
         tke_input inputs[3] = {
-            { tkc_str("target_tokens"), false, f->targets + b * n, n, 1 },
-            { tkc_str(rl ? "advantages" : "weights"), true, values + b * n, n, 1 },
-            { tkc_str("logprobs"), true, q + b * n, n, 1 },
+            { tkc_str("target_tokens"), false, f->targets + b * n, n, 1, 1 },
+            { tkc_str(rl ? "advantages" : "weights"), true, values + b * n, n, 1, 1 },
+            { tkc_str("logprobs"), true, q + b * n, n, 1, 1 },
         };
         tke_datum_bind(&data[b], &pass.loss, inputs, rl ? 3 : 2, false, b, &f->err);
     }
