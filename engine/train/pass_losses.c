@@ -55,7 +55,8 @@ static void run_graph(tke_item *item)
     const tke_datum *d = item->datum;
     tke_pass_state *s = item->state;
     const tke_graph *g = s->pass->loss.graph;
-    tke_graph_result result = { .grads = s->pass->backward ? item->grads : NULL };
+    /* without a backward pass, too: they say which tokens carry loss */
+    tke_graph_result result = { .grads = item->grads };
     tinkc_error err = { 0 };
     if (s->failed)
         return;

@@ -421,6 +421,8 @@ void tkc_read_numbers(tkc_json *j, const char *text_key, tkc_numbers *out, const
         return;
     while (names && values && tkc_json_key(j, &key)) {
         if (text_key && tkc_str_is(key, text_key)) {
+            if (tkc_json_peek(j) != TKC_JSON_STRING)
+                tkc_fail(j->err, j->code, "%s: a text is needed", text_key);
             *text = tkc_read_cstr(j);
             continue;
         }

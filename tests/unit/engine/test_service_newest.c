@@ -374,6 +374,202 @@ static void one_poll_for_all(void **state)
     tinkc_engine_free(engine);
 }
 
+/* ---- custom losses ---- */
+
+#define REF(name) "{\"ref\":\"" name "\"}"
+#define CALL(name, target, args)                                                                   \
+    "{\"op\":\"call_function\",\"name\":\"" name "\",\"target\":\"" target "\",\"args\":[" args "]}"
+#define PLACE(name) "{\"op\":\"placeholder\",\"name\":\"" name "\",\"target\":\"" name "\"}"
+/* -sum(exp(logprobs - q) * advantages), which is importance_sampling; its metrics are the number of
+ * tokens and the mean of log-probs. */
+#define WEIGHTED(factor)                                                                                                                                                                                                                                                            \
+    "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") "," CALL("off", "operator.sub", REF("logprobs") "," REF("q")) "," CALL(                                                                                                                    \
+        "r", "torch.exp",                                                                                                                                                                                                                                                           \
+        REF("off")) "," CALL("ra", "operator.mul",                                                                                                                                                                                                                                  \
+                             REF("r") "," REF(                                                                                                                                                                                                                                      \
+                                 "advantages")) "," CALL("s", "torch.sum",                                                                                                                                                                                                          \
+                                                         REF("ra")) "," CALL("l", "operator.mul",                                                                                                                                                                                   \
+                                                                             REF("s") "," factor) "," CALL("n",                                                                                                                                                                     \
+                                                                                                           "torch.numel",                                                                                                                                                           \
+                                                                                                           REF("ra")) "," CALL("m",                                                                                                                                                 \
+                                                                                                                               "torch.mean",                                                                                                                                        \
+                                                                                                                               REF("logprobs")) ","                                                                                                                                 \
+                                                                                                                                                "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"tuple\":[" REF("l") ",{\"dict\":{\"custom/n:sum\":" REF( \
+                                                                                                                                                    "n") ",\"custom/n:mean\":" REF("n") ",\"custom/lp:mean\":" REF("m") "}}]}]}]}"
+#define CUSTOM_INPUTS                                                                              \
+    "[{\"name\":\"logprobs\",\"rank\":1},{\"name\":\"q\",\"rank\":1},{\"name\":\"advantages\","    \
+    "\"rank\":1}]"
+
+static const char *create_loss(const tinkc_transport *t, int status, const char *session,
+                               int number, const char *graph, const char *more)
+{
+    return service_json(t, status, "POST", "/api/v1/create_custom_loss",
+                        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\","
+                        "\"inputs\":" CUSTOM_INPUTS ",\"graph\":%s%s}",
+                        session, number, graph, more);
+}
+
+/* Two sequences of three and two tokens; q is the name of what the sampler found. */
+static const char *two_sequences(const tinkc_transport *t, const char *model, int64_t seq,
+                                 const char *kind, const char *loss, const char *q)
+{
+    char rest[1600];
+    snprintf(rest, sizeof rest,
+             ",\"%s\":{%s,\"data\":[{\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\","
+             "\"tokens\":[1,5,9]}]},\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[5,9,2],"
+             "\"dtype\":\"int64\"},\"%s\":{\"data\":[-4,-4.5,-4],\"dtype\":\"float32\"},"
+             "\"advantages\":{\"data\":[1,-0.5,2],\"dtype\":\"float32\"}}},{\"model_input\":{"
+             "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[7,8]}]},\"loss_fn_inputs\":{"
+             "\"target_tokens\":{\"data\":[3,4],\"dtype\":\"int64\"},\"%s\":{\"data\":[-4,-5],"
+             "\"dtype\":\"float32\"},\"advantages\":{\"data\":[0.5,1],\"dtype\":\"float32\"}}}]}",
+             kind, loss, q, q);
+    return post(t, "/api/v1/forward_backward", model, seq, rest);
+}
+
+static const char *with_id(const char *id)
+{
+    static char text[300];
+    snprintf(text, sizeof text, "\"loss_fn\":\"custom\",\"loss_fn_config\":{\"loss_id\":\"%s\"}",
+             id);
+    return text;
+}
+
+static const char *loss_id_of(const tinkc_transport *t, const char *promise)
+{
+    return hold(json_field(service_wait(t, hold(json_field(promise, "request_id"))), "loss_id"));
+}
+
+/* The outputs of a result, without its metrics. */
+static const char *outputs_of(const char *result)
+{
+    const char *from = strstr(result, "\"loss_fn_outputs\""), *to = strstr(result, ",\"metrics\"");
+    assert_true(from && to && to > from);
+    static char text[2][4000];
+    static int turn;
+    turn = !turn;
+    snprintf(text[turn], sizeof text[turn], "%.*s", (int)(to - from), from);
+    return text[turn];
+}
+
+static void custom_losses(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "emit_elementwise_loss", "false", NULL };
+    tinkc_engine *engine = world_open(NULL, 0, settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    assert_non_null(strstr(
+        service_json(t, 200, "POST", "/api/v1/client/config", "{\"sdk_version\":\"0.36.0\"}"),
+        "\"custom_loss_server_side\":true"));
+    const char *session = hold(service_session(t));
+    const char *custom = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *built_in = hold(service_model(t, session, 1, "tiny", 4, 7));
+    const char *id = loss_id_of(t, create_loss(t, 200, session, 0, WEIGHTED("-1"), ""));
+    for (int i = 0; i < 2; i++) { /* without a gradient, and with one */
+        const char *kind = i ? "forward_backward_input" : "forward_input";
+        const char *mine =
+            hold(service_wait(t, two_sequences(t, custom, i + 1, kind, with_id(id), "q")));
+        const char *other =
+            hold(service_wait(t, two_sequences(t, built_in, i + 1, kind,
+                                               "\"loss_fn\":\"importance_sampling\"", "logprobs")));
+        assert_true(fabs(json_number(mine, "loss:sum") - json_number(other, "loss:sum")) < 1e-5);
+        assert_true(json_number(mine, "num_tokens:sum") == 5.0);
+        assert_true(json_number(mine, "custom/n:sum") == 5.0);
+        assert_true(json_number(mine, "custom/n:mean") == 2.5); /* by datum, not by token */
+        assert_true(json_number(mine, "num_loss_tokens:sum") == 5.0);
+        assert_string_equal(outputs_of(mine), outputs_of(other));
+    }
+    service_wait(t, service_step(t, custom, 3, 1e-2));
+    service_wait(t, service_step(t, built_in, 3, 1e-2));
+    double after = service_loss(t, custom, 4, text_a, N);
+    assert_true(fabs(after - service_loss(t, built_in, 4, text_a, N)) < 1e-4);
+    const char *fresh = hold(service_model(t, session, 2, "tiny", 4, 7));
+    assert_true(fabs(after - service_loss(t, fresh, 1, text_a, N)) > 1e-3); /* it has learnt */
+    tinkc_engine_free(engine);
+}
+
+/* One loss for each number of a session; a failed pass changes nothing. */
+static void custom_losses_belong_to_a_session(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t)), *other = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *promise = hold(create_loss(t, 200, session, 0, WEIGHTED("-1"), ""));
+    const char *id = loss_id_of(t, promise);
+    assert_string_equal(create_loss(t, 200, session, 0, WEIGHTED("-1"), ""), promise);
+    assert_non_null(strstr(create_loss(t, 400, session, 0, WEIGHTED("-2"), ""),
+                           "custom_loss_seq_id was reused with different parameters"));
+    create_loss(t, 404, "nobody", 0, WEIGHTED("-1"), "");
+    assert_non_null(strstr(create_loss(t, 400, session, 1, WEIGHTED("-1"), ",\"new\":1"), "'new'"));
+    assert_non_null(strstr(create_loss(t, 400, session, -1, WEIGHTED("-1"), ""), "negative"));
+    assert_non_null(strstr(create_loss(t, 400, session, 1, WEIGHTED("{\"ref\":\"x\"}"), ""),
+                           "node 'l': it refers to 'x', which is not an earlier node"));
+    create_loss(t, 422, session, 1, WEIGHTED("-1"), ",\"inputs\":1");
+    const char *foreign = loss_id_of(t, create_loss(t, 200, other, 0, WEIGHTED("-1"), ""));
+    static const char gradient[] = "forward_backward_input";
+    const struct {
+        const char *loss, *q, *text;
+    } rows[] = {
+        { hold(with_id(foreign)), "q", "the session of this model has no custom loss" },
+        { hold(with_id("x")), "q", "no custom loss 'x'" },
+        { "\"loss_fn\":\"custom\"", "q", "it needs a loss_id in loss_fn_config" },
+        { "\"loss_fn\":\"ppo\",\"loss_fn_config\":{\"loss_id\":\"x\"}", "logprobs",
+          "loss_fn_config has no key 'loss_id' for ppo" },
+        { "\"loss_fn\":\"custom\",\"loss_fn_config\":{\"loss_id\":\"x\",\"beta\":1}", "q",
+          "loss_fn_config has no key 'beta' for custom" },
+        { "\"loss_fn\":\"custom\",\"loss_fn_config\":{\"loss_id\":7}", "q",
+          "loss_fn_config.loss_id: a text is needed" },
+        { hold(with_id(id)), "p", "datum 0: 'q' is missing; loss 'mine' needs it" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        service_wait_failure(
+            t, two_sequences(t, model, (int64_t)i + 1, gradient, rows[i].loss, rows[i].q), "user",
+            rows[i].text);
+    service_wait(t, two_sequences(t, model, 8, gradient, with_id(id), "q"));
+    for (int i = 1; i < 64; i++)
+        create_loss(t, 200, other, i, WEIGHTED("-1"), "");
+    assert_non_null(strstr(create_loss(t, 400, other, 64, WEIGHTED("-1"), ""),
+                           "A session may have 64 custom losses"));
+    create_loss(t, 200, other, 63, WEIGHTED("-1"), ""); /* that is not one more */
+    tinkc_engine_free(engine);
+}
+
+/* After a restart, and after a sudden end: there passes of the journal run again. */
+static void custom_losses_are_kept(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    static const char gradient[] = "forward_backward_input";
+    char *store = tiny_folder();
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *promise = hold(create_loss(t, 200, session, 0, WEIGHTED("-1"), ""));
+    const char *future = hold(json_field(promise, "request_id"));
+    const char *id = loss_id_of(t, promise);
+    service_wait(t, two_sequences(t, model, 1, gradient, with_id(id), "q"));
+    char *copy = copy_store(store); /* the machine ends here */
+    service_wait(t, service_step(t, model, 2, 1e-2));
+    double want = service_loss(t, model, 3, text_a, N);
+    tinkc_engine_free(engine);
+    for (int i = 0; i < 2; i++) {
+        engine = world_open(i ? copy : store, TINKC_DURABILITY_JOURNAL, settings);
+        t = tinkc_engine_transport(engine);
+        assert_string_equal(json_field(service_wait(t, future), "loss_id"), id);
+        assert_string_equal(create_loss(t, 200, session, 0, WEIGHTED("-1"), ""), promise);
+        if (i) { /* the gradient was made again */
+            service_wait(t, service_step(t, model, 2, 1e-2));
+            assert_true(service_loss(t, model, 3, text_a, N) == want);
+        }
+        service_wait(t, two_sequences(t, model, 4, gradient, with_id(id), "q"));
+        tinkc_engine_free(engine);
+    }
+    tiny_model_remove(store);
+    tiny_model_remove(copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +582,9 @@ int main(void)
         cmocka_unit_test(copies_get_numbers),
         cmocka_unit_test(published_twice),
         cmocka_unit_test(one_poll_for_all),
+        cmocka_unit_test(custom_losses),
+        cmocka_unit_test(custom_losses_belong_to_a_session),
+        cmocka_unit_test(custom_losses_are_kept),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -73,6 +73,7 @@ static const tkc_forward_backward_request request_b = {
     .loss_fn = "ppo",
     .loss_fn_config = { (const char *const[]){ "clip_low_threshold", "beta" },
                         (const double[]){ 0.8, -1e300 }, 2 },
+    .loss_id = "s:loss:0",
     .forward_only = true,
 };
 
@@ -117,6 +118,9 @@ static void assert_same(const tkc_forward_backward_request *x,
     assert_string_equal(x->loss_fn, y->loss_fn);
     assert_int_equal(x->seq_id, y->seq_id);
     assert_int_equal(x->forward_only, y->forward_only);
+    assert_int_equal(x->loss_id != NULL, y->loss_id != NULL);
+    if (x->loss_id)
+        assert_string_equal(x->loss_id, y->loss_id);
     assert_int_equal(x->loss_fn_config.len, y->loss_fn_config.len);
     for (size_t i = 0; i < x->loss_fn_config.len; i++) {
         assert_string_equal(x->loss_fn_config.names[i], y->loss_fn_config.names[i]);
