@@ -121,7 +121,7 @@ value("log_softmax", lambda x, w, n: F.log_softmax(x, dim=0) + torch.log_softmax
 value("torch.softmax", lambda x, w, n: x.softmax(0))
 value("amax", lambda x, w, n: x - x.amax(dim=1, keepdim=True) + torch.amin(x, 0), rank=2)
 value("max", lambda x, w, n: x * x.max() + x * torch.min(x))
-value("max ties", lambda x, w, n: torch.clamp(x, max=-1).max(), smooth=False)
+value("max ties", lambda x, w, n: (x[:3] + 1.25).square().max(), smooth=False)
 value("any all", lambda x, w, n: x * (w > 0).any() + 2 * x * torch.all(n >= 0) + 3 * x * torch.any(n > 7))
 value("cumsum", lambda x, w, n: torch.cumsum(x, 0) * w)
 value("cumsum 2", lambda x, w, n: x.cumsum(dim=0) * x.cumsum(-1), rank=2)
