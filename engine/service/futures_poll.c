@@ -4,9 +4,10 @@
  * one by one with retrieve_future as usual. A poll that finds nothing is held like any other, on
  * one of the unfinished samples, and is answered when the first of them ends.
  *
- * The cursor counts the samples that this process has finished. A restart forgets unfinished
- * samples, so a client that polls only here would wait forever. Clients therefore poll this way
- * only if the setting use_retrieve_futures is on.
+ * The cursor counts the samples that this process has finished; a higher one comes from before a
+ * restart, and the list then begins at its start. A restart forgets unfinished samples, so a client
+ * that polls only here would wait for those forever. Clients therefore poll this way only if the
+ * setting use_retrieve_futures is on.
  */
 #include <stdio.h>
 
@@ -137,11 +138,13 @@ void tke_front_futures(tke_call *call)
     if (!tke_call_decode(call, &tkc_retrieve_futures_request_type, &in))
         return;
     take_retrieved(call, in.retrieved_request_ids);
-    const tke_many many = { .sampler = (char *)(uintptr_t)in.target.sampling_session_id,
-                            .clone = in.target.cloned_sampler_id,
-                            .after = in.prev_cursor };
+    tke_many many = { .sampler = (char *)(uintptr_t)in.target.sampling_session_id,
+                      .clone = in.target.cloned_sampler_id,
+                      .after = in.prev_cursor };
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
     pthread_mutex_lock(&svc->lock);
+    if (many.after > svc->n_samples_done) /* from before a restart: the count began again */
+        many.after = 0;
     const tke_sampler *s = tke_find_sampler(svc, many.sampler);
     bool mine = s && tkc_cstr_eq(s->owner, call->owner);
     size_t n = mine ? write_ended(svc, &many, &out, &waiting, &call->err) : 0;

@@ -229,8 +229,8 @@ static void add_body(script *s, const tinkc_request *r)
 
 static void add_requests(script *s)
 {
-    static const char *const pools[] = { "session",  "sample",    "train",  "rest",
-                                         "retrieve", "telemetry", "config", "auth" };
+    static const char *const pools[] = { "session",   "sample", "train", "rest",   "retrieve",
+                                         "telemetry", "config", "auth",  "futures" };
     const tinkc_request *r;
     for (; (r = tinkc_mock_request(s->mock, s->n_requests)); s->n_requests++) {
         add_line(&s->record,

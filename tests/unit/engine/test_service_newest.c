@@ -370,6 +370,9 @@ static void one_poll_for_all(void **state)
     }
     poll_all(t, 408, sampler, 0, cursor); /* all of them were reported */
     assert_non_null(strstr(poll_all(t, 200, sampler, 7, 0), copy));
+    /* A cursor from before a restart: the list begins at its start. */
+    assert_non_null(strstr(poll_all(t, 200, sampler, 7, 5), copy));
+    poll_all(t, 408, sampler, 7, 4);
     service_wait(t, ids[0]); /* the result itself is fetched as ever */
     tinkc_engine_free(engine);
 }

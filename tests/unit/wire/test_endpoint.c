@@ -39,8 +39,8 @@ static void every_endpoint_leads_to_itself(void **state)
 static void every_endpoint_keeps_its_terms(void **state)
 {
     (void)state;
-    static const char *const pools[] = { "session",  "sample",    "train",  "rest",
-                                         "retrieve", "telemetry", "config", "auth" };
+    static const char *const pools[] = { "session",   "sample", "train", "rest",   "retrieve",
+                                         "telemetry", "config", "auth",  "futures" };
     static const char *const needs[] = { "nothing", "config", "session" };
     static const char *const retries[] = { "-", "attempts", "window", "attempts+window" };
     static const char *const encodings[] = { "-", "json", "protobuf" };
