@@ -312,6 +312,8 @@ static bool own_path(tke_call *call, tinkc_str path)
         return true;
     }
     if (get && (tkc_str_is(path, "/api/v1/status") || tkc_str_is(path, "/status"))) {
+        if (!tke_call_query_known(call))
+            return true;
         tkc_buf_init(&out, call->svc->a, TKC_BUF_NO_MAX);
         if (tke_service_status(call->svc, call->owner, &out, &call->err))
             tke_send_json(call->reply, 200, tkc_buf_view(&out));
@@ -595,7 +597,8 @@ void tke_front(tke_call *call)
         return;
     tkc_buf space;
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
-    if (unpack(call, &space) && fits(call) && tke_call_names_unique(call)) {
+    if (unpack(call, &space) && fits(call) && tke_call_names_unique(call) &&
+        tke_call_bodiless(call)) {
         bool text = call->openai && call->body.len; /* needs a template or a tokenizer */
         if (text)
             defer(call, &space, handler);

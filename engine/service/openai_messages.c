@@ -2,15 +2,28 @@
  *
  * OpenAI's clients may send a content as a list of parts. Templates of text models take a string,
  * so parts of text are joined; other parts are refused by place and type. A template may drop a
- * message whose role it does not know, so such a role is refused. All else is kept as sent: templates
- * read members of their own. Pure.
+ * message whose role it does not know, so such a role is refused, and so is a member that it does not
+ * name. All else is kept as sent: templates read members of their own. Pure.
  */
 #include "service/openai.h"
+
+/* They tell the model nothing: labels, hints to other services, and what a model has thought or
+ * refused before, which templates leave out on purpose. */
+static bool is_harmless(tinkc_str key)
+{
+    static const char *const names[] = { "name",      "tool_call_id", "cache_control",
+                                         "id",        "annotations",  "refusal",
+                                         "reasoning", "phase",        "reasoning_content" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (tkc_str_is(key, names[i]))
+            return true;
+    return false;
+}
 
 /* The text of the part that comes next, after those in `out`. */
 static bool add_part(tkc_json *j, tkc_buf *out, size_t message, size_t part)
 {
-    tinkc_str key, type = { 0 }, text = { 0 };
+    tinkc_str key, type = { 0 }, text = { 0 }, unknown = { 0 };
     if (tkc_json_peek(j) == TKC_JSON_STRING) {
         tinkc_str plain = tkc_json_string(j);
         return tkc_buf_add(out, plain.data, plain.len, j->err);
@@ -26,8 +39,8 @@ static bool add_part(tkc_json *j, tkc_buf *out, size_t message, size_t part)
             type = tkc_json_string(j);
         else if (string && tkc_str_is(key, "text"))
             text = tkc_json_string(j);
-        else
-            tkc_json_skip(j);
+        else if (tke_says_something(j) && !is_harmless(key) && !unknown.data)
+            unknown = key;
     }
     if (!tkc_failed(j->err) && (!tkc_str_is(type, "text") || !text.data))
         return tkc_fail(j->err, TINKC_E_BAD_REQUEST,
@@ -35,6 +48,10 @@ static bool add_part(tkc_json *j, tkc_buf *out, size_t message, size_t part)
                         "text, with their text, only",
                         message, part, (int)(type.len < 40 ? type.len : 40),
                         type.data ? type.data : "");
+    if (!tkc_failed(j->err) && unknown.data)
+        return tkc_fail(j->err, TINKC_E_BAD_REQUEST,
+                        "messages[%zu].content[%zu].%.*s: this server does not know it", message,
+                        part, (int)(unknown.len < 40 ? unknown.len : 40), unknown.data);
     return !tkc_failed(j->err) && tkc_buf_add(out, text.data, text.len, j->err);
 }
 
@@ -79,6 +96,18 @@ static void write_role(tkc_json *j, tkc_jsonw *w, const char *template, size_t i
     tkc_jsonw_str(w, role);
 }
 
+/* A member that is neither harmless nor named by the template would be dropped. */
+static void check_member(tkc_json *j, tinkc_str key, const char *template, size_t i)
+{
+    tkc_json ahead = *j;
+    bool named = !template || tkc_str_is(key, "content") || is_harmless(key) ||
+                 (key.len && memmem(template, strlen(template), key.data, key.len));
+    if (!named && tke_says_something(&ahead) && !tkc_failed(j->err))
+        tkc_fail(j->err, TINKC_E_BAD_REQUEST,
+                 "messages[%zu].%.*s: the model's chat template has no place for it", i,
+                 (int)(key.len < 40 ? key.len : 40), key.data);
+}
+
 static void write_message(tkc_json *j, tkc_jsonw *w, const char *template, size_t i)
 {
     tinkc_str key;
@@ -87,6 +116,8 @@ static void write_message(tkc_json *j, tkc_jsonw *w, const char *template, size_
     tkc_jsonw_object(w);
     while (tkc_json_key(j, &key)) {
         tkc_jsonw_key_str(w, key);
+        if (!tkc_str_is(key, "role"))
+            check_member(j, key, template, i);
         if (tkc_str_is(key, "role")) {
             write_role(j, w, template, i);
             has_role = true;

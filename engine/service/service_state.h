@@ -737,6 +737,10 @@ const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
  * twice and, if `config` is what was decoded, names given twice. True: `out` says which. */
 bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena *, char *out,
                            size_t size, tinkc_error *err);
+/* Reads a value; false if it is null, false, 0 or empty. */
+bool tke_says_something(tkc_json *);
+/* False: an endpoint that takes no body got one with fields, and the call is refused. */
+bool tke_call_bodiless(tke_call *);
 /* False: an object of the JSON body has two members with one name, and the call is refused. */
 bool tke_call_names_unique(tke_call *);
 /* False: there is one, and the call is refused. */

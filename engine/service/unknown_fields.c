@@ -42,8 +42,7 @@ static bool is_listed(const char *const *names, tinkc_str key)
     return false;
 }
 
-/* Reads a value; false if it is null, false, 0 or empty. */
-static bool says_something(tkc_json *j)
+bool tke_says_something(tkc_json *j)
 {
     tinkc_str key;
     switch (tkc_json_peek(j)) {
@@ -128,7 +127,7 @@ static const char *find_in(tkc_json *j, const tkc_message *type, const char *con
             found = find_below(j, field, arena);
         else if (is_listed(harmless, key) || is_listed(more, key))
             tkc_json_skip(j);
-        else if (says_something(j))
+        else if (tke_says_something(j))
             found = tkc_arena_str(arena, key, j->err);
     }
     return found;
@@ -363,6 +362,15 @@ bool tke_call_fields_known(tke_call *call, const tkc_message *type)
         tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
                    unknown);
     return !unknown;
+}
+
+bool tke_call_bodiless(tke_call *call)
+{
+    const tkc_endpoint *endpoint = call->route.endpoint;
+    tkc_empty nothing;
+    if (!endpoint || endpoint->request_encoding != TKC_ENC_NONE || !call->body.len)
+        return true;
+    return tke_call_decode(call, &tkc_empty_type, &nothing);
 }
 
 /* ---- query parameters ---- */
