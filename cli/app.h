@@ -98,6 +98,8 @@ struct cli_app {
  * configuration key that stands in for it. */
 const cli_value *cli_value_of(const cli_app *, const char *name);
 bool cli_given(const cli_app *, const char *name);
+/* On the command line, not by the configuration or the environment. */
+bool cli_on_the_line(const cli_app *, const char *name);
 bool cli_flag(const cli_app *, const char *name);
 /* The value, else the option's default, else NULL / 0. */
 const char *cli_text(const cli_app *, const char *name);

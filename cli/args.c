@@ -78,6 +78,12 @@ const cli_value *cli_value_of(const cli_app *app, const char *name)
     return NULL;
 }
 
+bool cli_on_the_line(const cli_app *app, const char *name)
+{
+    const cli_value *v = cli_value_of(app, name);
+    return v && (v->on || v->text) && strcmp(v->origin, "command line") == 0;
+}
+
 bool cli_given(const cli_app *app, const char *name)
 {
     return cli_value_of(app, name) != NULL;

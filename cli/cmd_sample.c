@@ -38,36 +38,35 @@ static int count_sources(const cli_app *app)
            cli_given(app, "messages");
 }
 
-static bool on_the_line(const cli_app *app, const char *name)
-{
-    const cli_value *v = cli_value_of(app, name);
-    return v && (v->on || v->text) && strcmp(v->origin, "command line") == 0;
-}
-
 /* Options that would have no effect beside each other are refused, as far as that can be seen
  * without the model. */
 static int check_together(const cli_app *app)
 {
     static const char *const of_batch[] = { "jobs", "unordered", "resume", "as-conversation",
                                             "drop-system" };
-    static const char *const of_one[] = { "prompt-logprobs", "topk-prompt-logprobs", "stream" };
+    static const char *const of_one[] = { "prompt-logprobs", "topk-prompt-logprobs", "stream",
+                                          "logprobs", "thinking" };
     bool batch = cli_given(app, "batch");
     if (count_sources(app) + batch > 1)
         return cli_fail(app, "usage", NULL, "more than one prompt was given");
     for (size_t i = 0; !batch && i < sizeof of_batch / sizeof *of_batch; i++)
-        if (on_the_line(app, of_batch[i]))
+        if (cli_on_the_line(app, of_batch[i]))
             return cli_fail(app, "usage", NULL, "--%s needs --batch", of_batch[i]);
     for (size_t i = 0; batch && i < sizeof of_one / sizeof *of_one; i++)
-        if (on_the_line(app, of_one[i]))
+        if (cli_on_the_line(app, of_one[i]))
             return cli_fail(app, "usage", NULL, "--%s cannot be combined with --batch", of_one[i]);
+    bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
+    if (json && cli_on_the_line(app, "stream") && cli_flag(app, "stream"))
+        return cli_fail(app, "usage", NULL, "--stream cannot be combined with JSON");
     if (cli_flag(app, "drop-system") && !cli_flag(app, "as-conversation"))
         return cli_fail(app, "usage", NULL, "--drop-system needs --as-conversation");
     if (batch && (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > CLI_MOST_JOBS))
         return cli_fail(app, "usage", NULL, "--jobs must be from 1 to %d", CLI_MOST_JOBS);
-    const char *chat = on_the_line(app, "system")   ? "system"
-                       : cli_given(app, "messages") ? "messages"
-                                                    : NULL;
-    if (chat && on_the_line(app, "raw") && cli_flag(app, "raw"))
+    const char *chat = cli_on_the_line(app, "system")     ? "system"
+                       : cli_given(app, "messages")       ? "messages"
+                       : cli_on_the_line(app, "renderer") ? "renderer"
+                                                          : NULL;
+    if (chat && cli_on_the_line(app, "raw") && cli_flag(app, "raw"))
         return cli_fail(app, "usage", "leave one of them out",
                         "--raw continues the text as it is, so --%s has no effect", chat);
     return 0;
@@ -76,7 +75,8 @@ static int check_together(const cli_app *app)
 /* Some models continue text unless asked not to: a system message would be lost. */
 static int check_system(const cli_app *app, const cli_asked *asked)
 {
-    if (!on_the_line(app, "system") || cli_given(app, "messages") || !cli_prompts_raw(app, asked))
+    if (!cli_on_the_line(app, "system") || cli_given(app, "messages") ||
+        !cli_prompts_raw(app, asked))
         return 0;
     return cli_fail(app, "usage",
                     asked->chat ? "--no-raw renders the prompt as a chat"
@@ -174,7 +174,7 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
     char *text = cli_read_all(app, file, &len, &bad);
     if (text && ids_of(text, &out->ids)) {
         out->raw = true;
-        if (on_the_line(app, "system"))
+        if (cli_on_the_line(app, "system"))
             bad =
                 cli_fail(app, "usage", NULL, "%s holds token ids, so --system has no effect", file);
     } else if (text) {

@@ -330,6 +330,11 @@ static const char **allowed_hosts(const cli_app *app)
 int cli_serve(cli_app *app)
 {
     tinkc_error err = { 0 };
+    const char *of_tcp = cli_on_the_line(app, "host")   ? "host"
+                         : cli_on_the_line(app, "port") ? "port"
+                                                        : NULL;
+    if (cli_given(app, "unix") && of_tcp)
+        return cli_fail(app, "usage", NULL, "--%s cannot be combined with --unix", of_tcp);
     cli_serving_block_signals(true);
     int bad = open_models(app);
     char **keys = cli_serving_keys(app, &bad);

@@ -98,6 +98,27 @@ static int read_rubric(cli_app *app, cli_rewards *out)
     return bad;
 }
 
+/* Options of a grader that was not chosen would have no effect. */
+static int check_unused(const cli_app *app, const cli_rewards *r)
+{
+    const bool outside = cli_given(app, "reward-cmd") || cli_given(app, "reward-url");
+    const struct {
+        const char *option, *needs;
+        bool used;
+    } rows[] = {
+        { "rubric", "--grader rubric", r->wants_model },
+        { "grader-model", "--grader rubric", r->wants_model },
+        { "reward-procs", "--reward-cmd", cli_given(app, "reward-cmd") },
+        { "reward-timeout", "--reward-cmd or --reward-url", outside },
+        { "env-procs", "--env-cmd", r->env != NULL },
+        { "env-timeout", "--env-cmd", r->env != NULL },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!rows[i].used && cli_on_the_line(app, rows[i].option))
+            return cli_fail(app, "usage", NULL, "--%s needs %s", rows[i].option, rows[i].needs);
+    return 0;
+}
+
 int cli_rewards_open(cli_app *app, cli_rewards *out)
 {
     int bad = 0;
@@ -106,6 +127,7 @@ int cli_rewards_open(cli_app *app, cli_rewards *out)
         bad = add_grader(app, out, cli_text_at(app, "grader", i));
     bad = bad ? bad : add_outside(app, out);
     bad = bad ? bad : add_env(app, out);
+    bad = bad ? bad : check_unused(app, out);
     return bad ? bad : read_rubric(app, out);
 }
 

@@ -117,6 +117,10 @@ static int hold_out(cli_sft *s)
     size_t *order = cli_shuffled(s->train.n, (uint64_t)cli_int(s->job.app, "shuffle-seed"));
     if (!order)
         return cli_fail(s->job.app, "internal", NULL, "out of memory");
+    if (cli_given(s->job.app, "test-data") && cli_on_the_line(s->job.app, "test-size") && held) {
+        free(order);
+        return cli_fail(s->job.app, "usage", NULL, "give either --test-size or --test-data");
+    }
     if (cli_given(s->job.app, "test-data"))
         held = 0;
     if (held && held >= s->train.n) {

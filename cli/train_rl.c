@@ -36,6 +36,8 @@ static int check_options(const cli_app *app)
         return cli_fail(app, "usage", NULL, "--lr must be above 0");
     if (cli_number(app, "temperature") < 0)
         return cli_fail(app, "usage", NULL, "--temperature must not be below 0");
+    if (cli_on_the_line(app, "kl-reference") && cli_number(app, "kl-coef") <= 0)
+        return cli_fail(app, "usage", NULL, "--kl-reference needs --kl-coef above 0");
     return 0;
 }
 

@@ -606,11 +606,22 @@ static const step_class load_class = { STEP("trainer_load", "path"),
                                        take_load,
                                        NULL };
 
+/* What describes a new run has no effect on one that is there. */
+static bool check_load(const tinkc_state_options *o, tinkc_error *err)
+{
+    const char *unused = o->base_model      ? "base_model"
+                         : o->user_metadata ? "user_metadata"
+                         : o->optimizer     ? "optimizer"
+                                            : NULL;
+    return !unused || tkc_fail(err, TINKC_E_ARGUMENT,
+                               "%s: only a new run has one (tinkc_trainer_new_from)", unused);
+}
+
 tinkc_future *tinkc_trainer_load(tinkc_trainer *trainer, const tinkc_state_options *o,
                                  tinkc_error *err)
 {
     tinkc_error local;
-    if (!tkc_enter(&err, &local) || !tkc_state_check(o, err))
+    if (!tkc_enter(&err, &local) || !tkc_state_check(o, err) || !check_load(o, err))
         return NULL;
     step *s = step_new(trainer, &load_class, err);
     if (!s)
@@ -680,6 +691,11 @@ tinkc_future *tinkc_trainer_open_sampler(tinkc_trainer *trainer, const tinkc_sam
     tinkc_error local;
     if (!tkc_enter(&err, &local) || (o && !tkc_sampler_options_check(o, err)))
         return NULL;
+    if (o && (o->base_model || o->model_path)) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "%s: the sampler is of the trainer's own weights",
+                 o->base_model ? "base_model" : "model_path");
+        return NULL;
+    }
     step *s = step_new(trainer, &open_class, err);
     if (!s)
         return NULL;

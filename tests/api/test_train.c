@@ -650,6 +650,36 @@ static void a_checkpoint_that_is_no_lora_is_refused(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
 }
 
+/* Nothing is sent: an option that has no effect is an error that names it. */
+static void options_of_another_call_are_refused(void **state)
+{
+    fixture *x = *state;
+    static const char *const pairs[] = { "a", "b", NULL };
+    static const struct {
+        tinkc_state_options how;
+        const char *name;
+    } rows[] = {
+        { { .path = "tinker://r/weights/a", .base_model = "m" }, "base_model" },
+        { { .path = "tinker://r/weights/a", .user_metadata = pairs }, "user_metadata" },
+        { { .path = "tinker://r/weights/a", .optimizer = "dimuon" }, "optimizer" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_trainer_load(x->trainer, &rows[i].how, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_int_equal(strncmp(err.message, rows[i].name, strlen(rows[i].name)), 0);
+    }
+    tinkc_sampler_options of[] = { { .base_model = "m" }, { .model_path = "tinker://r/s/a" } };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_trainer_open_sampler(x->trainer, &of[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_non_null(strstr(err.message, i ? "model_path" : "base_model"));
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/load_weights"), 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights_for_sampler"), 0);
+}
+
 static void one_request_is_enough_where_the_service_says_so(void **state)
 {
     fixture *x = *state;
@@ -1100,6 +1130,7 @@ int main(void)
         WITH(a_repeated_save_that_conflicts_counts_as_saved, setup),
         WITH(results_of_passes_may_be_json, setup),
         WITH(a_checkpoint_that_is_no_lora_is_refused, setup),
+        WITH(options_of_another_call_are_refused, setup_via_load),
         WITH(one_request_is_enough_where_the_service_says_so, setup_via_load),
         cmocka_unit_test(the_token_of_another_account_is_exchanged),
         cmocka_unit_test_setup_teardown(parts_are_events, setup_chunks, teardown),
