@@ -94,6 +94,7 @@ int cli_logs_report(cli_app *app)
 {
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
+    char size[CLI_SHORT_TEXT];
     int bad = 0;
     const char *target = cli_text(app, "output");
     const char **folders = log_folders(app, &bad);
@@ -106,11 +107,12 @@ int cli_logs_report(cli_app *app)
             (void)fwrite(html.data, 1, html.len, save.f);
         bad = cli_save_end(&save, app, true);
     }
+    cli_format_size((int64_t)html.len, size);
     if (!bad && strcmp(target, "-") != 0)
         bad = cli_print_done(
             app,
             json_pack("{s:o,s:I}", "path", cli_json_text(target), "bytes", (json_int_t)html.len),
-            "%s (%zu KB); it opens in any browser", target, (html.len + 1023) / 1024);
+            "%s (%s); it opens in any browser", target, size);
     tinkc_text_free(&html);
     free(folders);
     return bad;

@@ -6,7 +6,7 @@ round() { sed -E 's/-?[0-9.]+e-[0-9]+/0.0/g; s/(-?[0-9]+\.[0-9])[0-9]+/\1/g; s/-
 # Names of runs, times, speeds and figures of training.
 still() {
     sed -E '/^! step [0-9]+.[0-9]+ /d; s/[0-9a-f]{8}-[-0-9a-f]*/ID/g; s/[0-9.]+ ?(s|m[0-9]+s)\b/TIME/g; s/20[0-9-]{8}[T ][0-9:.]+(Z|\+00:00)?/WHEN/g
-        s/("[a-z_]*(nll|loss|time|duration)[a-z_\/]*"|"time[^"]*"): ?-?[0-9.e-]+/\1:N/g; s/elapsed_tokens.: [0-9]+/elapsed_tokens: N/g; s/[0-9]+ KB/N KB/
+        s/("[a-z_]*(nll|loss|time|duration)[a-z_\/]*"|"time[^"]*"): ?-?[0-9.e-]+/\1:N/g; s/elapsed_tokens.: [0-9]+/elapsed_tokens: N/g; s/[0-9.]+ KB/N KB/
         s/(loss|reward|nll|KL|kl|lr|margin|accuracy) -?[0-9.e-]+/\1 N/g; s/-?[0-9]+\.[0-9]{7,}(e-?[0-9]+)?/N/g'
 }
 # What a run has in its folder: whole numbers and names of metrics, checkpoints, settings, files.
