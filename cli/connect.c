@@ -307,7 +307,7 @@ static int64_t retry_window_ms(const cli_app *app)
     const char *given = setting(app, "retry-for", "retry_for");
     if (given && cli_parse_duration(given, &seconds)) {
         int64_t ms = cli_ms_of(seconds);
-        return ms > 1 ? ms : 1;
+        return ms ? ms : TINKC_ZERO;
     }
     static const char *const work[] = { "sample", "chat", "logprobs", "train" };
     for (size_t i = 0; i < sizeof work / sizeof *work; i++)
