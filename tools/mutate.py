@@ -77,7 +77,7 @@ GRACE = re.compile(r"tinkc_(client_close|server_stop)$")  # likewise, of 100 ms 
 CLOCK = re.compile(r"(?:^|[(|&] )cli_now_[mu]s \( \)(?: - [\w >*.-]+)?$")
 # Hints to the system about what is read next, and pages given back to it.
 ADVICE = re.compile(r"^(posix_fadvise|madvise|tkc_dl_give_back|cli_give_back_pages)$")
-ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2, "gethostname": 1}  # which argument is the size of a buffer
+ROOM_AT = {"snprintf": 1, "vsnprintf": 1, "strftime": 1, "fgets": 1, "readlink": 2, "gethostname": 1, "getnameinfo": 3}  # which argument is the size of a buffer
 FREES = re.compile(r"^(\w+_)?free(_\w+)?$")
 ENDS = re.compile(r"^(\w+_)?(free|close)(_\w+)?$")
 CLEARED = re.compile(r"[\w >*.\[\]-]+ = (NULL|\( \w+ \) \{ 0 \})$")

@@ -1,0 +1,161 @@
+/* test_client_options.c - what the command hands to the library when it connects. No client is made: the options are looked at. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tinkc/tinkc.h>
+
+static tinkc_client *scripted_client(const tinkc_client_options *, tinkc_error *);
+#define tinkc_client_new scripted_client
+#include "../../../cli/connect.c"
+
+#include "commands.h"
+#include "support/held_output.h"
+
+static cli_app app;
+static tinkc_client_options seen;
+static char url[64], key[64]; /* they are the caller's */
+
+static tinkc_client *scripted_client(const tinkc_client_options *o, tinkc_error *err)
+{
+    seen = *o;
+    (void)snprintf(url, sizeof url, "%s", o->base_url ? o->base_url : "none");
+    (void)snprintf(key, sizeof key, "%s", o->api_key ? o->api_key : "none");
+    tinkc_error_set(err, TINKC_E_MEMORY, "looked at");
+    return NULL;
+}
+
+static int begin(void **state)
+{
+    static const char *const names[] = { "TINKER_API_KEY", "TINKER_BASE_URL",
+                                         "TINKER_CREDENTIAL_CMD", "TINKER_TELEMETRY" };
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+    setenv("TINKER_API_KEY", "tml-environment", 1);
+    return 0;
+}
+
+/* Connects as this command with these options: name, value, ..., NULL. */
+static void connect_with(const char *noun, const char *verb, const char *const *given)
+{
+    app = (cli_app){ .command = cli_find(noun, verb), .deadline_ms = INT64_MAX };
+    assert_non_null(app.command);
+    for (; given && *given; given += 2)
+        assert_int_equal(cli_give_value(&app, given[0], strdup(given[1]), "command line"), 0);
+    hold_output();
+    assert_true(cli_connect(&app) != 0);
+    char *said = release_output();
+    assert_string_equal(said, "error: looked at\n");
+    free(said);
+}
+
+#define GIVEN(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static void test_times(void **state)
+{
+    static const struct {
+        const char *noun, *verb, *retry_for;
+        int64_t window_ms;
+        int32_t max_retries;
+        bool no_retries;
+    } cases[] = {
+        { "sample", NULL, NULL, 300000, 0, false },   { "chat", NULL, NULL, 300000, 0, false },
+        { "logprobs", NULL, NULL, 300000, 0, false }, { "train", "sft", NULL, 300000, 0, false },
+        { "eval", "run", NULL, 30000, 1, false },     { "run", "list", NULL, 30000, 1, false },
+        { "run", "list", "59.999", 59999, 1, false }, { "run", "list", "1m", 60000, 0, false },
+        { "sample", NULL, "0.5", 500, 1, false },     { "sample", NULL, "0", TINKC_ZERO, 1, true }
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        connect_with(cases[i].noun, cases[i].verb,
+                     cases[i].retry_for
+                         ? GIVEN("base-url", "http://x", "retry-for", cases[i].retry_for)
+                         : GIVEN("base-url", "http://x"));
+        assert_int_equal(seen.retry_window_ms, cases[i].window_ms);
+        assert_int_equal(app.retry_window_ms, cases[i].window_ms);
+        assert_int_equal(seen.billing_pause_ms, cases[i].window_ms);
+        assert_int_equal(seen.max_retries, cases[i].max_retries);
+        assert_int_equal(seen.no_retries, cases[i].no_retries);
+        assert_int_equal(seen.operation_timeout_ms, 0);
+        cli_parse_free(&app);
+    }
+}
+
+/* What is left of --timeout, and 1 ms when nothing is left. */
+static void test_deadline(void **state)
+{
+    (void)state;
+    const int64_t hour = 3600000;
+    tinkc_client_options o = { 0 };
+    app = (cli_app){ .command = cli_find("run", "list"), .deadline_ms = cli_now_ms() + hour };
+    fill_options(&app, &o);
+    assert_in_range(o.operation_timeout_ms, hour - 60000, hour);
+    app.deadline_ms = cli_now_ms() - hour;
+    fill_options(&app, &o);
+    assert_int_equal(o.operation_timeout_ms, 1);
+}
+
+static void test_who_and_where(void **state)
+{
+    const char *const metadata[] = { "a", "b", NULL };
+    tinkc_client_options o = { 0 };
+    (void)state;
+    connect_with("run", "list", GIVEN("base-url", "http://x", "project", "p-1"));
+    assert_string_equal(url, "http://x");
+    assert_string_equal(key, "none"); /* the library reads the environment itself */
+    assert_string_equal(seen.project_id, "p-1");
+    assert_string_equal(seen.user_agent, "tinkc-cli/" TINKC_VERSION);
+    assert_true(seen.log_user == &app && seen.log && !seen.transport && !seen.unix_socket);
+    cli_parse_free(&app);
+    static const int32_t levels[] = { TINKC_LOG_ERROR, TINKC_LOG_INFO, TINKC_LOG_DEBUG,
+                                      TINKC_LOG_DEBUG };
+    app = (cli_app){ .command = cli_find("run", "list"),
+                     .deadline_ms = INT64_MAX,
+                     .session_metadata = metadata };
+    for (int i = 0; i < 4; i++) {
+        app.verbose = i;
+        fill_options(&app, &o);
+        assert_int_equal(o.log_level, levels[i]);
+    }
+    assert_ptr_equal(o.user_metadata, metadata);
+    assert_int_equal(o.telemetry, TINKC_TELEMETRY_OFF);
+    setenv("TINKER_TELEMETRY", "", 1);
+    fill_options(&app, &o);
+    assert_int_equal(o.telemetry, TINKC_TELEMETRY_OFF);
+    setenv("TINKER_TELEMETRY", "0", 1);
+    fill_options(&app, &o);
+    assert_int_equal(o.telemetry, TINKC_TELEMETRY_DEFAULT); /* the library reads it */
+    unsetenv("TINKER_TELEMETRY");
+}
+
+/* A log line of the library: its level by name, errors alone with --quiet. */
+static void test_log_lines(void **state)
+{
+    (void)state;
+    app = (cli_app){ .command = cli_find("run", "list") };
+    hold_output();
+    for (int32_t level = TINKC_LOG_ERROR; level <= TINKC_LOG_DEBUG; level++)
+        log_line(level, "x", &app);
+    app.quiet = true;
+    for (int32_t level = TINKC_LOG_ERROR; level <= TINKC_LOG_DEBUG; level++)
+        log_line(level, "y", &app);
+    char *said = release_output();
+    assert_string_equal(said, "error: x\nwarning: x\ninfo: x\ndebug: x\nerror: y\n");
+    free(said);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_times),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_who_and_where),
+        cmocka_unit_test(test_log_lines),
+    };
+    return cmocka_run_group_tests(tests, begin, NULL);
+}
