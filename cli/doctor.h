@@ -31,6 +31,9 @@ void cli_doctor_hub_reach(doctor *, bool begun);
 /* How long the running check may still wait; less where --timeout ends before. */
 int64_t cli_doctor_left_ms(const doctor *, int64_t begun_ms);
 
+/* Whether clocks that differ by so much are wrong, and not only read at different moments. */
+bool cli_doctor_is_skewed(int64_t seconds);
+
 /* As the library reads TINKER_TELEMETRY. */
 bool cli_doctor_is_on(const char *text);
 

@@ -25,6 +25,11 @@ static bool http_date(const char *text, int64_t *seconds)
     return end != NULL;
 }
 
+bool cli_doctor_is_skewed(int64_t seconds)
+{
+    return seconds > 30 || seconds < -30;
+}
+
 /* "https://host:443/path" in pieces; false if it is none. */
 static bool split_url(const char *url, char host[256], char port[8])
 {
@@ -273,7 +278,7 @@ static void check_call(doctor *d, int64_t first_ms)
             if (strcasecmp(h[0], "date") != 0 || !http_date(h[1], &theirs))
                 continue;
             long long skew = (long long)(cli_now_us() / 1000000 - theirs);
-            cli_config_value(d, "network.clock", skew > 30 || skew < -30 ? CHECK_WARN : CHECK_OK,
+            cli_config_value(d, "network.clock", cli_doctor_is_skewed(skew) ? CHECK_WARN : CHECK_OK,
                              "correct the clock of this machine",
                              "the clock of this machine differs from the service's by %lld s",
                              skew);

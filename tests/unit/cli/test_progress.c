@@ -151,6 +151,9 @@ static void test_time_of_a_check(void **state)
     assert_int_equal(cli_doctor_left_ms(&d, now - 5000), 0);
     app.deadline_ms = now - 1;
     assert_int_equal(cli_doctor_left_ms(&d, now + 3600000), 0);
+    assert_true(!cli_doctor_is_skewed(30) && !cli_doctor_is_skewed(0) &&
+                !cli_doctor_is_skewed(-30));
+    assert_true(cli_doctor_is_skewed(31) && cli_doctor_is_skewed(-31));
     double hour = cli_seconds_since(now - 3600000);
     assert_true(hour >= 3600 && hour < 3660);
     assert_int_equal(cli_ms_of(3600.0009), 3600000);
