@@ -45,7 +45,7 @@ static pid_t script_fork(void);
 enum { MOST = 16 };
 
 static struct script {
-    const char *told
+    const char *heard
         [MOST]; /* what is there to be read on each connection, in turn; NULL = nobody listens */
     const char *host[MOST]; /* what each process that is started says; NULL = it says nothing */
     size_t n_links, n_hosts, n_polls, n_rests, n_lines;
@@ -137,7 +137,7 @@ static int script_socket(int domain, int type, int protocol)
 static int script_connect(int fd, const struct sockaddr *to, socklen_t len)
 {
     const struct sockaddr_un *at = (const struct sockaddr_un *)to;
-    const char *text = script.told[script.n_links], *name = strrchr(at->sun_path, '/');
+    const char *text = script.heard[script.n_links], *name = strrchr(at->sun_path, '/');
     assert_true(fd >= 0 && len == sizeof *at && at->sun_family == AF_UNIX);
     assert_string_equal(name, "/control.sock");
     assert_true(script.n_links + 1 < MOST);
@@ -264,7 +264,7 @@ static void test_lines(void **state)
     assert_false(read_line(ends[0], line, 0)); /* no time at all */
     assert_true(read_line(ends[0], line, 1));
     assert_string_equal(line, "late");
-    /* A wait that a signal disturbs goes on; one that fails does not. */
+    /* A wait that a signal disturbs continues; one that fails does not. */
     assert_int_equal(write(ends[1], "a\nb\n", 4), 4);
     script.faults = 3;
     script.fault = EINTR;
@@ -333,7 +333,7 @@ static void test_questions(void **state)
     theirs[0] = -1;
     err = (tinkc_error){ 0 };
     size_t polls = script.n_polls;
-    assert_false(ask(ends[0], "gone", line, &err)); /* known when it is told, without a wait */
+    assert_false(ask(ends[0], "gone", line, &err)); /* known when it is sent, without a wait */
     assert_int_equal(script.n_polls, polls);
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     close(ends[0]);
@@ -344,7 +344,7 @@ static void test_questions(void **state)
 static void test_who_answers(void **state)
 {
     static const struct {
-        const char *told;
+        const char *heard;
         bool taken;
         int64_t waited_ms;
     } rows[] = {
@@ -358,11 +358,11 @@ static void test_who_answers(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        script.told[script.n_links] = rows[i].told;
+        script.heard[script.n_links] = rows[i].heard;
         script.waited_ms = 0;
         int fd = connect_host(store, &app.store_folder_fd);
         if ((fd >= 0) != rows[i].taken || script.waited_ms != rows[i].waited_ms)
-            fail_msg("%s: %d after %d ms", rows[i].told ? rows[i].told : "nobody", fd,
+            fail_msg("%s: %d after %d ms", rows[i].heard ? rows[i].heard : "nobody", fd,
                      (int)script.waited_ms);
         if (fd >= 0)
             close(fd);
@@ -418,7 +418,7 @@ static void test_linked_at_once(void **state)
 {
     const char *args[] = { "a\tb\nc" };
     (void)state;
-    script.told[0] = HELLO "ok auto\n";
+    script.heard[0] = HELLO "ok auto\n";
     app.args = args;
     app.n_args = 1;
     hold_output();
@@ -435,9 +435,9 @@ static void test_linked_at_once(void **state)
 static void test_linked_to_one_that_is_started(void **state)
 {
     (void)state;
-    script.told[1] = HELLO "error\t1\t0\tending\n";
-    script.told[2] = HELLO "!";
-    script.told[3] = HELLO "ok cpu\n";
+    script.heard[1] = HELLO "error\t1\t0\tending\n";
+    script.heard[2] = HELLO "!";
+    script.heard[3] = HELLO "ok cpu\n";
     script.host[0] = "ready\n";
     assert_int_equal(cli_set_value(&app, "device", "cuda", "test"), 0);
     hold_output();
@@ -517,7 +517,7 @@ static void test_a_store_that_fails(void **state)
 
 static void link_to(const char *answers)
 {
-    script.told[script.n_links] = answers;
+    script.heard[script.n_links] = answers;
     app.store_fd = script_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     app.store = store;
     struct sockaddr_un at = { .sun_family = AF_UNIX, .sun_path = "/control.sock" };
@@ -540,7 +540,7 @@ static void test_another_one_is_taken(void **state)
     assert_true(app.store_fd == fd && script.n_links == 1);
     unlink_it();
     link_to("!");
-    script.told[2] = HELLO "ok auto\n";
+    script.heard[2] = HELLO "ok auto\n";
     hold_output();
     cli_store_link_keep(&app);
     assert_shown(
@@ -554,7 +554,7 @@ static void test_another_one_is_taken(void **state)
     cli_store_link_keep(&app);
     assert_shown("");
     assert_true(app.store_fd == -1 && script.n_hosts == 1);
-    script.told[5] = HELLO "ok auto\n";
+    script.heard[5] = HELLO "ok auto\n";
     hold_output();
     cli_store_link_keep(&app);
     assert_shown(
@@ -599,7 +599,7 @@ static void test_models_and_adapters(void **state)
         assert_string_equal(err.message, "the adapter's folder has control characters");
     }
     tinkc_error err = { 0 };
-    assert_true(cli_store_link_model(&app, "m", "/a\tb", &err)); /* a tab in a folder is no harm */
+    assert_true(cli_store_link_model(&app, "m", "/a\tb", &err)); /* a tab in a folder is harmless */
     assert_said(script.n_links - 1, "model m\t/a\tb\n");
 }
 
@@ -629,9 +629,9 @@ static void test_the_end(void **state)
 static void test_status(void **state)
 {
     (void)state;
-    script.told[0] = HELLO "{\"pid\": 7}\n";
-    script.told[1] = HELLO "error\t1\t0\tno\n";
-    script.told[2] = HELLO "nonsense\n";
+    script.heard[0] = HELLO "{\"pid\": 7}\n";
+    script.heard[1] = HELLO "error\t1\t0\tno\n";
+    script.heard[2] = HELLO "nonsense\n";
     json_t *status = cli_store_link_status(store);
     assert_int_equal(json_integer_value(json_object_get(status, "pid")), 7);
     assert_said(0, "status\n");

@@ -1,4 +1,4 @@
-/* test_rl_loop.c - the loop of `tinkc train rl` around the library's: options at their limits, how many steps, what a
+/* test_rl_steps.c - the loop of `tinkc train rl` around the library's: options at their limits, how many steps, what a
  * step leaves behind and says, and what ends it. The library, the clock, signals and the run's folder are scripts.
  */
 #include <setjmp.h>
@@ -472,7 +472,7 @@ static void test_steps(void **state)
     assert_done("");
 }
 
-/* Rollouts that failed are told of once a step; nor are they kept. A row that is not written is told, too. */
+/* Rollouts that failed are reported once a step, and not kept. A row that is not written is reported, too. */
 static void test_steps_with_trouble(void **state)
 {
     tinkc_error err = { 0 };
