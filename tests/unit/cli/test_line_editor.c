@@ -178,7 +178,7 @@ static void test_keys(void **state)
     say("\xc3\xa9\xe2\x82\xac\n", "\xc3\xa9\xe2\x82\xac");
     say("a\xff"
         "b\n",
-        "ab");                    /* a byte of no character is left out */
+        "ab"); /* a byte of no character is left out */
     say("a\xc3"
         "bc\n",
         "ac");                        /* nor one that is not whole, with what came instead */
