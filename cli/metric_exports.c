@@ -98,8 +98,7 @@ void cli_exports_close(cli_exports *e)
 {
     if (!e)
         return;
-    if (!cli_tfevents_close(&e->board) && e->has_board)
-        give_up(e, &e->has_board, "--tensorboard");
+    cli_tfevents_close(&e->board);
     if (!cli_wandb_close(&e->wandb) && e->has_wandb)
         give_up(e, &e->has_wandb, "--wandb");
     free(e);

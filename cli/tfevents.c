@@ -132,12 +132,12 @@ void cli_tfevents_remove(const char *folder)
     free(below);
 }
 
-bool cli_tfevents_close(cli_tfevents *t)
+void cli_tfevents_close(cli_tfevents *t)
 {
-    bool ok = !t->f || fclose(t->f) == 0;
+    if (t->f)
+        fclose(t->f);
     cli_pb_free(&t->value);
     cli_pb_free(&t->summary);
     cli_pb_free(&t->event);
     *t = (cli_tfevents){ 0 };
-    return ok;
 }

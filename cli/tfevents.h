@@ -22,7 +22,8 @@ typedef struct cli_tfevents {
 bool cli_tfevents_open(cli_tfevents *, const char *folder, size_t step);
 /* Every number of the row at its "step", in one record. */
 bool cli_tfevents_row(cli_tfevents *, const json_t *row);
-bool cli_tfevents_close(cli_tfevents *);
+/* Each record was written when it was made: nothing is left that could fail. */
+void cli_tfevents_close(cli_tfevents *);
 /* Removes what earlier runs in FOLDER left. */
 void cli_tfevents_remove(const char *folder);
 

@@ -82,7 +82,7 @@ static void test_event_records_are_framed(void **state)
         json_pack("{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", json_null());
     assert_true(cli_tfevents_open(&t, folder, 3));
     assert_true(cli_tfevents_row(&t, row));
-    assert_true(cli_tfevents_close(&t));
+    cli_tfevents_close(&t);
     json_decref(row);
     snprintf(below, sizeof below, "%s/tensorboard", folder);
     only_entry(below, "events.out.tfevents.", path);
@@ -541,16 +541,20 @@ static void test_exports_on_a_full_disk(void **state)
         assert_int_equal(fclose(f), 0);
         limit_files(when == AGAIN ? 4096 : RLIM_INFINITY);
         assert_int_equal(cli_exports_open(&app, folder, config, 0, &e), 0);
+        const char *wanted = when == BOARD ? "--tensorboard: File too large; continuing"
+                                           : "--wandb: File too large; continuing";
+        fflush(app.log_file);
+        assert_int_equal(warnings(log, wanted), when == AGAIN);
         limit_files(when == END ? RLIM_INFINITY : 0);
         cli_exports_row(e, row);
+        fflush(app.log_file);
+        assert_int_equal(warnings(log, wanted), when != END);
         cli_exports_row(e, row);
         limit_files(0);
         cli_exports_close(e);
         limit_files(RLIM_INFINITY);
         fclose(app.log_file);
-        assert_int_equal(warnings(log, when == BOARD ? "--tensorboard: File too large; continuing"
-                                                     : "--wandb: File too large; continuing"),
-                         1);
+        assert_int_equal(warnings(log, wanted), 1);
         free(log);
         cli_exports_remove(folder);
         cli_parse_free(&app);
