@@ -188,6 +188,7 @@ static void test_what_is_read(void **state)
                     { "model = %0*d\n", 4095 },
                     { "%0*d.a = 1\n", 509 },
                     { "[%0*d.a]\n", 253 },
+                    { "%0*d.a = 1\n", 510 },
                     { "columns = [%0*d,1]\n", 4093 },
                     { "columns = [%0*d,1]\n", 4094 } };
     for (size_t i = 0; i < N(longest); i++)
@@ -198,8 +199,10 @@ static void test_what_is_read(void **state)
             put_file(USER, text);
             load(&app);
             put_file(USER, NULL);
-            fprintf(sheet, "%d letters: %zu read, %zu wrong\n", longest[i].most + more,
-                    app.config->n_settings, app.config->n_findings);
+            const char *why =
+                app.config->n_findings ? strstr(app.config->findings[0].text, ":1: ") : "";
+            fprintf(sheet, "%d letters: %zu read, %zu wrong%.60s\n", longest[i].most + more,
+                    app.config->n_settings, app.config->n_findings, why ? why : " elsewhere");
             cli_config_free(app.config);
         }
     compare("settings");
