@@ -38,6 +38,11 @@ void cli_config_value(doctor *d, const char *id, int status, const char *hint, c
     d->begun_ms = cli_now_ms();
 }
 
+bool cli_doctor_is_skewed(int64_t seconds)
+{
+    return seconds > 30 || seconds < -30;
+}
+
 int64_t cli_doctor_left_ms(const doctor *d, int64_t begun_ms)
 {
     int64_t until = begun_ms + CHECK_SECONDS * 1000, now = cli_now_ms();

@@ -25,11 +25,6 @@ static bool http_date(const char *text, int64_t *seconds)
     return end != NULL;
 }
 
-bool cli_doctor_is_skewed(int64_t seconds)
-{
-    return seconds > 30 || seconds < -30;
-}
-
 /* "https://host:443/path" in pieces; false if it is none. */
 static bool split_url(const char *url, char host[256], char port[8])
 {

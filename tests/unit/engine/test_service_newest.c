@@ -508,7 +508,10 @@ static void custom_losses_belong_to_a_session(void **state)
     assert_non_null(strstr(create_loss(t, 400, session, -1, WEIGHTED("-1"), ""), "negative"));
     assert_non_null(strstr(create_loss(t, 400, session, 1, WEIGHTED("{\"ref\":\"x\"}"), ""),
                            "node 'l': it refers to 'x', which is not an earlier node"));
-    create_loss(t, 422, session, 1, WEIGHTED("-1"), ",\"inputs\":1");
+    service_json(t, 422, "POST", "/api/v1/create_custom_loss",
+                 "{\"session_id\":\"%s\",\"custom_loss_seq_id\":1,\"name\":\"mine\",\"inputs\":1,"
+                 "\"graph\":%s}",
+                 session, WEIGHTED("-1"));
     const char *foreign = loss_id_of(t, create_loss(t, 200, other, 0, WEIGHTED("-1"), ""));
     static const char gradient[] = "forward_backward_input";
     const struct {
