@@ -123,11 +123,13 @@ def sample(h, path, query, body):
         tokens = [*THINK, 87, *THOUGHT, 198, digit, END] if TALK in prompt else [digit, END]
         tokens = tokens[:1 if CUT in prompt else how.get("max_tokens") or len(tokens)]
         return {"stop_reason": "stop" if tokens[-1] == END else "length", "tokens": tokens, "logprobs": None if BARE in prompt else [logprob(t) for t in tokens]}
-    scores = [None] + [-1e39 if HUGE in prompt else logprob(t) * (1 + (TWICE in prompt)) for t in prompt[1:]]
-    scores = scores[:-1] if FEWER <= set(prompt) else scores + [-9] if MORE <= set(prompt) else scores
+    def scores():
+        found = set(prompt)
+        out = [None] + [-1e39 if HUGE in found else logprob(t) * (1 + (TWICE in found)) for t in prompt[1:]]
+        return out[:-1] if FEWER <= found else out + [-9] if MORE <= found else out
     most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
-                "prompt_logprobs": scores if asked.get("prompt_logprobs") else None,
+                "prompt_logprobs": scores() if asked.get("prompt_logprobs") else None,
                 "topk_prompt_logprobs": [None] + [[[t + k, logprob(t) - k] for k in range(most)] for t in prompt[1:]] if most else None})
 
 
