@@ -16,7 +16,7 @@ seed and number of the sample choose the digit. Texts in a request make it fail:
     a prompt with "$["              the answer comes when there is a second one
     a prompt with "|"               the service gives no most likely tokens of it
     a prompt with "_"               the answer has no log-probabilities
-    a prompt with "$<"              a sampler's log-probabilities of it lack the last one; with "$>", there is one more
+    a prompt with "$<"              a sampler's log-probabilities of it lack the last one; with "$>", there is one more; with "$=", the second is none
     a checkpoint to keep for 77 s   it cannot be saved
 
 GET /said gives what was asked since the last time: calls without a number in order, those of a trainer by number, samples by text.
@@ -24,7 +24,7 @@ GET /said gives what was asked since the last time: calls without a number in or
 import json, math, threading
 
 END, DIGIT_0, FAILS, CUT, TALK, NAN, HUGE, UNRANKED, SILENT, TWICE, NEVER, WRONG, BARE = 4095, 15, 31, 2, 93, 63, 61, 91, 5, 26, 4, 92, 62
-PAIRED, FEWER, MORE = {3, 58}, {3, 27}, {3, 29}
+PAIRED, FEWER, MORE, HOLE = {3, 58}, {3, 27}, {3, 29}, {3, 28}
 THINK, THOUGHT = [27, 83, 71, 72, 77, 74, 29], [27, 14, 83, 71, 72, 77, 74, 29]  # <think> and </think>
 QUIET = ("/api/v1/client/", "/api/v1/retrieve_future", "/api/v1/session_heartbeat", "/api/v1/telemetry", "/said")
 FAILED = {"error": "the request failed at the service", "category": "server"}
@@ -126,6 +126,8 @@ def sample(h, path, query, body):
     def scores():
         found = set(prompt)
         out = [None] + [-1e39 if HUGE in found else logprob(t) * (1 + (TWICE in found)) for t in prompt[1:]]
+        if HOLE <= found:
+            out[1] = None
         return out[:-1] if FEWER <= found else out + [-9] if MORE <= found else out
     most = 0 if UNRANKED in prompt else asked.get("topk_prompt_logprobs", 0)
     promise(h, {"sequences": [sequence(i) for i in range(asked.get("num_samples", 1))],
