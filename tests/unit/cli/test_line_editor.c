@@ -283,6 +283,14 @@ static void test_typed_ahead(void **state)
     assert_reported("one");
     assert_reported("two");
     see_prompt();
+    /* A NUL is an end of input only among what was typed before the line was asked for. */
+    type("three\nz\177");
+    assert_reported("three");
+    see_prompt();
+    see("z");
+    assert_int_equal(write(ours, "", 1), 1);
+    type("four\n");
+    assert_reported("four");
     end();
 }
 
