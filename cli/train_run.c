@@ -147,7 +147,7 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
 }
 
 /* Waits for the oldest step and books it. */
-static bool settle(cli_sft *s, flight *f, tinkc_error *err)
+static bool settle(cli_sft *s, const flight *f, tinkc_error *err)
 {
     size_t n;
     bool ok = cli_wait_through(s->job.app, f->pass, "training", err) &&
@@ -163,7 +163,6 @@ static bool settle(cli_sft *s, flight *f, tinkc_error *err)
     }
     tinkc_future_free(f->pass);
     tinkc_future_free(f->moved);
-    *f = (flight){ 0 };
     return ok && !err->code;
 }
 

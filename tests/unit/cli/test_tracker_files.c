@@ -97,6 +97,8 @@ static void test_event_records_are_framed(void **state)
         if (n == 2) { /* tag "loss", 1.5 as a float; nothing of the others */
             assert_non_null(memmem(data + at + 12, size, "\x0a\x04loss\x15\x00\x00\xc0\x3f", 11));
             assert_null(memmem(data + at + 12, size, "text", 4));
+            assert_null(memmem(data + at + 12, size, "step", 4));
+            assert_null(memmem(data + at + 12, size, "null", 4));
         }
         at += 12 + size + 4;
     }
