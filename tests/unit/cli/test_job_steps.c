@@ -225,6 +225,37 @@ static void test_stopped_early(void **state)
     }
 }
 
+/* Data, model, rank, rate and what the recipe adds; then the minute. */
+static void test_names_of_folders(void **state)
+{
+    static const struct {
+        const char *data, *model, *name;
+    } rows[] = {
+        { "-", "m", "tinkc-runs/stdin-m-32rank-0.001lr-x-" },
+        { "a/b.c.jsonl", "o/m:1", "tinkc-runs/b.c-o-m-1-32rank-0.001lr-x-" },
+        { "b", "/h/m", "tinkc-runs/b-h-m-32rank-0.001lr-x-" },
+        { "--", "./m", "tinkc-runs/---m-32rank-0.001lr-x-" },
+    };
+    (void)state;
+    given("lora-rank", "32");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const cli_job j = { .app = &app, .model = rows[i].model };
+        char *name = cli_job_log_dir(&j, rows[i].data, 1e-3, "x");
+        size_t n = strlen(rows[i].name);
+        assert_int_equal(strlen(name), n + strlen("2026-01-02-03-04"));
+        assert_int_equal(strspn(name + n, "0123456789-"), strlen("2026-01-02-03-04"));
+        assert_true(name[n + 10] == '-' && name[n + 13] == '-');
+        name[n] = '\0';
+        assert_string_equal(name, rows[i].name);
+        free(name);
+    }
+    given("log-dir", "mine");
+    const cli_job j = { .app = &app, .model = "m" };
+    char *name = cli_job_log_dir(&j, "-", 1, "x");
+    assert_string_equal(name, "mine");
+    free(name);
+}
+
 /* What was written, with NOW for each time. */
 static void assert_events(const char *wanted)
 {
@@ -313,6 +344,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stopped_early, setup, teardown),
         cmocka_unit_test_setup_teardown(test_begin_and_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_last_words, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_names_of_folders, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
