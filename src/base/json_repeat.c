@@ -76,19 +76,47 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
+/* Bytes of numbers, and between them. */
+static const bool of_numbers[256] = {
+    [' '] = true, ['\n'] = true, ['\r'] = true, ['\t'] = true, [','] = true,
+    ['+'] = true, ['-'] = true,  ['.'] = true,  ['e'] = true,  ['E'] = true,
+    ['0'] = true, ['1'] = true,  ['2'] = true,  ['3'] = true,  ['4'] = true,
+    ['5'] = true, ['6'] = true,  ['7'] = true,  ['8'] = true,  ['9'] = true,
+};
+
 /* Long arrays are of numbers: what cannot hold a name is passed over without being parsed, up to
  * the bracket or to the comma before something else. */
 static void skip_numbers(tkc_json *j)
 {
-    const char *from = j->at;
-    while (j->at < j->end && ((*j->at >= '+' && *j->at <= '9' && *j->at != '/') || *j->at == 'e' ||
-                              *j->at == 'E' || is_space(*j->at)))
-        j->at++;
-    while (j->at > from && is_space(j->at[-1]))
-        j->at--;
-    if (j->at > from && j->at[-1] == ',')
-        j->at--;
-    assert(j->at > from); /* it began with a number */
+    const char *from = j->at, *p = from;
+    while (p < j->end && of_numbers[(unsigned char)*p])
+        p++;
+    while (p > from && is_space(p[-1]))
+        p--;
+    if (p > from && p[-1] == ',')
+        p--;
+    assert(p > from); /* it began with a number */
+    j->at = p;
+}
+
+/* A text that is not a name is neither checked nor copied, up to the quote that ends it: the first with
+ * an even number of backslashes before it. */
+static void skip_text(tkc_json *j)
+{
+    const char *from = ++j->at;
+    for (;;) {
+        const char *quote = memchr(j->at, '"', (size_t)(j->end - j->at));
+        if (!quote) {
+            (void)tkc_json_fail(j, "a string without end");
+            return;
+        }
+        const char *p = quote;
+        while (p > from && p[-1] == '\\')
+            p--;
+        j->at = quote + 1;
+        if ((quote - p) % 2 == 0)
+            return;
+    }
 }
 
 static void walk_array(walk *w)
@@ -112,6 +140,9 @@ static void walk_value(walk *w)
         break;
     case TKC_JSON_ARRAY:
         walk_array(w);
+        break;
+    case TKC_JSON_STRING:
+        skip_text(&w->j);
         break;
     default:
         tkc_json_skip(&w->j);

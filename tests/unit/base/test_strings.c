@@ -733,6 +733,14 @@ static void names_given_twice_are_found(void **state)
         { "[ 1 , 2 , \"x\" , {\"a\":1,\"a\":1} , 5 ]", "a" },
         { "{\"n\":[1,2,3 ],\"a\":1,\"m\":[[],[0],[1 ,\n2]],\"a\":[]}", "a" },
         { "{\"a\":\"\\\"a\\\":1\",\"b\":\"a\"}", NULL },
+        { "{\"a\":\"\\\"\",\"a\":1}", "a" },          /* behind a text "\"" */
+        { "{\"a\":\"\\\\\",\"a\":1}", "a" },          /* "\\" */
+        { "{\"a\":\"\\\\\\\",\\\"a\\\":1\"}", NULL }, /* all of it is one text */
+        /* if it ended at the quote behind three backslashes, "," would be there twice */
+        { "{\"a\":\"\\\\\\\",\",\":1,\":\":1,\",\":1}\":0}", NULL },
+        { "{\"a\":[\"\",\"\\\\\"],\"a\":\"\"}", "a" },
+        { "{\"a\":1,\"a\":\"x", NULL },
+        { "{\"a\":1,\"a\":\"", NULL },
         { "{\"a\":1,\"a\":1", NULL }, /* malformed: the reader says so */
         { "[1 2,{\"a\":1,\"a\":", NULL },
         { "[1,]", NULL },
