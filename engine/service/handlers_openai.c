@@ -288,8 +288,8 @@ static const struct {
 } neutral[] = {
     { "user", NULL },
     { "metadata", NULL },
-    { "store", NULL },
-    { "service_tier", NULL },
+    { "store", "false" }, /* nothing could be fetched later */
+    { "service_tier", "\"auto\"|\"default\"" },
     { "safety_identifier", NULL },
     { "prompt_cache_key", NULL },
     { "frequency_penalty", "0|0.0" },
