@@ -99,8 +99,8 @@ static void skip_numbers(tkc_json *j)
     j->at = p;
 }
 
-/* A text that is not a name is neither checked nor copied, up to the quote that ends it: the first with
- * an even number of backslashes before it. */
+/* A text that is not a name is neither checked nor copied, up to the quote that ends it: the first
+ * with an even number of backslashes before it. */
 static void skip_text(tkc_json *j)
 {
     const char *from = ++j->at;

@@ -789,6 +789,23 @@ static void one_of_many_names_is_found(void **state)
     free(text);
 }
 
+/* "None is twice" would let the request through. */
+static void names_that_find_no_memory_are_an_error(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_arena small;
+    char text[2000] = "{";
+    size_t n = 1;
+    for (int i = 0; i < 100; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "\"%d\":0,", i);
+    n += (size_t)snprintf(text + n, sizeof text - n, "\"7\":0}");
+    tkc_arena_init(&small, NULL, 1);
+    assert_true(!tkc_json_repeated(tkc_strn(text, n), &small, &err).data);
+    assert_int_equal(err.code, TINKC_E_MEMORY);
+    tkc_arena_free(&small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -812,6 +829,7 @@ int main(void)
         cmocka_unit_test(nesting_too_deep_is_an_error),
         cmocka_unit_test_setup_teardown(names_given_twice_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_of_many_names_is_found, set_up, tear_down),
+        cmocka_unit_test(names_that_find_no_memory_are_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

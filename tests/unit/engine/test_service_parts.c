@@ -1450,6 +1450,8 @@ static void twice_in_protobuf(void **state)
     (void)state;
 #define D(low) "\x11\0\0\0\0\0\0\0" low /* field 2 or, in a value, 1 */
 #define N(low) "\x09\0\0\0\0\0\0\0" low
+#define TEN    "long-name-"
+#define LONG   "\x12\x48\n\x46" TEN TEN TEN TEN TEN TEN TEN
     static const struct {
         const char *bytes;
         size_t n;
@@ -1460,11 +1462,17 @@ static void twice_in_protobuf(void **state)
             "the protobuf field 2 of the request is given twice, or with one that excludes it"),
         ROW("\x1a\x06\n\x04\n\0\x12\0",
             "the protobuf field 2 of a chunk is given twice, or with one that excludes it"),
+        ROW("\x1a\x08\x12\x06\x12\x04\n\0\x12\0",
+            "the protobuf field 2 of a tensor is given twice, or with one that excludes it"),
+        ROW("\x3a\x10\n\x01k\x12\x0b" N("A") "\x12\0",
+            "the protobuf field 2 of a value of loss_fn_config_v2 is given twice, or with one that "
+            "excludes it"),
         ROW("\x1a\x02\n\0\x1a\x02\n\0", NULL), /* two data */
         ROW("\x2a\x0c\n\x01k" D("A") "\x2a\x0c\n\x01j" D("A"), NULL),
         ROW("\x2a\x0c\n\x01k" D("A") "\x2a\x0c\n\x01k" D("A"), "loss_fn_config has 'k' twice"),
         ROW("\x2a\x00\x2a\x00", "loss_fn_config has '' twice"),
         ROW("\x1a\x0a\x12\x03\n\x01w\x12\x03\n\x01w", "loss_fn_inputs has 'w' twice"),
+        ROW("\x1a\x94\x01" LONG LONG, "loss_fn_inputs has '" TEN TEN TEN TEN TEN TEN "' twice"),
         ROW("\x1a\x05\x12\x03\n\x01w\x1a\x05\x12\x03\n\x01w", NULL), /* of two data */
         ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A"), NULL),
         ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("B"),
