@@ -213,7 +213,10 @@ static bool axis_of(const bound *x, int rank, const tke_graph_arg *dim, int *axe
         return tke_graph_refuse(x->b, "dim %lld is outside a tensor of rank %d", (long long)d,
                                 rank);
     d = d < 0 ? d + most : d;
-    *axes |= rank == 2 && d == 0 ? TKE_AXIS_ROWS : TKE_AXIS_COLS;
+    int axis = rank == 2 && d == 0 ? TKE_AXIS_ROWS : TKE_AXIS_COLS;
+    if (*axes & axis)
+        return tke_graph_refuse(x->b, "dim %lld is given twice", (long long)d);
+    *axes |= axis;
     return true;
 }
 
@@ -244,7 +247,7 @@ static bool lower_reduce(const bound *x)
     if (at < 0 || !axes_of(x, at, x->p[1], &axes) || !flag(x, 2, &keep) ||
         !convert(x, at, x->p[3], &at))
         return false;
-    return give(x, over(x->b, x->row->op, at, axes, keep && x->p[1]));
+    return give(x, over(x->b, x->row->op, at, axes, keep));
 }
 
 /* torch.max(x) and torch.max(x, y); with dim it would return two tensors. */
@@ -353,7 +356,7 @@ static bool lower_softplus(const bound *x)
 
 static bool lower_relu(const bound *x)
 {
-    if (x->p[1] && x->p[1]->integer)
+    if (x->p[1] && (x->p[1]->kind != TKE_ARG_BOOL || x->p[1]->integer))
         return tke_graph_refuse(x->b, "inplace is not supported in a custom loss");
     return lower_unary(x);
 }

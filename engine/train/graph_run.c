@@ -6,11 +6,14 @@
  * multiplied by a slope, so what `where` leaves out cannot turn the rest into NaN.
  *
  * May touch: its arguments. Must not: know the model. Memory is limited before it is taken, because
- * two short lists can broadcast to a large matrix.
+ * two short lists can broadcast to a large matrix; work is limited before it is done, because one
+ * large matrix can be read by every node, and other tenants wait.
  */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "train/graph_state.h"
@@ -29,6 +32,7 @@ typedef struct running {
     value *values;
     tkc_arena arena;
     size_t used;
+    size_t work, most_work;    /* elements computed and read */
     const tke_graph_instr *at; /* for messages */
     tinkc_error *err;
 } running;
@@ -65,6 +69,32 @@ static size_t count(const value *v)
     return v->rows * v->cols;
 }
 
+/* ---- work ---- */
+
+/* The work that a datum may be: with its log-probs grows what the model does for it, too. */
+static size_t work_for(const tke_graph_datum *d)
+{
+    const size_t most = TKE_GRAPH_ELEMENTS_MOST, each = TKE_GRAPH_ELEMENTS_EACH;
+    size_t n = d->n * d->k;
+    return n < (most - TKE_GRAPH_ELEMENTS) / each ? TKE_GRAPH_ELEMENTS + n * each : most;
+}
+
+static bool spend(running *r, size_t n)
+{
+    if (n > r->most_work - r->work)
+        return refuse(r, "it takes more than %zu elements to compute for a datum of this length",
+                      r->most_work);
+    r->work += n;
+    return true;
+}
+
+static bool stopped(running *r)
+{
+    if (!r->datum->stop || !atomic_load_explicit(r->datum->stop, memory_order_relaxed))
+        return false;
+    return !tkc_fail(r->err, TINKC_E_CANCELLED, "the pass was stopped");
+}
+
 /* Sets the size of a value and makes room; sizes are those of values that exist, or checked. */
 static bool make(running *r, value *v, size_t rows, size_t cols, tke_graph_kind kind)
 {
@@ -73,6 +103,8 @@ static bool make(running *r, value *v, size_t rows, size_t cols, tke_graph_kind 
     v->kind = kind;
     if (cols && rows > SIZE_MAX / 16 / cols)
         return refuse(r, "the values of this datum need more than %d MiB", TKE_GRAPH_MAX_MIB);
+    if (!spend(r, rows * cols))
+        return false;
     v->x = take(r, rows * cols, sizeof *v->x);
     return v->x != NULL;
 }
@@ -367,6 +399,10 @@ static bool kinds_ok(running *r, const tke_graph_instr *i, const value *a, const
         return refuse(r, "it needs boolean values; use a comparison");
     if (sums && both)
         return refuse(r, "boolean values have no arithmetic; use .float() first");
+    bool whole = b && wider(a->kind, b->kind) == TKE_KIND_INT;
+    for (size_t k = 0; i->op == TKE_G_POW && whole && k < count(b); k++)
+        if (b->x[k] < 0)
+            return refuse(r, "integers have no negative powers; use .float() first");
     return true;
 }
 
@@ -458,7 +494,9 @@ static bool make_reduced(running *r, const tke_graph_instr *i, const value *a, v
     tke_graph_kind kind = i->op == TKE_G_AMAX || i->op == TKE_G_AMIN ? a->kind
                           : i->op == TKE_G_SUM                       ? wider(a->kind, TKE_KIND_INT)
                                                                      : TKE_KIND_FLOAT;
-    if (i->op != TKE_G_SUM && i->op != TKE_G_MEAN && reduced(i, a) == 0)
+    bool truth =
+        a->kind == TKE_KIND_BOOL && i->op != TKE_G_LOGSUMEXP; /* any and all have an answer */
+    if (i->op != TKE_G_SUM && i->op != TKE_G_MEAN && !truth && reduced(i, a) == 0)
         return refuse(r, "there are no elements");
     if (i->rank == 1 && cols == 1) { /* a column becomes a list */
         cols = rows;
@@ -505,15 +543,23 @@ static bool run_logsumexp(running *r, const tke_graph_instr *i, const value *a, 
     return true;
 }
 
+/* What every element replaces. */
+static double first_extreme(tke_graph_op op, tke_graph_kind kind)
+{
+    double least = kind == TKE_KIND_BOOL ? 0 : -INFINITY;
+    double most = kind == TKE_KIND_BOOL ? 1 : INFINITY;
+    return op == TKE_G_AMAX ? least : most;
+}
+
 static bool run_reduction(running *r, const tke_graph_instr *i, value *y)
 {
     const value *a = operand(r, i->a);
-    if (!make_reduced(r, i, a, y))
+    if (!spend(r, count(a)) || !make_reduced(r, i, a, y))
         return false;
     if (i->op == TKE_G_LOGSUMEXP)
         return run_logsumexp(r, i, a, y);
     if (i->op == TKE_G_AMAX || i->op == TKE_G_AMIN)
-        fill(y, i->op == TKE_G_AMAX ? -INFINITY : INFINITY);
+        fill(y, first_extreme(i->op, a->kind));
     fold(i, a, y, NULL);
     for (size_t k = 0; i->op == TKE_G_MEAN && k < count(y); k++)
         y->x[k] /= (double)reduced(i, a);
@@ -570,7 +616,7 @@ static void cumulate(const tke_graph_instr *i, const value *v, const double *fro
 static bool run_cumsum(running *r, const tke_graph_instr *i, value *y)
 {
     const value *a = operand(r, i->a);
-    if (!make(r, y, a->rows, a->cols, wider(a->kind, TKE_KIND_INT)))
+    if (!spend(r, a->rows + a->cols) || !make(r, y, a->rows, a->cols, wider(a->kind, TKE_KIND_INT)))
         return false;
     cumulate(i, a, a->x, y->x, false);
     return true;
@@ -612,10 +658,13 @@ static bool run_reshape(running *r, const tke_graph_instr *i, value *y)
 {
     const value *a = operand(r, i->a);
     size_t total = count(a), size[2] = { 1, 1 };
-    double given[2] = { i->rank == 2 ? operand(r, i->b)->x[0] : 1,
-                        operand(r, i->rank == 2 ? i->c : i->b)->x[0] };
+    const value *b = operand(r, i->b), *c = operand(r, i->c);
+    double given[2] = { c ? b->x[0] : 1, c ? c->x[0] : b->x[0] };
+    double most = total ? (double)total : 1 << 20; /* sizes next to a 0 are free */
+    if (b->kind == TKE_KIND_FLOAT || (c && c->kind == TKE_KIND_FLOAT))
+        return refuse(r, "sizes must be integers");
     for (int d = 0; d < 2; d++) {
-        if (!(given[d] >= -1 && given[d] <= (double)total))
+        if (!(given[d] >= -1 && given[d] <= most))
             return refuse(r, "%zu elements do not have this shape", total);
         size[d] = given[d] < 0 ? 0 : (size_t)given[d];
     }
@@ -689,6 +738,8 @@ static bool run_select(running *r, const tke_graph_instr *i, value *y)
 {
     const value *a = operand(r, i->a), *mask = operand(r, i->b);
     size_t n = 0, width = i->rank == 2 ? a->cols : 1;
+    if (!spend(r, count(mask)))
+        return false;
     if (mask->kind != TKE_KIND_BOOL)
         return refuse(r, "only a boolean tensor can be an index");
     if (i->rank == 2 ? mask->cols != a->rows : mask->rows != a->rows || mask->cols != a->cols)
@@ -798,7 +849,7 @@ static bool run_forward(running *r)
     const tke_graph *g = r->graph;
     for (size_t i = 0; i < g->n_instrs; i++) {
         r->at = &g->instrs[i];
-        if (!run_instr(r, r->at, &r->values[i]))
+        if (stopped(r) || !run_instr(r, r->at, &r->values[i]))
             return false;
     }
     r->at = NULL;
@@ -812,7 +863,7 @@ static bool run_back(running *r, double *grads)
     size_t n = r->datum->n * r->datum->k;
     if (seed)
         seed[0] = 1;
-    for (size_t i = g->n_instrs; i-- > 0 && !tkc_failed(r->err);) {
+    for (size_t i = g->n_instrs; i-- > 0 && !tkc_failed(r->err) && !stopped(r);) {
         r->at = &g->instrs[i];
         if (r->at->flows && r->values[i].g)
             back_instr(r, r->at, &r->values[i]);
@@ -821,9 +872,11 @@ static bool run_back(running *r, double *grads)
     if (tkc_failed(r->err))
         return false;
     const double *made = r->values[0].g; /* the first instruction is the log-probs */
+    if (!made)                           /* a dtype that came with the datum cut it off */
+        return refuse(r, "its loss does not depend on logprobs: integers carry no gradient");
     for (size_t k = 0; k < n; k++) {
-        grads[k] = made ? made[k] : 0;
-        if (!isfinite(grads[k]))
+        grads[k] = made[k];
+        if (!(fabs(grads[k]) <= (double)FLT_MAX))
             return refuse(r, "its gradient at position %zu is not finite", k / r->datum->k);
     }
     return true;
@@ -846,7 +899,7 @@ static bool read_results(running *r, tke_graph_result *out)
 bool tke_graph_run(const tke_graph *g, const tke_graph_datum *datum, tke_graph_result *out,
                    tinkc_error *err)
 {
-    running r = { .graph = g, .datum = datum, .err = err };
+    running r = { .graph = g, .datum = datum, .most_work = work_for(datum), .err = err };
     if (tkc_failed(err))
         return false;
     tkc_arena_init(&r.arena, NULL, 0);

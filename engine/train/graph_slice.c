@@ -5,6 +5,9 @@
  */
 #include "train/graph_state.h"
 
+/* Two dimensions, two new ones, and an ellipsis. */
+enum { MOST_ITEMS = 5 };
+
 typedef struct slicing {
     tke_graph_builder *b;
     int rank;             /* of what is indexed */
@@ -126,6 +129,8 @@ bool tke_graph_getitem(tke_graph_builder *b, int32_t x, const tke_graph_arg *ind
     *out = (tke_graph_arg){ .at = -1 };
     if (n == 1 && items->kind == TKE_ARG_VALUE)
         return select_by_mask(b, x, items->at, out);
+    if (n > MOST_ITEMS)
+        return tke_graph_refuse(b, "an index has more than %d items", MOST_ITEMS);
     s.cut[0].step = s.cut[1].step = 1;
     for (size_t i = 0; i < n; i++) {
         n_ellipses += items[i].kind == TKE_ARG_ELLIPSIS;

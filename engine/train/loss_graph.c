@@ -294,7 +294,7 @@ static bool metric_name_ok(tinkc_str name)
         return false;
     for (size_t i = sizeof prefix - 1; i < end; i++) {
         char c = name.data[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr("_./-", c)))
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || (c && strchr("_./-", c))))
             return false;
     }
     return true;

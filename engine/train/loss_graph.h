@@ -22,6 +22,11 @@ enum {
     TKE_GRAPH_TEXT = 128, /* longest name of a loss, a node or an operation */
     TKE_GRAPH_DEPTH = 6,  /* of lists and dicts in an argument */
     TKE_GRAPH_MAX_MIB = 256, /* values and gradients of one datum */
+    /* Elements that one datum may take to compute, and so the time for which others wait: so many,
+     * and for each log-prob so many more. */
+    TKE_GRAPH_ELEMENTS = 1 << 18,
+    TKE_GRAPH_ELEMENTS_EACH = 1 << 15,
+    TKE_GRAPH_ELEMENTS_MOST = 1 << 28,
 };
 
 typedef struct tke_graph_input {
@@ -63,6 +68,7 @@ typedef struct tke_graph_datum {
     const double *logprobs; /* [n][k] */
     size_t n, k;
     const tke_graph_tensor *inputs; /* of the other inputs, in the order of the graph's */
+    const _Atomic(bool) *stop;      /* NULL, or set from outside: the run ends soon, CANCELLED */
 } tke_graph_datum;
 
 typedef struct tke_graph_result {
@@ -71,8 +77,9 @@ typedef struct tke_graph_result {
     double *grads; /* the caller's, [n][k]: d loss / d log-probs; NULL = not wanted */
 } tke_graph_result;
 
-/* The result is finite. Errors: BAD_REQUEST (shapes that do not fit, values that are not finite, too
- * much memory), naming the node; MEMORY. */
+/* The result is finite, and gradients are in float, too. Errors: BAD_REQUEST (shapes that do not fit,
+ * values that are not finite, too much memory or work, no gradient), naming the node; MEMORY;
+ * CANCELLED. */
 bool tke_graph_run(const tke_graph *, const tke_graph_datum *, tke_graph_result *,
                    tinkc_error *err);
 

@@ -50,7 +50,7 @@ bool tke_pass_losses_prepare(tke_pass_losses *p, tkc_arena *arena, tinkc_error *
     return true;
 }
 
-static void run_graph(tke_item *item)
+static void run_graph(tke_item *item, const _Atomic(bool) *stop)
 {
     const tke_datum *d = item->datum;
     tke_pass_state *s = item->state;
@@ -60,17 +60,26 @@ static void run_graph(tke_item *item)
     tinkc_error err = { 0 };
     if (s->failed)
         return;
-    if (!tke_graph_run(g, &(tke_graph_datum){ item->lp, d->n, d->k, d->custom }, &result, &err)) {
+    tke_graph_datum datum = { item->lp, d->n, d->k, d->custom, stop };
+    if (!tke_graph_run(g, &datum, &result, &err)) {
         s->failed = true;
         tkc_fail(&s->pass->err, err.code, "datum %zu: %s", item->index, err.message);
         return;
     }
     s->sums.loss += result.loss;
-    for (size_t i = 0; i < tke_graph_n_metrics(g); i++)
+    bool finite = isfinite(s->sums.loss);
+    for (size_t i = 0; i < tke_graph_n_metrics(g); i++) {
         s->sums.custom[i] += result.metrics[i];
+        finite = finite && isfinite(s->sums.custom[i]);
+    }
+    if (!finite) /* each is, but they are reported as sums */
+        s->failed =
+            !tkc_fail(&s->pass->err, TINKC_E_BAD_REQUEST,
+                      "datum %zu: the sum of the losses or of a metric is not finite", item->index);
 }
 
-static void custom_gather(tke_item *item, size_t position, const tke_real *lp)
+static void custom_gather(tke_item *item, size_t position, const tke_real *lp,
+                          const _Atomic(bool) *stop)
 {
     const tke_datum *d = item->datum;
     for (size_t j = 0; j < d->k; j++) {
@@ -79,7 +88,7 @@ static void custom_gather(tke_item *item, size_t position, const tke_real *lp)
         item->lp[position * d->k + j] = (double)lp[j];
     }
     if (position + 1 == d->n)
-        run_graph(item);
+        run_graph(item, stop);
 }
 
 static void custom_row(const tke_item *item, size_t position, tke_real *g)
@@ -100,10 +109,11 @@ static void custom_row(const tke_item *item, size_t position, tke_real *g)
 /* ---- rows ---- */
 
 /* First sweep: gathers what a loss over whole sequences needs. */
-static void row_gather(tke_item *item, size_t position, const tke_real *lp)
+static void row_gather(tke_item *item, size_t position, const tke_real *lp,
+                       const _Atomic(bool) *stop)
 {
     if (item->lp) {
-        custom_gather(item, position, lp);
+        custom_gather(item, position, lp, stop);
         return;
     }
     const tke_loss_row *row = tke_loss_row_of(&item->state->pass->loss);
@@ -141,7 +151,7 @@ void tke_pass_losses_run(void *user, size_t first, size_t n, const tke_real *lp,
         tke_item *item = &p->items[p->at];
         assert(p->at < p->n_items && row >= item->row);
         if (!g) {
-            row_gather(item, row - item->row, lp);
+            row_gather(item, row - item->row, lp, p->stop);
             continue;
         }
         if (item->lp)

@@ -32,7 +32,8 @@ typedef struct tke_pass_losses {
     tke_item *items; /* of the microbatch, in the order of their rows */
     size_t n_items;
     size_t max_k;
-    size_t at; /* the item that the last row belonged to */
+    size_t at;                 /* the item that the last row belonged to */
+    const _Atomic(bool) *stop; /* of the trainer */
 } tke_pass_losses;
 /* Makes room for the custom losses of the microbatch. */
 bool tke_pass_losses_prepare(tke_pass_losses *, tkc_arena *, tinkc_error *err);

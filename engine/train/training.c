@@ -24,6 +24,7 @@ struct tke_trainer {
     tke_model *model;
     tke_device_trainer *work;
     size_t microbatch_tokens;
+    const _Atomic(bool) *stop;
 };
 
 tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, tinkc_error *err)
@@ -38,6 +39,7 @@ tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, 
     t->ops = m->device->ops;
     t->model = tke_model_keep(m->model);
     t->ops->info(t->device, &info);
+    t->stop = o->stop;
     t->microbatch_tokens = o->microbatch_tokens ? o->microbatch_tokens : info.microbatch_tokens;
     t->work = t->ops->trainer_new(
         m, &(tke_device_trainer_options){ o->memory_bytes, o->keep, o->stop }, err);
@@ -330,7 +332,9 @@ static bool make_microbatch(tke_microbatch *u, tke_item *items, tkc_arena *arena
 static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
                            const tke_microbatch_size *size, tkc_arena *arena)
 {
-    tke_pass_losses losses = { .items = items, .n_items = n_items, .max_k = size->max_k };
+    tke_pass_losses losses = {
+        .items = items, .n_items = n_items, .max_k = size->max_k, .stop = a->t->stop
+    };
     tke_microbatch u = {
         .size = *size, .n_seqs = n_items, .losses = tke_pass_losses_run, .user = &losses
     };

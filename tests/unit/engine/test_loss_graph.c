@@ -65,7 +65,7 @@ static void load(loaded *c, const char *line)
     c->tensors[0] = (tke_graph_tensor){ c->w, true, n_w / cols, cols };
     c->tensors[1] = (tke_graph_tensor){ c->n, false, n_n, 1 };
     size_t k = inputs[0].rank == 2 ? 3 : 1;
-    c->datum = (tke_graph_datum){ c->logprobs, n_lp / k, k, c->tensors };
+    c->datum = (tke_graph_datum){ c->logprobs, n_lp / k, k, c->tensors, NULL };
 }
 
 static double loss_of(const loaded *c, double *grads, double *metrics)
@@ -263,6 +263,20 @@ static void refused_graphs(void **state)
         { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(R("l"),
                                                                     "\"custom/a:sum\":" R("w"))),
           "metric 'custom/a:sum' must be a scalar tensor" },
+        { GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(
+              R("l"), "\"custom/a\\u0000b:sum\":" R("l"))),
+          "must be named" },
+        { OF_Y(METHOD("y", "sum", R("w") ",[0,-1]")), "dim 0 is given twice" },
+        { OF_Y(KW("y", "torch.nn.functional.relu", R("w"), "\"inplace\":1")), "inplace" },
+        { OF_Y(CALL("y", "operator.getitem", R("w") ",[null,0,null,{\"ellipsis\":true},0,0]")),
+          "an index has more than 5 items" },
+        { OF_Y(METHOD("y", "unsqueeze", R("w") ",0.0")), "unsqueeze to rank 2 at this dim" },
+        { OF_Y(METHOD("y", "size", R("w") ",1") "," METHOD("z", "sum", R("w"))),
+          "dim 1 is outside" },
+        { OF_Y("{\"op\":\"call_function\",\"name\":\"a\\n\\u0007\\u00e9\",\"target\":\"x\\ty\"}"),
+          "node 'a  \u00e9': operation x y is not supported" },
+        { OF_Y("{\"op\":\"call_function\",\"name\":\"a\\u0000\",\"target\":\"torch.exp\"}"),
+          "the name of a node must have 1 to 128 characters" },
         { GRAPH(NODE("placeholder", "logprobs", "logprobs", "") "," OUTPUT("1", "")),
           "the first nodes must be the inputs" },
         { GRAPH(NODE("placeholder", "w", "w", "")), "the placeholder 'w' is not input 0" },
@@ -325,6 +339,168 @@ static char *long_graph(size_t n)
     return text;
 }
 
+/* A loss with n metrics; a call with n keyword arguments. */
+static char *many_members(size_t n, bool metrics)
+{
+    static char text[1 << 14], members[1 << 13];
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++)
+        used += (size_t)snprintf(members + used, sizeof members - used,
+                                 metrics ? "%s\"custom/%zu:sum\":{\"ref\":\"l\"}" : "%s\"k%zu\":1",
+                                 i ? "," : "", i);
+    (void)snprintf(
+        text, sizeof text,
+        "{\"nodes\":[%s{\"op\":\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":["
+        "{\"ref\":\"logprobs\"}],\"kwargs\":{%s}},{\"op\":\"output\",\"name\":\"o\","
+        "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{%s}}]}]}]}",
+        INPUTS, metrics ? "" : members, metrics ? members : "");
+    return text;
+}
+
+static tke_graph *accepted(const char *nodes)
+{
+    tinkc_error err = { 0 };
+    tke_graph *g = tke_graph_new(&(tke_graph_spec){ "mine", two, 2, tkc_str(nodes) }, &err);
+    if (!g)
+        fail_msg("%s: %s", nodes, err.message);
+    return g;
+}
+
+/* What a client may send is exactly so much. */
+static void limits_of_texts(void **state)
+{
+    (void)state;
+    char name[TKE_GRAPH_TEXT + 2], node[400];
+    for (size_t n = TKE_GRAPH_TEXT; n <= TKE_GRAPH_TEXT + 1; n++) {
+        tinkc_error err = { 0 };
+        memset(name, 'x', n);
+        name[n] = '\0';
+        snprintf(node, sizeof node, "{\"nodes\":[{\"op\":\"a\",\"name\":\"%s\",\"target\":\"b\"}]}",
+                 name);
+        refused(node, two, 2,
+                n > TKE_GRAPH_TEXT ? "the name of a node must" : "must be the inputs");
+        tke_graph *g =
+            tke_graph_new(&(tke_graph_spec){ name, two, 2, tkc_str(many_members(0, true)) }, &err);
+        assert_true((g != NULL) == (n == TKE_GRAPH_TEXT));
+        tke_graph_free(g);
+    }
+    refused(many_members(TKE_GRAPH_METRICS + 1, true), two, 2, "it returns more than 32 metrics");
+    tke_graph *g = accepted(many_members(TKE_GRAPH_METRICS, true));
+    assert_int_equal(tke_graph_n_metrics(g), TKE_GRAPH_METRICS);
+    assert_false(tke_graph_metric_is_mean(g, 0));
+    tke_graph_free(g);
+    refused(many_members(64, false), two, 2, "sum with 'k0' is not supported");
+    refused(many_members(65, false), two, 2, "a dict has more than 64 members");
+    tke_graph_free(accepted(OF_Y(CALL("y", "operator.add", R("logprobs") ",9007199254740992"))));
+}
+
+/* Too many instructions are refused, though the nodes are not too many. */
+static void limit_of_instructions(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    for (size_t n = 408; n <= 409; n++) { /* 5 of each, and 4 */
+        size_t used = (size_t)snprintf(text, sizeof text, "{\"nodes\":[%s", INPUTS);
+        for (size_t i = 0; i < n; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used,
+                                     "{\"op\":\"call_function\",\"name\":\"n%zu\",\"target\":"
+                                     "\"torch.add\",\"args\":[1,2,3]},",
+                                     i);
+        (void)snprintf(text + used, sizeof text - used, "%s,%s,%s]}",
+                       METHOD("m", "neg", R("logprobs")), METHOD("loss", "sum", R("m")),
+                       OUTPUT(R("loss"), ""));
+        if (n == 409)
+            refused(text, two, 2, "node 'loss': it has more than 2048 steps");
+        else
+            tke_graph_free(accepted(text));
+    }
+}
+
+/* w[:, None] * w, and its sum. */
+#define SQUARE                                                                                             \
+    OF_Y(                                                                                                  \
+        CALL("a", "operator.getitem", R("w") ",{\"tuple\":[{\"slice\":[null,null,null]},null]}") "," CALL( \
+            "b", "operator.mul",                                                                           \
+            R("a") "," R("w")) "," METHOD("c", "sum", R("b")) "," CALL("y",                                \
+                                                                       "operator"                          \
+                                                                       ".mul",                             \
+                                                                       R("c") "," R("logprobs")))
+
+/* Inputs may be longer than log-probs: others wait only so long for a datum of few tokens. Reading
+ * counts as computing does. */
+static void limit_of_work(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t tokens, n; /* elements of w */
+        const char *text; /* NULL = fine */
+    } rows[] = {
+        { 1, 300, NULL },
+        { 1, 400, "node 'c' (sum): it takes more than 294912 elements to compute" },
+        { 40, 400, NULL },
+        { 1, 1000, "node 'b' (operator.mul): it takes more than 294912 elements" },
+    };
+    static double lp[40], grads[40];
+    static float w[1000];
+    tke_graph *g = accepted(SQUARE);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tke_graph_tensor input = { w, true, rows[i].n, 1 };
+        tke_graph_result result = { .grads = grads };
+        bool ok = tke_graph_run(g, &(tke_graph_datum){ lp, rows[i].tokens, 1, &input, NULL },
+                                &result, &err);
+        if (ok != !rows[i].text || (!ok && !strstr(err.message, rows[i].text)))
+            fail_msg("row %zu: %s", i, err.message);
+    }
+    /* many more tokens do not mean any amount */
+    static double many[10000];
+    static float wide[6000];
+    tke_graph_tensor input = { wide, true, 6000, 1 };
+    tke_graph_result result = { .grads = NULL };
+    tinkc_error err = { 0 };
+    tke_graph *twice = accepted(OF_Y(
+        CALL("a", "operator.getitem",
+             R("w") ",{\"tuple\":[{\"slice\":[null,2500,null]},null]}") "," CALL("b",
+                                                                                 "operator.mul",
+                                                                                 R(
+                                                                                     "a") "," R("w")) "," METHOD("c0", "sum", R("b")) "," METHOD("c1", "amax", R("b")) "," METHOD("c2", "amin", R("b")) "," METHOD("c3", "mean", R("b")) "," METHOD("c4", "sum",
+                                                                                                                                                                                                                                                    R(
+                                                                                                                                                                                                                                                        "b")) "," METHOD("c5",
+                                                                                                                                                                                                                                                                         "sum", R("b")) "," METHOD("c6",
+                                                                                                                                                                                                                                                                                                   "sum",
+                                                                                                                                                                                                                                                                                                   R(
+                                                                                                                                                                                                                                                                                                       "b")) "," METHOD("c7",
+                                                                                                                                                                                                                                                                                                                        "sum", R("b")) "," METHOD("c8",
+                                                                                                                                                                                                                                                                                                                                                  "sum", R("b")) "," METHOD("c9",
+                                                                                                                                                                                                                                                                                                                                                                            "sum",
+                                                                                                                                                                                                                                                                                                                                                                            R(
+                                                                                                                                                                                                                                                                                                                                                                                "b")) "," METHOD("d0",
+                                                                                                                                                                                                                                                                                                                                                                                                 "sum",
+                                                                                                                                                                                                                                                                                                                                                                                                 R(
+                                                                                                                                                                                                                                                                                                                                                                                                     "b")) "," METHOD("d1",
+                                                                                                                                                                                                                                                                                                                                                                                                                      "sum",
+                                                                                                                                                                                                                                                                                                                                                                                                                      R(
+                                                                                                                                                                                                                                                                                                                                                                                                                          "b")) "," METHOD("d2",
+                                                                                                                                                                                                                                                                                                                                                                                                                                           "sum",
+                                                                                                                                                                                                                                                                                                                                                                                                                                           R(
+                                                                                                                                                                                                                                                                                                                                                                                                                                               "b")) "," METHOD("d3", "sum", R("b")) "," METHOD("d4", "sum", R("b")) "," METHOD("d5",
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                "sum", R("b")) "," METHOD("d6", "sum", R("b")) "," METHOD("y",
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                          "neg",
+                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                          R("logprobs"))));
+    assert_false(
+        tke_graph_run(twice, &(tke_graph_datum){ many, 10000, 1, &input, NULL }, &result, &err));
+    assert_non_null(strstr(err.message, "node 'd6' (sum): it takes more than 268435456 elements"));
+    tke_graph_free(twice);
+    _Atomic(bool) stop = false;
+    err = (tinkc_error){ 0 };
+    tke_graph_datum datum = { lp, 1, 1, &(tke_graph_tensor){ w, true, 2, 1 }, &stop };
+    assert_true(tke_graph_run(g, &datum, &result, &err));
+    stop = true;
+    assert_false(tke_graph_run(g, &datum, &result, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    tke_graph_free(g);
+}
+
 static void limits(void **state)
 {
     (void)state;
@@ -348,7 +524,7 @@ static void limits(void **state)
     static float w[N];
     tke_graph_tensor input = { w, true, N, 1 };
     tke_graph_result result = { .grads = grads };
-    tke_graph_datum datum = { lp, N, 1, &input };
+    tke_graph_datum datum = { lp, N, 1, &input, NULL };
     assert_false(tke_graph_run(g, &datum, &result, &err));
     assert_non_null(strstr(err.message, "the values of this datum need more than 256 MiB"));
     err = (tinkc_error){ 0 };
@@ -362,7 +538,93 @@ static void limits(void **state)
     tke_graph_free(NULL);
 }
 
-/* ---- refusals of a datum ---- */
+/* ---- a datum ---- */
+
+/* None of w is above 100; e has no elements. */
+#define NONE(nodes)                                                                                \
+    OF_Y(CALL("a", "operator.gt", R("w") ",100") "," CALL("e", "operator.getitem",                 \
+                                                          R("logprobs") "," R("a")) "," nodes)
+
+/* Sequences of which nothing is left have sums, shapes and answers, as in PyTorch. */
+static void nothing_is_left(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *nodes;
+        double loss;
+    } rows[] = {
+        { NONE(METHOD("y", "flatten", R("e"))), 0 },
+        { NONE(METHOD("y", "reshape", R("e") ",-1")), 0 },
+        { NONE(METHOD("y", "reshape", R("e") ",-1,1")), 0 },
+        { NONE(METHOD("y", "reshape", R("e") ",0,5")), 0 },
+        { NONE(METHOD("b", "reshape", R("e") ",0,5") "," METHOD("c", "sum", R("b") ",0") "," CALL(
+              "y", "operator.add", R("c") "," R("c"))),
+          0 },
+        { NONE(METHOD("y", "cumsum", R("e") ",0")), 0 },
+        { NONE(METHOD("b", "any", R("e")) "," CALL("y", "torch.where", R("b") ",0," R("logprobs"))),
+          -0.875 },
+        { NONE(METHOD("b", "all", R("e")) "," CALL("y", "torch.where",
+                                                   R("b") "," R("logprobs") ",0")),
+          -0.875 },
+        /* without dim, a dimension is kept as well */
+        { OF_Y(KW("b", "torch.amax", R("logprobs"),
+                  "\"keepdim\":true") "," CALL("y", "operator.getitem", R("b") ",0")),
+          -0.125 },
+    };
+    double lp[3] = { -0.25, -0.5, -0.125 }, grads[3];
+    float w[3] = { 1, 2, 3 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tke_graph_result result = { .grads = grads };
+        tke_graph *g = accepted(rows[i].nodes);
+        tke_graph_tensor input = { w, true, 3, 1 };
+        if (!tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err) ||
+            fabs(result.loss - rows[i].loss) > 1e-12)
+            fail_msg("row %zu: %g %s", i, result.loss, err.message);
+        tke_graph_free(g);
+    }
+}
+
+/* Integers stay integers. */
+static void whole_numbers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *nodes, *text; /* NULL = fine */
+    } rows[] = {
+        { OF_Y(CALL("a", "operator.pow", R("w") ",2") "," CALL("y", "operator.mul",
+                                                               R("a") "," R("logprobs"))),
+          NULL },
+        { OF_Y(CALL("a", "operator.pow", R("w") ",-1") "," CALL("y", "operator.mul",
+                                                                R("a") "," R("logprobs"))),
+          "integers have no negative powers; use .float() first" },
+        { OF_Y(CALL("a", "operator.pow", R("w") ",-1.0") "," CALL("y", "operator.mul",
+                                                                  R("a") "," R("logprobs"))),
+          NULL },
+        { OF_Y(CALL("y", "operator.pow", R("logprobs") ",-1")), NULL },
+        { OF_Y(METHOD("y", "type_as", R("logprobs") "," R("w"))),
+          "its loss does not depend on logprobs: integers carry no gradient" },
+        { OF_Y(METHOD("a", "type_as", R("logprobs") "," R("w")) "," CALL("y", "operator.mul",
+                                                                         R("a") ",0.5")),
+          "its loss does not depend on logprobs: integers carry no gradient" },
+        { OF_Y(METHOD("y", "reshape", R("logprobs") ",3.0")), "sizes must be integers" },
+        { OF_Y(METHOD("y", "reshape", R("logprobs") ",1,3.0")), "sizes must be integers" },
+        { OF_Y(METHOD("a", "max", R("w")) "," METHOD("y", "reshape", R("logprobs") "," R("a"))),
+          NULL },
+    };
+    double lp[3] = { -0.25, -0.5, -0.125 }, grads[3];
+    int64_t w[3] = { 1, 2, 3 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tke_graph_result result = { .grads = grads };
+        tke_graph *g = accepted(rows[i].nodes);
+        tke_graph_tensor input = { w, false, 3, 1 };
+        bool ok = tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err);
+        if (ok != !rows[i].text || (!ok && !strstr(err.message, rows[i].text)))
+            fail_msg("row %zu: '%s'", i, err.message);
+        tke_graph_free(g);
+    }
+}
 
 static void refused_data(void **state)
 {
@@ -370,6 +632,8 @@ static void refused_data(void **state)
     static const struct {
         const char *nodes, *text;
     } rows[] = {
+        { OF_Y(CALL("y", "operator.mul", R("logprobs") ",1e39")), /* finite, but not as a float */
+          "its gradient at position 0 is not finite" },
         { OF_Y(CALL("a", "operator.getitem", R("w") ",{\"slice\":[1,null,null]}") "," CALL(
               "y", "operator.mul", R("logprobs") "," R("a"))),
           "custom loss 'mine', node 'y' (operator.mul): shapes [1, 3] and [1, 2] do not match" },
@@ -417,7 +681,7 @@ static void refused_data(void **state)
             tke_graph_new(&(tke_graph_spec){ "mine", two, 2, tkc_str(rows[i].nodes) }, &err);
         if (!g)
             fail_msg("row %zu: %s", i, err.message);
-        if (tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input }, &result, &err) ||
+        if (tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err) ||
             err.code != TINKC_E_BAD_REQUEST || !strstr(err.message, rows[i].text))
             fail_msg("row %zu: '%s', not '%s'", i, err.message, rows[i].text);
         tke_graph_free(g);
@@ -484,7 +748,7 @@ static void equal_to_the_built_in_ones(void **state)
         assert_true(tke_loss_parse(&loss, tkc_str(rows[i].name), NULL, 0, false, &err));
         tke_graph *g = tke_graph_new(
             &(tke_graph_spec){ rows[i].name, inputs, 3, tkc_str(rows[i].nodes) }, &err);
-        if (!g || !tke_graph_run(g, &(tke_graph_datum){ wide, N, 1, tensors }, &result, &err))
+        if (!g || !tke_graph_run(g, &(tke_graph_datum){ wide, N, 1, tensors, NULL }, &result, &err))
             fail_msg("%s: %s", rows[i].name, err.message);
         for (size_t t = 0; t < N; t++) {
             float grad;
@@ -568,9 +832,17 @@ static void inputs_are_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation),  cmocka_unit_test(refused_graphs),
-        cmocka_unit_test(refused_inputs),   cmocka_unit_test(limits),
-        cmocka_unit_test(refused_data),     cmocka_unit_test(equal_to_the_built_in_ones),
+        cmocka_unit_test(every_operation),
+        cmocka_unit_test(refused_graphs),
+        cmocka_unit_test(refused_inputs),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(limits_of_texts),
+        cmocka_unit_test(limit_of_instructions),
+        cmocka_unit_test(limit_of_work),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(whole_numbers),
+        cmocka_unit_test(refused_data),
+        cmocka_unit_test(equal_to_the_built_in_ones),
         cmocka_unit_test(inputs_are_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
