@@ -167,7 +167,7 @@ static bool read_request(tke_call *call, new_loss *n)
 static void store_loss(tke_txn *txn, const tke_session *s, const tke_custom_loss *l, tinkc_str body)
 {
     tke_txn_exec(txn,
-                 "INSERT OR IGNORE INTO custom_losses(session_id, seq, request_id, body) "
+                 "INSERT OR REPLACE INTO custom_losses(session_id, seq, request_id, body) "
                  "VALUES(?, ?, ?, ?)",
                  "titb", s->id, l->seq, l->request_id,
                  (tinkc_bytes){ (const unsigned char *)body.data, body.len });

@@ -376,8 +376,8 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
     if (n_gone)
         forget_samplers(svc, txn);
     for (size_t i = 0; i < n_gone; i++) {
-        if (idle[i]->losses)
-            tke_txn_exec(txn, "DELETE FROM custom_losses WHERE session_id = ?", "t", idle[i]->id);
+        /* also those that were left out at the start */
+        tke_txn_exec(txn, "DELETE FROM custom_losses WHERE session_id = ?", "t", idle[i]->id);
         tke_txn_exec(txn,
                      tke_store_durable(svc->store)
                          ? "INSERT INTO session_notes(id, finished) VALUES(?, 'forgotten') "

@@ -135,6 +135,84 @@ static void owners_are_apart(void **state)
     tinkc_server_free(server);
 }
 
+/* A field of the answer to a request with this key. */
+static const char *field_of(const tinkc_server *server, const char *key, const char *path,
+                            const char *body, const char *field)
+{
+    char head[200];
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nX-API-Key: %s", path, key);
+    int fd = dial(server);
+    tkc_buf got = talk(fd, head, body, strlen(body));
+    const char *value = hold(json_field(got.data, field));
+    tkc_buf_free(&got);
+    close(fd);
+    return value;
+}
+
+/* The id of a finished request's result. */
+static const char *awaited(const tinkc_server *server, const char *key, const char *request,
+                           const char *field)
+{
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
+    return field_of(server, key, "/api/v1/retrieve_future", body, field);
+}
+
+/* Another key's loss can neither be made, nor asked for, nor used. */
+static void custom_losses_are_apart(void **state)
+{
+    (void)state;
+    const char *const keys[] = { "tml-one", "tml-two", NULL };
+    static const char create[] = "/api/v1/create_custom_loss";
+    tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
+    const char *sessions[2], *models[2];
+    char body[1200];
+    for (int i = 0; i < 2; i++) {
+        sessions[i] = field_of(server, keys[i], "/api/v1/create_session",
+                               "{\"tags\":[],\"sdk_version\":\"x\"}", "session_id");
+        snprintf(
+            body, sizeof body,
+            "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\",\"lora_config\":"
+            "{\"rank\":4}}",
+            sessions[i]);
+        models[i] = field_of(server, keys[i], "/api/v1/create_model", body, "model_id");
+    }
+    snprintf(
+        body, sizeof body,
+        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":0,\"name\":\"mine\",\"inputs\":[{\"name\":"
+        "\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":\"placeholder\","
+        "\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":\"call_method\",\"name\":\"l\","
+        "\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},{\"op\":\"output\",\"name\":\"o\","
+        "\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":\"l\"},{\"dict\":{}}]}]}]}}",
+        sessions[0]);
+    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "Invalid session_id");
+    const char *request = field_of(server, "tml-one", create, body, "request_id");
+    const char *id = awaited(server, "tml-one", request, "loss_id");
+    /* it exists now: that it is asked for again gives nothing away */
+    expect(server, "POST /api/v1/create_custom_loss HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "Invalid session_id");
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
+    expect(server, "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-two", body, "403",
+           "You do not have access");
+    for (int i = 0; i < 2; i++) {
+        snprintf(
+            body, sizeof body,
+            "{\"model_id\":\"%s\",\"seq_id\":1,\"forward_input\":{\"loss_fn\":\"custom\","
+            "\"loss_fn_config\":{\"loss_id\":\"%s\"},\"data\":[{\"model_input\":{\"chunks\":[{"
+            "\"type\":\"encoded_text\",\"tokens\":[1,5]}]},\"loss_fn_inputs\":{\"target_tokens\":"
+            "{\"data\":[5,9],\"dtype\":\"int64\"}}}]}}",
+            models[i], id);
+        request = field_of(server, keys[i], "/api/v1/forward", body, "request_id");
+        snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", request);
+        expect(server,
+               i ? "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-two"
+                 : "POST /api/v1/retrieve_future HTTP/1.1\r\nX-API-Key: tml-one",
+               body, "200", i ? "the session of this model has no custom loss" : "\"loss:sum\"");
+    }
+    tinkc_server_free(server);
+}
+
 static void limits(void **state)
 {
     (void)state;
@@ -774,6 +852,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(health_and_keys),
         cmocka_unit_test(owners_are_apart),
+        cmocka_unit_test(custom_losses_are_apart),
         cmocka_unit_test(limits),
         cmocka_unit_test(refused_bodies_use_their_number),
         cmocka_unit_test(headers),

@@ -2,6 +2,7 @@
  * scores of chosen ids and alternatives at prompt positions, numbers for copies of samplers. */
 #include <math.h>
 
+#include "service/store.h"
 #include "support/service_world.h"
 
 static const char *wait_for(const tinkc_transport *t, const char *promise)
@@ -508,10 +509,12 @@ static void custom_losses_belong_to_a_session(void **state)
     assert_non_null(strstr(create_loss(t, 400, session, -1, WEIGHTED("-1"), ""), "negative"));
     assert_non_null(strstr(create_loss(t, 400, session, 1, WEIGHTED("{\"ref\":\"x\"}"), ""),
                            "node 'l': it refers to 'x', which is not an earlier node"));
+    assert_non_null(
+        strstr(create_loss(t, 400, session, 1, WEIGHTED("-1"), ",\"inputs\":1"), "'inputs'"));
     service_json(t, 422, "POST", "/api/v1/create_custom_loss",
                  "{\"session_id\":\"%s\",\"custom_loss_seq_id\":1,\"name\":\"mine\",\"inputs\":1,"
-                 "\"graph\":%s}",
-                 session, WEIGHTED("-1"));
+                 "\"graph\":{}}",
+                 session);
     const char *foreign = loss_id_of(t, create_loss(t, 200, other, 0, WEIGHTED("-1"), ""));
     static const char gradient[] = "forward_backward_input";
     const struct {
@@ -576,6 +579,146 @@ static void custom_losses_are_kept(void **state)
     tiny_model_remove(copy);
 }
 
+/* The sum of log-probs and a number that is as good as infinite; a metric of that kind. */
+#define HUGE_LOSS(loss, metric)                                                                                  \
+    "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") "," CALL(               \
+        "s", "torch.sum",                                                                                        \
+        REF("logprobs")) "," CALL("l", "operator.add",                                                           \
+                                  REF("s") "," loss) "," CALL("m", "operator.add",                               \
+                                                              REF("s") "," metric) ",{\"op\":"                   \
+                                                                                   "\"output\","                 \
+                                                                                   "\"name\":"                   \
+                                                                                   "\"o\","                      \
+                                                                                   "\"target\":"                 \
+                                                                                   "\"o\","                      \
+                                                                                   "\"args\":[{"                 \
+                                                                                   "\"tuple\":"                  \
+                                                                                   "[" REF(                      \
+                                                                                       "l") ",{"                 \
+                                                                                            "\"di"               \
+                                                                                            "ct\""               \
+                                                                                            ":{"                 \
+                                                                                            "\"cu"               \
+                                                                                            "stom"               \
+                                                                                            "/m:"                \
+                                                                                            "mean"               \
+                                                                                            "\""                 \
+                                                                                            ":" REF("m") "}}]}]" \
+                                                                                                         "}]}"
+
+/* Every datum has finite numbers, but their sum or their gradient as a float is not: the request is
+ * at fault, and the model stays as it was. */
+static void custom_losses_beyond_numbers(void **state)
+{
+    (void)state;
+    static const char gradient[] = "forward_backward_input";
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    static const struct {
+        const char *graph, *text;
+    } rows[] = {
+        { HUGE_LOSS("1.7e308", "0"), "datum 1: the sum of the losses or of a metric" },
+        { HUGE_LOSS("0", "1.7e308"), "datum 1: the sum of the losses or of a metric" },
+        { WEIGHTED("1e39"), "datum 0: custom loss 'mine': its gradient at position" },
+    };
+    for (int i = 0; i < 3; i++) {
+        const char *id = loss_id_of(t, create_loss(t, 200, session, i, rows[i].graph, ""));
+        service_wait_failure(t, two_sequences(t, model, i + 1, gradient, with_id(id), "q"), "user",
+                             rows[i].text);
+    }
+    const char *id = loss_id_of(t, create_loss(t, 200, session, 3, HUGE_LOSS("1", "0.5"), ""));
+    const char *fine =
+        hold(service_wait(t, two_sequences(t, model, 4, gradient, with_id(id), "q")));
+    double sum = json_number(fine, "loss:sum") - 2; /* by datum 1 more than the log-probs */
+    assert_true(fabs(json_number(fine, "custom/m:mean") - (sum / 2 + 0.5)) < 1e-9);
+    tinkc_engine_free(engine);
+}
+
+/* A request of so many bytes, most of them spaces. */
+static const char *create_large(const tinkc_transport *t, int status, const char *session,
+                                int number, size_t bytes)
+{
+    char head[200];
+    int n = snprintf(
+        head, sizeof head,
+        "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":", session,
+        number);
+    size_t rest = (size_t)n + strlen(CUSTOM_INPUTS ",\"graph\":" WEIGHTED("-1") "}");
+    assert_true(bytes > rest);
+    return service_json(t, status, "POST", "/api/v1/create_custom_loss", "%s%*s%s", head,
+                        (int)(bytes - rest), "", CUSTOM_INPUTS ",\"graph\":" WEIGHTED("-1") "}");
+}
+
+/* 256 KiB for a loss, 4 MiB and 64 losses for a session; a restart does not give room. */
+static void custom_losses_have_limits(void **state)
+{
+    (void)state;
+    enum { LARGE = 256 << 10 };
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    char *store = tiny_folder();
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *large = hold(service_session(t)), *many = hold(service_session(t));
+    assert_non_null(strstr(create_large(t, 413, large, 0, LARGE + 1), "at most 262144"));
+    for (int i = 0; i < 16; i++)
+        create_large(t, 200, large, i, LARGE);
+    for (int i = 0; i < 64; i++)
+        create_loss(t, 200, many, i, WEIGHTED("-1"), "");
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(strstr(create_loss(t, 400, large, 16, WEIGHTED("-1"), ""), "4096 KiB"));
+        create_large(t, 200, large, 15, LARGE); /* that is not one more */
+        assert_non_null(strstr(create_loss(t, 400, many, 64, WEIGHTED("-1"), ""), "64 custom"));
+        tinkc_engine_free(engine);
+        engine = i ? NULL : world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
+        t = i ? NULL : tinkc_engine_transport(engine);
+    }
+    tiny_model_remove(store);
+}
+
+static void change_store(const char *folder, const char *sql)
+{
+    static const tkc_log silent;
+    tinkc_error err = { 0 };
+    tke_store *store = tke_store_open(NULL, &silent, folder, &err);
+    tke_txn *txn = tke_txn_new(store, &err);
+    assert_ok(err);
+    tke_txn_exec(txn, sql, "");
+    tke_txn_commit(txn, NULL, NULL);
+    tke_store_sync(store);
+    tke_store_close(store);
+}
+
+/* A store from before there were custom losses; then a loss that this server does not accept any
+ * more: it is left out, and its number can be used for another one, which is there again later. */
+static void custom_losses_of_other_versions(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "disk_reserve", "0", NULL };
+    char *store = tiny_folder();
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
+    const char *session = hold(service_session(tinkc_engine_transport(engine)));
+    const char *loss_id = NULL, *promise = NULL;
+    tinkc_engine_free(engine);
+    change_store(store, "DROP TABLE custom_losses");
+    for (int i = 0; i < 3; i++) {
+        engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
+        const tinkc_transport *t = tinkc_engine_transport(engine);
+        if (i == 2) /* the second one is known */
+            assert_string_equal(
+                json_field(service_wait(t, json_field(promise, "request_id")), "loss_id"), loss_id);
+        promise = hold(create_loss(t, 200, session, 0, i ? WEIGHTED("-2") : WEIGHTED("-1"), ""));
+        loss_id = loss_id_of(t, promise);
+        if (i == 2)
+            create_loss(t, 400, session, 0, WEIGHTED("-1"), "");
+        tinkc_engine_free(engine);
+        if (i == 0)
+            change_store(store, "UPDATE custom_losses SET body = '{\"session_id\":1}'");
+    }
+    tiny_model_remove(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +734,9 @@ int main(void)
         cmocka_unit_test(custom_losses),
         cmocka_unit_test(custom_losses_belong_to_a_session),
         cmocka_unit_test(custom_losses_are_kept),
+        cmocka_unit_test(custom_losses_beyond_numbers),
+        cmocka_unit_test(custom_losses_have_limits),
+        cmocka_unit_test(custom_losses_of_other_versions),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

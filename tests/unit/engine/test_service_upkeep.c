@@ -206,6 +206,40 @@ static void idle_sessions_are_forgotten(void **state)
     tke_find_session(&svc, "pinned")->pins = 0;
 }
 
+static int n_losses(const char *session)
+{
+    int n = 0;
+    tinkc_error err = { 0 };
+    assert_true(tke_store_query(svc.store, "SELECT seq FROM custom_losses WHERE session_id = ?",
+                                count_row, &n, &err, "t", session));
+    return n;
+}
+
+/* With a session go the rows of its custom losses, those that do not compile any more included. */
+static void losses_go_with_their_session(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    svc.set.session_keep_ms = 10000;
+    static const char *const names[] = { "silent", "active" };
+    tke_txn *txn = tke_txn_new(svc.store, &err);
+    for (size_t i = 0; i < 2; i++) {
+        tke_session *s = new_session(names[i]);
+        s->expired = i == 0;
+        s->seen_ms = 1000;
+        for (int64_t seq = 0; seq < 2; seq++)
+            tke_txn_exec(txn, "INSERT INTO custom_losses VALUES(?, ?, 'r', '{}')", "ti", names[i],
+                         seq);
+    }
+    tke_txn_commit(txn, NULL, NULL);
+    tke_store_sync(svc.store);
+    assert_true(n_losses("silent") == 2 && n_losses("active") == 2);
+    tke_sessions_forget(&svc, 11001);
+    tke_store_sync(svc.store);
+    assert_false(is_known("silent"));
+    assert_true(n_losses("silent") == 0 && n_losses("active") == 2);
+}
+
 /* ---- images ---- */
 
 static void images_are_asked_for(void **state)
@@ -669,6 +703,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(sessions_expire, setup, teardown),
         cmocka_unit_test_setup_teardown(models_of_expired_sessions_sleep, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_sessions_are_forgotten, setup, teardown),
+        cmocka_unit_test_setup_teardown(losses_go_with_their_session, setup, teardown),
         cmocka_unit_test_setup_teardown(images_are_asked_for, setup, teardown),
         cmocka_unit_test_setup_teardown(flushes, setup, teardown),
         cmocka_unit_test_setup_teardown(old_answers_are_not_kept, setup, teardown),
