@@ -345,13 +345,9 @@ bool tke_call_names_unique(tke_call *call)
     }
     if (!twice.data)
         return true;
-    char text[200];
-    (void)snprintf(text, sizeof text, "An object of the request has the field '%.*s' twice",
-                   shown(twice), twice.data);
-    if (call->openai)
-        tke_openai_refuse(call, 400, "repeated_field", NULL, text);
-    else
-        tke_refuse_after(call, tke_front_refused(call), 400, "repeated_field", "%s", text);
+    tke_refuse_after(call, tke_front_refused(call), 400, "repeated_field",
+                     "An object of the request has the field '%.*s' twice", shown(twice),
+                     twice.data);
     return false;
 }
 

@@ -1495,6 +1495,66 @@ static void twice_in_protobuf(void **state)
         if (found != (rows[i].bad != NULL) || strcmp(which, rows[i].bad ? rows[i].bad : "") != 0)
             fail_msg("%zu: %d '%s'", i, found, which);
     }
+    /* A request with more names than any loss has is refused elsewhere, without comparing them all. */
+    static const char *others[65];
+    static double values[65];
+    for (size_t len = 64; len <= 65; len++) {
+        static const char v2[] = "\x3a\x0e\n\x01k\x12\x09" N("B");
+        char which[200] = "";
+        for (size_t i = 0; i < len; i++)
+            others[i] = "other";
+        const tkc_numbers config = { others, values, len };
+        assert_int_equal(bad_in((const unsigned char *)v2, sizeof v2 - 1, &config, which),
+                         len == 64);
+    }
+}
+
+/* One that an earlier version took and stored runs as it did then. */
+static void a_stored_load_may_have_an_access_token(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"model_id\":\"m\",\"seq_id\":1,\"path\":\"tinker://a/weights/b\","
+                               "\"optimizer\":true,\"weights_access_token\":\"t\"}";
+    for (int replayed = 0; replayed < 2; replayed++) {
+        tinkc_error err = { 0 };
+        const char *model_id = NULL;
+        tkc_opt_i64 seq = { 0 };
+        tke_job job = { .kind = TKE_JOB_LOAD, .replayed = replayed };
+        tkc_arena_init(&job.arena, NULL, 0);
+        assert_true(tke_decode_job(&job, tkc_str(body), false, false, &model_id, &seq, &err));
+        assert_int_equal(job.invalid.code, replayed ? 0 : TINKC_E_BAD_REQUEST);
+        tkc_arena_free(&job.arena);
+    }
+}
+
+/* With any limit of memory a request is decoded and checked, or fails: never decoded and unchecked. */
+static void a_check_without_memory_fails(void **state)
+{
+    (void)state;
+    enum { ENTRIES = 300, STEP = 512, MOST = 1 << 17 };
+    static char body[ENTRIES * 16] = "\n\x01m\x10\x01";
+    size_t n = 5, n_failed = 0, n_decoded = 0;
+    for (int i = 0; i < ENTRIES; i++) {
+        static const char entry[] = "\x2a\x0d\n\x02"
+                                    "ab" D("A");
+        memcpy(body + n, entry, sizeof entry - 1);
+        body[n + 4] = (char)('a' + i % 20);
+        body[n + 5] = (char)('a' + i / 20);
+        n += sizeof entry - 1;
+    }
+    for (size_t max = STEP; max <= MOST; max += STEP) {
+        tinkc_error err = { 0 };
+        const char *model_id = NULL;
+        tkc_opt_i64 seq = { 0 };
+        tke_job job = { .kind = TKE_JOB_PASS };
+        tkc_arena_init(&job.arena, NULL, max);
+        bool ok = tke_decode_job(&job, tkc_strn(body, n), true, false, &model_id, &seq, &err);
+        assert_int_equal(ok, err.code == 0);
+        n_decoded += ok;
+        n_failed += !ok;
+        tkc_arena_free(&job.arena);
+    }
+    assert_true(n_failed && n_decoded);
 }
 
 int main(void)
@@ -1504,6 +1564,8 @@ int main(void)
         cmocka_unit_test(statuses),
         cmocka_unit_test(unknown_in_protobuf),
         cmocka_unit_test(twice_in_protobuf),
+        cmocka_unit_test(a_stored_load_may_have_an_access_token),
+        cmocka_unit_test(a_check_without_memory_fails),
         cmocka_unit_test(unknown_in_json),
         cmocka_unit_test(heads_of_json),
         cmocka_unit_test(heads_of_protobuf),
