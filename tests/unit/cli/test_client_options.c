@@ -10,14 +10,18 @@
 #include <tinkc/tinkc.h>
 
 static tinkc_client *scripted_client(const tinkc_client_options *, tinkc_error *);
+static tinkc_hub *scripted_hub(const tinkc_hub_options *, tinkc_error *);
 #define tinkc_client_new scripted_client
+#define tinkc_hub_new    scripted_hub
 #include "../../../cli/connect.c"
+#include "../../../cli/hub_models.c"
 
 #include "commands.h"
 #include "support/held_output.h"
 
 static cli_app app;
 static tinkc_client_options seen;
+static tinkc_hub_options hub;
 static char url[64], key[64]; /* they are the caller's */
 
 static tinkc_client *scripted_client(const tinkc_client_options *o, tinkc_error *err)
@@ -25,6 +29,13 @@ static tinkc_client *scripted_client(const tinkc_client_options *o, tinkc_error 
     seen = *o;
     (void)snprintf(url, sizeof url, "%s", o->base_url ? o->base_url : "none");
     (void)snprintf(key, sizeof key, "%s", o->api_key ? o->api_key : "none");
+    tinkc_error_set(err, TINKC_E_MEMORY, "looked at");
+    return NULL;
+}
+
+static tinkc_hub *scripted_hub(const tinkc_hub_options *o, tinkc_error *err)
+{
+    hub = *o;
     tinkc_error_set(err, TINKC_E_MEMORY, "looked at");
     return NULL;
 }
@@ -133,6 +144,43 @@ static void test_who_and_where(void **state)
     unsetenv("TINKER_TELEMETRY");
 }
 
+/* The hub's token, tries and pieces at once: options first, then settings; the environment is the library's. */
+static void test_hubs(void **state)
+{
+    cli_setting settings[] = { { "retry_for", "2m", "f:1", CLI_LAYER_USER },
+                               { "hf_token", "hf_kept", "f:2", CLI_LAYER_USER } };
+    cli_config config = { .settings = settings, .n_settings = 2, .profile = "default" };
+    tinkc_error err = { 0 };
+    (void)state;
+    unsetenv("HF_TOKEN");
+    unsetenv("HUGGING_FACE_HUB_TOKEN");
+    app = (cli_app){ .command = cli_find("pull", NULL), .offline = true };
+    assert_null(cli_hub_open(&app, &err));
+    assert_true(hub.offline && !hub.token && !hub.no_retries && hub.retry_window_ms == 0);
+    assert_int_equal(hub.jobs, cli_int(&app, "jobs"));
+    app.config = &config;
+    app.offline = false;
+    assert_null(cli_hub_open(&app, &err));
+    assert_true(!hub.offline && !hub.no_retries && hub.retry_window_ms == 120000);
+    assert_string_equal(hub.token, "hf_kept");
+    assert_int_equal(cli_give_value(&app, "retry-for", strdup("0"), "command line"), 0);
+    assert_int_equal(cli_give_value(&app, "jobs", strdup("3"), "command line"), 0);
+    assert_null(cli_hub_open_as(&app, "hf_given", &err));
+    assert_true(hub.no_retries && hub.retry_window_ms == 0 && hub.jobs == 3);
+    assert_string_equal(hub.token, "hf_given");
+    for (size_t i = 0; i < 2; i++) {
+        const char *name = i ? "HUGGING_FACE_HUB_TOKEN" : "HF_TOKEN";
+        setenv(name, "hf_environment", 1);
+        assert_null(cli_hub_open(&app, &err));
+        assert_null(hub.token);
+        setenv(name, "", 1);
+        assert_null(cli_hub_open(&app, &err));
+        assert_string_equal(hub.token, "hf_kept");
+        unsetenv(name);
+    }
+    cli_parse_free(&app);
+}
+
 /* A log line of the library: its level by name, errors alone with --quiet. */
 static void test_log_lines(void **state)
 {
@@ -152,9 +200,8 @@ static void test_log_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_who_and_where),
+        cmocka_unit_test(test_times),         cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_who_and_where), cmocka_unit_test(test_hubs),
         cmocka_unit_test(test_log_lines),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
