@@ -194,7 +194,16 @@ static void refused_graphs(void **state)
         { OF_Y(CALL("y", "torch.exp", "{\"code\":1}")), "an argument of the kind 'code'" },
         { OF_Y(CALL("y", "torch.exp", "{}")), "an argument is an empty object" },
         { OF_Y(CALL("y", "torch.exp", "{\"ref\":\"w\",\"b\":1}")), "has 'ref' and 'b'" },
-        { OF_Y(CALL("y", "torch.exp", "[[[[[[[1]]]]]]]")), "nested deeper than 6" },
+        { OF_Y(CALL("y", "torch.exp", "[[[[[[1]]]]]]")), "nested deeper than 6" },
+        { OF_Y(CALL("y", "torch.exp", "[[[[[1]]]]]")), "torch.exp needs tensors or numbers" },
+        /* a dtype, a condition and a size decide, but carry no gradient */
+        { OF_Y(METHOD("y", "type_as", R("w") "," R("logprobs"))), "does not depend on logprobs" },
+        { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," METHOD(
+              "b", "type_as", R("logprobs") "," R("a")) "," CALL("y", "torch.where",
+                                                                 R("b") "," R("w") ",0")),
+          "does not depend on logprobs" },
+        { OF_Y(METHOD("a", "sum", R("logprobs")) "," METHOD("y", "reshape", R("w") "," R("a"))),
+          "does not depend on logprobs" },
         { OF_Y(CALL("y", "torch.exp", "9007199254740994")), "beyond 2^53" },
         { OF_Y(CALL("y", "torch.exp", "{\"float\":\"x\"}")), "'x' is not a number" },
         { OF_Y(CALL("y", "operator.add", R("w") "," R("w"))), "does not depend on logprobs" },
@@ -318,6 +327,7 @@ static void refused_inputs(void **state)
     refused(g, (tke_graph_input[]){ two[0], { "W", 1 } }, 2, "the name of input 1 must have");
     refused(g, (tke_graph_input[]){ two[0], { "1w", 1 } }, 2, "the name of input 1 must have");
     refused(g, (tke_graph_input[]){ two[0], { longest, 1 } }, 2, "the name of input 1 must have");
+    refused(g, (tke_graph_input[]){ two[0], { longest + 1, 1 } }, 2, "placeholder 'w' is not");
     refused(g, (tke_graph_input[]){ two[0], two[1], two[1] }, 3, "two inputs have the name 'w'");
     tinkc_error err = { 0 };
     assert_null(tke_graph_new(&(tke_graph_spec){ "", two, 2, tkc_str(g) }, &err));
@@ -389,6 +399,17 @@ static void limits_of_texts(void **state)
     assert_int_equal(tke_graph_n_metrics(g), TKE_GRAPH_METRICS);
     assert_false(tke_graph_metric_is_mean(g, 0));
     tke_graph_free(g);
+    for (int n = TKE_GRAPH_NAME; n <= TKE_GRAPH_NAME + 1; n++) {
+        char text[1000];
+        snprintf(text, sizeof text,
+                 GRAPH(INPUTS METHOD("l", "sum", R("logprobs")) "," OUTPUT(
+                     R("l"), "\"custom/%.*s:sum\":" R("l"))),
+                 n, name);
+        if (n == TKE_GRAPH_NAME)
+            tke_graph_free(accepted(text));
+        else
+            refused(text, two, 2, "must be named");
+    }
     refused(many_members(64, false), two, 2, "sum with 'k0' is not supported");
     refused(many_members(65, false), two, 2, "a dict has more than 64 members");
     tke_graph_free(accepted(OF_Y(CALL("y", "operator.add", R("logprobs") ",9007199254740992"))));
@@ -452,6 +473,17 @@ static void limit_of_work(void **state)
         if (ok != !rows[i].text || (!ok && !strstr(err.message, rows[i].text)))
             fail_msg("row %zu: %s", i, err.message);
     }
+    static float list[80000]; /* a mask is read, too: the second time it is too much */
+    tke_graph *masked = accepted(OF_Y(CALL("a", "operator.gt", R("w") ",0") "," CALL(
+        "b", "operator.getitem",
+        R("w") "," R("a")) "," CALL("c", "operator.getitem",
+                                    R("w") "," R("a")) "," METHOD("y", "neg", R("logprobs"))));
+    tke_graph_tensor longer = { list, true, 80000, 1 };
+    tinkc_error why = { 0 };
+    tke_graph_result none = { .grads = NULL };
+    assert_false(tke_graph_run(masked, &(tke_graph_datum){ lp, 1, 1, &longer, NULL }, &none, &why));
+    assert_non_null(strstr(why.message, "node 'c' (operator.getitem): it takes more than 294912"));
+    tke_graph_free(masked);
     /* many more tokens do not mean any amount */
     static double many[10000];
     static float wide[6000];

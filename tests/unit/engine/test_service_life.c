@@ -213,6 +213,52 @@ static void silent_sessions_are_forgotten(void **state)
     tiny_model_remove(store);
 }
 
+static const char *create_loss(const tinkc_transport *t, const char *session, int number)
+{
+    return hold(json_field(
+        service_json(
+            t, 200, "POST", "/api/v1/create_custom_loss",
+            "{\"session_id\":\"%s\",\"custom_loss_seq_id\":%d,\"name\":\"mine\",\"inputs\":[{"
+            "\"name\":\"logprobs\",\"rank\":1}],\"graph\":{\"format\":1,\"nodes\":[{\"op\":"
+            "\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},{\"op\":"
+            "\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"logprobs\"}]},"
+            "{\"op\":\"output\",\"name\":\"o\",\"target\":\"o\",\"args\":[{\"tuple\":[{\"ref\":"
+            "\"l\"},{\"dict\":{}}]}]}]}}",
+            session, number),
+        "request_id"));
+}
+
+/* A loss is a sign of life of its session. Its answer counts as one, expires as one, and can be had
+ * again by asking for the same loss. */
+static void losses_outlive_their_answers(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    const char *const settings[] = { "max_idle_sessions", "0", NULL };
+    tinkc_engine *engine =
+        open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *quiet = hold(service_session(t)), *busy = hold(service_session(t));
+    create_loss(t, quiet, 0);
+    const char *promise = create_loss(t, busy, 0);
+    double two = status_of(engine, "result_bytes");
+    assert_true(two > 0);
+    const char *id = hold(json_field(service_wait(t, promise), "loss_id"));
+    for (int i = 1; i <= 2; i++) {
+        tinkc_mock_advance(mock, 200000);
+        create_loss(t, busy, i);
+    }
+    await_sessions(engine, mock, 1);
+    wait_until(status_of(engine, "result_bytes") <= 1.5 * two); /* what was fetched goes */
+    assert_true(status_of(engine, "result_bytes") == 1.5 * two);
+    assert_string_equal(create_loss(t, busy, 0), promise);
+    assert_true(status_of(engine, "result_bytes") == 2 * two);
+    assert_string_equal(json_field(service_wait(t, promise), "loss_id"), id);
+    tinkc_engine_free(engine);
+    tinkc_mock_free(mock);
+}
+
 static const char *save(const tinkc_transport *t, const char *model, int64_t seq, const char *name,
                         const char *more)
 {
@@ -609,6 +655,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_end_and_come_back),
         cmocka_unit_test(silent_sessions_are_forgotten),
+        cmocka_unit_test(losses_outlive_their_answers),
         cmocka_unit_test(checkpoints),
         cmocka_unit_test(kept_and_overwritten),
         cmocka_unit_test(what_was_used),

@@ -580,31 +580,32 @@ static void custom_losses_are_kept(void **state)
 }
 
 /* The sum of log-probs and a number that is as good as infinite; a metric of that kind. */
-#define HUGE_LOSS(loss, metric)                                                                                  \
-    "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") "," CALL(               \
-        "s", "torch.sum",                                                                                        \
-        REF("logprobs")) "," CALL("l", "operator.add",                                                           \
-                                  REF("s") "," loss) "," CALL("m", "operator.add",                               \
-                                                              REF("s") "," metric) ",{\"op\":"                   \
-                                                                                   "\"output\","                 \
-                                                                                   "\"name\":"                   \
-                                                                                   "\"o\","                      \
-                                                                                   "\"target\":"                 \
-                                                                                   "\"o\","                      \
-                                                                                   "\"args\":[{"                 \
-                                                                                   "\"tuple\":"                  \
-                                                                                   "[" REF(                      \
-                                                                                       "l") ",{"                 \
-                                                                                            "\"di"               \
-                                                                                            "ct\""               \
-                                                                                            ":{"                 \
-                                                                                            "\"cu"               \
-                                                                                            "stom"               \
-                                                                                            "/m:"                \
-                                                                                            "mean"               \
-                                                                                            "\""                 \
-                                                                                            ":" REF("m") "}}]}]" \
-                                                                                                         "}]}"
+#define HUGE_LOSS(loss, metric)                                                                              \
+    "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") "," CALL(           \
+        "s", "torch.sum",                                                                                    \
+        REF("logprobs")) "," CALL("l", "operator.add",                                                       \
+                                  REF("s") "," loss) "," CALL("m", "operator.add",                           \
+                                                              REF("s") "," metric) ",{\"op\":"               \
+                                                                                   "\"output\","             \
+                                                                                   "\"name\":"               \
+                                                                                   "\"o\","                  \
+                                                                                   "\"target\":"             \
+                                                                                   "\"o\","                  \
+                                                                                   "\"args\":[{"             \
+                                                                                   "\"tuple\":"              \
+                                                                                   "[" REF(                  \
+                                                                                       "l") ",{"             \
+                                                                                            "\"di"           \
+                                                                                            "ct\""           \
+                                                                                            ":{"             \
+                                                                                            "\"cu"           \
+                                                                                            "stom"           \
+                                                                                            "/m:"            \
+                                                                                            "mean"           \
+                                                                                            "\""             \
+                                                                                            ":" REF(         \
+                                                                                                "m") "}}]}]" \
+                                                                                                     "}]}"
 
 /* Every datum has finite numbers, but their sum or their gradient as a float is not: the request is
  * at fault, and the model stays as it was. */
@@ -631,8 +632,60 @@ static void custom_losses_beyond_numbers(void **state)
     const char *id = loss_id_of(t, create_loss(t, 200, session, 3, HUGE_LOSS("1", "0.5"), ""));
     const char *fine =
         hold(service_wait(t, two_sequences(t, model, 4, gradient, with_id(id), "q")));
+    assert_true(json_number(fine, "num_loss_tokens:sum") == 5.0);
     double sum = json_number(fine, "loss:sum") - 2; /* by datum 1 more than the log-probs */
     assert_true(fabs(json_number(fine, "custom/m:mean") - (sum / 2 + 0.5)) < 1e-9);
+    tinkc_engine_free(engine);
+}
+
+/* Tokens carry loss where it has a gradient; here the first of each sequence does. */
+static void custom_losses_of_some_tokens(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    static const char graph[] =
+        "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE(
+            "advantages") "," CALL("l", "operator.getitem",
+                                   REF("logprobs") ",0") ",{\"op\":\"output\",\"name\":\"o\","
+                                                         "\"target\":\"o\",\"args\":[{\"tuple\":"
+                                                         "[" REF("l") ",{\"dict\":{}}]}]}]}";
+    const char *id = loss_id_of(t, create_loss(t, 200, session, 0, graph, ""));
+    const char *got =
+        service_wait(t, two_sequences(t, model, 1, "forward_backward_input", with_id(id), "q"));
+    assert_true(json_number(got, "num_tokens:sum") == 5.0);
+    assert_true(json_number(got, "num_loss_tokens:sum") == 2.0);
+    tinkc_engine_free(engine);
+}
+
+/* What makes it another loss, besides the nodes; and sessions that are over take none. */
+static void custom_losses_are_compared(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    static const struct {
+        const char *name;
+        int rank, status;
+    } rows[] = { { "mine", 1, 200 }, { "mine", 1, 200 }, { "other", 1, 400 }, { "mine", 0, 400 } };
+    for (size_t i = 0; i < 4; i++) {
+        const char *said = service_json(
+            t, rows[i].status, "POST", "/api/v1/create_custom_loss",
+            "{\"session_id\":\"%s\",\"custom_loss_seq_id\":0,\"name\":\"%s\",\"inputs\":[{\"name\":"
+            "\"logprobs\",\"rank\":1},{\"name\":\"q\",\"rank\":1},{\"name\":\"advantages\","
+            "\"rank\":"
+            "%d}],\"graph\":%s}",
+            session, rows[i].name, rows[i].rank, WEIGHTED("-1"));
+        assert_non_null(strstr(said, rows[i].status == 200 ? "request_id" : "was reused"));
+    }
+    char path[120];
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/finish", session);
+    service_json(t, 200, "POST", path, "{\"reason\":{\"type\":\"interrupted\"}}");
+    create_loss(t, 410, session, 0, WEIGHTED("-1"), "");
+    create_loss(t, 410, session, 1, WEIGHTED("-1"), "");
     tinkc_engine_free(engine);
 }
 
@@ -735,6 +788,8 @@ int main(void)
         cmocka_unit_test(custom_losses_belong_to_a_session),
         cmocka_unit_test(custom_losses_are_kept),
         cmocka_unit_test(custom_losses_beyond_numbers),
+        cmocka_unit_test(custom_losses_of_some_tokens),
+        cmocka_unit_test(custom_losses_are_compared),
         cmocka_unit_test(custom_losses_have_limits),
         cmocka_unit_test(custom_losses_of_other_versions),
     };
