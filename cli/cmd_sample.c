@@ -46,6 +46,7 @@ static int check_together(const cli_app *app)
                                             "drop-system" };
     static const char *const of_one[] = { "prompt-logprobs", "topk-prompt-logprobs", "stream",
                                           "logprobs", "thinking" };
+    static const char *const of_json[] = { "prompt-logprobs", "topk-prompt-logprobs" };
     bool batch = cli_given(app, "batch");
     if (count_sources(app) + batch > 1)
         return cli_fail(app, "usage", NULL, "more than one prompt was given");
@@ -58,6 +59,12 @@ static int check_together(const cli_app *app)
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
     if (json && cli_on_the_line(app, "stream") && cli_flag(app, "stream"))
         return cli_fail(app, "usage", NULL, "--stream cannot be combined with JSON");
+    if (batch && !json && cli_on_the_line(app, "format"))
+        return cli_fail(app, "usage", "leave --format out: --batch writes JSON lines",
+                        "--format %s cannot be combined with --batch", cli_text(app, "format"));
+    for (size_t i = 0; !json && i < sizeof of_json / sizeof *of_json; i++)
+        if (cli_on_the_line(app, of_json[i]))
+            return cli_fail(app, "usage", NULL, "--%s needs --json", of_json[i]);
     if (cli_flag(app, "drop-system") && !cli_flag(app, "as-conversation"))
         return cli_fail(app, "usage", NULL, "--drop-system needs --as-conversation");
     if (batch && (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > CLI_MOST_JOBS))

@@ -129,9 +129,36 @@ static int settle_seed(cli_app *app)
     return cli_give_value(app, "seed", seed, "drawn");
 }
 
+/* Recipes differ in their options. */
+static bool has_option(const cli_app *app, const char *name)
+{
+    return cli_find_option(app->command, name, strlen(name)) != NULL;
+}
+
+/* Evaluations need examples that are not trained on, answers while training need prompts. */
+static int check_unused(const cli_app *app)
+{
+    static const char *const of_tests[] = { "eval-every", "eval-temperature" };
+    static const char *const of_prompts[] = { "sample-every", "sample-tokens" };
+    bool tests = cli_given(app, "test-data") ||
+                 (has_option(app, "test-size") && cli_int(app, "test-size") > 0);
+    bool none = cli_on_the_line(app, "eval-every") && cli_int(app, "eval-every") == 0;
+    for (size_t i = 0; !tests && !none && i < 2; i++)
+        if (cli_on_the_line(app, of_tests[i]))
+            return cli_fail(app, "usage", NULL, "--%s needs %s", of_tests[i],
+                            !has_option(app, "test-data")   ? "--test-size"
+                            : !has_option(app, "test-size") ? "--test-data"
+                                                            : "--test-size or --test-data");
+    for (size_t i = 0; !cli_given(app, "sample-prompt") && i < 2; i++)
+        if (cli_on_the_line(app, of_prompts[i]))
+            return cli_fail(app, "usage", NULL, "--%s needs --sample-prompt", of_prompts[i]);
+    return 0;
+}
+
 int cli_job_settle(cli_job *j)
 {
-    int bad = settle_seed(j->app);
+    int bad = check_unused(j->app);
+    bad = bad ? bad : settle_seed(j->app);
     return bad ? bad : find_model(j);
 }
 

@@ -47,6 +47,8 @@ static int hold_out(cli_rl *r)
     size_t held = (size_t)cli_int(app, "test-size");
     cli_prompt_options how = { .need_answer = r->rewards.needs_answer,
                                .need_prompt = !r->rewards.env };
+    if (cli_given(app, "test-data") && cli_on_the_line(app, "test-size") && held)
+        return cli_fail(app, "usage", NULL, "give either --test-size or --test-data");
     if (cli_given(app, "test-data"))
         return cli_prompts_read_file(app, cli_text(app, "test-data"), &how, &r->test);
     if (held >= r->prompts.n && held)
