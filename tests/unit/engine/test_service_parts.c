@@ -16,6 +16,7 @@
 #include "service/gunzip.h"
 #include "service/journal.h"
 #include "service/memory_budget.h"
+#include "service/openai.h"
 #include "service/service_state.h"
 #include "service/tar.h"
 #include "service/unrecorded.h"
@@ -1557,6 +1558,28 @@ static void a_check_without_memory_fails(void **state)
     assert_true(n_failed && n_decoded);
 }
 
+/* What a tokenizer without a chat template leaves out is said when the prompt is made. */
+static void messages_without_a_template_are_kept(void **state)
+{
+    (void)state;
+    static const char text[] = "[{\"role\":\"user\",\"content\":\"a\",\"weight\":1}]";
+    static const char *const templates[] = { NULL, "{{ weight }}", "{{ content }}" };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        tkc_arena arena;
+        tkc_buf out;
+        tkc_arena_init(&arena, NULL, 0);
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        bool ok = tke_openai_messages(tkc_str(text), templates[i], &arena, &out, &err);
+        assert_int_equal(ok, i < 2);
+        assert_int_equal(err.code, i < 2 ? 0 : TINKC_E_BAD_REQUEST);
+        if (ok)
+            assert_true(tkc_str_is(tkc_buf_view(&out), text));
+        tkc_buf_free(&out);
+        tkc_arena_free(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1566,6 +1589,7 @@ int main(void)
         cmocka_unit_test(twice_in_protobuf),
         cmocka_unit_test(a_stored_load_may_have_an_access_token),
         cmocka_unit_test(a_check_without_memory_fails),
+        cmocka_unit_test(messages_without_a_template_are_kept),
         cmocka_unit_test(unknown_in_json),
         cmocka_unit_test(heads_of_json),
         cmocka_unit_test(heads_of_protobuf),
