@@ -58,6 +58,16 @@ static bool is_member(cli_span name)
     return false;
 }
 
+/* Length of a name in a message: whole characters. */
+static int shown(cli_span name)
+{
+    enum { MOST = 60 };
+    size_t n = name.len < MOST ? name.len : MOST;
+    while (n && n < name.len && ((unsigned char)name.data[n] & 0xC0) == 0x80)
+        n--;
+    return (int)n;
+}
+
 /* Of prompt, messages and tokens only one can be asked. False with *why. */
 static bool one_question(const json_t *line, char why[CLI_WHY])
 {
@@ -301,7 +311,9 @@ static bool read_one(batch *b, int *bad)
         const char *unknown = unknown_member(line);
         if (!json_is_object(line) || unknown) {
             char fault[CLI_WHY];
-            (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER, 60, unknown ? unknown : "");
+            const char *name = unknown ? unknown : "";
+            (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER,
+                           shown((cli_span){ name, strlen(name) }), name);
             *bad = cli_fail(b->app, "data_invalid", NULL, "%s:%zu: %s", cli_text(b->app, "batch"),
                             b->n_read,
                             unknown ? fault
@@ -375,8 +387,7 @@ int cli_check_batch(cli_app *app)
             }
         bool whole = cli_scan_close(&scan);
         char fault[CLI_WHY];
-        (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER,
-                       (int)(unknown.len < 60 ? unknown.len : 60),
+        (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER, shown(unknown),
                        unknown.data ? unknown.data : "");
         if (!whole || !object)
             cli_bad_line(&broken, path, lines.number, "json",
