@@ -256,6 +256,20 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
     return ok && !err->code;
 }
 
+/* Options of samples and their evaluation, of which there are none with --off-policy. */
+static int check_unused(const cli_app *app)
+{
+    static const char *const of_samples[] = {
+        "group-size",           "groups-per-batch", "kl-coef",   "kl-discount", "num-substeps",
+        "max-steps-off-policy", "test-data",        "test-size", "eval-every",  "eval-temperature"
+    };
+    for (size_t i = 0; i < sizeof of_samples / sizeof *of_samples; i++)
+        if (cli_on_the_line(app, of_samples[i]))
+            return cli_fail(app, "usage", NULL, "--%s works without --off-policy only",
+                            of_samples[i]);
+    return 0;
+}
+
 static int off_policy(cli_app *app)
 {
     off o = { .job = { .app = app }, .k = (size_t)cli_int(app, "targets") };
@@ -265,7 +279,8 @@ static int off_policy(cli_app *app)
         return cli_fail(app, "usage", NULL, "--context works without --off-policy only");
     if (cli_text_at(app, "teacher", 1))
         return cli_fail(app, "usage", NULL, "--off-policy takes one --teacher");
-    int bad = cli_job_settle(&o.job);
+    int bad = check_unused(app);
+    bad = bad ? bad : cli_job_settle(&o.job);
     bad = bad ? bad : read_conversations(&o);
     o.loop = (cli_epochs){
         .job = &o.job, .n = o.set.n, .watch = "train/loss", .user = &o, .step = step
