@@ -278,16 +278,19 @@ static tinkc_str repeated_in(tinkc_bytes message, uint32_t field, tkc_arena *are
 }
 
 /* SDKs since 0.36 send the numbers of loss_fn_config a second time, in loss_fn_config_v2. One that
- * is only there, or differs, would be ignored. */
+ * is only there, or differs, would be ignored. Texts are only there: decoding takes or refuses them. */
 static bool agrees(const tkc_numbers *config, tinkc_bytes entry)
 {
     tkc_pb value, number;
     double there = 0;
     tinkc_str name = entry_of(entry, &value);
     tkc_pb_open(&number, value.bytes);
-    while (tkc_pb_next(&number))
+    while (tkc_pb_next(&number)) {
+        if (tkc_pb_is(&number, 2, TKC_PB_BYTES))
+            return true;
         if (tkc_pb_is(&number, 1, TKC_PB_FIXED64))
             memcpy(&there, &number.number, sizeof there);
+    }
     for (size_t i = 0; i < config->len; i++)
         if (tkc_str_is(name, config->names[i]))
             return memcmp(&there, &config->values[i], sizeof there) == 0;

@@ -125,9 +125,8 @@ static bool check_rank(const tke_input *in, const tke_graph *g, const char *name
     if (rank != declared || (rank == 0 && in->rows != 1))
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "datum %zu: '%.*s' has rank %lld, but loss '%s' declared %s with rank %lld",
-                        index, (int)in->name.len, in->name.data,
-                        (long long)(rank == 0 ? 1 : rank), tke_graph_name(g), name,
-                        (long long)declared);
+                        index, (int)in->name.len, in->name.data, (long long)(rank == 0 ? 1 : rank),
+                        tke_graph_name(g), name, (long long)declared);
     return true;
 }
 

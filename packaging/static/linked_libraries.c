@@ -46,7 +46,8 @@ void *__wrap_dlsym(void *library, const char *name)
 
 char *__wrap_dlerror(void)
 {
-    static char why[] = "the static program cannot open libraries; use the packages or a build from source";
+    static char why[] =
+        "the static program cannot open libraries; use the packages or a build from source";
     return why;
 }
 
@@ -61,7 +62,7 @@ int __wrap_dlclose(void *library)
 static void find_certificates(void)
 {
     static const char *const bundles[] = {
-        "/etc/ssl/certs/ca-certificates.crt",                /* Debian, Ubuntu, Arch, Alpine, Gentoo */
+        "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Arch, Alpine, Gentoo */
         "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", /* Fedora, RHEL */
         "/etc/pki/tls/certs/ca-bundle.crt",                  /* older Fedora and RHEL */
         "/var/lib/ca-certificates/ca-bundle.pem",            /* openSUSE */

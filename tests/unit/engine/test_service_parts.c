@@ -1479,6 +1479,7 @@ static void twice_in_protobuf(void **state)
         ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("B"),
             "loss_fn_config_v2 'k' differs from loss_fn_config"),
         ROW("\x3a\x0e\n\x01k\x12\x09" N("B"), "loss_fn_config_v2 'k' differs from loss_fn_config"),
+        ROW("\x3a\x07\n\x01k\x12\x02\x12\0", NULL), /* a text */
         ROW("\x3a\x0e\n\x01\xff\x12\x09" N("B"),
             "loss_fn_config_v2 '' differs from loss_fn_config"),
         ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A") "\x3a\x0e\n\x01k\x12\x09" N(
