@@ -827,8 +827,8 @@ int main(void)
         cmocka_unit_test(number_arrays_are_written_at_once),
         cmocka_unit_test(a_tight_buffer_is_enough),
         cmocka_unit_test(nesting_too_deep_is_an_error),
-        cmocka_unit_test_setup_teardown(names_given_twice_are_found, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_of_many_names_is_found, set_up, tear_down),
+        cmocka_unit_test(names_given_twice_are_found),
+        cmocka_unit_test(one_of_many_names_is_found),
         cmocka_unit_test(names_that_find_no_memory_are_an_error),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
