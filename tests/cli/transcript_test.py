@@ -108,7 +108,8 @@ def run(path):
 
 
 failed = 0
-wanted_paths = [p for p in sorted((here / "transcripts").glob("*.txt")) if not names or p.stem in names]
+# The longest first, so that the two workers end at about the same time.
+wanted_paths = sorted((p for p in (here / "transcripts").glob("*.txt") if not names or p.stem in names), key=lambda p: (-p.stat().st_size, p))
 with concurrent.futures.ThreadPoolExecutor(2) as pool:  # each has a folder and a service of its own
     for path, (wanted, got) in zip(wanted_paths, pool.map(run, wanted_paths)):
         if "--update" in sys.argv:
