@@ -41,12 +41,12 @@ typedef struct batch {
     bool lost; /* the service stopped answering: the rest is not waited for */
 } batch;
 
-/* What a line may have. "metadata" is only copied to the output; "sequences" and "error" are of an
- * earlier output that is asked again. */
-static const char *const members[] = { "id",       "prompt",     "messages",    "tokens",
-                                       "tools",    "max_tokens", "temperature", "top_p",
-                                       "top_k",    "seed",       "stop",        "num_samples",
-                                       "metadata", "sequences",  "error",       NULL };
+/* What a line may have. "metadata" is only copied to the output, and so are "answer" and "choices" of
+ * lines for `tinkc eval`; "sequences" and "error" are of an earlier output that is asked again. */
+static const char *const members[] = { "id",         "prompt",      "messages", "tokens", "tools",
+                                       "max_tokens", "temperature", "top_p",    "top_k",  "seed",
+                                       "stop",       "num_samples", "metadata", "answer", "choices",
+                                       "sequences",  "error",       NULL };
 
 #define UNKNOWN_MEMBER "unknown member \"%.*s\"; put what is only to be copied under \"metadata\""
 
