@@ -43,12 +43,12 @@ static const tinkc_rl_report *script_rl_step(tinkc_rl *, size_t total, tinkc_err
 
 #include "commands.h"
 #include "support/held_output.h"
+#include "support/noted.h"
 
 enum { MOST = 8 };
 
 static cli_app app;
 static cli_rl rl;
-static char shown[8192]; /* what was done, a line each */
 static int64_t clock_ms;
 
 static struct script {
@@ -62,21 +62,6 @@ static struct script {
     tinkc_rollout rollouts[MOST][2]; /* of each group */
     size_t sizes[MOST];
 } script;
-
-static void note(const char *format, ...)
-{
-    va_list args;
-    size_t n = strlen(shown);
-    va_start(args, format);
-    (void)vsnprintf(shown + n, sizeof shown - n, format, args);
-    va_end(args);
-}
-
-static void assert_done(const char *wanted)
-{
-    assert_string_equal(shown, wanted);
-    shown[0] = '\0';
-}
 
 static void note_json(const char *what, const json_t *v)
 {
@@ -257,7 +242,7 @@ static int setup(void **state)
     rl = (cli_rl){ .job = { .app = &app, .total_steps = 2 } };
     script = (struct script){ .good = MOST };
     clock_ms = 7000000;
-    shown[0] = '\0';
+    noted[0] = '\0';
     return app.command ? 0 : -1;
 }
 
@@ -376,13 +361,13 @@ static void test_the_line_meanwhile(void **state)
     rl.job.total_steps = 9;
     rl.last_reward = 0.5;
     assert_true(tick(&rl));
-    assert_done("line[step 4/9  reward 0.500  (sampling)]\n");
+    assert_noted("line[step 4/9  reward 0.500  (sampling)]\n");
     assert_int_equal(script.n_runs, 0); /* nobody listens */
     app.events = (tinkc_queue *)&app;
     rl.job.step = 4;
     app.deadline_ms = clock_ms + 1;
     assert_true(tick(&rl));
-    assert_done("line[step 5/9  reward 0.500]\n");
+    assert_noted("line[step 5/9  reward 0.500]\n");
     assert_int_equal(script.n_runs, 1);
     app.deadline_ms = clock_ms;
     assert_false(tick(&rl));
@@ -465,11 +450,11 @@ static void test_steps(void **state)
     assert_true(ok && !err.code);
     char wanted[4096];
     (void)snprintf(wanted, sizeof wanted, "%s%s", first_step, second_step);
-    assert_done(wanted);
+    assert_noted(wanted);
     assert_true(rl.job.step == 2 && rl.job.elapsed_tokens == 1600 && rl.last_reward == 0.25);
     assert_null(rl.job.pending);
     assert_true(train(&rl, &err)); /* nothing is left */
-    assert_done("");
+    assert_noted("");
 }
 
 /* Rollouts that failed are reported once a step, and not kept. A row that is not written is reported, too. */
@@ -491,7 +476,7 @@ static void test_steps_with_trouble(void **state)
                 "warning: step 0: 2 of the rollouts failed and were not trained on; the first: no "
                 "reward\n");
     assert_true(ok);
-    assert_null(strstr(shown, "sample of"));
+    assert_null(strstr(noted, "sample of"));
 }
 
 static void test_what_ends_the_steps(void **state)
@@ -506,16 +491,16 @@ static void test_what_ends_the_steps(void **state)
     assert_true(err.code == TINKC_E_CONNECTION && rl.job.step == 1);
     char wanted[4096];
     (void)snprintf(wanted, sizeof wanted, "%sbetween steps, at 1\n", first_step);
-    assert_done(wanted);
+    assert_noted(wanted);
     err = (tinkc_error){ 0 };
     script.save_fault = TINKC_E_FILE;
     assert_false(train(&rl, &err));
-    assert_done("between steps, at 1\n");
+    assert_noted("between steps, at 1\n");
     assert_int_equal(err.code, TINKC_E_FILE);
     err = (tinkc_error){ 0 };
     script.signal = SIGTERM;
     assert_true(train(&rl, &err));
-    assert_done("");
+    assert_noted("");
 }
 
 /* ---- the end ---- */
@@ -559,7 +544,7 @@ static void test_the_end(void **state)
         hold_output();
         int code = finish(&rl, rows[i].ok, &err);
         assert_said(rows[i].said);
-        assert_done(rows[i].done);
+        assert_noted(rows[i].done);
         assert_int_equal(code, rows[i].exit);
     }
 }

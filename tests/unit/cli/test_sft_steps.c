@@ -68,12 +68,12 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 
 #include "commands.h"
 #include "support/held_output.h"
+#include "support/noted.h"
 
 enum { STEP_MS = 2000, MOST = 32 };
 
 static cli_app app;
 static cli_sft sft;
-static char done[8192]; /* what was done, words in a row */
 static int64_t clock_ms;
 static char *said; /* by the last run */
 static float weights[] = { 0, 0, 1, 0.5F };
@@ -93,21 +93,6 @@ static struct script {
 
 /* A future is its place here; its value is the step. */
 static char futures[MOST];
-
-static void note(const char *format, ...)
-{
-    va_list args;
-    size_t n = strlen(done);
-    va_start(args, format);
-    (void)vsnprintf(done + n, sizeof done - n, format, args);
-    va_end(args);
-}
-
-static void assert_done(const char *wanted)
-{
-    assert_string_equal(done, wanted);
-    done[0] = '\0';
-}
 
 int64_t script_now(void)
 {
@@ -392,7 +377,7 @@ static int setup(void **state)
         .save_at = SIZE_MAX, .samples_at = SIZE_MAX, .fault_at = SIZE_MAX, .logprob = -0.25F
     };
     clock_ms = 9000000;
-    done[0] = '\0';
+    noted[0] = '\0';
     return app.command ? cli_set_value(&app, "submit-ahead", "0", "test") : -1;
 }
 
@@ -417,7 +402,7 @@ static void run(int exit, const char *wanted)
     hold_output();
     int code = cli_sft_run(&sft);
     said = release_output();
-    assert_done(wanted);
+    assert_noted(wanted);
     assert_int_equal(code, exit);
     assert_int_equal(script.n_made, 0);
     assert_int_equal(script.n_freed, script.n_passes + script.n_optims);

@@ -37,6 +37,8 @@ static bool script_run(tinkc_queue *, int64_t timeout_ms, tinkc_error *);
 #define cli_store_link_keep script_keep
 #include "../../../cli/wait.c"
 
+#include "support/noted.h"
+
 static struct script {
     int32_t outcome;
     int done_at; /* the future is complete from this moment on; looks and waits are moments */
@@ -49,23 +51,7 @@ static struct script {
 
 static bool raise_by_hand;         /* a signal comes at moment 3, too */
 static int64_t clock_ms = 1000000; /* each wait moves it by what it may last */
-static char shown[16384];          /* what was shown, a line each */
 static cli_app *waiting;           /* for the events of the queue */
-
-static void note(const char *format, ...)
-{
-    va_list args;
-    size_t n = strlen(shown);
-    va_start(args, format);
-    (void)vsnprintf(shown + n, sizeof shown - n, format, args);
-    va_end(args);
-}
-
-static void assert_shown(const char *wanted)
-{
-    assert_string_equal(shown, wanted);
-    shown[0] = '\0';
-}
 
 int64_t script_now(void)
 {
@@ -202,7 +188,7 @@ static bool wait_with(const struct script *s, tinkc_error *err)
     static const cli_command command = { .noun = "run" };
     cli_app app = { .command = &command, .deadline_ms = INT64_MAX };
     script = *s;
-    shown[0] = '\0';
+    noted[0] = '\0';
     *err = (tinkc_error){ 0 };
     return cli_wait(&app, some_future(), "a test", err);
 }
@@ -238,7 +224,7 @@ static void test_signal_cancels(void **state)
     assert_true(script.cancelled);
     assert_int_equal(script.waits, 2);
     assert_int_equal(cli_stop_signal(), SIGINT);
-    assert_shown("wiped\n");
+    assert_noted("wiped\n");
     cli_forget_signal();
 }
 
@@ -280,13 +266,13 @@ static void test_deadline(void **state)
     static const cli_command command = { .noun = "run" };
     cli_app app = { .command = &command, .deadline_ms = cli_now_ms() + 300 };
     script = (struct script){ .done_at = 1000 };
-    shown[0] = '\0';
+    noted[0] = '\0';
     assert_false(cli_wait(&app, some_future(), "a test", &err));
     assert_int_equal(err.code, TINKC_E_DEADLINE);
     assert_string_equal(err.message, "the time given with --timeout has run out");
     assert_true(script.cancelled);
     assert_int_equal(script.waits, 4); /* at the deadline itself it waits still */
-    assert_shown("wiped\n");
+    assert_noted("wiped\n");
 }
 
 /* Attempts that fail for longer than --retry-for end the wait, but only while the next one is to
@@ -319,13 +305,13 @@ static void test_gives_up(void **state)
     app.status_line[0] = '\0';
     waiting = &app;
     script = (struct script){ .done_at = 10000, .fails = true };
-    shown[0] = '\0';
+    noted[0] = '\0';
     assert_false(cli_wait(&app, some_future(), "a test", &err));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     assert_string_equal(err.message, "connection refused");
     assert_true(script.cancelled);
     assert_int_equal(script.waits, 11);
-    assert_non_null(strstr(shown, "store kept\nwiped\n"));
+    assert_non_null(strstr(noted, "store kept\nwiped\n"));
 }
 static void retried(const tinkc_event *e, void *user)
 {
@@ -339,7 +325,7 @@ static void test_failed_attempts(void **state)
     char long_text[300], cut[300];
     cli_app app = { .on_retry = retried, .on_retry_user = "as given" };
     waiting = &app;
-    shown[0] = '\0';
+    noted[0] = '\0';
     cli_note_retry(&(tinkc_event){ .text = "busy", .left_ms = 1, .wait_ms = 10 }, &app);
     assert_string_equal(app.failing, "busy; trying again for 0.0s");
     cli_note_retry(&(tinkc_event){ .text = "busy", .left_ms = 90000, .wait_ms = 10 }, &app);
@@ -347,7 +333,7 @@ static void test_failed_attempts(void **state)
     cli_note_retry(&(tinkc_event){ .text = "slow", .left_ms = 0 }, &app);
     assert_string_equal(app.failing, "slow; trying again");
     assert_true(app.trouble_ms == 0 && app.next_try_ms == 0 && !app.trouble[0]);
-    assert_shown("store kept\nretried: busy, as given\nstore kept\nretried: busy, as given\n"
+    assert_noted("store kept\nretried: busy, as given\nstore kept\nretried: busy, as given\n"
                  "store kept\nretried: slow, as given\n");
 
     /* Only what is tried without end has a time since which it fails: that of the first attempt. A
@@ -414,9 +400,9 @@ static void test_what_is_shown(void **state)
         (void)snprintf(app.status_line, sizeof app.status_line, "%s", rows[i].status_line);
         (void)snprintf(app.failing, sizeof app.failing, "%s", rows[i].failing);
         script = (struct script){ 0 };
-        shown[0] = '\0';
+        noted[0] = '\0';
         show_wait(&app, some_future(), rows[i].label, begun, &said);
-        assert_shown(rows[i].wanted);
+        assert_noted(rows[i].wanted);
         assert_int_equal(said, !rows[i].draws && rows[i].wanted[0] ? clock_ms : before);
     }
 }
@@ -431,17 +417,17 @@ static void test_what_is_left(void **state)
     };
     app.trouble_ms = 9;
     script = (struct script){ .done_at = 4 };
-    shown[0] = '\0';
+    noted[0] = '\0';
     assert_true(cli_wait(&app, some_future(), "a test", &err));
     assert_true(app.trouble_ms == 0 && !app.failing[0]);
-    assert_shown("line[step 3]\n");
+    assert_noted("line[step 3]\n");
     app.status_line[0] = '\0';
     script = (struct script){ .done_at = 8, .have = 7, .total = 9 };
     assert_true(cli_wait_bytes(&app, some_future(), "Reading", &err));
-    assert_shown("bar Reading of -1 bytes\nbar at 7 of 9\nbar at 7 of 9\nbar at 7 of 9\nwiped\n");
+    assert_noted("bar Reading of -1 bytes\nbar at 7 of 9\nbar at 7 of 9\nbar at 7 of 9\nwiped\n");
     script = (struct script){ .done_at = 24, .have = 0, .total = 9 };
     assert_true(cli_wait_bytes(&app, some_future(), "Reading", &err));
-    assert_shown("bar Reading of -1 bytes\nline[Reading 1.0s]\nline[Reading 1.1s]\nwiped\n");
+    assert_noted("bar Reading of -1 bytes\nline[Reading 1.0s]\nline[Reading 1.1s]\nwiped\n");
     assert_string_equal(app.failing, "");
 }
 
@@ -450,9 +436,9 @@ static void test_nothing_to_wait_for(void **state)
     (void)state;
     tinkc_error err = { 0 };
     cli_app app = { .deadline_ms = INT64_MAX };
-    shown[0] = '\0';
+    noted[0] = '\0';
     assert_false(cli_wait(&app, NULL, "a test", &err));
-    assert_shown("wiped\n");
+    assert_noted("wiped\n");
     assert_int_equal(err.code, 0);
 }
 
