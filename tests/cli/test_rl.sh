@@ -143,9 +143,13 @@ PY
 python3 serve.py > port & web=$!
 await port "" || fail "no grader"
 tiny="train rl sums.jsonl --local -q --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --seed 1 --max-steps 1"
-"$tinkc" $tiny --reward-url "http://127.0.0.1:$(cat port)/grade" --log-dir url 2> err; status=$?
+broken=""
+for service in "" local: "http://127.0.0.1:$(cat port)"; do # what the user's service is does not matter to the grader
+    TINKER_BASE_URL=$service TINKER_CREDENTIAL_CMD=false "$tinkc" $tiny --reward-url "http://127.0.0.1:$(cat port)/grade" --log-dir "url${#service}" 2> err ||
+        broken="TINKER_BASE_URL=$service: $(tail -n 2 err)"
+done
 kill $web; wait $web 2> /dev/null
-[ $status = 0 ] || fail "--reward-url"
+[ -z "$broken" ] || fail "--reward-url, $broken"
 refuse 2 "must begin with http" $tiny --reward-url ftp://x
 refuse 10 "http://127.0.0.1:9/ did not answer within 300 ms" $tiny --reward-url http://127.0.0.1:9/ --reward-timeout 0.3s --log-dir deaf
 echo "Is it kind?" > rubric
