@@ -42,16 +42,35 @@ bool cli_store_shared(const cli_app *app)
     return !cli_store_not_shared(app);
 }
 
+/* ---- the time that --timeout gives, to each wait here and to all of them; app NULL = no limit ---- */
+
+static int64_t within(const cli_app *app, int64_t most_ms)
+{
+    int64_t left = app ? app->deadline_ms - cli_now_ms() : most_ms;
+    return left < most_ms ? left : most_ms;
+}
+
+static bool too_late(const cli_app *app, tinkc_error *err)
+{
+    bool late = app && cli_now_ms() >= app->deadline_ms;
+    if (late)
+        tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+    return late;
+}
+
 /* ---- lines ---- */
 
-/* One line into out, without its end. False at the end of the connection or of the time. */
+/* One line into out, without its end. False at the end of the connection or of the time; what has arrived by then
+ * is read. */
 static bool read_line(int fd, char out[LINE], int64_t wait_ms)
 {
     int64_t until = cli_now_ms() + wait_ms;
     for (size_t n = 0; n < LINE - 1;) {
         struct pollfd p = { fd, POLLIN, 0 };
         int64_t left = until - cli_now_ms();
-        if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR))
+        if (poll(&p, 1, left > 0 ? (int)left : 0) < 0 && errno != EINTR)
+            return false;
+        if (!p.revents && left <= 0)
             return false;
         if (!p.revents)
             continue;
@@ -88,10 +107,12 @@ static void read_error(char *line, tinkc_error *err)
     err->cause = (int32_t)why;
 }
 
-static bool ask(int fd, const char *request, char line[LINE], tinkc_error *err)
+static bool ask(const cli_app *app, int fd, const char *request, char line[LINE], tinkc_error *err)
 {
-    if (!write_line(fd, request) || !read_line(fd, line, ANSWER_MS)) {
-        tinkc_error_set(err, TINKC_E_CONNECTION, "the process that has the store open has ended");
+    if (!write_line(fd, request) || !read_line(fd, line, within(app, ANSWER_MS))) {
+        if (!too_late(app, err))
+            tinkc_error_set(err, TINKC_E_CONNECTION,
+                            "the process that has the store open has ended");
         return false;
     }
     if (strncmp(line, "error\t", 6) == 0)
@@ -102,7 +123,7 @@ static bool ask(int fd, const char *request, char line[LINE], tinkc_error *err)
 /* ---- connecting ---- */
 
 /* The control connection of a host that is there; -1 = none. */
-static int connect_host(const char *store, int *folder_fd)
+static int connect_host(const cli_app *app, const char *store, int *folder_fd)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
     char path[64], hello[LINE];
@@ -111,12 +132,18 @@ static int connect_host(const char *store, int *folder_fd)
     (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
-        read_line(fd, hello, 5000) &&
+        read_line(fd, hello, within(app, 5000)) &&
         strncmp(hello, CLI_STORE_PROTOCOL " ", sizeof CLI_STORE_PROTOCOL) == 0)
         return fd;
     if (fd >= 0)
         close(fd);
     return -1;
+}
+
+static const char *device_of(const cli_app *app)
+{
+    const char *device = cli_text(app, "device");
+    return device ? device : "auto";
 }
 
 /* Becomes the host: only async-signal-safe calls, as other threads may hold locks. */
@@ -139,7 +166,7 @@ static void become_host(const char *program, const char *store, const char *devi
 
 /* Starts a host. True when it is ready; else err says why (cause CONFLICT: another process has the
  * store). */
-static bool start_host(const char *store, const char *device, tinkc_error *err)
+static bool start_host(const cli_app *app, const char *store, tinkc_error *err)
 {
     int ready[2];
     char line[LINE], *log = cli_printf("%s/host.log", store), self[4096];
@@ -152,13 +179,13 @@ static bool start_host(const char *store, const char *device, tinkc_error *err)
     self[n] = '\0';
     pid_t child = fork();
     if (child == 0)
-        become_host(self, store, device, log, ready[1]);
+        become_host(self, store, device_of(app), log, ready[1]);
     close(ready[1]);
-    bool told = child > 0 && read_line(ready[0], line, START_MS);
+    bool told = child > 0 && read_line(ready[0], line, within(app, START_MS));
     close(ready[0]);
-    if (!told)
+    if (!told && !too_late(app, err))
         tinkc_error_set(err, TINKC_E_STORE, "the store's process did not start");
-    else if (strncmp(line, "error\t", 6) == 0)
+    if (told && strncmp(line, "error\t", 6) == 0)
         read_error(line, err);
     free(log);
     return !err->code;
@@ -172,19 +199,13 @@ static char *what_runs(const cli_app *app)
                       app->n_args ? app->args[0] : "");
 }
 
-static const char *device_of(const cli_app *app)
-{
-    const char *device = cli_text(app, "device");
-    return device ? device : "auto";
-}
-
 /* One attempt: 1 linked, 0 try again, -1 failed with err set. */
 static int try_link(cli_app *app, const char *store, tinkc_error *err)
 {
     char line[LINE], *use;
-    int fd = connect_host(store, &app->store_folder_fd);
+    int fd = connect_host(app, store, &app->store_folder_fd);
     if (fd < 0) {
-        if (start_host(store, device_of(app), err))
+        if (start_host(app, store, err))
             return 0;
         return err->cause == TINKC_E_CONFLICT ? 0 : -1;
     }
@@ -192,7 +213,7 @@ static int try_link(cli_app *app, const char *store, tinkc_error *err)
     use = what_runs(app);
     for (char *p = use; use && *p; p++)
         *p = *p == '\n' || *p == '\t' ? ' ' : *p;
-    bool ok = use && ask(fd, use, line, &ended);
+    bool ok = use && ask(app, fd, use, line, &ended);
     free(use);
     if (ok && cli_given(app, "device") && strcmp(line + 3, device_of(app)) != 0)
         cli_warn(app, "the store is open already, on device %s: --device %s has no effect",
@@ -213,9 +234,10 @@ static int link_up(cli_app *app, const char *store, tinkc_error *err)
         int linked = try_link(app, store, err);
         if (linked > 0)
             return 1;
-        if (linked < 0 || cli_stop_signal() || cli_now_ms() - begun > START_MS ||
-            cli_now_ms() > app->deadline_ms)
+        if (linked < 0 || cli_stop_signal() || cli_now_ms() - begun > START_MS)
             return linked;
+        if (too_late(app, err))
+            return -1;
         if (cli_now_ms() - begun > 1000)
             cli_status(app, false, "waiting for the store: another process has it open");
         (void)poll(NULL, 0, 50);
@@ -268,7 +290,7 @@ bool cli_store_link_model(cli_app *app, const char *name, const char *folder, ti
     bool ok = request && !strpbrk(name, "\t\n") && !strchr(folder, '\n');
     if (!ok)
         tinkc_error_set(err, TINKC_E_ARGUMENT, "the model's name or folder has control characters");
-    ok = ok && ask(app->store_fd, request, line, err);
+    ok = ok && ask(app, app->store_fd, request, line, err);
     free(request);
     return ok;
 }
@@ -280,7 +302,7 @@ char *cli_store_link_adapter(cli_app *app, const char *base, const char *folder,
     bool ok = request && !strpbrk(base, "\t\n") && !strchr(folder, '\n');
     if (!ok)
         tinkc_error_set(err, TINKC_E_ARGUMENT, "the adapter's folder has control characters");
-    ok = ok && ask(app->store_fd, request, line, err);
+    ok = ok && ask(app, app->store_fd, request, line, err);
     free(request);
     if (!ok || strncmp(line, "ok ", 3) != 0 || !(tab = strchr(line, '\t'))) {
         tinkc_error_set(err, TINKC_E_STORE, "the store's process gave no usable answer");
@@ -307,8 +329,9 @@ json_t *cli_store_link_status(const char *store)
 {
     char line[LINE];
     tinkc_error err = { 0 };
-    int folder_fd = -1, fd = connect_host(store, &folder_fd);
-    json_t *status = fd >= 0 && ask(fd, "status", line, &err) ? json_loads(line, 0, NULL) : NULL;
+    int folder_fd = -1, fd = connect_host(NULL, store, &folder_fd);
+    json_t *status =
+        fd >= 0 && ask(NULL, fd, "status", line, &err) ? json_loads(line, 0, NULL) : NULL;
     if (fd >= 0)
         close(fd);
     if (folder_fd >= 0)

@@ -260,9 +260,12 @@ static void test_lines(void **state)
     assert_false(read_line(ends[0], line, 10));
     assert_true(read_line(ends[0], line, 10));
     assert_string_equal(line, ""); /* what is left of it */
+    int64_t waited_ms = script.waited_ms;
+    assert_false(read_line(ends[0], line, 0)); /* no time at all: only what is there */
+    assert_false(read_line(ends[0], line, -5));
+    assert_int_equal(script.waited_ms, waited_ms);
     assert_int_equal(write(ends[1], "late\n", 5), 5);
-    assert_false(read_line(ends[0], line, 0)); /* no time at all */
-    assert_true(read_line(ends[0], line, 1));
+    assert_true(read_line(ends[0], line, -5));
     assert_string_equal(line, "late");
     /* A wait that a signal disturbs continues; one that fails does not. */
     assert_int_equal(write(ends[1], "a\nb\n", 4), 4);
@@ -317,15 +320,15 @@ static void test_questions(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     theirs[0] = ends[1];
     assert_int_equal(write(ends[1], "ok fine\nerror\t9\t0\tno\nerrors\n", 28), 28);
-    assert_true(ask(ends[0], "how", line, &err));
+    assert_true(ask(&app, ends[0], "how", line, &err));
     assert_string_equal(line, "ok fine");
     assert_said(0, "how\n");
-    assert_false(ask(ends[0], "what", line, &err));
+    assert_false(ask(&app, ends[0], "what", line, &err));
     assert_true(err.code == 9 && strcmp(err.message, "no") == 0);
     err = (tinkc_error){ 0 };
-    assert_true(ask(ends[0], "when", line, &err)); /* it only begins like an error */
+    assert_true(ask(&app, ends[0], "when", line, &err)); /* it only begins like an error */
     assert_said(0, "what\nwhen\n");
-    assert_false(ask(ends[0], "silence", line, &err));
+    assert_false(ask(&app, ends[0], "silence", line, &err));
     assert_int_equal(script.waited_ms, 60000);
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     assert_string_equal(err.message, "the process that has the store open has ended");
@@ -333,7 +336,8 @@ static void test_questions(void **state)
     theirs[0] = -1;
     err = (tinkc_error){ 0 };
     size_t polls = script.n_polls;
-    assert_false(ask(ends[0], "gone", line, &err)); /* known when it is sent, without a wait */
+    assert_false(
+        ask(&app, ends[0], "gone", line, &err)); /* known when it is sent, without a wait */
     assert_int_equal(script.n_polls, polls);
     assert_int_equal(err.code, TINKC_E_CONNECTION);
     close(ends[0]);
@@ -360,7 +364,7 @@ static void test_who_answers(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         script.heard[script.n_links] = rows[i].heard;
         script.waited_ms = 0;
-        int fd = connect_host(store, &app.store_folder_fd);
+        int fd = connect_host(&app, store, &app.store_folder_fd);
         if ((fd >= 0) != rows[i].taken || script.waited_ms != rows[i].waited_ms)
             fail_msg("%s: %d after %d ms", rows[i].heard ? rows[i].heard : "nobody", fd,
                      (int)script.waited_ms);
@@ -368,10 +372,10 @@ static void test_who_answers(void **state)
             close(fd);
     }
     script.no_socket = true;
-    assert_int_equal(connect_host(store, &app.store_folder_fd), -1);
+    assert_int_equal(connect_host(&app, store, &app.store_folder_fd), -1);
     script.no_socket = false;
     int none = -1;
-    assert_int_equal(connect_host("/nowhere/at/all", &none), -1);
+    assert_int_equal(connect_host(&app, "/nowhere/at/all", &none), -1);
     assert_int_equal(none, -1);
     assert_int_equal(script.n_links, sizeof rows / sizeof *rows);
 }
@@ -395,7 +399,7 @@ static void test_processes_that_are_started(void **state)
         tinkc_error err = { 0 };
         script.host[script.n_hosts] = rows[i].says;
         script.waited_ms = 0;
-        bool ok = start_host(store, "cpu", &err);
+        bool ok = start_host(&app, store, &err);
         assert_string_equal(err.message, rows[i].message);
         if (ok != (rows[i].code == 0) || err.code != rows[i].code || err.cause != rows[i].cause ||
             script.waited_ms != rows[i].waited_ms)
@@ -404,14 +408,44 @@ static void test_processes_that_are_started(void **state)
     }
     tinkc_error err = { 0 };
     script.no_process = true;
-    assert_false(start_host(store, "cpu", &err));
+    assert_false(start_host(&app, store, &err));
     assert_string_equal(err.message, "the store's process did not start");
     assert_int_equal(err.code, TINKC_E_STORE);
     err = (tinkc_error){ 0 };
     script.no_pipe = true;
-    assert_false(start_host(store, "cpu", &err));
+    assert_false(start_host(&app, store, &err));
     assert_string_equal(err.message, "the store's process cannot be started");
     assert_int_equal(err.code, TINKC_E_FILE);
+}
+
+/* --timeout ends each of the waits, and is then what the command says. */
+static void test_no_longer_than_it_may_take(void **state)
+{
+    static const struct {
+        const char *host;  /* what the process says that is started; NULL = nothing */
+        const char *heard; /* from one that is there; NULL = none is there */
+        int64_t given_ms, waited_ms;
+    } rows[] = {
+        { "", NULL, 0, 0 },
+        { NULL, NULL, 300, 300 },                       /* it starts, and says nothing */
+        { NULL, "tinkc-store 1 x", 4999, 4999 },        /* in its greeting */
+        { NULL, HELLO, 300, 300 },                      /* after the question */
+        { NULL, HELLO "error\t1\t0\tending\n", 49, 0 }, /* after a pause */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(setup(NULL), 0);
+        script.heard[0] = rows[i].heard;
+        script.host[0] = rows[i].host;
+        app.deadline_ms = clock_ms + rows[i].given_ms;
+        hold_output();
+        int bad = cli_store_link_open(&app, store);
+        assert_shown("error: local engine: the time given with --timeout has run out\n"
+                     "hint: give it more time with --timeout\n");
+        if (bad != CLI_EXIT_TIMEOUT || script.waited_ms != rows[i].waited_ms)
+            fail_msg("row %zu: exit code %d after %d ms", i, bad, (int)script.waited_ms);
+        assert_int_equal(teardown(NULL), 0);
+    }
 }
 
 static void test_linked_at_once(void **state)
@@ -658,6 +692,7 @@ int main(void)
         TEST(test_questions),
         TEST(test_who_answers),
         TEST(test_processes_that_are_started),
+        TEST(test_no_longer_than_it_may_take),
         TEST(test_linked_at_once),
         TEST(test_linked_to_one_that_is_started),
         TEST(test_a_store_that_is_not_shared),
