@@ -45,8 +45,9 @@ async def reading(check, rest, saved):
              (rest.get_sampler, rest.get_sampler_async, (sampler,)),
              (rest.get_billing_usage, rest.get_billing_usage_async, last_hours())]
     if hasattr(rest, "search_sessions"):
-        twins += [(rest.search_sessions, rest.search_sessions_async, (types.SessionSearchRequest(),)),
-                  (rest.get_current_checkpoint_storage_usage, rest.get_current_checkpoint_storage_usage_async, ())]
+        twins.append((rest.search_sessions, rest.search_sessions_async, (types.SessionSearchRequest(),)))
+    if hasattr(rest, "get_current_checkpoint_storage_usage"):
+        twins.append((rest.get_current_checkpoint_storage_usage, rest.get_current_checkpoint_storage_usage_async, ()))
     for plain, twin, args in twins:
         check(await twin(*args) == plain(*args).result(), f"{twin.__name__} is {plain.__name__}")
     log = await on_their_loop(rest, rest.get_audit_log_async())
@@ -142,7 +143,7 @@ def tokenizers(check, service, client, sampler):
     check(same.get_base_model() == sampler.get_base_model(), "get_base_model is a name that the server takes")
 
 
-def handles(check, service, client, sampler, saved):
+def handles(check, url, service, client, sampler, saved):
     prompt, params = types.ModelInput.from_ints([5, 6, 7]), types.SamplingParams(max_tokens=6, seed=4)
     tokens = lambda c: [s.tokens for s in c.sample(prompt=prompt, num_samples=2, sampling_params=params).result().sequences]
     path = client.save_weights_for_sampler("handled").result().path
@@ -169,8 +170,7 @@ def handles(check, service, client, sampler, saved):
     if hasattr(service, "get_console_url"):
         check(client.model_id.split(":")[0] in service.get_console_url() and "train" in client.get_console_url(), "get_console_url")
     if hasattr(service, "copy_weights"):
-        there = tinker.ServiceClient(base_url=service.holder._base_url if hasattr(service.holder, "_base_url") else None,
-                                     api_key="tml-interop", project_id="project-10")
+        there = tinker.ServiceClient(base_url=url, api_key="tml-interop", project_id="project-10")
         copy = there.copy_weights(saved, ttl_seconds=3600).result()
         check(copy.split("/")[3:] == saved.split("/")[3:], "ServiceClient.copy_weights")
 
@@ -185,7 +185,7 @@ def everything_else(check, loop, url, service, client, saved):
     rest = RestClient(service.holder)
     sampler = service.create_sampling_client(base_model="nano")
     tokenizers(check, service, client, sampler)
-    handles(check, service, client, sampler, saved)
+    handles(check, url, service, client, sampler, saved)
     loop(reading(check, rest, saved))
     loop(managing(check, rest, client))
     admin(check, url, rest)
