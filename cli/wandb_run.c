@@ -258,6 +258,7 @@ void cli_wandb_remove(const char *folder)
     free(above);
 }
 
+/* Its end is there already, as before an id that is read: the run began as all zero. */
 static void make_id(char id[CLI_WANDB_ID + 1])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
@@ -265,7 +266,6 @@ static void make_id(char id[CLI_WANDB_ID + 1])
     (void)getrandom(bytes, sizeof bytes, 0);
     for (size_t i = 0; i < CLI_WANDB_ID; i++)
         id[i] = letters[bytes[i] % (sizeof letters - 1)];
-    id[CLI_WANDB_ID] = '\0';
 }
 
 /* Makes the folders and the file. */

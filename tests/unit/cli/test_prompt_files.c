@@ -261,10 +261,12 @@ static void test_order(void **state)
         moved += number != i;
     }
     assert_true(moved > MANY / 2);
+    p.file[MANY - 2] = 7; /* as if it were of another file */
     char *first = strdup(p.items[0].row_json), *last = strdup(p.items[MANY - 1].row_json);
     assert_true(cli_prompts_split(&p, 3, &rest));
     assert_true(p.n == MANY - 3 && rest.n == 3);
     assert_string_equal(rest.items[0].row_json, last);
+    assert_true(rest.file[0] == 0 && rest.file[1] == 7 && rest.file[2] == 0);
     assert_string_equal(p.items[0].row_json, first);
     cli_prompts_free(&rest);
     assert_true(cli_prompts_split(&p, 0, &rest));

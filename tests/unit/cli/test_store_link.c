@@ -23,11 +23,13 @@ static int script_socket(int domain, int type, int protocol);
 static int script_connect(int fd, const struct sockaddr *, socklen_t);
 static int script_pipe(int ends[2], int flags);
 static pid_t script_fork(void);
-#define poll    script_poll
-#define socket  script_socket
-#define connect script_connect
-#define pipe2   script_pipe
-#define fork    script_fork
+static ssize_t script_readlink(const char *path, char *out, size_t cap);
+#define poll     script_poll
+#define socket   script_socket
+#define connect  script_connect
+#define pipe2    script_pipe
+#define readlink script_readlink
+#define fork     script_fork
 /* What other files of the command would do: the headers declare these instead. */
 #define cli_now_ms      script_now
 #define cli_status      script_line
@@ -52,7 +54,7 @@ static struct script {
     int64_t waited_ms, attempt_ms; /* in waits; what starting a process takes */
     int faults;                    /* so many waits fail, with this number */
     int fault;
-    bool no_socket, no_pipe, no_process;
+    bool no_socket, no_pipe, no_process, no_program;
     int signal, signals;
     int64_t signal_at_ms, line_at_ms;
     char line[200];
@@ -94,6 +96,7 @@ int script_signals(void)
 #undef socket
 #undef connect
 #undef pipe2
+#undef readlink
 #undef fork
 
 static int script_poll(struct pollfd *fds, nfds_t n, int ms)
@@ -157,6 +160,11 @@ static int script_pipe(int ends[2], int flags)
         return -1;
     ready_fd = ends[1];
     return 0;
+}
+
+static ssize_t script_readlink(const char *path, char *out, size_t cap)
+{
+    return script.no_program ? -1 : readlink(path, out, cap);
 }
 
 static int kept_fd = -1; /* of a process that says nothing, so that its end does not show */
@@ -345,6 +353,24 @@ static void test_questions(void **state)
 
 /* ---- connecting and starting ---- */
 
+static void test_whether_it_is_shared(void **state)
+{
+    static const struct {
+        const char *value;
+        bool shared;
+    } rows[] = { { "0", false },      { "false", false }, { "1", true }, { "true", true },
+                 { "falsely", true }, { "fals", true },   { "", true },  { NULL, true } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].value)
+            setenv("TINKC_SHARE_STORE", rows[i].value, 1);
+        else
+            unsetenv("TINKC_SHARE_STORE");
+        if (cli_store_shared(&app) != rows[i].shared)
+            fail_msg("TINKC_SHARE_STORE=%s", rows[i].value ? rows[i].value : "(not set)");
+    }
+}
+
 static void test_who_answers(void **state)
 {
     static const struct {
@@ -416,6 +442,11 @@ static void test_processes_that_are_started(void **state)
     assert_false(start_host(&app, store, &err));
     assert_string_equal(err.message, "the store's process cannot be started");
     assert_int_equal(err.code, TINKC_E_FILE);
+    err = (tinkc_error){ 0 };
+    script.no_pipe = script.no_process = false;
+    script.no_program = true;
+    assert_false(start_host(&app, store, &err));
+    assert_string_equal(err.message, "the store's process cannot be started");
 }
 
 /* --timeout ends each of the waits, and is then what the command says. */
@@ -690,6 +721,7 @@ int main(void)
         TEST(test_lines),
         TEST(test_errors_of_the_other_side),
         TEST(test_questions),
+        TEST(test_whether_it_is_shared),
         TEST(test_who_answers),
         TEST(test_processes_that_are_started),
         TEST(test_no_longer_than_it_may_take),
