@@ -137,6 +137,8 @@ bool tkc_parse_i64(tinkc_str s, int64_t *out)
     return true;
 }
 
+enum { LONGEST_NUMBER = 2047 }; /* more digits than any double needs */
+
 /* Length of the JSON number at the start of s; 0 if there is none. */
 static size_t number_length(tinkc_str s)
 {
@@ -236,18 +238,20 @@ static bool parse_special(tinkc_str s, double *out)
     return true;
 }
 
+bool tkc_is_number(tinkc_str s)
+{
+    return s.len > 0 && s.len <= LONGEST_NUMBER && number_length(s) == s.len;
+}
+
 bool tkc_parse_double(tinkc_str s, bool special, double *out)
 {
-    size_t n = number_length(s);
-    if (n == 0 || n != s.len)
+    if (!tkc_is_number(s))
         return special && parse_special(s, out);
     if (parse_short(s, out))
         return true;
-    char copy[2048]; /* more digits than any double needs */
-    if (n >= sizeof copy)
-        return false;
-    memcpy(copy, s.data, n);
-    copy[n] = '\0';
+    char copy[LONGEST_NUMBER + 1];
+    memcpy(copy, s.data, s.len);
+    copy[s.len] = '\0';
     *out = parse_decimal(copy);
     return true;
 }

@@ -37,6 +37,8 @@ bool tkc_parse_i64(tinkc_str s, int64_t *out);
 bool tkc_parse_u64(tinkc_str s, uint64_t *out);
 /* JSON's grammar, plus "inf", "-inf", "nan" in any case if `special` is set. */
 bool tkc_parse_double(tinkc_str s, bool special, double *out);
+/* Would it be parsed, without `special`? */
+bool tkc_is_number(tinkc_str s);
 
 enum { TKC_NUMBER_MAX = 32 };
 /* The shortest digits that read back as the same number, as Python's repr writes them: "0.1",

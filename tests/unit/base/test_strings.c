@@ -332,6 +332,11 @@ static void malformed_numbers_are_refused(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (tkc_parse_double(tkc_str(bad[i]), false, &value))
             fail_msg("%s was read", bad[i]);
+    char longest[2049] = { 0 };
+    memset(longest, '1', 2048);
+    assert_false(tkc_is_number(tkc_strn(longest, 2048)));
+    assert_true(tkc_is_number(tkc_strn(longest, 2047)));
+    assert_true(tkc_parse_double(tkc_strn(longest, 2047), false, &value) && isinf(value));
     assert_true(tkc_parse_double(tkc_str("INF"), true, &value) && value == INFINITY);
     assert_true(tkc_parse_double(tkc_str("-Infinity"), true, &value) && value == -INFINITY);
     assert_true(tkc_parse_double(tkc_str("NaN"), true, &value) && isnan(value));
