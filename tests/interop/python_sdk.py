@@ -598,7 +598,7 @@ def newer_calls(service, saved):
         except tinker.NotFoundError as e:
             check("no such checkpoint" in str(e), "a copy of nothing")
     client = service.create_lora_training_client(base_model="nano", rank=4)
-    if "user_metadata" in types.Checkpoint.model_fields:
+    if takes(client.save_state, "user_metadata"):
         for save in client.save_state, client.save_weights_for_sampler:
             path = save("noted", user_metadata={"step": "3", "by": "me"}).result().path
             listed = rest.list_checkpoints(path.split("/")[2]).result().checkpoints
