@@ -35,6 +35,7 @@ enum {
     MAX_USERS = 256,
     LINE = 8192,
     FIRST_USE_MS = 15000, /* the command that started us must come by then */
+    HELD_MS = 500, /* then the command is told that somebody has the store, and starts another */
     GRACE_MS = 10000
 };
 
@@ -420,7 +421,7 @@ int cli_store_host_main(cli_app *app)
     int64_t ready = -1;
     if (!store || !cli_parse_int(app->args[1], &ready) || ready < 3 || ready > 1000)
         return CLI_EXIT_USAGE;
-    tinkc_engine *engine = open_engine(store, app->args[2], GRACE_MS, &err);
+    tinkc_engine *engine = open_engine(store, app->args[2], HELD_MS, &err);
     cli_store_host *h = NULL;
     if (engine && cli_store_models_add(engine, store, &err))
         h = open_host(engine, store, &err);

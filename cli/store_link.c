@@ -229,15 +229,18 @@ static int try_link(cli_app *app, const char *store, tinkc_error *err)
 static int link_up(cli_app *app, const char *store, tinkc_error *err)
 {
     int64_t begun = cli_now_ms();
+    tinkc_error before = { 0 };
     for (;;) {
         *err = (tinkc_error){ 0 };
         int linked = try_link(app, store, err);
         if (linked > 0)
             return 1;
-        if (linked < 0 || cli_stop_signal() || cli_now_ms() - begun > START_MS)
-            return linked;
-        if (too_late(app, err))
-            return -1;
+        bool late = too_late(app, err);
+        if (err->code == TINKC_E_DEADLINE && before.code) /* it says what took the time */
+            *err = before;
+        if (linked < 0 || late || cli_stop_signal() || cli_now_ms() - begun > START_MS)
+            return late ? -1 : linked;
+        before = *err;
         if (cli_now_ms() - begun > 1000)
             cli_status(app, false, "waiting for the store: another process has it open");
         (void)poll(NULL, 0, 50);

@@ -479,6 +479,21 @@ static void test_no_longer_than_it_may_take(void **state)
     }
 }
 
+/* If somebody has the store, that is said, also when the last attempt has no time left. */
+static void test_who_took_the_time(void **state)
+{
+    (void)state;
+    script.host[0] = CONFLICT;
+    app.deadline_ms = clock_ms + 51; /* the second attempt begins a millisecond before the end */
+    hold_output();
+    int bad = cli_store_link_open(&app, store);
+    char *shown = release_output();
+    assert_non_null(strstr(shown, "is in use by a process that does not share it\n"));
+    free(shown);
+    assert_int_equal(bad, CLI_EXIT_FAILED);
+    assert_true(script.n_hosts == 2 && script.waited_ms == 1);
+}
+
 static void test_linked_at_once(void **state)
 {
     const char *args[] = { "a\tb\nc" };
@@ -725,6 +740,7 @@ int main(void)
         TEST(test_who_answers),
         TEST(test_processes_that_are_started),
         TEST(test_no_longer_than_it_may_take),
+        TEST(test_who_took_the_time),
         TEST(test_linked_at_once),
         TEST(test_linked_to_one_that_is_started),
         TEST(test_a_store_that_is_not_shared),
