@@ -71,8 +71,10 @@ static bool set_stops(const cli_app *app, const cli_asked *asked, bool raw, tink
     int64_t id = 0;
     for (size_t i = 0; texts && i < n; i++)
         texts[i] = cli_text_at(app, "stop", i);
-    for (size_t i = 0; ids && i < m; i++)
-        ids[i] = cli_parse_int(cli_text_at(app, "stop-token", i), &id) ? (int32_t)id : 0;
+    for (size_t i = 0; ids && i < m; i++) {
+        (void)cli_parse_int(cli_text_at(app, "stop-token", i), &id); /* checked by the caller */
+        ids[i] = (int32_t)id;
+    }
     bool ok = texts && ids && (n ? stop_at_texts(out, texts, n) : stop_at_tokens(out, ids, m));
     free(texts);
     free(ids);
