@@ -194,6 +194,13 @@ static bool lower_to(const bound *x)
     return give(x, at);
 }
 
+/* type and type_as: a text here would be a type's old name, not a device. */
+static bool lower_type(const bound *x)
+{
+    int32_t at = operand(x, 0);
+    return convert(x, at, x->p[1], &at) && give(x, at);
+}
+
 static bool lower_cast(const bound *x)
 {
     tke_graph_kind kind = TKE_KIND_FLOAT;
@@ -712,8 +719,8 @@ static const op_row rows[] = {
     { "int", METHOD, ONE, lower_cast, 0 },
     { "bool", METHOD, ONE, lower_cast, 0 },
     { "to", METHOD, CONVERTED, lower_to, 0 },
-    { "type", METHOD, "input dtype", lower_to, 0 },
-    { "type_as", METHOD, "input other", lower_to, 0 },
+    { "type", METHOD, "input dtype", lower_type, 0 },
+    { "type_as", METHOD, "input other", lower_type, 0 },
     { "ones_like", TORCH, "input _? dtype? layout? device? memory_format?", lower_fill, TKE_G_ADD },
     { "zeros_like", TORCH, "input _? dtype? layout? device? memory_format?", lower_fill,
       TKE_G_SUB },

@@ -213,6 +213,7 @@ static void refused_graphs(void **state)
         { OF_Y(METHOD("y", "to", R("w") ",{\"dtype\":\"bfloat16\"}")),
           "dtype 'bfloat16' is not supported in a custom loss; use float32" },
         { OF_Y(METHOD("y", "to", R("w") ",1.5")), "it needs a dtype" },
+        { OF_Y(METHOD("y", "type", R("logprobs") ",\"torch.LongTensor\"")), "it needs a dtype" },
         { OF_Y(METHOD("y", "sum", R("w") ",1")), "dim 1 is outside a tensor of rank 1" },
         { OF_Y(METHOD("y", "sum", R("w") ",-2")), "dim -2 is outside" },
         { OF_Y(METHOD("y", "sum", R("w") ",0.5")), "dim must be an integer" },
