@@ -428,7 +428,7 @@ bool cli_doctor_begin_hub(const doctor *d)
 
 void cli_doctor_hub_reach(doctor *d, bool begun)
 {
-    int fd = -1;
+    int fd;
     char address[128];
     if (!begun) {
         bool is_url = split_url(hub_url(), hub.host, hub.port);
@@ -440,7 +440,7 @@ void cli_doctor_hub_reach(doctor *d, bool begun)
     }
     bool known = finish_lookup(&hub) && !hub.fault;
     int fault = known ? connect_any(d, &hub, address, &fd) : 0;
-    if (fd >= 0)
+    if (known && !fault)
         close(fd);
     cli_config_value(d, "hub.reach", known && !fault ? CHECK_OK : CHECK_WARN,
                      "tokenizers that are not cached cannot be fetched; a local folder still works",

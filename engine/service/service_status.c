@@ -168,6 +168,14 @@ static void write_device(tke_service *svc, tkc_jsonw *w)
     tkc_jsonw_end(w);
 }
 
+static const char *durability_name(const tke_service *svc)
+{
+    return !tke_store_durable(svc->store)                       ? "none"
+           : svc->set.durability == TINKC_DURABILITY_CHECKPOINT ? "checkpoint"
+           : svc->set.durability == TINKC_DURABILITY_SNAPSHOT   ? "snapshot"
+                                                                : "journal";
+}
+
 bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc_error *err)
 {
     counts c[N_COUNTS];
@@ -182,6 +190,8 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     }
     tkc_jsonw_key(&w, "memory_bytes");
     tkc_jsonw_i64(&w, svc->set.memory_bytes);
+    tkc_jsonw_key(&w, "durability");
+    tkc_jsonw_cstr(&w, durability_name(svc));
     write_device(svc, &w);
     part parts[MAX_PARTS];
     size_t n_parts = take_memory(svc, parts);

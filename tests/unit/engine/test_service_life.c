@@ -493,6 +493,7 @@ static void too_little_memory(void **state)
                   "tiny", 4, 7);
     tinkc_text status = { 0 };
     double one = json_number(tinkc_engine_status(probe, &status, &err), "adapter_bytes");
+    assert_non_null(strstr(tinkc_engine_status(probe, &status, &err), "\"durability\":\"none\""));
     tinkc_text_free(&status);
     tinkc_engine_free(probe);
     const char *const settings[] = { "long_poll_s", "0", "train_memory_bytes", "100000000", NULL };
