@@ -35,7 +35,7 @@ enum {
     MAX_USERS = 256,
     LINE = 8192,
     FIRST_USE_MS = 15000, /* the command that started us must come by then */
-    HELD_MS = 500, /* then the command is told that somebody has the store, and starts another */
+    HELD_MS = 500, /* then it reports that somebody has the store, and the command tries again */
     GRACE_MS = 10000
 };
 
