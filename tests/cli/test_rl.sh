@@ -15,13 +15,15 @@ fail() { echo "FAILED: $*"; [ -f err ] && tail -n 5 err; exit 1; }
 for i in 1 2 3 4 5 6 7 8; do echo "{\"prompt\": \"What is $i$i + 1$i?\", \"answer\": \"$i$i + 1$i = $((i * 11 + 10 + i))\"}"; done > sums.jsonl
 common="--local -q --group-size 3 --groups-per-batch 2 --max-tokens 12 --lora-rank 8 --lr 1e-3 --seed 1 --save-every 2"
 
-# ---- killed ten times ----
+# ---- killed ten times; what a sanitizer looks for, it finds in fewer ----
+most=10
+case $build in */asan | */tsan) most=3 ;; esac
 rl="train rl sums.jsonl $common --grader exact --max-steps 8 --epochs 9 --test-size 2 --eval-every 3 --max-steps-off-policy 1"
 "$tinkc" $rl --log-dir whole 2> err || fail "the whole run"
 marks() { { cat part/metrics.jsonl part/checkpoints.jsonl 2> /dev/null; ls part 2> /dev/null | grep iteration_; } | wc -l; }
 kills=0; RANDOM=7
 "$tinkc" $rl --log-dir part 2> err & p=$!
-while [ $kills -lt 10 ]; do
+while [ $kills -lt $most ]; do
     target=$(($(marks) + 1 + RANDOM % 2))
     while kill -0 $p 2> /dev/null && [ "$(marks)" -lt $target ]; do sleep 0.01; done
     kill -KILL $p 2> /dev/null || break

@@ -5,6 +5,8 @@ set -u
 build=${1:-build}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 model=$root/models/nano
+rounds=4
+case $build in */tsan) rounds=1 ;; esac # each takes ten times as long there
 for durability in journal snapshot checkpoint; do
-    "$build/tests/crash_test" "$build/tests/tinkc_serve" "$model" "${TINKC_CRASH_ROUNDS:-4}" $durability 7 || exit 1
+    "$build/tests/crash_test" "$build/tests/tinkc_serve" "$model" "${TINKC_CRASH_ROUNDS:-$rounds}" $durability 7 || exit 1
 done
