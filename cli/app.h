@@ -200,7 +200,9 @@ bool cli_wants_local(const cli_app *);
  * succeeded; otherwise *err holds why (CANCELLED after a signal). From then on signals no longer end the
  * command: cli_stop_signal() says that one has come. */
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
-/* The same, but the first signal does not end it: for work that must not be lost half-way. */
+/* Waits so long. False before that, with why in *err: a signal, or --timeout. */
+bool cli_rest(const cli_app *, int64_t ms, tinkc_error *err);
+/* As cli_wait, but the first signal does not end it: for work that must not be lost half-way. */
 bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* As cli_wait, with a bar of the bytes that have come. */
 bool cli_wait_bytes(cli_app *, tinkc_future *, const char *label, tinkc_error *err);

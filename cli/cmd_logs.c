@@ -319,6 +319,7 @@ static void print_row(const cli_app *app, const json_t *row)
 int cli_logs_tail(cli_app *app)
 {
     int bad;
+    tinkc_error err = { 0 };
     FILE *f = open_metrics(app, app->args[0], &bad);
     char *line = NULL;
     size_t cap = 0;
@@ -337,7 +338,10 @@ int cli_logs_tail(cli_app *app)
         clearerr(f);
         if (strcmp(status_of(app->args[0]), "running") != 0)
             break;
-        nanosleep(&(struct timespec){ .tv_nsec = 200 * 1000 * 1000 }, NULL);
+        if (!cli_rest(app, 200, &err)) {
+            bad = cli_fail_error(app, &err, NULL);
+            break;
+        }
     }
     free(line);
     if (f)

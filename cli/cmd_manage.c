@@ -608,15 +608,14 @@ int cli_audit_sync(cli_app *app)
     const char *folder = cli_text(app, "output");
     if (!cli_make_folder(folder, 0777))
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+    tinkc_error err = { 0 };
     int bad = cli_connect(app);
     while (!bad) {
         bad = sync_and_tell(app, folder);
         if (bad || !cli_given(app, "every"))
             break;
-        for (int64_t left = cli_int(app, "every"); left > 0 && !cli_stop_signal(); left--)
-            sleep(1);
-        if (cli_stop_signal())
-            return cli_stop_exit();
+        if (!cli_rest(app, cli_ms_of((double)cli_int(app, "every")), &err))
+            bad = cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, NULL);
     }
     return bad;
 }

@@ -2,12 +2,15 @@
  *
  * Touches futures, the clock and stderr. Must not: print results, or ask the service anything.
  */
+#include <poll.h>
 #include <string.h>
 
 #include "app.h"
 #include "store_link.h"
 #include "term.h"
 #include "text.h"
+
+enum { SLICE_MS = 100 }; /* signals may come to another thread */
 
 void cli_note_retry(const tinkc_event *e, void *user)
 {
@@ -78,10 +81,28 @@ static void show_bytes(cli_progress *bar, tinkc_future *f)
 }
 
 /* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
+static void run_out(tinkc_error *err)
+{
+    tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+}
+
+bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
+{
+    int64_t until = cli_now_ms() + ms, left;
+    while (!err->code && (left = until - cli_now_ms()) > 0) {
+        if (cli_stop_signal())
+            tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
+        else if (cli_now_ms() >= app->deadline_ms)
+            run_out(err);
+        else
+            (void)poll(NULL, 0, (int)(left < SLICE_MS ? left : SLICE_MS));
+    }
+    return !err->code;
+}
+
 static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
                      cli_progress *bar, tinkc_error *err)
 {
-    enum { SLICE_MS = 100 };
     int64_t begun_ms = cli_now_ms(), said_ms = begun_ms;
     app->failing[0] = '\0';
     app->trouble_ms = 0;
@@ -104,7 +125,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
         } else if (cli_now_ms() > app->deadline_ms) {
             tinkc_future_cancel(f);
-            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+            run_out(err);
         } else if (tried_enough(app)) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_CONNECTION, app->trouble);

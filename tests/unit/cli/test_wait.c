@@ -20,6 +20,9 @@ static const char *script_status(tinkc_future *, tinkc_text *, tinkc_error *);
 static const char *script_operation(const tinkc_future *);
 static bool script_progress(const tinkc_future *, int64_t *done, int64_t *total);
 static bool script_run(tinkc_queue *, int64_t timeout_ms, tinkc_error *);
+struct pollfd;
+static int script_poll(struct pollfd *, unsigned long n, int ms);
+#define poll                   script_poll
 #define tinkc_future_done      script_done
 #define tinkc_future_wait      script_wait
 #define tinkc_future_cancel    script_cancel
@@ -36,6 +39,8 @@ static bool script_run(tinkc_queue *, int64_t timeout_ms, tinkc_error *);
 #define cli_progress_step   script_step
 #define cli_store_link_keep script_keep
 #include "../../../cli/wait.c"
+
+#undef poll
 
 #include "support/noted.h"
 
@@ -431,6 +436,45 @@ static void test_what_is_left(void **state)
     assert_string_equal(app.failing, "");
 }
 
+static int script_poll(struct pollfd *fds, unsigned long n, int ms)
+{
+    assert_true(!fds && n == 0 && ms > 0 && ms <= 100);
+    (void)complete_now();
+    clock_ms += ms;
+    return 0;
+}
+
+/* A rest takes its time, and ends early for a signal and for --timeout. */
+static void test_rest(void **state)
+{
+    static const struct {
+        int64_t ms, given_ms, took_ms;
+        int raise_at;
+        int32_t code;
+    } rows[] = {
+        { 0, 0, 0, 0, TINKC_OK },
+        { 1, 50, 1, 0, TINKC_OK },
+        { 250, 1000, 250, 0, TINKC_OK },
+        { 250, 250, 250, 0, TINKC_OK },
+        { 250, 50, 100, 0, TINKC_E_DEADLINE },
+        { 250, 200, 200, 0, TINKC_E_DEADLINE },
+        { 1, 0, 0, 0, TINKC_E_DEADLINE },
+        { 900, 2000, 300, 3, TINKC_E_CANCELLED },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        int64_t begun_ms = clock_ms;
+        cli_app app = { .deadline_ms = clock_ms + rows[i].given_ms };
+        script = (struct script){ .done_at = 1000, .raise_at = rows[i].raise_at };
+        bool whole = cli_rest(&app, rows[i].ms, &err);
+        if (whole != !rows[i].code || err.code != rows[i].code ||
+            clock_ms - begun_ms != rows[i].took_ms)
+            fail_msg("row %zu: %d after %d ms", i, (int)err.code, (int)(clock_ms - begun_ms));
+        cli_forget_signal();
+    }
+}
+
 static void test_nothing_to_wait_for(void **state)
 {
     (void)state;
@@ -454,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_failed_attempts),
         cmocka_unit_test(test_what_is_shown),
         cmocka_unit_test(test_what_is_left),
+        cmocka_unit_test(test_rest),
         cmocka_unit_test(test_nothing_to_wait_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
