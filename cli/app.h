@@ -159,6 +159,8 @@ int cli_fail_error_at(const cli_app *, const char *file, int line, const tinkc_e
                       const char *what);
 /* The row of a tinkc_error in the table of problems, without printing it. */
 void cli_problem_of(const tinkc_error *, cli_problem *out);
+/* Sets the failure of a command that --timeout has ended. */
+void cli_run_out(tinkc_error *err);
 int cli_exit_of(const char *code);
 /* The code to leave with: in compatibility mode all failures but usage and signals are 1. */
 int cli_exit_code(const cli_app *, int code);

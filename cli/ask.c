@@ -310,7 +310,7 @@ static const tinkc_delta *next_delta(const cli_app *app, tinkc_deltas *deltas, t
     while (!err->code && !cli_stop_signal()) {
         tinkc_error slice = { 0 };
         if (cli_now_ms() > app->deadline_ms) {
-            tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+            cli_run_out(err);
             break;
         }
         const tinkc_delta *d = tinkc_deltas_next(deltas, 100, &slice);

@@ -112,6 +112,11 @@ void cli_problem_of(const tinkc_error *err, cli_problem *out)
     (void)snprintf(out->message, sizeof out->message, "%s", err->message);
 }
 
+void cli_run_out(tinkc_error *err)
+{
+    tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+}
+
 int cli_exit_code(const cli_app *app, int code)
 {
     if (!app->compat || code == 0 || code == CLI_EXIT_USAGE || code == CLI_EXIT_SIGINT)

@@ -35,7 +35,7 @@ bool cli_pager_go(cli_pager *p, int64_t total, tinkc_error *err)
     if (cli_stop_signal())
         tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
     if (cli_now_ms() > p->app->deadline_ms)
-        tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        cli_run_out(err);
     if (p->found >= FIRST_PAGE && p->found % FIRST_PAGE == 0)
         cli_progress_step(&p->bar, p->found, total, NULL);
     return err->code == TINKC_OK;

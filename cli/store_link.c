@@ -54,7 +54,7 @@ static bool too_late(const cli_app *app, tinkc_error *err)
 {
     bool late = app && cli_now_ms() >= app->deadline_ms;
     if (late)
-        tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
+        cli_run_out(err);
     return late;
 }
 

@@ -81,11 +81,6 @@ static void show_bytes(cli_progress *bar, tinkc_future *f)
 }
 
 /* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
-static void run_out(tinkc_error *err)
-{
-    tinkc_error_set(err, TINKC_E_DEADLINE, "the time given with --timeout has run out");
-}
-
 bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
 {
     int64_t until = cli_now_ms() + ms, left;
@@ -93,7 +88,7 @@ bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
         if (cli_stop_signal())
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
         else if (cli_now_ms() >= app->deadline_ms)
-            run_out(err);
+            cli_run_out(err);
         else
             (void)poll(NULL, 0, (int)(left < SLICE_MS ? left : SLICE_MS));
     }
@@ -125,7 +120,7 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
             tinkc_error_set(err, TINKC_E_CANCELLED, "interrupted");
         } else if (cli_now_ms() > app->deadline_ms) {
             tinkc_future_cancel(f);
-            run_out(err);
+            cli_run_out(err);
         } else if (tried_enough(app)) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_CONNECTION, app->trouble);
