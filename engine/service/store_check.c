@@ -287,10 +287,10 @@ bool tinkc_store_check(const char *folder, const tinkc_store_check_options *opti
     }
     tke_store_close(c.store);
     tkc_arena_free(&c.arena);
-    bool good = c.repair ? c.n_left == 0 : c.n_bad == 0;
-    return !tkc_failed(err) &&
-           (good ? true
-                 : tkc_fail(err, TINKC_E_STORE, "%zu entries are damaged or missing%s",
-                            c.repair ? c.n_left : c.n_bad,
-                            c.repair ? " and could not be repaired" : ""));
+    size_t left = c.repair ? c.n_left : c.n_bad;
+    if (left)
+        tkc_fail(err, TINKC_E_STORE, "%zu %s damaged or missing%s", left,
+                 left == 1 ? "entry is" : "entries are",
+                 c.repair ? " and could not be repaired" : "");
+    return !tkc_failed(err);
 }

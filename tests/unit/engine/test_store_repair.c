@@ -162,7 +162,7 @@ static void a_lost_database_is_noticed(void **state)
     err = (tinkc_error){ 0 };
     assert_false(tinkc_store_check(store, NULL, note, &s, &err));
     assert_int_equal(s.n_bad, 1); /* the folders are checked all the same */
-    assert_string_equal(err.message, "1 entries are damaged or missing");
+    assert_string_equal(err.message, "1 entry is damaged or missing");
     err = (tinkc_error){ 0 };
     assert_true(
         tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, note, &s, &err));
@@ -240,6 +240,15 @@ static void runs_are_made_again(void **state)
                  store, session, states[i][0], session, states[i][0], states[i][1]);
         assert_int_equal(system(text), 0);
     }
+    /* Looking at it shows what the folders hold, and makes no database. */
+    lines seen = { 0 };
+    assert_false(tinkc_store_check(store, NULL, keep_line, &seen, &err));
+    assert_string_equal(err.message, "1 entry is damaged or missing");
+    snprintf(text, sizeof text, "ok %s/weights/a: whole", models[0]);
+    assert_true(has_line(&seen, "bad meta.db is missing") && has_line(&seen, text));
+    snprintf(text, sizeof text, "test ! -e '%s/meta.db'", store);
+    assert_int_equal(system(text), 0);
+    err = (tinkc_error){ 0 };
     lines l = { 0 };
     const tinkc_store_check_options repair = { .repair = true, .owner_key = "key" };
     assert_false(tinkc_store_check(store, &repair, keep_line, &l, &err));
@@ -312,7 +321,7 @@ static void what_cannot_be_put_aside(void **state)
     lines l = { 0 };
     assert_false(tinkc_store_check(store, &(tinkc_store_check_options){ .repair = true }, keep_line,
                                    &l, &err));
-    assert_string_equal(err.message, "1 entries are damaged or missing and could not be repaired");
+    assert_string_equal(err.message, "1 entry is damaged or missing and could not be repaired");
     assert_int_equal(l.n, 3);
     snprintf(text, sizeof text,
              "ok %s/weights/a: could not be moved to %s/damaged/%s/weights/a: ", model, store,
