@@ -312,18 +312,17 @@ static void arm_refresh(tkc_auth *auth)
 static bool take_jwt(tkc_auth *auth, const char *jwt, tinkc_error *err)
 {
     tkc_arena arena;
-    tkc_jwt claims = { .exp_us = TINKC_NO_TIME };
+    tkc_jwt claims = { 0 };
     tinkc_error unread = { 0 };
     char *copy = tkc_copy_str(auth->client->a, tkc_str(jwt), err);
     if (!copy)
         return false;
     tkc_arena_init(&arena, NULL, 1 << 20);
-    if (!tkc_jwt_read(jwt, &arena, &claims, &unread))
-        claims.exp_us = TINKC_NO_TIME;
+    bool read = tkc_jwt_read(jwt, &arena, &claims, &unread);
     tkc_arena_free(&arena);
     tkc_release_str(auth->client->a, auth->jwt);
     auth->jwt = copy;
-    auth->jwt_exp_us = claims.exp_us;
+    auth->jwt_exp_us = read ? claims.exp_us : TINKC_NO_TIME;
     return true;
 }
 

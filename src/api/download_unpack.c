@@ -204,7 +204,9 @@ static bool put(unpacker *u, out_file *f, const void *bytes, size_t n)
 static bool put_zeros(unpacker *u, out_file *f, int64_t until)
 {
     static const char zeros[4 * 1024]; /* constant data is part of the library's file */
-    int64_t hole = until > f->size ? until - f->size : 0;
+    int64_t hole = until - f->size;
+    if (hole <= 0)
+        return true;
     if (u->left < 0 && hole > MAX_HOLES - u->holes)
         return tkc_fail(u->err, TINKC_E_UNSAFE_ARCHIVE,
                         "archive: sparse files with holes of more than %lld MiB; max_bytes "

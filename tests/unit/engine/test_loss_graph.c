@@ -634,6 +634,15 @@ static void whole_numbers(void **state)
         { OF_Y(CALL("a", "operator.pow", R("w") ",-1.0") "," CALL("y", "operator.mul",
                                                                   R("a") "," R("logprobs"))),
           NULL },
+        { OF_Y(CALL("a", "operator.pow", R("w") ",0") "," CALL("y", "operator.mul",
+                                                               R("a") "," R("logprobs"))),
+          NULL },
+        { OF_Y(METHOD("a", "sum", R("w")) "," CALL("b", "operator.sub", R("a") ",3") "," METHOD(
+              "y", "reshape", R("logprobs") "," R("b"))),
+          NULL },
+        { OF_Y(METHOD("a", "mean", R("w")) "," CALL("b", "operator.add", R("a") ",1") "," METHOD(
+              "y", "reshape", R("logprobs") "," R("b"))),
+          "sizes must be integers" },
         { OF_Y(CALL("y", "operator.pow", R("logprobs") ",-1")), NULL },
         { OF_Y(METHOD("y", "type_as", R("logprobs") "," R("w"))),
           "its loss does not depend on logprobs: integers carry no gradient" },
