@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "config_file.h"
@@ -168,6 +169,8 @@ static void become_host(const char *program, const char *store, const char *devi
  * store). */
 static bool start_host(const cli_app *app, const char *store, tinkc_error *err)
 {
+    static pid_t ended; /* the last one that could not have the store */
+    const char *device = device_of(app);
     int ready[2];
     char line[LINE], *log = cli_printf("%s/host.log", store), self[4096];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -177,9 +180,11 @@ static bool start_host(const cli_app *app, const char *store, tinkc_error *err)
         return false;
     }
     self[n] = '\0';
+    if (ended > 0)
+        (void)waitpid(ended, NULL, WNOHANG);
     pid_t child = fork();
     if (child == 0)
-        become_host(self, store, device_of(app), log, ready[1]);
+        become_host(self, store, device, log, ready[1]);
     close(ready[1]);
     bool told = child > 0 && read_line(ready[0], line, within(app, START_MS));
     close(ready[0]);
@@ -187,6 +192,7 @@ static bool start_host(const cli_app *app, const char *store, tinkc_error *err)
         tinkc_error_set(err, TINKC_E_STORE, "the store's process did not start");
     if (told && strncmp(line, "error\t", 6) == 0)
         read_error(line, err);
+    ended = err->code ? child : 0;
     free(log);
     return !err->code;
 }
