@@ -196,6 +196,8 @@ static void refused_graphs(void **state)
         { OF_Y(CALL("y", "torch.exp", "{\"ref\":\"w\",\"b\":1}")), "has 'ref' and 'b'" },
         { OF_Y(CALL("y", "torch.exp", "[[[[[[1]]]]]]")), "nested deeper than 6" },
         { OF_Y(CALL("y", "torch.exp", "[[[[[1]]]]]")), "torch.exp needs tensors or numbers" },
+        { OF_Y(KW("y", "torch.sum", R("w"), "\"dim\":[[[[[[1]]]]]]")), "nested deeper than 6" },
+        { OF_Y(KW("y", "torch.sum", R("w"), "\"dim\":[[[[[1]]]]]")), "dim must be an integer" },
         /* a dtype, a condition and a size decide, but carry no gradient */
         { OF_Y(METHOD("y", "type_as", R("w") "," R("logprobs"))), "does not depend on logprobs" },
         { OF_Y(CALL("a", "operator.gt", R("w") ",0") "," METHOD(
@@ -643,6 +645,10 @@ static void whole_numbers(void **state)
         { OF_Y(METHOD("a", "mean", R("w")) "," CALL("b", "operator.add", R("a") ",1") "," METHOD(
               "y", "reshape", R("logprobs") "," R("b"))),
           "sizes must be integers" },
+        { OF_Y(KW("a", "torch.full_like", R("logprobs") ",2",
+                  "\"device\":{\"device\":\"cpu\"}") "," CALL("y", "operator.mul",
+                                                              R("a") "," R("logprobs"))),
+          NULL },
         { OF_Y(CALL("y", "operator.pow", R("logprobs") ",-1")), NULL },
         { OF_Y(METHOD("y", "type_as", R("logprobs") "," R("w"))),
           "its loss does not depend on logprobs: integers carry no gradient" },
