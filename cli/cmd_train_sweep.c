@@ -245,8 +245,13 @@ static int run_all(sweep *s, char **argv, size_t argc)
 {
     size_t next = 0, most = (size_t)cli_int(s->app, "parallel");
     int bad = 0, passed_on = 0;
+    tinkc_error err = { 0 };
     cli_catch_signals();
     while (next < s->n_runs || running(s)) {
+        if (!bad && cli_now_ms() >= s->app->deadline_ms) {
+            cli_run_out(&err);
+            bad = cli_fail_error(s->app, &err, NULL);
+        }
         int stops = bad && !cli_stop_count()
                         ? 1
                         : cli_stop_count(); /* nothing may run on behind the sweep */
