@@ -71,10 +71,11 @@ static bool read_line(int fd, char out[LINE], int64_t wait_ms)
         int64_t left = until - cli_now_ms();
         if (poll(&p, 1, left > 0 ? (int)left : 0) < 0 && errno != EINTR)
             return false;
-        if (!p.revents && left <= 0)
-            return false;
-        if (!p.revents)
+        if (!p.revents) {
+            if (left <= 0)
+                return false;
             continue;
+        }
         if (read(fd, out + n, 1) != 1)
             return false;
         if (out[n] == '\n') {

@@ -15,7 +15,7 @@ fail() { echo "FAILED: $*"; [ -f err ] && tail -n 5 err; exit 1; }
 for i in 1 2 3 4 5 6 7 8; do echo "{\"prompt\": \"What is $i$i + 1$i?\", \"answer\": \"$i$i + 1$i = $((i * 11 + 10 + i))\"}"; done > sums.jsonl
 common="--local -q --group-size 3 --groups-per-batch 2 --max-tokens 12 --lora-rank 8 --lr 1e-3 --seed 1 --save-every 2"
 
-# ---- killed ten times; what a sanitizer looks for, it finds in fewer ----
+# ---- killed ten times; three times in the slow builds with sanitizers ----
 most=10
 case $build in */asan | */tsan) most=3 ;; esac
 rl="train rl sums.jsonl $common --grader exact --max-steps 8 --epochs 9 --test-size 2 --eval-every 3 --max-steps-off-policy 1"
@@ -146,7 +146,7 @@ python3 serve.py > port & web=$!
 await port "" || fail "no grader"
 tiny="train rl sums.jsonl --local -q --group-size 2 --groups-per-batch 2 --max-tokens 4 --lora-rank 8 --seed 1 --max-steps 1"
 broken=""
-for service in "" local: "http://127.0.0.1:$(cat port)"; do # what the user's service is does not matter to the grader
+for service in "" local: "http://127.0.0.1:$(cat port)"; do # the grader is asked the same way, whatever service the user has
     TINKER_BASE_URL=$service TINKER_CREDENTIAL_CMD=false "$tinkc" $tiny --reward-url "http://127.0.0.1:$(cat port)/grade" --log-dir "url${#service}" 2> err ||
         broken="TINKER_BASE_URL=$service: $(tail -n 2 err)"
 done
