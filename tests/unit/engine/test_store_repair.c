@@ -241,11 +241,11 @@ static void runs_are_made_again(void **state)
         assert_int_equal(system(text), 0);
     }
     /* Looking at it shows what the folders hold, and makes no database. */
-    lines seen = { 0 };
-    assert_false(tinkc_store_check(store, NULL, keep_line, &seen, &err));
+    lines looked = { 0 };
+    assert_false(tinkc_store_check(store, NULL, keep_line, &looked, &err));
     assert_string_equal(err.message, "1 entry is damaged or missing");
     snprintf(text, sizeof text, "ok %s/weights/a: whole", models[0]);
-    assert_true(has_line(&seen, "bad meta.db is missing") && has_line(&seen, text));
+    assert_true(has_line(&looked, "bad meta.db is missing") && has_line(&looked, text));
     snprintf(text, sizeof text, "test ! -e '%s/meta.db'", store);
     assert_int_equal(system(text), 0);
     err = (tinkc_error){ 0 };
