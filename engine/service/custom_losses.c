@@ -33,6 +33,8 @@ static tke_custom_loss *loss_with_number(const tke_session *s, int64_t seq)
 
 static void free_loss(tke_service *svc, tke_custom_loss *l)
 {
+    if (l->graph)
+        svc->loss_bytes -= tke_graph_bytes(l->graph);
     tke_graph_free(l->graph);
     if (l->id)
         tkc_release_str(svc->a, l->id);
@@ -100,6 +102,7 @@ static tke_custom_loss *add_loss(tke_service *svc, tke_session *s, new_loss *n, 
     }
     l->graph = n->graph;
     n->graph = NULL;
+    svc->loss_bytes += tke_graph_bytes(l->graph);
     l->next = s->losses;
     s->losses = l;
     s->n_losses++;
@@ -173,11 +176,17 @@ static void store_loss(tke_txn *txn, const tke_session *s, const tke_custom_loss
                  (tinkc_bytes){ (const unsigned char *)body.data, body.len });
 }
 
-enum { REUSED = 400, TOO_MANY = 429 };
+enum { REUSED = 400, TOO_MANY = 429, NO_STORAGE = 507 };
 
-/* Locks: needs svc->lock. The status, and the id of the future that answers. */
-static int32_t make_loss(tke_call *call, new_loss *n, tke_txn **txn, char *request_id, size_t size,
-                         const char **finished)
+typedef struct outcome {
+    tinkc_error full;     /* set before: the owner has no storage left */
+    const char *finished; /* of the session; NULL = it is active */
+    char request_id[200]; /* of the future that answers */
+    tke_txn *txn;
+} outcome;
+
+/* Locks: needs svc->lock. The status. */
+static int32_t make_loss(tke_call *call, new_loss *n, outcome *out)
 {
     tke_service *svc = call->svc;
     tke_session *s = tke_find_session(svc, n->in.session_id);
@@ -185,13 +194,15 @@ static int32_t make_loss(tke_call *call, new_loss *n, tke_txn **txn, char *reque
         return 404;
     if (!tkc_cstr_eq(s->owner, call->owner))
         return 403;
-    if ((*finished = s->finished))
+    if ((out->finished = s->finished))
         return 410;
     tke_custom_loss *l = loss_with_number(s, n->in.custom_loss_seq_id);
     if (l && !tke_hash_eq(l->hash, n->hash))
         return REUSED;
     if (!l && (s->n_losses >= MAX_LOSSES || s->loss_bytes + n->body.len > MAX_SESSION_BYTES))
         return TOO_MANY;
+    if (!l && tkc_failed(&out->full))
+        return NO_STORAGE;
     if (l)
         (void)publish(svc, s, l, &call->err); /* its answer may have expired */
     else
@@ -199,9 +210,9 @@ static int32_t make_loss(tke_call *call, new_loss *n, tke_txn **txn, char *reque
     if (!l)
         return 200; /* call->err says why */
     tke_session_touch(svc, s);
-    (void)snprintf(request_id, size, "%s", l->request_id);
-    *txn = tke_txn_new(svc->store, &call->err);
-    store_loss(*txn, s, l, n->body);
+    (void)snprintf(out->request_id, sizeof out->request_id, "%s", l->request_id);
+    out->txn = tke_txn_new(svc->store, &call->err);
+    store_loss(out->txn, s, l, n->body);
     return 200;
 }
 
@@ -209,13 +220,12 @@ void tke_front_create_loss(tke_call *call)
 {
     tke_service *svc = call->svc;
     new_loss n = { 0 };
-    char request_id[200] = "";
-    const char *finished = NULL;
-    tke_txn *txn = NULL;
+    outcome out = { 0 };
     if (!read_request(call, &n))
         return;
+    (void)tke_quota_storage(svc, call->owner, &out.full);
     pthread_mutex_lock(&svc->lock);
-    int32_t status = make_loss(call, &n, &txn, request_id, sizeof request_id, &finished);
+    int32_t status = make_loss(call, &n, &out);
     pthread_mutex_unlock(&svc->lock);
     tke_graph_free(n.graph);
     if (status == REUSED)
@@ -226,11 +236,13 @@ void tke_front_create_loss(tke_call *call)
                    "A session may have %d custom losses of %d KiB in all; reuse them, or create "
                    "another session",
                    MAX_LOSSES, MAX_SESSION_BYTES >> 10);
+    else if (status == NO_STORAGE)
+        tke_refuse(call, 403, "quota_storage", "%s", out.full.message);
     else if (status != 200)
-        tke_refuse_session(call, status, n.in.session_id, finished);
+        tke_refuse_session(call, status, n.in.session_id, out.finished);
     else
-        tke_answer_stored(call, txn, &tkc_untyped_future_type,
-                          &(tkc_untyped_future){ .request_id = request_id });
+        tke_answer_stored(call, out.txn, &tkc_untyped_future_type,
+                          &(tkc_untyped_future){ .request_id = out.request_id });
 }
 
 /* ---- restarts ---- */

@@ -408,6 +408,7 @@ struct tke_service {
     size_t n_images;    /* being written */
     size_t n_file_work; /* queued or running on the file thread, or being recorded */
     size_t adapter_bytes, snapshot_bytes;
+    size_t loss_bytes;     /* compiled custom losses */
     int64_t result_bytes;  /* of all results */
     int64_t result_memory; /* of those that are not in files */
     size_t queued_bytes;

@@ -76,6 +76,7 @@ static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
     pthread_mutex_lock(&svc->lock);
     out[n++] = (part){ "adapters", svc->adapter_bytes };
     out[n++] = (part){ "snapshots", svc->snapshot_bytes };
+    out[n++] = (part){ "custom_losses", svc->loss_bytes };
     out[n++] = (part){ "results", (uint64_t)svc->result_memory };
     out[n++] = (part){ "queued_requests", svc->queued_bytes };
     pthread_mutex_unlock(&svc->lock);

@@ -102,6 +102,11 @@ int64_t tke_tenant_storage(tke_service *svc, const char *owner)
         if (c->state == TKE_CKPT_DONE && tkc_cstr_eq(c->owner, owner))
             sum += c->bytes;
     }
+    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
+        const tke_session *s = e->value;
+        if (s->loss_bytes && tkc_cstr_eq(s->owner, owner))
+            sum += (int64_t)s->loss_bytes;
+    }
     return sum;
 }
 
@@ -147,8 +152,8 @@ bool tke_quota_storage(tke_service *svc, const char *owner, tinkc_error *err)
     return !limit || used < limit
                ? true
                : tkc_fail(err, TINKC_E_TOO_LARGE,
-                          "this key's %lld bytes of checkpoints are used up (%lld are stored); "
-                          "delete some",
+                          "this key's %lld bytes of storage are used up (%lld are stored); "
+                          "delete checkpoints",
                           (long long)limit, (long long)used);
 }
 

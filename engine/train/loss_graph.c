@@ -581,6 +581,11 @@ void tke_graph_free(tke_graph *g)
     tkc_release(NULL, g, sizeof *g);
 }
 
+size_t tke_graph_bytes(const tke_graph *g)
+{
+    return sizeof *g + g->arena.taken;
+}
+
 const char *tke_graph_name(const tke_graph *g)
 {
     return g->name;

@@ -47,6 +47,7 @@ typedef struct tke_graph tke_graph;
 tke_graph *tke_graph_new(const tke_graph_spec *, tinkc_error *err);
 void tke_graph_free(tke_graph *); /* NULL allowed */
 
+size_t tke_graph_bytes(const tke_graph *); /* of memory */
 const char *tke_graph_name(const tke_graph *);
 size_t tke_graph_n_inputs(const tke_graph *);
 const char *tke_graph_input_name(const tke_graph *, size_t i);

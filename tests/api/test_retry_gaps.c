@@ -433,7 +433,9 @@ static void the_longest_backoff_holds(void **state)
     static const char *const headers[] = { "Retry-After", "20", NULL };
     scene x;
     open_scene(&x, NULL, NULL);
-    tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .headers = headers },
+    /* The delays keep both back until both samples are under way. */
+    tinkc_mock_once(x.mock, NULL, SAMPLE,
+                    &(tinkc_mock_answer){ .status = 429, .headers = headers, .delay_ms = 500 },
                     &x.err);
     tinkc_mock_once(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 429, .delay_ms = 1000 },
                     &x.err);
@@ -445,7 +447,7 @@ static void the_longest_backoff_holds(void **state)
     }
     int64_t first = nth_request_ms(x.mock, SAMPLE, 0);
     for (size_t i = 2; i < 4; i++)
-        assert_in_range(nth_request_ms(x.mock, SAMPLE, i) - first, 20000, 20249);
+        assert_in_range(nth_request_ms(x.mock, SAMPLE, i) - first, 20500, 20749);
     close_scene(&x);
 }
 

@@ -240,8 +240,11 @@ static void losses_outlive_their_answers(void **state)
         open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock), .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *quiet = hold(service_session(t)), *busy = hold(service_session(t));
+    assert_true(status_of(engine, "custom_losses") == 0);
     create_loss(t, quiet, 0);
     const char *promise = create_loss(t, busy, 0);
+    double memory = status_of(engine, "custom_losses");
+    assert_true(memory > 0);
     double two = status_of(engine, "result_bytes");
     assert_true(two > 0);
     const char *id = hold(json_field(service_wait(t, promise), "loss_id"));
@@ -250,6 +253,7 @@ static void losses_outlive_their_answers(void **state)
         create_loss(t, busy, i);
     }
     await_sessions(engine, mock, 1);
+    assert_true(status_of(engine, "custom_losses") == 1.5 * memory);
     wait_until(status_of(engine, "result_bytes") <= 1.5 * two); /* what was fetched goes */
     assert_true(status_of(engine, "result_bytes") == 1.5 * two);
     assert_string_equal(create_loss(t, busy, 0), promise);

@@ -93,8 +93,9 @@ static void work_space_goes_back(void **state)
         first = loss;
     }
     /* Everything has a name. */
-    static const char *const names[] = { "adapters",    "snapshots", "results",  "queued_requests",
-                                         "unused_heap", "other",     "resident", "database" };
+    static const char *const names[] = { "adapters",        "snapshots",   "results",
+                                         "queued_requests", "unused_heap", "other",
+                                         "resident",        "database",    "custom_losses" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_true(status_of(engine, names[i]) >= 0);
     assert_true(status_of(engine, "resident") > 1 << 20);

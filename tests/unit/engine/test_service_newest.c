@@ -386,20 +386,21 @@ static void one_poll_for_all(void **state)
 #define PLACE(name) "{\"op\":\"placeholder\",\"name\":\"" name "\",\"target\":\"" name "\"}"
 /* -sum(exp(logprobs - q) * advantages), which is importance_sampling; its metrics are the number of
  * tokens and the mean of log-probs. */
-#define WEIGHTED(factor)                                                                                                                                                                                                                                                            \
-    "{\"format\":1,\"nodes\":[" PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") "," CALL("off", "operator.sub", REF("logprobs") "," REF("q")) "," CALL(                                                                                                                    \
-        "r", "torch.exp",                                                                                                                                                                                                                                                           \
-        REF("off")) "," CALL("ra", "operator.mul",                                                                                                                                                                                                                                  \
-                             REF("r") "," REF(                                                                                                                                                                                                                                      \
-                                 "advantages")) "," CALL("s", "torch.sum",                                                                                                                                                                                                          \
-                                                         REF("ra")) "," CALL("l", "operator.mul",                                                                                                                                                                                   \
-                                                                             REF("s") "," factor) "," CALL("n",                                                                                                                                                                     \
-                                                                                                           "torch.numel",                                                                                                                                                           \
-                                                                                                           REF("ra")) "," CALL("m",                                                                                                                                                 \
-                                                                                                                               "torch.mean",                                                                                                                                        \
-                                                                                                                               REF("logprobs")) ","                                                                                                                                 \
-                                                                                                                                                "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"tuple\":[" REF("l") ",{\"dict\":{\"custom/n:sum\":" REF( \
-                                                                                                                                                    "n") ",\"custom/n:mean\":" REF("n") ",\"custom/lp:mean\":" REF("m") "}}]}]}]}"
+/* clang-format off */
+#define WEIGHTED(factor)                                                                           \
+    "{\"format\":1,\"nodes\":["                                                                    \
+    PLACE("logprobs") "," PLACE("q") "," PLACE("advantages") ","                                   \
+    CALL("off", "operator.sub", REF("logprobs") "," REF("q")) ","                                  \
+    CALL("r", "torch.exp", REF("off")) ","                                                         \
+    CALL("ra", "operator.mul", REF("r") "," REF("advantages")) ","                                 \
+    CALL("s", "torch.sum", REF("ra")) ","                                                          \
+    CALL("l", "operator.mul", REF("s") "," factor) ","                                             \
+    CALL("n", "torch.numel", REF("ra")) ","                                                        \
+    CALL("m", "torch.mean", REF("logprobs")) ","                                                   \
+    "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"tuple\":["            \
+    REF("l") ",{\"dict\":{\"custom/n:sum\":" REF("n") ",\"custom/n:mean\":" REF("n")               \
+    ",\"custom/lp:mean\":" REF("m") "}}]}]}]}"
+/* clang-format on */
 #define CUSTOM_INPUTS                                                                              \
     "[{\"name\":\"logprobs\",\"rank\":1},{\"name\":\"q\",\"rank\":1},{\"name\":\"advantages\","    \
     "\"rank\":1}]"

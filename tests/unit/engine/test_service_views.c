@@ -98,10 +98,10 @@ static void memory_of_a_card(void **state)
 static void memory_of_the_host(void **state)
 {
     (void)state;
-    static const char *const apart[] = { "adapters",           "snapshots",  "results",
-                                         "queued_requests",    "work_space", "part1",
-                                         "requests_under_way", "database",   "part2",
-                                         "unused_heap" };
+    static const char *const apart[] = { "adapters",           "snapshots",    "results",
+                                         "queued_requests",    "work_space",   "part1",
+                                         "requests_under_way", "database",     "part2",
+                                         "unused_heap",        "custom_losses" };
     tinkc_engine *engine = open_with_card(0, 3);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *status = hold(service_json(t, 200, "GET", "/api/v1/status", "%s", ""));
