@@ -20,6 +20,7 @@
 #include "term.h"
 #include "text.h"
 #include "train_config.h"
+#include "train_start.h"
 #include "weights.h"
 
 /* ---- the model and its renderer ---- */
@@ -104,28 +105,18 @@ static int find_model(cli_job *j)
 
 /* ---- the seed ---- */
 
-/* The settings of the run that --log-dir holds and that this one would continue; NULL = none. Yours. */
-static json_t *earlier_settings(const cli_app *app)
-{
-    const char *folder = cli_text(app, "log-dir"), *what = cli_text(app, "if-exists");
-    bool start_over = what && strcmp(what, "delete") == 0 && !cli_flag(app, "resume");
-    return folder && !start_over ? cli_trainlog_read_config(folder) : NULL;
-}
-
 /* A seed that was not given is the one of the run that is continued, else drawn once. It is kept with
  * the settings, so that the run can be repeated. A run whose settings have none (of the cookbook, or of
  * an older version) keeps none: it is not known. */
-static int settle_seed(cli_app *app)
+static int settle_seed(cli_app *app, const json_t *earlier)
 {
     if (cli_given(app, "seed"))
         return 0;
-    json_t *earlier = earlier_settings(app);
-    json_t *options = json_object_get(json_object_get(earlier, "tinkc"), "options");
+    const json_t *options = json_object_get(json_object_get(earlier, "tinkc"), "options");
     const char *theirs = json_string_value(json_object_get(options, "seed"));
     char *seed = theirs    ? strdup(theirs)
                  : earlier ? NULL
                            : cli_printf("%lld", (long long)(cli_now_us() % 1000000007));
-    json_decref(earlier);
     return cli_give_value(app, "seed", seed, "drawn");
 }
 
@@ -153,42 +144,6 @@ static int check_unused(const cli_app *app)
         if (cli_on_the_line(app, of_prompts[i]))
             return cli_fail(app, "usage", NULL, "--%s needs --sample-prompt", of_prompts[i]);
     return 0;
-}
-
-int cli_job_settle(cli_job *j)
-{
-    int bad = check_unused(j->app);
-    bad = bad ? bad : settle_seed(j->app);
-    return bad ? bad : find_model(j);
-}
-
-/* ---- the log directory's name ---- */
-
-char *cli_job_log_dir(const cli_job *j, const char *data_path, double rate, const char *what)
-{
-    char when[CLI_SHORT_TEXT], number[CLI_SHORT_TEXT];
-    if (cli_given(j->app, "log-dir"))
-        return strdup(cli_text(j->app, "log-dir"));
-    const char *slash = strrchr(data_path, '/');
-    char *data = strdup(strcmp(data_path, "-") == 0 ? "stdin" : slash ? slash + 1 : data_path);
-    char *model = strdup(j->model), *dot = data ? strrchr(data, '.') : NULL;
-    if (dot)
-        *dot = '\0';
-    for (char *p = model; p && *p; p++)
-        if (*p == '/' || *p == ':')
-            *p = '-';
-    const char *short_model = model;
-    while (short_model && (*short_model == '-' || *short_model == '.'))
-        short_model++;
-    cli_format_iso(cli_now_us(), when);
-    when[10] = when[13] = '-';
-    when[16] = '\0';
-    cli_format_number(rate, number);
-    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%s-%s", data, short_model,
-                           (long long)cli_int(j->app, "lora-rank"), number, what, when);
-    free(data);
-    free(model);
-    return out;
 }
 
 /* ---- a log directory that is there already ---- */
@@ -221,29 +176,82 @@ static const char *ask_what(const char *folder)
     }
 }
 
-/* Takes the folder and decides about a run that is in it: *resume it, or *start_over. 0, or an exit
- * code after reporting. */
-static int settle_folder(cli_job *j, bool *resume, bool *start_over)
+/* Decides about a run that the folder holds: j->resumed, or j->start_over. A plan alone asks nothing: it is
+ * that of the run continued. 0, or an exit code after reporting. */
+static int settle_folder(cli_job *j, const char *folder)
 {
-    int bad = cli_trainlog_claim(j->app, j->log_dir, &j->claim);
-    if (bad || !cli_trainlog_exists(j->log_dir))
-        return bad;
-    const char *what = if_exists(j->app);
-    if (strcmp(what, "ask") == 0)
-        what = ask_what(j->log_dir);
-    if (strcmp(what, "resume") == 0) {
-        *resume = true;
+    if (!cli_trainlog_exists(folder))
         return 0;
-    }
-    *start_over = strcmp(what, "delete") == 0;
-    if (*start_over)
+    const char *what = if_exists(j->app);
+    if (strcmp(what, "delete") != 0 && cli_flag(j->app, "dry-run"))
+        what = "resume";
+    if (strcmp(what, "ask") == 0)
+        what = ask_what(folder);
+    j->start_over = strcmp(what, "delete") == 0;
+    j->resumed = strcmp(what, "resume") == 0;
+    if (j->start_over || j->resumed)
         return 0;
     if (cli_stop_signal())
         return cli_stop_exit();
     if (strcmp(what, "exit") == 0)
         return cli_fail(j->app, "declined", NULL, "cancelled");
     return cli_fail(j->app, "exists", "--resume continues it; --if-exists delete starts over",
-                    "%s already holds a run", j->log_dir);
+                    "%s already holds a run", folder);
+}
+
+/* Whether it has a checkpoint to continue from; without one a run that is resumed starts over. */
+static bool has_states(const char *folder)
+{
+    json_t *records = cli_trainlog_records(folder, "state_path");
+    bool some = json_array_size(records) > 0;
+    json_decref(records);
+    return some;
+}
+
+int cli_job_settle(cli_job *j)
+{
+    const char *folder = cli_text(j->app, "log-dir"), *from = NULL;
+    int bad = check_unused(j->app);
+    if (!bad && folder)
+        bad = settle_folder(j, folder);
+    json_t *earlier = !bad && j->resumed ? cli_trainlog_read_config(folder) : NULL;
+    bad = bad ? bad : settle_seed(j->app, earlier);
+    bad = bad ? bad : find_model(j);
+    if (!bad && j->resumed && has_states(folder))
+        bad = cli_start_resumed(j->app, j->model, folder, earlier);
+    else if (!bad && !cli_flag(j->app, "dry-run") && (from = cli_text(j->app, "from")))
+        bad = cli_start_from(j->app, j->model, from);
+    json_decref(earlier);
+    return bad;
+}
+
+/* ---- the log directory's name ---- */
+
+char *cli_job_log_dir(const cli_job *j, const char *data_path, double rate, const char *what)
+{
+    char when[CLI_SHORT_TEXT], number[CLI_SHORT_TEXT];
+    if (cli_given(j->app, "log-dir"))
+        return strdup(cli_text(j->app, "log-dir"));
+    const char *slash = strrchr(data_path, '/');
+    char *data = strdup(strcmp(data_path, "-") == 0 ? "stdin" : slash ? slash + 1 : data_path);
+    char *model = strdup(j->model), *dot = data ? strrchr(data, '.') : NULL;
+    if (dot)
+        *dot = '\0';
+    for (char *p = model; p && *p; p++)
+        if (*p == '/' || *p == ':')
+            *p = '-';
+    const char *short_model = model;
+    while (short_model && (*short_model == '-' || *short_model == '.'))
+        short_model++;
+    cli_format_iso(cli_now_us(), when);
+    when[10] = when[13] = '-';
+    when[16] = '\0';
+    cli_format_number(rate, number);
+    char *out = cli_printf("tinkc-runs/%s-%s-%lldrank-%slr-%s-%s", data, short_model,
+                           (long long)cli_int(j->app, "lora-rank"), number, what, when);
+    free(data);
+    free(model);
+    return out;
 }
 
 /* ---- the trainer ---- */
@@ -361,13 +369,13 @@ static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
     return found;
 }
 
-static int open_trainer(cli_job *j, bool resume)
+static int open_trainer(cli_job *j)
 {
     tinkc_error err = { 0 };
     char *storage = NULL;
     const char **pairs = metadata(j, &storage);
-    bool resumed = resume && resume_state(j, pairs, &err);
-    if (resume && !resumed && !err.code)
+    bool resumed = j->resumed && resume_state(j, pairs, &err);
+    if (j->resumed && !resumed && !err.code)
         cli_note(j->app, "there is no checkpoint to continue from: starting over");
     if (!resumed && !err.code) {
         const char *from = cli_text(j->app, "from");
@@ -379,11 +387,11 @@ static int open_trainer(cli_job *j, bool resume)
 }
 
 /* The old run's files go when the new one has a trainer, not before. */
-static int open_log(cli_job *j, const json_t *config, bool resume, bool start_over)
+static int open_log(cli_job *j, const json_t *config)
 {
-    bool ok = start_over ? cli_trainlog_remove(j->log_dir)
-              : resume   ? cli_trainlog_rewind(j->log_dir, j->step)
-                         : true;
+    bool ok = j->start_over ? cli_trainlog_remove(j->log_dir)
+              : j->resumed  ? cli_trainlog_rewind(j->log_dir, j->step)
+                            : true;
     if (!ok)
         return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
@@ -397,13 +405,14 @@ static int open_log(cli_job *j, const json_t *config, bool resume, bool start_ov
 
 int cli_job_open(cli_job *j, const json_t *config)
 {
-    bool start_over = false;
-    int bad = settle_folder(j, &j->resumed, &start_over);
+    int bad = cli_trainlog_claim(j->app, j->log_dir, &j->claim);
+    if (!bad && !j->resumed && !j->start_over) /* it may be there by now */
+        bad = settle_folder(j, j->log_dir);
     if (!bad && j->resumed && is_finished(j))
         return 0;
     bad = bad ? bad : cli_connect(j->app);
-    bad = bad ? bad : open_trainer(j, j->resumed);
-    return bad ? bad : open_log(j, config, j->resumed, start_over);
+    bad = bad ? bad : open_trainer(j);
+    return bad ? bad : open_log(j, config);
 }
 
 /* ---- the learning rate ---- */

@@ -15,8 +15,8 @@ typedef struct cli_job {
     tinkc_trainer *trainer;
     cli_trainlog log;
     char *log_dir;
-    cli_claim claim; /* of log_dir */
-    bool resumed;
+    cli_claim claim;          /* of log_dir */
+    bool resumed, start_over; /* what becomes of a run in log_dir; neither = it holds none */
 
     size_t step, total_steps; /* next to run; where it ends */
     size_t n_batches, epochs; /* n_batches 0 = the recipe has no epochs */
@@ -33,7 +33,7 @@ typedef struct cli_job {
     void *before_save_user;
 } cli_job;
 
-/* Settles model, renderer, tokenizer and seed. 0, or an exit code after reporting. */
+/* Settles model, renderer, tokenizer, seed, the adapter's shape, and what becomes of a run in --log-dir. 0, or an exit code after reporting. */
 int cli_job_settle(cli_job *);
 /* --log-dir, else tinkc-runs/{data}-{model}-{rank}rank-{rate}lr-{what}-{time}. Yours. */
 char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const char *what);

@@ -189,7 +189,8 @@ ROUTES = [
     ("/api/v1/training_runs/", one_run),
     ("/api/v1/headers", lambda h, *a: h.answer(200, {k.lower(): v for k, v in h.headers.items()})),
     ("/api/v1/weights_info", lambda h, p, q, b: h.answer(404, {"detail": "no such run"}) if b"//missing/" in b else
-     h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True, "lora_rank": 32})),
+     h.answer(200, {"base_model": "Qwen/Qwen3-8B", "is_lora": True, **({"lora_rank": 4, "train_mlp": False} if b"/narrow\"" in b
+                    else {"lora_rank": 32, "train_attn": False, "train_unembed": False} if b"/mlps\"" in b else {"lora_rank": 32})})),
     ("/api/v1/sessions", lambda h, *a: h.answer(200, {"sessions": ["s-1", "s-2"]})),
     ("/api/v1/sessions/", lambda h, *a: h.answer(200, {"training_run_ids": ["run-1"], "sampler_ids": ["smp-1"]})),
     ("/api/v1/samplers/", lambda h, path, *a: h.answer(200, {
