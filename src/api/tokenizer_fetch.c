@@ -26,6 +26,7 @@ static const pin pins[] = {
     { "moonshotai/Kimi-K2.5-Text-Only", "moonshotai/Kimi-K2.5",
       "4d01dfe0332d63057c186e0b262165819efb6611" },
     { "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6", "b5aabbfb20227ed42becbf5541dbffd213942c58" },
+    { "moonshotai/Kimi-K3", "moonshotai/Kimi-K3", "f831ab66814297da540d832a5235f8e904f29d06" },
 };
 
 #define LLAMA_3 "thinkingmachineslabinc/meta-llama-3-instruct-tokenizer"

@@ -236,6 +236,8 @@ static void names_resolve(void **state)
           "4d01dfe0332d63057c186e0b262165819efb6611" },
         { "x", "moonshotai/Kimi-K2.6", "moonshotai/Kimi-K2.6",
           "b5aabbfb20227ed42becbf5541dbffd213942c58" },
+        { "moonshotai/Kimi-K3", NULL, "moonshotai/Kimi-K3",
+          "f831ab66814297da540d832a5235f8e904f29d06" },
     };
     tinkc_text repo = { 0 }, revision = { 0 };
     (void)state;
