@@ -4,6 +4,8 @@
  */
 #include "api/sample_op.h"
 
+#include <math.h>
+
 /* ---- counts: the first that is wrong is the error ---- */
 
 static void check_count(const char *what, size_t got, size_t want, tinkc_error *err)
@@ -54,6 +56,24 @@ static void check_counts(const tkc_sample_request *q, const tkc_sample_response 
     }
 }
 
+/* A service that does not know prompt_logprobs_last_n scores the whole prompt, and is paid for it: that
+ * must not look like an answer to what was asked. */
+static void check_last_n(const tkc_sample_request *q, const tkc_sample_response *r,
+                         tinkc_error *err)
+{
+    int64_t n = q->prompt_logprobs_last_n.value;
+    if (q->prompt_logprobs_last_n.is != TKC_GIVEN)
+        return;
+    for (size_t i = 0; i + (size_t)n < r->prompt_logprobs.len; i++)
+        if (!isnan(r->prompt_logprobs.data[i])) {
+            tkc_fail(err, TINKC_E_BAD_RESPONSE,
+                     "sample result: log-probs before the last %lld tokens; the service may not "
+                     "know prompt_logprobs_last_n",
+                     (long long)n);
+            return;
+        }
+}
+
 /* A dense tensor of log-probabilities with this many cells. A service that does not know the request's
  * field answers without it: that must not look like an answer. */
 static void take_logprobs(const tkc_tensor *t, size_t cells, const char *field, tinkc_f32s *out,
@@ -97,6 +117,7 @@ void tkc_samples_check(tinkc_samples *s, const tkc_sample_request *q, tkc_arena 
 {
     const tkc_tensor *targets = &q->target_prompt_logprobs;
     check_counts(q, &s->r, err);
+    check_last_n(q, &s->r, err);
     if (s->sequence_ids) {
         size_t n = 0;
         while (s->sequence_ids[n])

@@ -114,6 +114,37 @@ static void new_tokens_have_candidates_too(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
+/* What lies before the last tokens is not scored; a service that scores it has not read the number. */
+static void scores_that_were_not_asked_for_are_an_error(void **state)
+{
+    fixture *x = *state;
+    static const struct {
+        const char *logprobs, *message;
+    } rows[] = {
+        { "[null,null,null,-1,-2]", NULL },
+        { "[null,null,-3,-1,-2]", "before the last 2 tokens" },
+        { "[0,null,null,-1,-2]", "before the last 2 tokens" },
+    };
+    tinkc_sampling o = short_answer();
+    o.prompt_logprobs = true;
+    o.prompt_logprobs_last_n = 2;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        char body[200];
+        (void)snprintf(body, sizeof body,
+                       "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[7]}],"
+                       "\"prompt_logprobs\":%s,\"type\":\"sample\"}",
+                       rows[i].logprobs);
+        tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                          &(tinkc_mock_answer){ .body = body }, &x->err);
+        tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
+        assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &err), !rows[i].message);
+        assert_int_equal(err.code, rows[i].message ? TINKC_E_BAD_RESPONSE : TINKC_OK);
+        assert_non_null(strstr(err.message, rows[i].message ? rows[i].message : ""));
+        tinkc_future_free(f);
+    }
+}
+
 static void logprobs_are_those_of_the_prompt(void **state)
 {
     fixture *x = *state;
@@ -753,6 +784,7 @@ int main(void)
         WITH(prompt_work_that_is_missing_is_an_error),
         WITH(prompt_work_is_checked),
         WITH(new_tokens_have_candidates_too),
+        WITH(scores_that_were_not_asked_for_are_an_error),
         WITH(logprobs_are_those_of_the_prompt),
         WITH(c19_rate_limit_slows_everybody),
         WITH(expired_promise_is_sampled_again),
