@@ -120,6 +120,8 @@ bool tkc_loss_check(const char *loss, const tinkc_loss_options *o, tinkc_error *
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
     if (o->names && o->names[0] && !o->values)
         return tkc_fail(err, TINKC_E_ARGUMENT, "values: must not be NULL");
+    if (o->loss_id && !o->loss_id[0])
+        return tkc_fail(err, TINKC_E_ARGUMENT, "loss_id: must not be empty");
     for (size_t i = 0; o->names && o->names[i]; i++)
         if (!isfinite(o->values[i]))
             return tkc_fail(err, TINKC_E_ARGUMENT, "values: %s is not finite", o->names[i]);
@@ -151,6 +153,8 @@ static bool copy_settings(source *to, const tinkc_loss_options *o, tinkc_error *
         values[i] = o->values[i];
     }
     *config = (tkc_numbers){ n ? names : NULL, values, n };
+    if (o && o->loss_id)
+        to->request.loss_id = tkc_arena_cstr(&to->arena, o->loss_id, err);
     return !tkc_failed(err);
 }
 

@@ -125,6 +125,8 @@ static void training(void **state)
     REFUSED(tinkc_forward(NULL, batch, "x", NULL, &err), ARGUMENT, "trainer");
     REFUSED(tinkc_forward(trainer, batch, "", NULL, &err), ARGUMENT, "loss");
     REFUSED(tinkc_forward(trainer, batch, "x", &settings, &err), ARGUMENT, "values");
+    REFUSED(tinkc_forward(trainer, batch, "x", &(tinkc_loss_options){ .loss_id = "" }, &err),
+            ARGUMENT, "loss_id");
     REFUSED(tinkc_optim_step(trainer, NULL, &err), ARGUMENT, "adam");
     REFUSED(tinkc_optim_step(trainer, &zeroed, &err), ARGUMENT, "beta2");
     adam.learning_rate = NAN;

@@ -178,7 +178,7 @@ static void settings_of_a_loss_are_sent(void **state)
     (void)state;
     static const char *const names[] = { "clip_low", "clip_high", NULL };
     static const double values[] = { 0.25, 4.5 };
-    tinkc_loss_options o = { .names = names, .values = values };
+    tinkc_loss_options o = { .names = names, .values = values, .loss_id = "loss-7" };
     tinkc_batch *batch = tinkc_batch_new(client, &err);
     tinkc_batch_add_sft(batch, ids, 4, 1, &err);
     tinkc_future *f = tinkc_forward_backward(trainer, batch, "ppo", &o, &err);
@@ -192,6 +192,7 @@ static void settings_of_a_loss_are_sent(void **state)
     assert_string_equal(sent.loss_fn, "ppo");
     assert_false(sent.forward_only);
     assert_int_equal(sent.seq_id, 1);
+    assert_string_equal(sent.loss_id, "loss-7");
     assert_int_equal(sent.loss_fn_config.len, 2);
     for (size_t i = 0; i < 2; i++) {
         assert_string_equal(sent.loss_fn_config.names[i], names[i]);
