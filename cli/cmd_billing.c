@@ -15,6 +15,7 @@
 typedef struct usage {
     json_t *events;   /* as sent, in the documented order */
     json_t *sessions; /* id -> {"user_metadata"} */
+    json_t *through;  /* until when costs are known: as sent, or null */
 } usage;
 
 /* The two ends, rounded to the hour: the last 24 whole hours unless given. */
@@ -82,6 +83,10 @@ static int fetch(cli_app *app, usage *u, int64_t from, int64_t to)
             for (size_t i = 0; i < tinkc_usage_count(got); i++)
                 json_array_append_new(u->events, event_json(app, tinkc_usage_at(got, i)));
             add_sessions(u, got);
+            if (tinkc_usage_costs_through(got)) {
+                json_decref(u->through);
+                u->through = json_string(tinkc_usage_costs_through(got));
+            }
         }
         tinkc_future_free(f);
         if (err.code)
@@ -287,8 +292,8 @@ static int show(cli_app *app, const usage *u, const json_t *raw)
 {
     if (app->format == CLI_JSON && !cli_given(app, "group-by")) {
         json_t *v = json_pack("{s:O,s:O}", "data", u->events, "sessions", u->sessions);
-        if (app->compat == CLI_COMPAT_NEW) /* until when invoices are known: nobody says so here */
-            json_object_set_new(v, "cost_data_through", json_null());
+        if (app->compat == CLI_COMPAT_NEW || (!app->compat && !json_is_null(u->through)))
+            json_object_set(v, "cost_data_through", u->through);
         int bad = cli_print_json(app, v);
         json_decref(v);
         return bad;
@@ -320,7 +325,7 @@ static int show(cli_app *app, const usage *u, const json_t *raw)
 int cli_billing_usage(cli_app *app)
 {
     int64_t from, to;
-    usage u = { json_array(), json_object() };
+    usage u = { json_array(), json_object(), json_null() };
     const char *csv = cli_text(app, "csv"), *sessions_csv = cli_text(app, "sessions-csv");
     int bad = window(app, &from, &to);
     if (!bad)
@@ -345,6 +350,7 @@ int cli_billing_usage(cli_app *app)
     json_decref(rows);
     json_decref(u.events);
     json_decref(u.sessions);
+    json_decref(u.through);
     return bad;
 }
 

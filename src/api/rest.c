@@ -457,17 +457,25 @@ static bool is_day(const char *day)
     return strlen(day) == 10 && tkc_parse_time(text, strlen(text), &us);
 }
 
+static bool check_event_type(const char *type, tinkc_error *err)
+{
+    static const char *const known[] = { "all", "checkpoints", "projects", "teams",
+                                         "organizations" };
+    for (size_t i = 0; type && i < sizeof known / sizeof *known; i++)
+        if (strcmp(type, known[i]) == 0)
+            return true;
+    return !type || tkc_fail(err, TINKC_E_ARGUMENT,
+                             "event_type must be \"all\", \"checkpoints\", \"projects\", "
+                             "\"teams\" or \"organizations\"");
+}
+
 tinkc_future *tinkc_audit_get(tinkc_client *client, const char *event_type, const char *day,
                               tinkc_error *err)
 {
     static const tkc_rest_class class = { "audit_get", "audit" };
     tinkc_error local;
-    if (!tkc_enter(&err, &local))
+    if (!tkc_enter(&err, &local) || !check_event_type(event_type, err))
         return NULL;
-    if (event_type && strcmp(event_type, "all") != 0 && strcmp(event_type, "checkpoints") != 0) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "event_type is neither \"all\" nor \"checkpoints\"");
-        return NULL;
-    }
     if (day && !is_day(day)) {
         tkc_fail(err, TINKC_E_ARGUMENT, "day must have the form YYYY-MM-DD");
         return NULL;
@@ -506,6 +514,7 @@ struct tinkc_usage {
     size_t n, n_sessions;
     const tinkc_usage_event *events;
     const tinkc_usage_session *sessions;
+    const char *costs_through;
 };
 
 static void fill_usage(tinkc_usage_event *to, const tkc_usage_event *from)
@@ -549,7 +558,8 @@ static void decode_usage(tinkc_future *f, const tkc_call *answer, tinkc_error *e
     for (size_t i = 0; i < msg.sessions.len; i++)
         sessions[i] = (tinkc_usage_session){ msg.sessions.data[i].session_id,
                                              msg.sessions.data[i].user_metadata.pairs };
-    *usage = (tinkc_usage){ msg.data.len, msg.sessions.len, events, sessions };
+    *usage = (tinkc_usage){ msg.data.len, msg.sessions.len, events, sessions,
+                            msg.cost_data_through.text };
     f->result = usage;
 }
 
@@ -595,6 +605,11 @@ size_t tinkc_usage_count(const tinkc_usage *usage)
 const tinkc_usage_event *tinkc_usage_at(const tinkc_usage *usage, size_t i)
 {
     return usage && i < usage->n ? &usage->events[i] : NULL;
+}
+
+const char *tinkc_usage_costs_through(const tinkc_usage *usage)
+{
+    return usage ? usage->costs_through : NULL;
 }
 
 size_t tinkc_usage_session_count(const tinkc_usage *usage)

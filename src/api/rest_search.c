@@ -7,13 +7,16 @@
 #include "api/pager.h"
 #include "base/str.h"
 
+enum { N_FINISHES = TINKC_FINISH_INTERRUPTED + 1 };
+
+static const char *const finishes[N_FINISHES] = { "success", "errored", "interrupted" };
+
 /* ---- ending ---- */
 
 tinkc_future *tinkc_session_finish(tinkc_client *client, const char *session_id, int32_t how,
                                    const char *detail, tinkc_error *err)
 {
     static const tkc_rest_class class = { "session_finish", "nothing" };
-    static const char *const names[] = { "success", "errored", "interrupted" };
     tinkc_error local;
     if (!tkc_enter(&err, &local) || !tkc_check_id(session_id, "session_id", err))
         return NULL;
@@ -21,7 +24,7 @@ tinkc_future *tinkc_session_finish(tinkc_client *client, const char *session_id,
         tkc_fail(err, TINKC_E_ARGUMENT, "how %d is not a TINKC_FINISH_* value", how);
         return NULL;
     }
-    tkc_finish_session_request msg = { .reason = { .type = names[how] }, .detail = detail };
+    tkc_finish_session_request msg = { .reason = { .type = finishes[how] }, .detail = detail };
     return tkc_rest_start(client, &class,
                           &(tkc_rest_request){ .endpoint = TKC_EP_FINISH_SESSION,
                                                .ids = { session_id },
@@ -51,12 +54,17 @@ static bool check_search(const tinkc_search_options *o, tinkc_error *err)
     const uint32_t all = TINKC_SESSION_ACTIVE | TINKC_SESSION_CANCELLED | TINKC_SESSION_FAILED |
                          TINKC_SESSION_FINISHED;
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
-        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools) || o->reserved_int)
         return tkc_fail(err, TINKC_E_ARGUMENT, "search options: reserved must be zero");
     if (o->page_size < 0 || o->page_size > PAGE_MAX)
         return tkc_fail(err, TINKC_E_ARGUMENT, "page_size: must be from 1 to %d, or 0", PAGE_MAX);
     if (o->states & ~all)
         return tkc_fail(err, TINKC_E_ARGUMENT, "states: unknown bits");
+    if (o->finished_as >> N_FINISHES)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "finished_as: unknown bits");
+    if (o->finished_as && !(o->states & TINKC_SESSION_FINISHED))
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "finished_as: needs TINKC_SESSION_FINISHED in states");
     if (list_length(o->user_metadata) % 2)
         return tkc_fail(err, TINKC_E_ARGUMENT, "user_metadata: a name without a value");
     if (o->limit < 0)
@@ -119,10 +127,17 @@ static tinkc_future *ask(tkc_pager *p, int64_t limit, tinkc_error *err)
     static const char *const no_pairs[] = { NULL };
     const tinkc_search_options *o = p->question;
     tkc_search_status wanted[N_STATES];
-    size_t n = 0;
+    const char *reasons[N_FINISHES + 1];
+    size_t n = 0, n_reasons = 0;
+    for (size_t i = 0; i < N_FINISHES; i++)
+        if (o->finished_as & 1u << i)
+            reasons[n_reasons++] = finishes[i];
+    reasons[n_reasons] = NULL;
     for (size_t i = 0; i < N_STATES; i++)
         if (o->states & 1u << i)
             wanted[n++] = states[i];
+    if (n_reasons) /* of the last state, "client_finished": check_search has seen to it */
+        wanted[n - 1].reasons = reasons;
     tkc_search_request msg = {
         .session_id = o->session_id,
         .project_ids = o->project_ids,

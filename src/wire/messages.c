@@ -869,6 +869,7 @@ static const tkc_message usage_session_type = MESSAGE(usage_session, "usage sess
 static const tkc_field usage_response[] = {
     TYPED(data, TKC_OBJECTS, MUST, &tkc_usage_event_type),
     TYPED(sessions, TKC_MAP, 0, &usage_session_type),
+    FIELD(cost_data_through, TKC_TIME, NULLABLE),
 };
 const tkc_message tkc_usage_response_type = MESSAGE(usage_response, "usage response", NULL);
 #undef T

@@ -602,6 +602,7 @@ typedef struct tkc_usage_session {
 typedef struct tkc_usage_response {
     TKC_ARRAY(tkc_usage_event) data;
     TKC_ARRAY(tkc_usage_session) sessions;
+    tkc_time cost_data_through; /* until when costs are known; absent = not said */
 } tkc_usage_response;
 extern const tkc_message tkc_usage_response_type;
 

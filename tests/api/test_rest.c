@@ -216,6 +216,18 @@ static void check_usage(tinkc_future *f)
     assert_string_equal(tinkc_usage_session_at(u, 0)->session_id, "s-1");
     assert_string_equal(tinkc_usage_session_at(u, 0)->user_metadata[1], "v");
     assert_null(tinkc_usage_session_at(u, 1)->user_metadata);
+    assert_string_equal(tinkc_usage_costs_through(u), "2026-07-13T00:00:00Z");
+    assert_null(tinkc_usage_costs_through(NULL));
+}
+
+static void check_no_usage(tinkc_future *f)
+{
+    tinkc_error err = { 0 };
+    const tinkc_usage *u = tinkc_future_usage(f, 0, &err);
+    assert_ok(&err);
+    assert_non_null(u);
+    assert_int_equal(tinkc_usage_count(u), 0);
+    assert_null(tinkc_usage_costs_through(u));
 }
 
 static void check_url(tinkc_future *f)
@@ -251,7 +263,8 @@ static const char usage_json[] =
     "\"event_info\":{\"type\":\"checkpoint\",\"count\":3}},"
     "{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":\"2026-07-13T01:00:00Z\","
     "\"event_info\":{\"type\":\"telepathy\",\"thoughts\":1}}],"
-    "\"sessions\":{\"s-1\":{\"user_metadata\":{\"k\":\"v\"}},\"s-2\":{\"user_metadata\":null}}}";
+    "\"sessions\":{\"s-1\":{\"user_metadata\":{\"k\":\"v\"}},\"s-2\":{\"user_metadata\":null}},"
+    "\"cost_data_through\":\"2026-07-13T00:00:00Z\"}";
 
 static const char found_json[] =
     "{\"sessions\":[{\"session_id\":\"s-1\",\"created_at\":\"2026-03-04T05:06:07Z\",\"owner\":"
@@ -352,6 +365,10 @@ static const row rows[] = {
       "[\"urn:a\"]},\"statuses\":[{\"type\":\"active\"},{\"type\":\"client_finished\"}],"
       "\"limit\":2}",
       found_json, NULL },
+    { "no usage", make_usage, "GET",
+      "/api/v1/billing/usage/events?starting_on=2026-07-13T00%3A00%3A00Z&ending_before="
+      "2026-07-14T00%3A00%3A00Z",
+      NULL, "{\"data\":[],\"sessions\":{},\"cost_data_through\":null}", check_no_usage },
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -431,6 +448,76 @@ static void a_search_follows_its_cursor(void **state)
     }
     tinkc_search_free(list);
     close_world(&w);
+}
+
+/* Which states, and of the finished ones how they finished. */
+static void a_search_says_how_sessions_ended(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t states, finished_as;
+        const char *sent;
+    } good[] = {
+        { 0, 0, NULL },
+        { TINKC_SESSION_FINISHED, 0, "[{\"type\":\"client_finished\"}]" },
+        { TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED, 1u << TINKC_FINISH_ERRORED,
+          "[{\"type\":\"active\"},{\"type\":\"client_finished\",\"reasons\":[\"errored\"]}]" },
+        { TINKC_SESSION_FINISHED, 1u << TINKC_FINISH_SUCCESS | 1u << TINKC_FINISH_INTERRUPTED,
+          "[{\"type\":\"client_finished\",\"reasons\":[\"success\",\"interrupted\"]}]" },
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        world w;
+        char want[160];
+        open_world(&w);
+        tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/search",
+                        &(tinkc_mock_answer){ .body = "{\"sessions\":[]}" }, &w.err);
+        tinkc_search *list = tinkc_search_list(
+            w.client,
+            &(tinkc_search_options){ .states = good[i].states, .finished_as = good[i].finished_as },
+            &w.err);
+        assert_null(tinkc_search_next(list, &w.err));
+        assert_ok(&w.err);
+        tinkc_bytes body = tinkc_mock_request(w.mock, 0)->body;
+        (void)snprintf(want, sizeof want, "\"statuses\":%s", good[i].sent ? good[i].sent : "");
+        assert_int_equal(memmem(body.data, body.len, want, strlen(want)) != NULL,
+                         good[i].sent != NULL);
+        tinkc_search_free(list);
+        close_world(&w);
+    }
+    static const tinkc_search_options bad[] = {
+        { .finished_as = 1 },
+        { .states = TINKC_SESSION_ACTIVE, .finished_as = 1 },
+        { .states = TINKC_SESSION_FINISHED, .finished_as = 8 },
+        { .reserved_int = 1 },
+    };
+    world w;
+    open_world(&w);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tinkc_error e = { 0 };
+        assert_null(tinkc_search_list(w.client, &bad[i], &e));
+        assert_int_equal(e.code, TINKC_E_ARGUMENT);
+    }
+    close_world(&w);
+}
+
+static void every_kind_of_audit_event_is_asked_for(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "all", "checkpoints", "projects", "teams",
+                                         "organizations" };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        world w;
+        char path[64];
+        open_world(&w);
+        (void)snprintf(path, sizeof path, "/api/v1/audit?event_type=%s", kinds[i]);
+        tinkc_mock_once(w.mock, NULL, "/api/v1/audit*",
+                        &(tinkc_mock_answer){ .body = "{\"entries\":[]}" }, &w.err);
+        tinkc_future *f = tinkc_audit_get(w.client, kinds[i], NULL, &w.err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
+        assert_string_equal(tinkc_mock_request(w.mock, 0)->path, path);
+        tinkc_future_free(f);
+        close_world(&w);
+    }
 }
 
 static void answers_without_a_result_may_have_a_body(void **state)
@@ -878,6 +965,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_sends_and_reads),
         cmocka_unit_test(a_search_follows_its_cursor),
+        cmocka_unit_test(a_search_says_how_sessions_ended),
+        cmocka_unit_test(every_kind_of_audit_event_is_asked_for),
         cmocka_unit_test(answers_without_a_result_may_have_a_body),
         cmocka_unit_test(newer_calls_refuse_what_is_wrong),
         cmocka_unit_test(a_copy_names_its_project_and_hides_its_token),

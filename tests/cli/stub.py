@@ -201,7 +201,7 @@ ROUTES = [
     ("/api/v1/billing/usage/events", lambda h, p, q, b: h.answer(200, WIDE if q["starting_on"].startswith("2020") else {"data": [
         dict(EVENT, event_info={"type": "training", "token_count": 1000}),
         dict(EVENT, event_info={"type": "sampling_prefill", "cached": True, "token_count": 50})],
-        "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}})),
+        "sessions": {"s-1": {"user_metadata": {"a": "b,c"}}}, "cost_data_through": "2026-07-13T04:00:00Z"})),
     ("/api/v1/billing/usage/checkpoints/current", lambda h, p, q, b: h.answer(200, {
         "effective_rate_usd_per_gigabyte_month": None if q.get("project_id") == "none" else 0.02,
         "data": [] if q.get("project_id") == "none" else [

@@ -183,7 +183,8 @@ static const wire_sample wire_samples[] = {
       "\"project_id\":\"p\",\"event_info\":{\"type\":\"sampling_prefill\",\"cached\":true,"
       "\"token_count\":7}},{\"bucket_start\":\"2026-07-13T00:00:00Z\",\"bucket_end\":"
       "\"2026-07-13T01:00:00Z\",\"event_info\":{\"type\":\"storage\",\"gigabyte_hours\":1.5}}],"
-      "\"sessions\":{\"s\":{\"user_metadata\":{\"a\":\"b\"}},\"t\":{}}}" },
+      "\"sessions\":{\"s\":{\"user_metadata\":{\"a\":\"b\"}},\"t\":{}},"
+      "\"cost_data_through\":\"2026-07-13T00:00:00Z\"}" },
     { &tkc_telemetry_request_type,
       "{\"events\":[{\"event\":\"SESSION_START\",\"event_id\":\"5f0c1f9e-6a53-4f0e-9b0e-"
       "6f6a0e2d9a11\",\"event_session_index\":0,\"severity\":\"INFO\",\"timestamp\":"
