@@ -736,7 +736,8 @@ static void decode_info(tinkc_future *f, const tkc_call *answer, tinkc_error *er
                                 .arch = r->model_data.arch ? r->model_data.arch : "",
                                 .tokenizer_id = tkc_arena_str(&f->arena, id, err),
                                 .lora_rank = (int32_t)r->lora_rank.value,
-                                .is_lora = r->is_lora.value };
+                                .is_lora = r->is_lora.value,
+                                .json = r->json };
     f->result = info;
 }
 

@@ -697,7 +697,8 @@ static void models(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[200];
         (void)snprintf(body, sizeof body,
-                       "{\"model_id\":\"m\",\"model_data\":{\"tokenizer_id\":\"%s\"}}",
+                       "{\"model_id\":\"m\",\"model_data\":{\"tokenizer_id\":\"%s\"},"
+                       "\"optimizer_config\":{\"type\":\"adamw\"}}",
                        rows[i].given);
         once(x, API "get_info", 200, body);
         tinkc_future *f = tinkc_trainer_info(t, &x->err);
@@ -705,6 +706,8 @@ static void models(void **state)
         assert_ok(&x->err);
         assert_string_equal(info->tokenizer_id, rows[i].kept);
         assert_string_equal(info->model_name, "");
+        assert_int_equal(info->json.len, strlen(body)); /* with what we do not know */
+        assert_memory_equal(info->json.data, body, strlen(body));
         tinkc_future_free(f);
     }
     once(x, API "retrieve_future", 200,

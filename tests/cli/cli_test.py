@@ -982,9 +982,9 @@ def more_commands():
         since = len(server.seen)
         r = tinkc("audit", "list", "--type", kind)
         check(f"audit of {kind}", r.returncode == 0 and [f"event_type={kind}" in s[1] for s in server.seen[since:] if "audit" in s[1]] == [True], r)
-    for compat, told in (("", "2026-07-13T04:00:00Z"), ("1", "2026-07-13T04:00:00Z"), ("0.25.0", "not said")):
+    for compat, wanted in (("", "2026-07-13T04:00:00Z"), ("1", "2026-07-13T04:00:00Z"), ("0.25.0", "not said")):
         r = tinkc("billing", "usage", "2026-07-13", "2026-07-14", "--json", env={"TINKC_COMPAT": compat})
-        check(f"costs are known until then, compat '{compat}'", json.loads(r.stdout).get("cost_data_through", "not said") == told, r)
+        check(f"costs are known until then, compat '{compat}'", json.loads(r.stdout).get("cost_data_through", "not said") == wanted, r)
     r = tinkc("billing", "usage", "-7d", "--json")
     check("billing of a week", r.returncode == 0, r)
     for how in (("-f", "table"), ("-f", "csv"), ()):
