@@ -85,6 +85,17 @@ static void every_request_says_who_it_is(void **state)
     }
     tinkc_future_free(f);
     tinkc_client_free(client);
+    tinkc_mock_forget(mock);
+    err = (tinkc_error){ 0 };
+    client = mock_client(mock, NULL, &err); /* without headers of its own */
+    f = tinkc_health_check(client, &err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &err));
+    const tinkc_request *plain = nth_request(mock, "/api/v1/healthz", 0);
+    assert_string_equal(request_header(plain, "X-Stainless-Runtime"), "C");
+    assert_string_equal(request_header(plain, "X-Stainless-Async"), "async:tinkc");
+    assert_null(request_header(plain, "X-Team"));
+    tinkc_future_free(f);
+    tinkc_client_free(client);
     tinkc_mock_free(mock);
 }
 

@@ -450,76 +450,6 @@ static void a_search_follows_its_cursor(void **state)
     close_world(&w);
 }
 
-/* Which states, and of the finished ones how they finished. */
-static void a_search_says_how_sessions_ended(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t states, finished_as;
-        const char *sent;
-    } good[] = {
-        { 0, 0, NULL },
-        { TINKC_SESSION_FINISHED, 0, "[{\"type\":\"client_finished\"}]" },
-        { TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED, 1u << TINKC_FINISH_ERRORED,
-          "[{\"type\":\"active\"},{\"type\":\"client_finished\",\"reasons\":[\"errored\"]}]" },
-        { TINKC_SESSION_FINISHED, 1u << TINKC_FINISH_SUCCESS | 1u << TINKC_FINISH_INTERRUPTED,
-          "[{\"type\":\"client_finished\",\"reasons\":[\"success\",\"interrupted\"]}]" },
-    };
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        world w;
-        char want[160];
-        open_world(&w);
-        tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/search",
-                        &(tinkc_mock_answer){ .body = "{\"sessions\":[]}" }, &w.err);
-        tinkc_search *list = tinkc_search_list(
-            w.client,
-            &(tinkc_search_options){ .states = good[i].states, .finished_as = good[i].finished_as },
-            &w.err);
-        assert_null(tinkc_search_next(list, &w.err));
-        assert_ok(&w.err);
-        tinkc_bytes body = tinkc_mock_request(w.mock, 0)->body;
-        (void)snprintf(want, sizeof want, "\"statuses\":%s", good[i].sent ? good[i].sent : "");
-        assert_int_equal(memmem(body.data, body.len, want, strlen(want)) != NULL,
-                         good[i].sent != NULL);
-        tinkc_search_free(list);
-        close_world(&w);
-    }
-    static const tinkc_search_options bad[] = {
-        { .finished_as = 1 },
-        { .states = TINKC_SESSION_ACTIVE, .finished_as = 1 },
-        { .states = TINKC_SESSION_FINISHED, .finished_as = 8 },
-        { .reserved_int = 1 },
-    };
-    world w;
-    open_world(&w);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        tinkc_error e = { 0 };
-        assert_null(tinkc_search_list(w.client, &bad[i], &e));
-        assert_int_equal(e.code, TINKC_E_ARGUMENT);
-    }
-    close_world(&w);
-}
-
-static void every_kind_of_audit_event_is_asked_for(void **state)
-{
-    (void)state;
-    static const char *const kinds[] = { "all", "checkpoints", "projects", "teams",
-                                         "organizations" };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        world w;
-        char path[64];
-        open_world(&w);
-        (void)snprintf(path, sizeof path, "/api/v1/audit?event_type=%s", kinds[i]);
-        tinkc_mock_once(w.mock, NULL, "/api/v1/audit*",
-                        &(tinkc_mock_answer){ .body = "{\"entries\":[]}" }, &w.err);
-        tinkc_future *f = tinkc_audit_get(w.client, kinds[i], NULL, &w.err);
-        assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-        assert_string_equal(tinkc_mock_request(w.mock, 0)->path, path);
-        tinkc_future_free(f);
-        close_world(&w);
-    }
-}
-
 static void answers_without_a_result_may_have_a_body(void **state)
 {
     (void)state;
@@ -965,8 +895,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_sends_and_reads),
         cmocka_unit_test(a_search_follows_its_cursor),
-        cmocka_unit_test(a_search_says_how_sessions_ended),
-        cmocka_unit_test(every_kind_of_audit_event_is_asked_for),
         cmocka_unit_test(answers_without_a_result_may_have_a_body),
         cmocka_unit_test(newer_calls_refuse_what_is_wrong),
         cmocka_unit_test(a_copy_names_its_project_and_hides_its_token),

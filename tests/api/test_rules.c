@@ -372,8 +372,25 @@ static void searches(void **state)
           "\"statuses\":[{\"type\":\"cancelled\"},{\"type\":\"client_finished\"}]",
           NULL },
         { { .states = 1u << 30 }, NULL, "states: unknown bits" },
+        { { .states = TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED,
+            .finished_as = 1u << TINKC_FINISH_ERRORED },
+          "\"statuses\":[{\"type\":\"active\"},{\"type\":\"client_finished\",\"reasons\":["
+          "\"errored\"]}]",
+          NULL },
+        { { .states = TINKC_SESSION_FINISHED,
+            .finished_as = 1u << TINKC_FINISH_SUCCESS | 1u << TINKC_FINISH_INTERRUPTED },
+          "\"reasons\":[\"success\",\"interrupted\"]",
+          NULL },
+        { { .states = TINKC_SESSION_FINISHED, .finished_as = 8 },
+          NULL,
+          "finished_as: unknown bits" },
+        { { .finished_as = 1 }, NULL, "finished_as: needs TINKC_SESSION_FINISHED in states" },
+        { { .states = TINKC_SESSION_ACTIVE, .finished_as = 1 },
+          NULL,
+          "finished_as: needs TINKC_SESSION_FINISHED in states" },
         { { .limit = -1 }, NULL, "limit is negative" },
-        { { .reserved = { 0, 0, 0, 1 } }, NULL, "search options: reserved must be zero" },
+        { { .reserved = { 0, 0, 1 } }, NULL, "search options: reserved must be zero" },
+        { { .reserved_int = 1 }, NULL, "search options: reserved must be zero" },
         { { .reserved_bools = { [3] = true } }, NULL, "search options: reserved must be zero" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -392,6 +409,9 @@ static void searches(void **state)
     }
 }
 
+#define EVENT_TYPES                                                                                \
+    "event_type must be \"all\", \"checkpoints\", \"projects\", \"teams\" or \"organizations\""
+
 static void audits(void **state)
 {
     (void)state;
@@ -402,10 +422,13 @@ static void audits(void **state)
         { "all", NULL, "/api/v1/audit?event_type=all", NULL },
         { "checkpoints", "2026-02-28", "/api/v1/audit?event_type=checkpoints&day=2026-02-28",
           NULL },
-        { "al", NULL, NULL, "event_type is neither \"all\" nor \"checkpoints\"" },
-        { "checkpointsx", NULL, NULL, "event_type is neither \"all\" nor \"checkpoints\"" },
-        { "a", NULL, NULL, "event_type is neither \"all\" nor \"checkpoints\"" },
-        { "zz", NULL, NULL, "event_type is neither \"all\" nor \"checkpoints\"" },
+        { "projects", NULL, "/api/v1/audit?event_type=projects", NULL },
+        { "teams", NULL, "/api/v1/audit?event_type=teams", NULL },
+        { "organizations", NULL, "/api/v1/audit?event_type=organizations", NULL },
+        { "al", NULL, NULL, EVENT_TYPES },
+        { "checkpointsx", NULL, NULL, EVENT_TYPES },
+        { "a", NULL, NULL, EVENT_TYPES },
+        { "zz", NULL, NULL, EVENT_TYPES },
         { NULL, "2026-02-29", NULL, "day must have the form YYYY-MM-DD" },
         { NULL, "2026-2-28", NULL, "day must have the form YYYY-MM-DD" },
         { NULL, "2026-02-28T", NULL, "day must have the form YYYY-MM-DD" },

@@ -394,6 +394,43 @@ static void stability_info_is_asked_for(void **state)
     tinkc_text_free(&text);
 }
 
+/* The number of the first sample that x's service has got since the last call. */
+static int64_t first_number(fixture *x)
+{
+    const char *body = (const char *)nth_request(x->mock, "/api/v1/asample", 0)->body.data;
+    const char *at = strstr(body, "\"seq_id\":");
+    assert_non_null(at);
+    int64_t number = strtoll(at + strlen("\"seq_id\":"), NULL, 10);
+    tinkc_mock_forget(x->mock);
+    return number;
+}
+
+/* Where the service gives copies no place, their numbers begin far away from each other's. */
+static void copies_have_numbers_of_their_own(void **state)
+{
+    fixture *x = *state;
+    tinkc_sampling o = short_answer();
+    tinkc_text text = { 0 };
+    tinkc_client_options options = { .transport = tinkc_mock_transport(x->mock),
+                                     .clock = tinkc_mock_clock(x->mock) };
+    int64_t numbers[3];
+    for (size_t i = 0; i < 3; i++) { /* two copies, then the original */
+        tinkc_sampler *copy =
+            i < 2 ? tinkc_sampler_import(tinkc_sampler_export(x->sampler, &text, &x->err), &options,
+                                         &x->err)
+                  : NULL;
+        tinkc_future *f = tinkc_sample(copy ? copy : x->sampler, prompt, 5, 1, &o, &x->err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        numbers[i] = first_number(x);
+        tinkc_future_free(f);
+        tinkc_sampler_free(copy);
+    }
+    assert_int_equal(numbers[2], 0);
+    assert_true(llabs(numbers[0] - numbers[1]) >= 1000000000);
+    assert_true(numbers[0] >= 1000000000 && numbers[1] >= 1000000000);
+    tinkc_text_free(&text);
+}
+
 static void travels_to_another_client(void **state)
 {
     fixture *x = *state;
@@ -797,6 +834,7 @@ int main(void)
         WITH(sequences_have_names),
         WITH(stability_info_is_asked_for),
         WITH(travels_to_another_client),
+        WITH(copies_have_numbers_of_their_own),
         WITH(sampler_of_a_trainer),
         WITH(tokens_are_events),
         WITH(the_end_of_a_stream_is_an_event),
