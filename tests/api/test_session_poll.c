@@ -171,6 +171,7 @@ static const gap_row gap_rows[] = {
     { 402, 0, NULL, NULL, "{}", { 5000, 5000, 5000 }, TINKC_E_BILLING },
     { 408, 0, NULL, NULL, "{}", { 100, 200, 400 }, 0 },
     { 200, 0, NULL, NULL, "{\"completions\":[],\"cursor\":0}", { 100, 200, 400 }, 0 },
+    { 200, 0, NULL, NULL, NAMES(NAME(77), 0), { 100, 200, 400 }, 0 },
 };
 
 static void failed_polls_are_repeated_as_others_are(void **state)
@@ -210,6 +211,102 @@ static void failed_polls_are_repeated_as_others_are(void **state)
                              row->gaps[k]);
         close_all(&x);
     }
+}
+
+/* An answer ends the trouble: the pauses of the next failures begin at a second, and three more answers
+ * of a proxy are allowed. */
+static void answers_begin_the_pauses_again(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *body;
+    } answers[] = { { 408, "{}" }, { 200, "{\"completions\":[],\"cursor\":0}" } };
+    static const struct {
+        int32_t status;
+        const char *body;
+        size_t times;
+        int64_t first_ms,
+            again_ms; /* after the first failure, and after the first behind the answer */
+    } failures[] = { { 429, "{}", 2, 1000, 1000 }, { 400, "<html>", 3, 100, 1000 } };
+    for (size_t i = 0; i < 4; i++) {
+        fixture x;
+        size_t how = i / 2, times = failures[how].times;
+        open_on(&x, ON);
+        for (size_t k = 0; k < times; k++)
+            once(&x, FUTURES, failures[how].status, failures[how].body);
+        once(&x, FUTURES, answers[i % 2].status, answers[i % 2].body);
+        for (size_t k = 0; k < times; k++)
+            once(&x, FUTURES, failures[how].status, failures[how].body);
+        say(&x, 0, NAMES(NAME(1), 1));
+        complete(&x, sample(&x));
+        check_counts(&x, 1, 2 * times + 2, 1);
+        assert_int_equal(nth_request_ms(x.mock, FUTURES, 1) - nth_request_ms(x.mock, FUTURES, 0),
+                         failures[how].first_ms);
+        assert_int_equal(nth_request_ms(x.mock, FUTURES, times + 2) -
+                             nth_request_ms(x.mock, FUTURES, times + 1),
+                         failures[how].again_ms);
+        close_all(&x);
+    }
+}
+
+typedef struct seen_event {
+    size_t n;
+    int32_t http_status;
+    int64_t wait_ms, left_ms;
+    char request[100];
+} seen_event;
+
+static void see_event(const tinkc_event *e, void *user)
+{
+    seen_event *seen = user;
+    seen->n++;
+    seen->http_status = e->http_status;
+    seen->wait_ms = e->wait_ms;
+    seen->left_ms = e->left_ms;
+    (void)snprintf(seen->request, sizeof seen->request, "%s", e->request);
+}
+
+static void check_status(fixture *x, tinkc_future *f, const char *want)
+{
+    tinkc_text text = { 0 };
+    assert_string_equal(tinkc_future_status(f, &text, &x->err), want);
+    tinkc_text_free(&text);
+}
+
+/* Each sample says why it waits; the poll itself is one event, however many wait. */
+static void a_failed_poll_is_shown(void **state)
+{
+    (void)state;
+    static const char *const headers[] = { "Retry-After", "4", NULL };
+    fixture x;
+    seen_event seen = { 0 };
+    open_on(&x, ON);
+    tinkc_queue *queue = tinkc_queue_new(x.client, &x.err);
+    tinkc_client_on_event(x.client, queue, TINKC_EVENT_RETRY, see_event, &seen, &x.err);
+    tinkc_future *f[2] = { sample(&x), sample(&x) };
+    until_sent(&x, FUTURES, 1); /* held */
+    tinkc_mock_once(x.mock, NULL, FUTURES,
+                    &(tinkc_mock_answer){ .status = 503, .headers = headers, .body = "{}" },
+                    &x.err);
+    say(&x, 10, NAMES(NAME(1) "," NAME(2), 1));
+    until_sent(&x, FUTURES, 2);
+    (void)settle(&x);
+    while (tinkc_queue_run(queue, 0, &x.err) > 0)
+        ;
+    assert_ok(&x.err);
+    assert_int_equal(seen.n, 1);
+    assert_int_equal(seen.http_status, 503);
+    assert_int_equal(seen.wait_ms, 4000);
+    assert_int_equal(seen.left_ms, TINKC_FOREVER);
+    assert_string_equal(seen.request, "POST " FUTURES);
+    for (size_t i = 0; i < 2; i++)
+        check_status(&x, f[i], "results cannot be asked for: HTTP 503, next try in 4.0 s");
+    complete(&x, f[0]);
+    complete(&x, f[1]);
+    check_counts(&x, 2, 3, 2);
+    tinkc_queue_free(queue);
+    close_all(&x);
 }
 
 typedef struct refusal {
@@ -305,6 +402,36 @@ static void a_sample_that_is_not_named_looks_for_itself(void **state)
     complete(&x, sample(&x));
     assert_true(body_has(nth_request(x.mock, FUTURES, 0), "\"prev_cursor\":0"));
     close_all(&x);
+}
+
+/* After a minute, then after twice the time up to ten minutes, each less up to a quarter. */
+static void looks_are_spread_and_capped(void **state)
+{
+    (void)state;
+    static const int64_t upper[] = { 60000, 120000, 240000, 480000, 600000, 600000 };
+    enum { LOOKS = sizeof upper / sizeof *upper, SEEDS = 60 };
+    int64_t low[LOOKS], high[LOOKS] = { 0 };
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        fixture x;
+        open_on(&x, ON);
+        tinkc_mock_seed(x.mock, seed);
+        always(&x, POLL, "{\"type\":\"try_again\"}");
+        tinkc_future *f = sample(&x);
+        until_sent(&x, POLL, LOOKS);
+        int64_t before = nth_request_ms(x.mock, SAMPLE, 0);
+        for (size_t i = 0; i < LOOKS; i++) {
+            int64_t at = nth_request_ms(x.mock, POLL, i), took = at - before;
+            assert_in_range(took, upper[i] * 3 / 4, upper[i]);
+            low[i] = seed == 1 || took < low[i] ? took : low[i];
+            high[i] = took > high[i] ? took : high[i];
+            before = at;
+        }
+        tinkc_future_free(f);
+        close_all(&x);
+    }
+    for (size_t i = 0; i < LOOKS; i++) /* over so many seeds both ends are come near to */
+        if (low[i] > upper[i] * 77 / 100 || high[i] <= upper[i] * 987 / 1000)
+            fail_msg("look %zu: after %lld to %lld ms", i, (long long)low[i], (long long)high[i]);
 }
 
 /* It is named while its own poll is out, and that poll has missed the moment: it asks again at once, not
@@ -480,9 +607,12 @@ int main(void)
         cmocka_unit_test(the_setting_decides),
         cmocka_unit_test(strange_names_are_passed_over),
         cmocka_unit_test(failed_polls_are_repeated_as_others_are),
+        cmocka_unit_test(answers_begin_the_pauses_again),
+        cmocka_unit_test(a_failed_poll_is_shown),
         cmocka_unit_test(a_service_that_refuses_it_is_polled_as_before),
         cmocka_unit_test(without_retries_the_samples_own_poll_decides),
         cmocka_unit_test(a_sample_that_is_not_named_looks_for_itself),
+        cmocka_unit_test(looks_are_spread_and_capped),
         cmocka_unit_test(named_while_it_looks_for_itself),
         cmocka_unit_test(a_forgotten_sample_is_sampled_again),
         cmocka_unit_test(stopping_a_sample_leaves_the_others),
