@@ -349,6 +349,38 @@ static void a_pass_that_failed_sends_no_more_chunks(void **state)
     tinkc_future_free(after);
 }
 
+/* One attempt for all that wait then, not one for each. The next to come has one of its own. */
+static void all_that_wait_fail_with_one_attempt(void **state)
+{
+    fixture *x = *state;
+    tinkc_error err[5] = { { 0 } };
+    tinkc_future *f[5];
+    tinkc_mock_always(x->mock, NULL, STEP, &reset, &x->err);
+    for (size_t i = 0; i < 4; i++)
+        f[i] = step(x);
+    (void)run_until_done(x->mock, f[0], 400000);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    size_t before = tinkc_mock_count(x->mock, STEP);
+    assert_true(before >= 3);
+    int64_t lost_ms = nth_request_ms(x->mock, STEP, before - 2),
+            again_ms = nth_request_ms(x->mock, STEP, before - 1);
+    f[4] = step(x);
+    (void)run_until_done(x->mock, f[4], 0);
+    for (size_t i = 0; i < 5; i++) {
+        (void)tinkc_future_wait(f[i], 0, &err[i]);
+        tinkc_future_free(f[i]);
+    }
+    assert_int_equal(err[0].code, TINKC_E_CONNECTION);
+    for (size_t i = 1; i < 5; i++) {
+        assert_int_equal(err[i].code, TINKC_E_SEQUENCE);
+        assert_int_equal(err[i].cause, TINKC_E_CONNECTION);
+    }
+    assert_int_equal(again_ms,
+                     lost_ms); /* the last attempt of the first, then the one for the rest */
+    assert_true(nth_request_ms(x->mock, STEP, before - 3) < lost_ms);
+    assert_int_equal(tinkc_mock_count(x->mock, STEP), before + 1);
+}
+
 /* The first attempt may have got through; that the second is refused says nothing about it. */
 static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
 {
@@ -397,6 +429,33 @@ static void refusals_behind_a_lost_attempt(void **state)
     }
 }
 
+/* The same for those that are repeated: to the end of the window, and then the number is still taken. */
+static void repeated_refusals_behind_a_lost_attempt(void **state)
+{
+    static const int32_t rows[] = { 409, 429 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fixture *x = *state;
+        tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
+        tinkc_mock_always(x->mock, NULL, STEP,
+                          &(tinkc_mock_answer){ .status = rows[i], .body = "{\"detail\":\"no\"}" },
+                          &x->err);
+        tinkc_error first = { 0 }, second = { 0 };
+        tinkc_future *f = step(x);
+        (void)run_until_done(x->mock, f, 400000);
+        (void)tinkc_future_wait(f, 0, &first);
+        tinkc_future *after = step(x);
+        (void)run_until_done(x->mock, after, 0);
+        (void)tinkc_future_wait(after, 0, &second);
+        tinkc_future_free(f);
+        tinkc_future_free(after);
+        assert_int_equal(first.http_status, rows[i]);
+        assert_int_equal(second.code, TINKC_E_SEQUENCE);
+        assert_int_equal(second.cause, rows[i]);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
+}
+
 /* The service has no such call, or will not have this one: then it has no such number either. */
 static void a_number_that_is_never_taken_is_free_again(void **state)
 {
@@ -429,8 +488,10 @@ int main(void)
         WITH(a_failed_chunk_ends_the_retries_of_the_others, setup),
         WITH(what_is_on_its_way_may_arrive, setup),
         WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial),
+        WITH(all_that_wait_fail_with_one_attempt, setup),
         WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup),
         WITH(refusals_behind_a_lost_attempt, setup),
+        WITH(repeated_refusals_behind_a_lost_attempt, setup),
         WITH(a_number_that_is_never_taken_is_free_again, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
