@@ -118,8 +118,8 @@ static tinkc_batch *make_grads(tinkc_loss *loss, tinkc_error *err)
 static void check_result(const tinkc_loss *loss, tinkc_error *err)
 {
     if (!loss->is_set || !isfinite(loss->value))
-        tkc_fail(err, TINKC_E_CALLBACK, "the loss function set no %s loss",
-                 loss->is_set ? "finite" : "");
+        tkc_fail(err, TINKC_E_CALLBACK, "the loss function set no %sloss",
+                 loss->is_set ? "finite " : "");
     for (size_t i = 0; i < loss->batch->n; i++) {
         size_t n = tinkc_loss_logprobs(loss, i)->count;
         for (size_t k = 0; k < n; k++)

@@ -63,8 +63,10 @@ static void batches(void **state)
     REFUSED(tinkc_batch_add_sft(batch, ids, 1, 0, &err), ARGUMENT, "len");
     REFUSED(tinkc_batch_add_sft(batch, negative, 4, 1, &err), ARGUMENT, "ids");
     REFUSED(tinkc_batch_add_sft(batch, ids, 4, 4, &err), ARGUMENT, "context");
+    REFUSED(tinkc_batch_add_weighted(batch, ids, 1, numbers, &err), ARGUMENT, "len");
     REFUSED(tinkc_batch_add_weighted(batch, ids, 4, NULL, &err), ARGUMENT, "weights");
     REFUSED(tinkc_batch_add_weighted(batch, ids, 4, nan_at_2, &err), ARGUMENT, "weights");
+    REFUSED(tinkc_batch_add_rl(batch, ids, 1, 1, numbers, numbers, &err), ARGUMENT, "len");
     REFUSED(tinkc_batch_add_rl(batch, ids, 4, 0, numbers, numbers, &err), ARGUMENT, "context");
     REFUSED(tinkc_batch_add_rl(batch, ids, 4, 1, nan_at_2, numbers, &err), ARGUMENT, "logprobs");
     REFUSED(tinkc_batch_add_rl(batch, ids, 4, 1, numbers, NULL, &err), ARGUMENT, "advantages");

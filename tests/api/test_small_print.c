@@ -121,6 +121,30 @@ static void each_gradient_is_checked(void **state)
         }
 }
 
+static bool set_number(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const double *value = user;
+    (void)err;
+    if (value)
+        tinkc_loss_set(loss, *value);
+    return true;
+}
+
+static void the_loss_itself_is_checked(void **state)
+{
+    fixture *x = *state;
+    static double numbers[] = { NAN, INFINITY, -INFINITY };
+    for (size_t i = 0; i < 4; i++) {
+        double *value = i < 3 ? &numbers[i] : NULL;
+        assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, set_number, value,
+                                                  &x->err));
+        check_error(x, TINKC_E_CALLBACK,
+                    value ? "the loss function set no finite loss"
+                          : "the loss function set no loss");
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 4); /* the first passes */
+}
+
 /* ---- refused by the call itself ---- */
 
 static void what_cannot_be_sent_is_refused_at_once(void **state)
@@ -570,6 +594,7 @@ int main(void)
         WITH(examples_without_targets, setup),
         WITH(the_last_id_is_checked, setup),
         WITH(each_gradient_is_checked, setup),
+        WITH(the_loss_itself_is_checked, setup),
         WITH(what_cannot_be_sent_is_refused_at_once, setup),
         WITH(limits_below_zero_are_refused, setup),
         WITH(a_pass_that_never_left_did_not_run, setup),

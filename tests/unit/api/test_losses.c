@@ -133,6 +133,11 @@ static void dpo_gradients(void **state)
         assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
         assert_string_equal(err.message, "n: must be the number of examples, which come in pairs");
     }
+    err = (tinkc_error){ 0 };
+    dpo.n = b.batch->n = N - 1; /* one without its other half */
+    assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
+    assert_string_equal(err.message, "n: must be the number of examples, which come in pairs");
+    b.batch->n = N;
     close_bench(&b);
     /* Without weights every token counts once. */
     open_bench(&b, (int64_t[]){ LEN }, 1, NULL);

@@ -163,6 +163,29 @@ static void events_have_a_bound(void **state)
     }
 }
 
+static void the_usual_bound_of_an_event(void **state)
+{
+    (void)state;
+    enum { MAX = 16 << 20 };
+    static char piece[1 << 20];
+    memset(piece, 'x', sizeof piece);
+    for (size_t more = 0; more < 2; more++) {
+        tinkc_error err = { 0 };
+        tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
+        tinkc_sse_feed(p, "data:", 5, &err);
+        for (size_t at = 0; at < MAX; at += sizeof piece)
+            tinkc_sse_feed(p, piece, sizeof piece, &err);
+        tinkc_sse_feed(p, "x\n\n" + (more ? 0 : 1), more ? 3 : 2, &err);
+        assert_int_equal(err.code, TINKC_OK);
+        const tinkc_sse *event = tinkc_sse_next(p, &err);
+        assert_true((event != NULL) == (more == 0));
+        assert_int_equal(err.code, more ? TINKC_E_BAD_RESPONSE : TINKC_OK);
+        if (event)
+            assert_int_equal(event->data_len, MAX);
+        tinkc_sse_free(p);
+    }
+}
+
 static void the_end_drops_or_flushes(void **state)
 {
     (void)state;
@@ -834,6 +857,7 @@ int main(void)
         cmocka_unit_test(events_of_the_description),
         cmocka_unit_test(broken_streams_are_refused),
         cmocka_unit_test(events_have_a_bound),
+        cmocka_unit_test(the_usual_bound_of_an_event),
         cmocka_unit_test(the_end_drops_or_flushes),
         cmocka_unit_test(events_are_written_so_that_they_read_back),
         cmocka_unit_test(streams_survive_failing_allocations),
