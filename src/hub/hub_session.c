@@ -112,9 +112,13 @@ static bool check_options(const tinkc_hub_options *o, tinkc_error *err)
     if (o->jobs < 0 || o->jobs > TKC_HUB_MAX_JOBS)
         return tkc_fail(err, TINKC_E_ARGUMENT, "hub options: jobs must be 1 to %d",
                         TKC_HUB_MAX_JOBS);
-    if (o->connect_timeout_ms < 0 || o->idle_timeout_ms < 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "hub options: a timeout is negative");
-    return true;
+    const char *negative = o->connect_timeout_ms < 0 ? "connect_timeout_ms"
+                           : o->idle_timeout_ms < 0  ? "idle_timeout_ms"
+                           : o->retry_window_ms < 0 && o->retry_window_ms != TINKC_FOREVER
+                               ? "retry_window_ms"
+                               : NULL;
+    return !negative ||
+           tkc_fail(err, TINKC_E_ARGUMENT, "hub options: %s must not be negative", negative);
 }
 
 tinkc_hub *tinkc_hub_new(const tinkc_hub_options *o, tinkc_error *err)

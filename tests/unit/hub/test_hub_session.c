@@ -254,8 +254,10 @@ static void numbers_and_their_defaults(void **state)
     } refused[] = {
         { { .jobs = 65 }, "hub options: jobs must be 1 to 64" },
         { { .jobs = -1 }, "hub options: jobs must be 1 to 64" },
-        { { .connect_timeout_ms = -1 }, "hub options: a timeout is negative" },
-        { { .idle_timeout_ms = -1 }, "hub options: a timeout is negative" },
+        { { .connect_timeout_ms = -1 }, "hub options: connect_timeout_ms must not be negative" },
+        { { .idle_timeout_ms = -1 }, "hub options: idle_timeout_ms must not be negative" },
+        { { .retry_window_ms = -3 }, "hub options: retry_window_ms must not be negative" },
+        { { .retry_window_ms = TINKC_ZERO }, "hub options: retry_window_ms must not be negative" },
         { { .reserved_bools[5] = true }, "hub options: reserved must be zero" },
         { { .reserved[6] = 1 }, "hub options: reserved must be zero" },
     };
