@@ -24,6 +24,8 @@ double tkc_random_unit(const tinkc_clock *clock);
 
 /* Nanoseconds of the machine's monotonic clock: for measuring only. Decisions use a tinkc_clock. */
 int64_t tkc_monotonic_ns(void);
+/* Nanoseconds that the calling thread has computed: other programs on the machine do not count. */
+int64_t tkc_thread_cpu_ns(void);
 
 /* "2026-11-15T09:30:00Z" or with microseconds ("...00.123456Z"); terminated. */
 enum { TKC_TIME_TEXT = 32 };

@@ -533,6 +533,7 @@ void tkc_regex_budget_start(tkc_regex_budget *b, size_t len)
 {
     b->allowed_ms = 1000 + (int64_t)(len / 100);
     b->deadline_ns = tkc_monotonic_ns() + b->allowed_ms * 1000000;
+    b->cpu_end_ns = tkc_thread_cpu_ns() + b->allowed_ms * 1000000;
 }
 
 /* One text and the state of a search in it. */
@@ -548,11 +549,13 @@ typedef struct search {
 
 static bool in_time(const search *s)
 {
-    if (!s->budget || s->budget->deadline_ns == 0 || tkc_monotonic_ns() <= s->budget->deadline_ns)
+    const tkc_regex_budget *b = s->budget;
+    if (!b || b->deadline_ns == 0 || tkc_monotonic_ns() <= b->deadline_ns ||
+        tkc_thread_cpu_ns() <= b->cpu_end_ns)
         return true;
     return tkc_fail(s->err, TINKC_E_TOKENIZER,
                     "the tokenizer's pattern takes more than %lld ms for this text",
-                    (long long)s->budget->allowed_ms);
+                    (long long)b->allowed_ms);
 }
 
 /* Tries again with a large separate stack, for patterns that need it. */

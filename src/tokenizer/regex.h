@@ -30,10 +30,14 @@ typedef struct tkc_regex_walk {
 /* How long the patterns of a tokenizer may take on one text. Patterns come from model files, and
  * some need exponential time. Zeroed = no limit. */
 typedef struct tkc_regex_budget {
-    int64_t deadline_ns, allowed_ms;
+    int64_t allowed_ms; /* of the thread's own time: a busy machine must not fail a text */
+    int64_t
+        deadline_ns; /* of the machine's clock, which is quicker to read: before it, all is well */
+    int64_t cpu_end_ns;
 } tkc_regex_budget;
 
-/* A second, plus ten microseconds per byte: a hundred times what real patterns need. */
+/* A second of this thread's time, plus ten microseconds per byte: a hundred times what real patterns
+ * need. For use on this thread. */
 void tkc_regex_budget_start(tkc_regex_budget *, size_t len);
 
 /* The next match in well-formed text: 1 found, 0 none, -1 failed (budget, limits, memory: err is

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "base/clock.h"
 #include "tokenizer/pretok.h"
 
 static const char kimi_pattern[] =
@@ -285,6 +286,37 @@ static void test_walk(void **state)
     tkc_regex_free(r);
 }
 
+/* The budget is the thread's own time: a late clock alone ends nothing. */
+static void test_budget(void **state)
+{
+    (void)state;
+    const int64_t over = 1, far = INT64_MAX;
+    const struct {
+        int64_t deadline_ns, cpu_end_ns;
+        int found;
+    } rows[] = { { over, over, -1 }, { over, far, 1 }, { far, over, 1 }, { 0, over, 1 } };
+    tkc_regex *r = regex_of("b");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const tkc_regex_budget b = { 1234, rows[i].deadline_ns, rows[i].cpu_end_ns };
+        tkc_regex_walk w = { 0 };
+        tinkc_error err = { 0 };
+        int found = tkc_regex_next(r, (const unsigned char *)"ab", 2, &w, &b, &err);
+        assert_int_equal(found, rows[i].found);
+        assert_string_equal(
+            err.message,
+            found < 0 ? "the tokenizer's pattern takes more than 1234 ms for this text" : "");
+    }
+    tkc_regex_budget started = { 0 };
+    int64_t clock = tkc_monotonic_ns(), own = tkc_thread_cpu_ns();
+    tkc_regex_budget_start(&started, 5000);
+    assert_int_equal(started.allowed_ms, 1050);
+    assert_true(started.deadline_ns >= clock + 1050000000);
+    assert_true(started.deadline_ns <= tkc_monotonic_ns() + 1050000000);
+    assert_true(started.cpu_end_ns >= own + 1050000000);
+    assert_true(started.cpu_end_ns <= tkc_thread_cpu_ns() + 1050000000);
+    tkc_regex_free(r);
+}
+
 /* ---- the reference's matches for many patterns, from the data beside the checkout ---- */
 
 typedef struct tally {
@@ -389,8 +421,8 @@ int main(void)
         cmocka_unit_test(test_classes),        cmocka_unit_test(test_scanners),
         cmocka_unit_test(test_deepseek_chain), cmocka_unit_test(test_examples),
         cmocka_unit_test(test_translation),    cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_walk),           cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_walk),           cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_patterns),       cmocka_unit_test(test_oracle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
