@@ -345,7 +345,8 @@ struct tkc_jev {
     tkc_buf out; /* the result; behind it, what a macro at work has written */
     tkc_jv *globals;
     int64_t steps_left, max_steps;
-    int64_t next_look, max_ms, deadline_ns; /* the clock is looked at when steps_left gets there */
+    int64_t next_look, max_ms; /* the clock is looked at when steps_left gets there */
+    int64_t deadline_ns;       /* of the thread's own time */
     size_t mem_left, max_mem;
     int64_t now_us; /* INT64_MIN = the machine's clock */
     int32_t depth, line;

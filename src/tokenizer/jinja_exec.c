@@ -445,7 +445,7 @@ void tkc_jev_init(tkc_jev *ev, const tkc_jtemplate *t, tkc_arena *arena, const t
     ev->steps_left = ev->max_steps;
     ev->next_look = ev->max_steps - 1;
     ev->max_ms = limits && limits->max_ms > 0 ? limits->max_ms : USUAL_MS;
-    ev->deadline_ns = tkc_monotonic_ns() + ev->max_ms * 1000000;
+    ev->deadline_ns = tkc_thread_cpu_ns() + ev->max_ms * 1000000;
     /* Strings that are built in pieces need more memory than their final text. */
     ev->max_mem = ((size_t)bytes < (size_t)1 << 40 ? (size_t)bytes : (size_t)1 << 40) * 4;
     if (ev->max_mem < (size_t)16 << 20)
