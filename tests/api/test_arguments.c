@@ -254,6 +254,12 @@ static void functions_for_macros(void **state)
     tinkc_adam_init(NULL);
     tinkc_dimuon_init(NULL);
     tinkc_sampling_init(NULL);
+    /* The numbers are those of the Python SDK. */
+    assert_true(a.learning_rate == 1e-4 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-12);
+    assert_true(a.weight_decay == 0 && a.grad_clip_norm == 0);
+    assert_true(d.beta1 == 0.9 && d.grad_clip_norm == 0);
+    assert_true(s.temperature == 1 && s.top_p == 1 && s.top_k == -1 && s.max_tokens == -1);
+    assert_true(!s.has_seed && !s.stop && !s.prompt_logprobs && s.topk_prompt_logprobs == 0);
 }
 
 int main(void)

@@ -22,6 +22,28 @@ static void makes_no_request_before_it_must(void **state)
     assert_string_equal(tinkc_mock_request(mock, 0)->path, "/api/v1/client/config");
     assert_string_equal((const char *)tinkc_mock_request(mock, 0)->body.data,
                         "{\"sdk_version\":\"0.25.0\"}");
+    /* What neither trains nor samples needs no session. */
+    tinkc_runs *runs = tinkc_runs_list(client, NULL, &err);
+    tinkc_sessions *sessions = tinkc_sessions_list(client, NULL, &err);
+    tinkc_future *calls[] = { tinkc_capabilities_get(client, &err),
+                              tinkc_health_check(client, &err),
+                              tinkc_run_get(client, "r", TINKC_OWNED, &err),
+                              tinkc_checkpoint_get(client, "tinker://r/weights/a", &err),
+                              tinkc_sampler_get(client, "s", &err),
+                              tinkc_session_get(client, "s", TINKC_OWNED, &err),
+                              tinkc_audit_get(client, NULL, NULL, &err),
+                              tinkc_storage_get(client, NULL, &err),
+                              tinkc_runs_fetch(runs, &err),
+                              tinkc_sessions_fetch(sessions, &err) };
+    assert_ok(&err);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        (void)tinkc_future_wait(calls[i], PATIENCE_MS, NULL); /* some find nothing */
+        tinkc_future_free(calls[i]);
+    }
+    assert_int_equal(tinkc_mock_count(mock, NULL), 11);
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/create_session"), 0);
+    tinkc_runs_free(runs);
+    tinkc_sessions_free(sessions);
     tinkc_client_free(client);
     tinkc_mock_free(mock);
 }

@@ -122,17 +122,19 @@ static void retries_are_counted_and_can_be_left_out(void **state)
 
 static void strangers_get_no_credential(void **state)
 {
+    static const char *const query[] = { "team", "blue", NULL };
     world w;
     (void)state;
     w = (world){ 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
-    w.client = mock_client(
-        w.mock,
-        &(tinkc_client_options){ .base_url = "https://service.example/x", .api_key = "tml-secret" },
-        &w.err);
+    w.client = mock_client(w.mock,
+                           &(tinkc_client_options){ .base_url = "https://service.example/x",
+                                                    .api_key = "tml-secret",
+                                                    .query = query },
+                           &w.err);
     assert_true(tinkc_client_connect(w.client, PATIENCE_MS, &w.err));
     tinkc_mock_forget(w.mock);
-    tinkc_mock_always(w.mock, NULL, "/y", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
+    tinkc_mock_always(w.mock, NULL, "/y*", &(tinkc_mock_answer){ .body = "ok" }, &w.err);
     static const char *const urls[] = { "https://other.example/y", "https://service.example/y",
                                         "http://service.example/y",
                                         "https://service.example:8443/y" };
@@ -146,6 +148,7 @@ static void strangers_get_no_credential(void **state)
             assert_string_equal(request_header(q, "x-api-key"), "tml-secret");
         else
             assert_null(request_header(q, "x-api-key"));
+        assert_string_equal(q->path, i == 1 ? "/y?team=blue" : "/y");
     }
     close_world(&w);
 }

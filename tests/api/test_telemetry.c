@@ -447,6 +447,7 @@ static void process_of(char out[64])
 {
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);
+    tinkc_mock_seed(w.mock, (uint64_t)getpid()); /* two processes do not draw the same numbers */
     tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err);
     pass_ms(&w, 10000);
     const char *at = strstr(body(&w, 0), "\"process_uuid\":\"");
