@@ -27,6 +27,7 @@
 enum {
     BARE_400_BUDGET = 16,
     BILLING_SLEEP_MS = 5000,
+    DEPRECATION_LOG_MS = 60 * 1000,
     WINDOW_CAP_MS = 30000,
     RETRY_BASE_MS = 500,
     RETRY_CAP_MS = 10000,
@@ -659,6 +660,31 @@ static void note_exchange(inner *c)
     tkc_op_exchanged(c->call.f, waits ? &fine : &c->call.err);
 }
 
+/* The service announces what will go away. Every answer may say so: the same text is logged once a
+ * minute. Other addresses do not speak for the service. */
+static void log_deprecation(inner *c)
+{
+    tinkc_client *client = c->client;
+    const char *said = header_of(c->reply, "x-deprecation-note");
+    const char *level = header_of(c->reply, "x-deprecation-level");
+    char note[sizeof client->io.deprecation.note];
+    uint64_t held_back;
+    if (!said || c->spec.anonymous)
+        return;
+    (void)snprintf(note, sizeof note, "%s", said);
+    if (!tkc_str_trim(tkc_str(note)).len)
+        return;
+    if (strcmp(note, client->io.deprecation.note) != 0) {
+        memcpy(client->io.deprecation.note, note, sizeof note);
+        client->io.deprecation.gate = (tkc_log_gate){ 0 };
+    }
+    bool grave = level && tkc_str_is_nocase(tkc_str_trim(tkc_str(level)), "error");
+    if (tkc_log_gate_pass(&client->io.deprecation.gate, tkc_now_ms(client->clock),
+                          DEPRECATION_LOG_MS, &held_back))
+        tkc_client_log(client, grave ? TINKC_LOG_ERROR : TINKC_LOG_WARN, "deprecation notice: %s",
+                       note);
+}
+
 static void attempt_ended(inner *c)
 {
     tinkc_client *client = c->client;
@@ -668,6 +694,7 @@ static void attempt_ended(inner *c)
     emit_exchange(c, r);
     read_outcome(c, r);
     note_exchange(c);
+    log_deprecation(c);
     if (!c->call.err.code) {
         apply_pool_rule(c);
         finish(c);

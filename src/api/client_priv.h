@@ -119,6 +119,10 @@ struct tinkc_client {
             size_t waiting;
             struct tkc_errand *first, *last;
         } cancels;
+        struct { /* what the service says is deprecated: call.c */
+            char note[300];
+            tkc_log_gate gate;
+        } deprecation;
         int64_t billing_first_ms, billing_logged_ms; /* INT64_MIN = unset */
         bool ended;                                  /* nothing new is started */
     } io;

@@ -765,6 +765,57 @@ static void reasons_of_a_pause_are_events(void **state)
     close_scene(&x);
 }
 
+/* ---- what will go away ---- */
+
+static void notices_are_logged_each_minute(void **state)
+{
+    static const char *const soon[] = { "X-Deprecation-Note", "load_state\x1b[1m goes away", NULL };
+    static const char *const now[] = { "x-deprecation-note", "load_state has gone",
+                                       "x-deprecation-level", " Error ", NULL };
+    static const char *const nothing[] = { "x-deprecation-note", " ", NULL };
+    static const struct {
+        const char *const *headers;
+        int64_t after_ms;
+        int32_t status;
+        size_t warnings, errors; /* logged so far */
+    } steps[] = {
+        { soon, 0, 200, 1, 0 },       { soon, 1000, 200, 1, 0 }, { soon, 59000, 404, 2, 0 },
+        { nothing, 1000, 200, 2, 0 }, { now, 1000, 200, 2, 1 },  { NULL, 70000, 200, 2, 1 },
+        { soon, 1000, 200, 3, 1 },
+    };
+    static scene x;
+    (void)state;
+    open_scene(&x, NULL, NULL);
+    assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        pass_time(&x, steps[i].after_ms);
+        tinkc_mock_once(x.mock, NULL, "/api/v1/healthz",
+                        &(tinkc_mock_answer){ .status = steps[i].status,
+                                              .headers = steps[i].headers,
+                                              .body = "{\"status\":\"ok\"}" },
+                        &x.err);
+        tinkc_future *f = tinkc_health_check(x.client, &x.err);
+        (void)tinkc_future_wait(f, PATIENCE_MS, NULL);
+        tinkc_future_free(f);
+        assert_int_equal(
+            count_lines(&x, TINKC_LOG_WARN, "deprecation notice: load_state [1m goes away"),
+            steps[i].warnings);
+        assert_int_equal(
+            count_lines(&x, TINKC_LOG_ERROR, "deprecation notice: load_state has gone"),
+            steps[i].errors);
+        assert_int_equal(count_lines(&x, TINKC_LOG_WARN, "deprecation notice:"), steps[i].warnings);
+    }
+    tinkc_mock_always(x.mock, NULL, "/y", &(tinkc_mock_answer){ .headers = now, .body = "ok" },
+                      &x.err);
+    pass_time(&x, 70000);
+    tinkc_future *f = tinkc_http_call(
+        x.client, &(tinkc_http_options){ .path = "https://other.example/y" }, &x.err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
+    tinkc_future_free(f);
+    assert_int_equal(count_lines(&x, TINKC_LOG_ERROR, "deprecation notice:"), 1);
+    close_scene(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -775,6 +826,7 @@ int main(void)
         cmocka_unit_test(without_settings_defaults_hold),
         cmocka_unit_test(flags_without_sense_are_refused),
         cmocka_unit_test(what_the_service_says_to_a_session_is_passed_on),
+        cmocka_unit_test(notices_are_logged_each_minute),
         cmocka_unit_test(a_failed_start_is_tried_again_by_the_next_call),
         cmocka_unit_test(renewals_that_fail_are_repeated_every_minute),
         cmocka_unit_test(tokens_of_unknown_or_middling_life),

@@ -1,9 +1,10 @@
 """Every public name of the Python SDK is in docs/parity.md.
 
 Usage: parity_names.py ROOT TINKC, in an environment with the SDK. Enumerated: what the package offers, the types, the public
-methods of the client classes, their parameters, the fields of the types, the variables of the environment that the SDK reads,
-and the commands with their options; and that our defaults are the SDK's. A method stands in the page by its full name (of two twins one is enough); a parameter,
-a field or an option needs no row where a header, a wire message or our command of the same name has it under its own name.
+methods of the client classes, their parameters, the fields of the types, the variables of the environment that the SDK reads, the
+paths and headers of its requests, and the commands with their options. A method stands in the page by its full name (of two twins
+one is enough); a parameter, a field, a path, a header or an option needs no row where our headers, our wire messages or our
+command have it under the same name. Our defaults must be the SDK's.
 """
 import dataclasses, inspect, os, pathlib, re, subprocess, sys, warnings
 
@@ -76,6 +77,23 @@ def environment():
             need((name[0] or name[1]) in WORDS, "variable", name[0] or name[1])
 
 
+def requests():
+    """Paths that the SDK asks for, and headers that it reads or writes by name."""
+    endpoints = (ROOT / "src/wire/endpoint.c").read_text()
+    ours = set(re.findall(r'"(/[^"]*)"', endpoints)) | {"/" + n for n in re.findall(r'FUTURE\(\w+,\s*"(\w+)"', endpoints)}
+    last = {p.rstrip("/").split("/")[-1] for p in ours}
+    sources = "".join(f.read_text() for f in (ROOT / "src").rglob("*.[ch]")).lower()
+    for f in pathlib.Path(tinker.__file__).parent.rglob("*.py"):
+        if f.name.endswith("_test.py"):
+            continue
+        text = f.read_text()
+        for path in re.findall(r'"(/api/v1/[^"]+)"', text):
+            end = re.sub(r"{[^}]*}", "{id}", path).split("/")[-1]
+            need(end in last or f"`{path}`" in PAGE, "path", path)
+        for header in re.findall(r'"(x-[a-z-]+)"', text, re.I):
+            need(f'"{header.lower()}"' in sources or f"`{header.lower()}`" in PAGE.lower(), "header", header)
+
+
 def commands(command, path):
     if not isinstance(command, click.Group):
         name = " ".join(path)
@@ -146,6 +164,7 @@ package()
 defaults()
 methods()
 environment()
+requests()
 commands(main_cli, [])
 for line in missing:
     print(line)
