@@ -31,39 +31,6 @@ void tke_front_config(tke_call *call)
     tke_answer(call, &tkc_config_response_type, &out);
 }
 
-void tke_front_token(tke_call *call)
-{
-    tke_service *svc = call->svc;
-    tkc_buf token;
-    if (!svc->set.jwt_auth) {
-        tke_refuse(call, 404, "not_found",
-                   "This server does not exchange keys for tokens (setting jwt_auth)");
-        return;
-    }
-    tkc_buf_init(&token, svc->a, TKC_BUF_NO_MAX);
-    tke_token_claims claims = { .generation = call->caller->generation };
-    (void)snprintf(claims.owner, sizeof claims.owner, "%s", call->owner);
-    (void)snprintf(claims.key_id, sizeof claims.key_id, "%s", call->caller->key_id);
-    const char *email = call->caller->email;
-    if (email && *email)
-        (void)snprintf(claims.email, sizeof claims.email, "%s", email);
-    else /* a placeholder: no client sends mail to it */
-        (void)snprintf(claims.email, sizeof claims.email, "%s@localhost", call->owner);
-    tke_token_make(svc->token_secret, &claims, tkc_wall_us(svc->clock), &token, &call->err);
-    const char *text = tkc_buf_terminate(&token, &call->err);
-    if (text)
-        tke_answer(call, &tkc_auth_token_response_type, &(tkc_auth_token_response){ .jwt = text });
-    else
-        tke_send_failure(call->reply, svc->a, &call->err);
-    tkc_buf_free(&token);
-}
-
-bool tke_service_token_read(tke_service *svc, const char *token, tke_token_claims *out)
-{
-    return svc->set.jwt_auth &&
-           tke_token_check(svc->token_secret, token, tkc_wall_us(svc->clock), out);
-}
-
 void tke_front_dynamic_config(tke_call *call)
 {
     tke_answer(call, &tkc_dynamic_config_response_type,
@@ -296,9 +263,13 @@ static bool own_path(tke_call *call, tinkc_str path)
         return true;
     }
     bool post = tkc_cstr_eq(call->request->method, "POST");
+    bool key = tkc_str_is(path, "/api/v1/auth/apikey/me");
+    bool delete = tkc_cstr_eq(call->request->method, "DELETE");
     tke_front_fn *own = post && tkc_str_is(path, "/api/v1/cancel_future")      ? tke_cancel_future
                         : post && tkc_str_is(path, "/api/v1/retrieve_futures") ? tke_front_futures
-                                                                               : NULL;
+                        : key && get                                           ? tke_front_key
+                        : key && delete ? tke_front_delete_key
+                                        : NULL;
     if (own) {
         if (tke_call_query_known(call) && tke_call_names_unique(call))
             own(call);
@@ -349,6 +320,7 @@ static const char *const own_paths[] = { "/api/v1/readyz",
                                          "/api/v1/status",
                                          "/status",
                                          "/metrics",
+                                         "/api/v1/auth/apikey/me",
                                          "/api/v1/cancel_future",
                                          "/api/v1/retrieve_futures" };
 

@@ -632,6 +632,8 @@ bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_front_health(tke_call *);
 void tke_front_config(tke_call *);
 void tke_front_token(tke_call *);
+void tke_front_key(tke_call *);
+void tke_front_delete_key(tke_call *);
 void tke_front_dynamic_config(tke_call *);
 void tke_front_create_session(tke_call *);
 void tke_front_heartbeat(tke_call *);

@@ -143,6 +143,24 @@ def tokenizers(check, service, client, sampler):
     check(same.get_base_model() == sampler.get_base_model(), "get_base_model is a name that the server takes")
 
 
+def login(check, url):
+    """What `tinker auth login` and `tinker auth logout` ask; older releases have neither."""
+    try:
+        from tinker.cli.auth_api import AuthApiError, TinkerAuthApi
+    except ImportError:
+        return
+    import httpx
+    with httpx.Client() as http:
+        api = TinkerAuthApi(http, base_url=url)
+        key = api.get_self_api_key("tml-interop")
+        check(key.details.org_details.name == "local" and "@localhost" in key.details.user_details.email, "auth login: the key is read")
+        try:
+            api.delete_self_api_key("tml-interop")
+            check(False, "auth logout: a key cannot be deleted")
+        except AuthApiError as e:
+            check("key file" in str(e), "auth logout: says where keys are")
+
+
 def handles(check, url, service, client, sampler, saved):
     prompt, params = types.ModelInput.from_ints([5, 6, 7]), types.SamplingParams(max_tokens=6, seed=4)
     tokens = lambda c: [s.tokens for s in c.sample(prompt=prompt, num_samples=2, sampling_params=params).result().sequences]
@@ -164,6 +182,7 @@ def handles(check, url, service, client, sampler, saved):
         check(False, "whoami without tokens")
     except RuntimeError as e:
         check("JWT" in str(e), "whoami without tokens says why")
+    login(check, url)
     sampler.on_queue_state_change(*queue_state(sampler))
     for one in service, client, sampler, service.create_rest_client():
         check(one.get_telemetry() is None or one.get_telemetry(), f"{type(one).__name__}.get_telemetry")
