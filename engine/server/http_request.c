@@ -189,11 +189,21 @@ static tke_path_info path_of(tke_http *h, tke_exchange *x, const char *method)
                             h->openai || ui);
 }
 
+/* Must a refusal wait until the body was read (and discarded)? A client that sends the whole body
+ * before it reads gets a reset connection instead of an answer that was sent too early, and retries.
+ * Bodies without a length are always read. One that waits for "100 Continue" is not on its way. */
+static bool is_read_first(tke_exchange *x, int64_t length)
+{
+    enum { SMALL = 1 << 20, LARGE = 64 << 20 };
+    const char *expected = tke_exchange_header(x, "Expect");
+    bool waits = expected && strncasecmp(expected, "100-", 4) == 0;
+    return length <= (waits ? SMALL : LARGE);
+}
+
 /* Refuses what can be refused from the head, before memory is spent on the body. */
 static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *method,
                                     const char *version)
 {
-    enum { SMALL = 1 << 20 }; /* still read to its end, so that the answer arrives */
     head in = { .x = x, .values = { .method = method, .version = version } };
     tke_path_info path = path_of(h, x, method);
     int64_t n = 0;
@@ -208,7 +218,7 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     x->host = in.values.host;
     x->typed = tke_guard_type_ok(tke_exchange_header(x, "Content-Type"));
     if (x->refusal)
-        return n > SMALL ? answer_refusal(x) : MHD_YES;
+        return is_read_first(x, n) ? MHD_YES : answer_refusal(x);
     if (x->verdict.status)
         x->refusal = TKE_X_GUARD;
     else if (!known && path.needs_key)
@@ -216,7 +226,7 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     else if (x->too_large && !path.is_pass)
         x->refusal = TKE_X_SIZE; /* passes are still read: their seq_ids must not be lost */
     bool unclear = x->verdict.status == 400; /* the end of its body is unknown */
-    return x->refusal && (unclear || n > SMALL) ? answer_refusal(x) : MHD_YES;
+    return x->refusal && (unclear || !is_read_first(x, n)) ? answer_refusal(x) : MHD_YES;
 }
 
 /* ---- the body ---- */

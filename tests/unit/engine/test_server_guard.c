@@ -591,7 +591,7 @@ static void packed_bodies(void **state)
     assert_true(tkc_heap_now().resident < before + ((size_t)16 << 20));
     expect(server,
            "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-           "application/json\r\nContent-Length: 2000000",
+           "application/json\r\nContent-Length: 2000000\r\nExpect: 100-continue",
            "413", "too large"); /* known before it is read */
     tkc_buf_free(&packed);
     free(zeros);

@@ -224,6 +224,16 @@ static void limits(void **state)
     expect(server, "POST /api/v1/telemetry HTTP/1.1", big, "413", "too large");
     big[900] = '\0';
     expect(server, "POST /api/v1/telemetry HTTP/1.1", big, "200", "accepted");
+    /* A client that sends the whole body before it reads sees the refusal, not a reset. */
+    enum { HUGE = 16 << 20 };
+    char *huge = calloc(1, HUGE);
+    assert_non_null(huge);
+    int one = dial(server);
+    tkc_buf seen = talk(one, "POST /api/v1/telemetry HTTP/1.1", huge, HUGE);
+    assert_true(seen.data && strstr(seen.data, "413"));
+    tkc_buf_free(&seen);
+    close(one);
+    free(huge);
     /* A small body that unpacks to a large one. */
     tkc_buf packed;
     tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
