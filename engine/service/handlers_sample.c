@@ -261,8 +261,16 @@ static bool take_stop(tke_call *call, const tkc_stop *stop, tke_job *job)
     if (stop->kind == TKC_STOP_NONE)
         return true;
     if (stop->kind == TKC_STOP_TOKENS && stop->tokens.len) {
-        if (stop->tokens.len > tke_model_config(job->in.sample.base->model)->vocab)
+        size_t vocab = tke_model_config(job->in.sample.base->model)->vocab;
+        if (stop->tokens.len > vocab)
             return refuse(call, "stop has more tokens than the vocabulary");
+        for (size_t i = 0; i < stop->tokens.len; i++)
+            if ((size_t)stop->tokens.data[i] >= vocab) { /* or negative */
+                tke_refuse(call, 400, "bad_request",
+                           "stop token %zu is %ld; the vocabulary has %zu tokens", i,
+                           (long)stop->tokens.data[i], vocab);
+                return false;
+            }
         int32_t *ids = tkc_arena_array(&job->arena, stop->tokens.len, sizeof *ids, &call->err);
         if (!ids)
             return refuse_memory(call);
