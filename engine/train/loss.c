@@ -201,6 +201,7 @@ static const tke_loss_row rows[] = {
                   .needs = POLICY_INPUTS,
                   .needs_forward = POLICY_INPUTS,
                   .ratios = true,
+                  .carry = TKE_CARRY_LOGPROBS,
                   .token = dro },
     [TKE_GSPO] = { .name = "gspo",
                    .keys = { CLIP_KEYS },

@@ -42,6 +42,10 @@ bool tke_loss_parse(tke_loss *, tinkc_str name, const tke_loss_key *keys, size_t
 /* The loss of a graph, which must live as long as the loss is used. */
 tke_loss tke_loss_custom(const tke_graph *);
 
+/* Which positions of a datum can have a gradient: those with a weight or an advantage; those with a
+ * log-prob, too (dro pulls towards it); all. */
+enum { TKE_CARRY_WEIGHTED, TKE_CARRY_LOGPROBS, TKE_CARRY_ALL };
+
 /* One datum as the losses use it. Arrays are borrowed; NULL = not given. */
 typedef struct tke_datum {
     const int32_t *tokens;
@@ -53,6 +57,7 @@ typedef struct tke_datum {
     const float *advantages;           /* [n] */
     const float *clip_low, *clip_high; /* [n] or NULL: override the config */
     const tke_graph_tensor *custom;    /* a custom loss's inputs after the log-probs */
+    int32_t carry;                     /* TKE_CARRY_*: there a target must be a token */
 } tke_datum;
 
 /* An input tensor by name, dense: rows of cols elements (CSR is expanded by the caller: missing
@@ -123,6 +128,7 @@ typedef struct tke_loss_row {
     uint32_t needs, needs_forward, takes; /* required inputs, and optional ones */
     bool soft;                            /* several targets for a position */
     bool ratios;                          /* has ratio and clip metrics */
+    int32_t carry;                        /* TKE_CARRY_* */
     /* The token's loss, and g[k] = d loss / d lp (g[0] is 0 before). Adds to sums. */
     tke_real (*token)(const tke_loss *, const tke_token *, tke_real *g, tke_loss_sums *);
     /* NULL, or called for all tokens of a sequence first. */

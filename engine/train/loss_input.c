@@ -76,7 +76,9 @@ bool tke_datum_bind(tke_datum *d, const tke_loss *loss, const tke_input *inputs,
     const tke_input *found[TKE_INPUTS] = { 0 };
     const tke_loss_row *row = tke_loss_row_of(loss);
     uint32_t needs = forward_only ? row->needs_forward : row->needs;
-    *d = (tke_datum){ .tokens = d->tokens, .n = d->n };
+    *d = (tke_datum){ .tokens = d->tokens, .n = d->n, .carry = row->carry };
+    if (row->carry == TKE_CARRY_LOGPROBS && loss->strict) /* nothing is masked */
+        d->carry = TKE_CARRY_ALL;
     for (size_t i = 0; i < n_inputs; i++) {
         int which = 0;
         while (which < TKE_INPUTS && !tkc_str_is(inputs[i].name, known[which].name))
@@ -190,10 +192,12 @@ bool tke_datum_bind_custom(tke_datum *d, const tke_graph *g, const tke_input *in
 /* May position i, target j carry gradient? Only then must its target be a token. */
 static bool carries(const tke_datum *d, size_t i, size_t j)
 {
-    if (d->custom) /* only its graph knows */
+    if (d->custom || d->carry == TKE_CARRY_ALL) /* of a custom loss only the graph knows */
         return true;
     if (d->weights)
         return d->weights[i * d->k + j] != 0;
+    if (d->carry == TKE_CARRY_LOGPROBS && d->logprobs[i] != 0)
+        return true;
     return d->advantages && d->advantages[i] != 0;
 }
 

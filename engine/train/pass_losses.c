@@ -24,11 +24,15 @@ void tke_pass_targets(const tke_pass_losses *p, size_t vocab, int32_t *targets)
 static void fail_token(const tke_item *item, size_t position, bool loss)
 {
     tke_pass_state *s = item->state;
+    bool ratio = tke_loss_row_of(&s->pass->loss)->ratios;
     s->failed = true; /* the first message stays */
-    /* Log-probs that are not finite are a server error; a ratio that overflows is the request's. */
+    /* Log-probs that are not finite are a server error; a loss that overflows is the request's. */
     tkc_fail(&s->pass->err, loss ? TINKC_E_BAD_REQUEST : TINKC_E_SERVER,
              "datum %zu: the %s at position %zu is not finite", item->index,
-             loss ? "loss (ratio of log-probs)" : "log-prob", position);
+             !loss   ? "log-prob"
+             : ratio ? "loss (ratio of log-probs)"
+                     : "loss (weight times log-prob)",
+             position);
 }
 
 /* ---- custom losses ----

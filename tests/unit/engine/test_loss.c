@@ -409,6 +409,43 @@ static void test_targets_without_weight_may_be_anything(void **state)
     assert_non_null(strstr(err.message, "PromptTooLong"));
 }
 
+/* Without an advantage only dro has a gradient: where there is a log-prob, and if it is strict
+ * everywhere. A target outside the vocabulary there would be computed as one with log-prob 0. */
+static void test_targets_of_dro(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *loss;
+        bool strict, ok[2];
+    } rows[] = { { "ppo", false, { true, true } },
+                 { "importance_sampling", true, { true, true } },
+                 { "dro", false, { true, false } },
+                 { "dro", true, { false, false } } };
+    int32_t tokens[2] = { 0, 1 };
+    int64_t wrong[2] = { -100, 5 };
+    float advantages[2] = { 0, 1 }, logprobs[2] = { 0, -1 };
+    tke_input t = input("target_tokens", false, 2, 1), q = input("logprobs", true, 2, 1),
+              a = input("advantages", true, 2, 1);
+    t.data = wrong;
+    q.data = logprobs;
+    a.data = advantages;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int with = 0; with < 2; with++) { /* a log-prob of the first */
+            tinkc_error err = { 0 };
+            tke_loss loss = parse(rows[i].loss, NULL, 0);
+            tke_datum d = { .tokens = tokens, .n = 2 };
+            loss.strict = rows[i].strict;
+            logprobs[0] = with ? -1 : 0;
+            assert_true(tke_datum_bind(&d, &loss, (tke_input[]){ t, q, a }, 3, false, 0, &err));
+            if (tke_datum_check(&d, 10, 100, 0, &err) != rows[i].ok[with])
+                fail_msg("%s %d %d: %s", rows[i].loss, rows[i].strict, with, err.message);
+            wrong[0] = 9; /* a token is always right */
+            err = (tinkc_error){ 0 };
+            assert_true(tke_datum_check(&d, 10, 100, 0, &err));
+            wrong[0] = -100;
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_gspo),
         cmocka_unit_test(test_binding),
         cmocka_unit_test(test_targets_without_weight_may_be_anything),
+        cmocka_unit_test(test_targets_of_dro),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

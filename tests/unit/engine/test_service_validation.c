@@ -151,6 +151,9 @@ static void pass_rules(void **state)
     pass_fails("weights",
                CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
                                  ",\"weights\":{\"data\":[1,1e39],\"dtype\":\"float32\"}}"));
+    pass_fails("the loss (weight times log-prob) at position 1 is not finite",
+               CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS
+                                 ",\"weights\":{\"data\":[1,3e38],\"dtype\":\"float32\"}}"));
     pass_fails("vocabulary",
                CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[1,64],"
                                  "\"dtype\":\"int64\"}," WEIGHTS "}"));
@@ -534,6 +537,9 @@ static void sample_rules(void **state)
                    "[1,2,3]", "\"max_tokens\":9223372036854775807", "");
     sample_refused("finite", "[1]", "\"temperature\":1e39", "");
     sample_refused("stop", "[1]", "\"stop\":[\"a\",1]", "");
+    sample_refused("stop token 0 is -1; the vocabulary has 64 tokens", "[1]", "\"stop\":[-1]", "");
+    sample_refused("stop token 1 is 64; the vocabulary has 64 tokens", "[1]", "\"stop\":[63,64]",
+                   "");
     sample_refused("32 bits", "[1099511627776]", "\"max_tokens\":1", "");
     refused("/api/v1/asample", 422, "JSON", "{\"sampling_session_id\":\"x\",");
     sample_refused("stop strings need tokenizer.json in the model folder", "[1]",
