@@ -133,6 +133,7 @@ typedef struct asked {
     prompt *prompts;           /* of a chat: one, left empty */
     size_t n_prompts;
     bool stream, usage, echo, logprobs;
+    bool two_limits; /* max_tokens and max_completion_tokens, which differ */
     tkc_opt_i64 max_tokens, seed;
     int64_t n, top;
     double temperature, top_p;
@@ -236,6 +237,14 @@ static tkc_opt_i64 read_i64(tkc_json *j)
     return (tkc_opt_i64)TKC_SOME(tkc_json_i64(j));
 }
 
+/* A chat has two names for it, and a client may send both. */
+static void read_max_tokens(tkc_json *j, asked *in)
+{
+    tkc_opt_i64 one = read_i64(j);
+    in->two_limits = in->max_tokens.is == TKC_GIVEN && in->max_tokens.value != one.value;
+    in->max_tokens = one;
+}
+
 /* Reads one member; false: not one that we support. */
 static bool read_member(tkc_json *j, tinkc_str key, asked *in)
 {
@@ -253,7 +262,7 @@ static bool read_member(tkc_json *j, tinkc_str key, asked *in)
         in->form.response_format = tkc_json_skip(j);
     else if (tkc_str_is(key, "max_tokens") ||
              (in->chat && tkc_str_is(key, "max_completion_tokens")))
-        in->max_tokens = read_i64(j);
+        read_max_tokens(j, in);
     else if (tkc_str_is(key, "seed"))
         in->seed = read_i64(j);
     else if (tkc_str_is(key, "n"))
@@ -412,6 +421,9 @@ static bool check(tke_call *call, const asked *in)
         return refuse(call, "temperature", "temperature must be a finite number, 0 or more");
     if (!(in->top_p > 0 && in->top_p <= 1))
         return refuse(call, "top_p", "top_p must be above 0 and at most 1");
+    if (in->two_limits)
+        return refuse(call, "max_completion_tokens",
+                      "max_tokens and max_completion_tokens differ; send one of them");
     if (in->max_tokens.is == TKC_GIVEN && in->max_tokens.value < least)
         return refuse(call, "max_tokens", "max_tokens must be 1 or more, or 0 with echo");
     return check_stop(call, in);

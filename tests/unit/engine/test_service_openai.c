@@ -254,7 +254,8 @@ static void chats(void **state)
     assert_int_equal(e.total_tokens, total);
 
     snprintf(body, sizeof body,
-             "{\"model\":\"nano\",\"temperature\":0,\"max_completion_tokens\":1,\"messages\":%s}",
+             "{\"model\":\"nano\",\"temperature\":0,\"max_completion_tokens\":1,\"max_tokens\":1,"
+             "\"messages\":%s}",
              question);
     v = ask("/v1/chat/completions", body);
     assert_string_equal(text_at(v, 0), "1");
@@ -593,6 +594,10 @@ static void refusals(void **state)
           "{\"model\":\"nano\",\"messages\":\"hello\"}" },
         { 400, "chat/completions", "messages", "bad_request",
           "{\"model\":\"nano\",\"messages\":[7]}" },
+        { 400, "chat/completions", "max_completion_tokens", "bad_request",
+          "{\"model\":\"nano\",\"max_tokens\":2,\"max_completion_tokens\":1,\"messages\":[]}" },
+        { 400, "chat/completions", "max_completion_tokens", "bad_request",
+          "{\"model\":\"nano\",\"max_completion_tokens\":1,\"max_tokens\":2,\"messages\":[]}" },
         { 400, "chat/completions", "tools", "bad_request",
           "{\"model\":\"nano\",\"tools\":{},\"messages\":[]}" },
         { 400, "chat/completions", "top_logprobs", "bad_request",
