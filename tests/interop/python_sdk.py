@@ -289,10 +289,16 @@ def refusals(service):
         sampling_params=types.SamplingParams(**p)).result()
     refused("a prompt that is too long", lambda: ask([1] * 3000, max_tokens=5), "context window")
     refused("a token that does not exist", lambda: ask([10 ** 6], max_tokens=5), "vocabulary")
+    refused("a stop token that does not exist", lambda: ask([1], max_tokens=5, stop=[1, 10 ** 6]), "stop token 1")
+    refused("metadata of two megabytes", lambda: tinker.ServiceClient(  # at once, not after retries
+        base_url=URL, api_key="tml-x", user_metadata={"a": "x" * 2000000}).create_sampling_client(base_model="nano"),
+            "too large")
     refused("a negative temperature", lambda: ask([1], max_tokens=5, temperature=-1.0), "temperature")
     long = [1] * 3000
     refused("a datum that is too long", lambda: client.forward_backward(
         [datum(long, weights=np.ones(2999))], "cross_entropy").result(), "PromptTooLong")
+    refused("a target outside the vocabulary in dro", lambda: client.forward_backward(
+        [datum([1, 2, 5000], logprobs=[-1, -1], advantages=[1, 0])], "dro").result(), "target 5000")
     refused("weights that are not finite", lambda: client.forward_backward(
         [datum(TEXT[1], weights=[1, math.nan, 1, 1, 1])], "cross_entropy").result(), "NonFinite")
     refused("a negative learning rate", lambda: client.optim_step(
