@@ -429,6 +429,13 @@ static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
     return NULL;
 }
 
+/* Only passes come as protobuf. Other handlers would read the body as JSON, unchecked. */
+static bool takes_protobuf(const tke_call *call)
+{
+    int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
+    return id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD;
+}
+
 /* Does it count against the owner's requests per minute? Requests that SDKs send on their own do
  * not. */
 static bool is_counted(const tke_call *call)
@@ -563,6 +570,11 @@ void tke_front(tke_call *call)
     if ((call->flags & TKE_CALL_UNTYPED) && call->body.len) {
         tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
                          "Content-Type must be application/json or application/x-protobuf");
+        return;
+    }
+    if (call->body.len && tke_call_is_protobuf(call) && !takes_protobuf(call)) {
+        tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
+                         "This endpoint takes application/json, not protobuf");
         return;
     }
     if ((is_counted(call) && !tke_quota_request(call)) || !tke_call_query_known(call))

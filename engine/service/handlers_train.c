@@ -311,7 +311,7 @@ tke_txn *tke_front_refused(tke_call *call)
 {
     tke_service *svc = call->svc;
     const char *type = tke_call_header(call, "Content-Type");
-    bool is_pb = type ? strstr(type, TKC_TYPE_PROTOBUF) != NULL : !tkc_starts_with(call->body, "{");
+    bool is_pb = type ? tke_call_is_protobuf(call) : !tkc_starts_with(call->body, "{");
     tke_head head;
     if (!call->route.endpoint || !is_training(call->route.endpoint->id) ||
         !tke_read_head(&call->arena, call->body, is_pb, &head) || head.seq.is != TKC_GIVEN)
@@ -324,12 +324,6 @@ tke_txn *tke_front_refused(tke_call *call)
     return txn;
 }
 
-static bool is_protobuf(tke_call *call)
-{
-    const char *type = tke_call_header(call, "Content-Type");
-    return type && strstr(type, TKC_TYPE_PROTOBUF);
-}
-
 static void accept_training(tke_call *call, int32_t kind)
 {
     tke_service *svc = call->svc;
@@ -337,7 +331,7 @@ static void accept_training(tke_call *call, int32_t kind)
     tkc_opt_i64 seq = { 0 };
     tke_job *job = tke_job_new(svc, kind, NULL, call->owner, &call->err);
     bool forward = call->route.endpoint->id == TKC_EP_FORWARD;
-    bool is_pb = kind == TKE_JOB_PASS && is_protobuf(call);
+    bool is_pb = kind == TKE_JOB_PASS && tke_call_is_protobuf(call);
     if (!job || !tke_decode_job(job, call->body, is_pb, forward, &model_id, &seq, &call->err)) {
         if (call->err.code == TINKC_E_UNPROCESSABLE)
             tke_refuse_after(call, tke_front_refused(call), 422, "unprocessable", "%s",
@@ -362,10 +356,10 @@ static void accept_training(tke_call *call, int32_t kind)
 
 void tke_front_pass(tke_call *call)
 {
-    const char *type = tke_call_header(call, "Content-Type");
-    if (type && !is_protobuf(call) && !strstr(type, "json")) {
+    if (!tke_call_is_protobuf(call) && !tke_call_is_json(call)) {
         tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
-                         "Content-Type '%.60s' is not supported", type);
+                         "Content-Type '%.60s' is not supported",
+                         tke_call_header(call, "Content-Type"));
         return;
     }
     accept_training(call, TKE_JOB_PASS);

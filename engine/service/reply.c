@@ -219,6 +219,29 @@ const char *tke_call_header(const tke_call *call, const char *name)
     return NULL;
 }
 
+/* The media type of the body, without parameters; names of types have no case. */
+static tinkc_str body_type(const tke_call *call)
+{
+    const char *type = tke_call_header(call, "Content-Type");
+    tinkc_str rest = tkc_str(type ? type : ""), name;
+    (void)tkc_str_cut(&rest, ';', &name);
+    return tkc_str_trim(name);
+}
+
+bool tke_call_is_protobuf(const tke_call *call)
+{
+    tinkc_str type = body_type(call);
+    return tkc_str_is_nocase(type, TKC_TYPE_PROTOBUF) ||
+           tkc_str_is_nocase(type, "application/protobuf");
+}
+
+bool tke_call_is_json(const tke_call *call)
+{
+    tinkc_str type = body_type(call);
+    size_t n = type.len < 4 ? type.len : 4;
+    return type.len == 0 || tkc_str_is_nocase(tkc_strn(type.data + type.len - n, n), "json");
+}
+
 const char *tke_call_query(tke_call *call, const char *name)
 {
     return tkc_query_find(call->query, name, &call->arena, &call->err);

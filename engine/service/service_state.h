@@ -480,6 +480,9 @@ void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
 /* The same, with 200 and a message. After an error in call->err: commits, and sends that. */
 void tke_answer_stored(tke_call *, tke_txn *, const tkc_message *, const void *msg);
 const char *tke_call_header(const tke_call *, const char *name);
+/* What its body is, by its Content-Type; one without a type is JSON. */
+bool tke_call_is_protobuf(const tke_call *);
+bool tke_call_is_json(const tke_call *);
 /* A parameter of the query, decoded into the arena; NULL = not there. */
 const char *tke_call_query(tke_call *, const char *name);
 /* An integer parameter; answers 400 and returns false if it is none. */

@@ -338,8 +338,7 @@ bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena 
 
 bool tke_call_names_unique(tke_call *call)
 {
-    const char *type = tke_call_header(call, "Content-Type");
-    if (!call->body.len || (type && strstr(type, TKC_TYPE_PROTOBUF)))
+    if (!call->body.len || tke_call_is_protobuf(call))
         return true;
     tinkc_str twice = tkc_json_repeated(call->body, &call->arena, &call->err);
     if (tkc_failed(&call->err)) {

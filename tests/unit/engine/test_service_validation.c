@@ -322,6 +322,33 @@ static void envelope_rules(void **state)
         assert_non_null(strstr(a.body.data, "\"detail\":\""));
         answer_free(&a);
     }
+    /* Names of types have no case, and their parameters do not count. */
+    static const struct {
+        const char *type, *path, *text;
+        int32_t status;
+    } types[] = {
+        { "Application/JSON", "forward", "'nobody'", 404 },
+        { "application/vnd.x+JSON ; q=1", "forward", "'nobody'", 404 },
+        { "Application/X-Protobuf;q=1", "forward", "malformed protobuf", 422 },
+        { "application/protobuf", "forward_backward", "malformed protobuf", 422 },
+        { "application/x-protobuf", "optim_step", "not protobuf", 415 },
+        { "application/protobuf", "get_info", "not protobuf", 415 },
+        { "application/json;t=application/x-protobuf", "get_info", "'model_id' twice", 400 },
+        { "", "get_info", "'model_id' twice", 400 },
+    };
+    static const char twice[] = "{\"model_id\":\"nobody\",\"model_id\":\"x\"}",
+                      once[] = "{\"model_id\":\"nobody\",\"seq_id\":1,\"forward_input\":{"
+                               "\"loss_fn\":\"cross_entropy\",\"data\":[]}}";
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const char *const headers[] = { "Content-Type", types[i].type, NULL };
+        const char *text = strcmp(types[i].path, "get_info") == 0 ? twice : once;
+        char path[40];
+        snprintf(path, sizeof path, "/api/v1/%s", types[i].path);
+        answer a = service_call(f.t, "POST", path, headers, text, strlen(text));
+        if (a.status != types[i].status || !strstr(a.body.data, types[i].text))
+            fail_msg("%s %s: %d %s", types[i].path, types[i].type, (int)a.status, a.body.data);
+        answer_free(&a);
+    }
     refused("/api/v1/forward_backward", 404, "Unknown model 'x'",
             "{\"model_id\":\"x\",\"seq_id\":1,\"forward_backward_input\":{\"loss_fn\":"
             "\"cross_entropy\",\"data\":[]}}");
