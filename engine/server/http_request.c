@@ -67,14 +67,18 @@ static enum MHD_Result answer_refusal(tke_exchange *x)
         const char *code, *detail;
     } texts[] = {
         [TKE_X_KEY] = { 401, "unauthorized", "Invalid API key" },
-        [TKE_X_SIZE] = { 413, "too_large", "The body is too large" },
+        [TKE_X_SIZE] = { 413, "too_large", NULL }, /* with the limit of its path */
         [TKE_X_HEADERS] = { 431, "too_many_headers", "There are too many headers" },
         [TKE_X_BUSY] = { 503, "busy", "Too many large requests at once; try again" },
     };
+    char limit[80];
+    (void)snprintf(limit, sizeof limit, "The body is too large: at most %lld bytes are read here",
+                   (long long)x->max_body);
     if (x->refusal == TKE_X_GUARD)
         refuse(x, x->verdict.status, x->verdict.code, x->verdict.detail);
     else
-        refuse(x, texts[x->refusal].status, texts[x->refusal].code, texts[x->refusal].detail);
+        refuse(x, texts[x->refusal].status, texts[x->refusal].code,
+               x->refusal == TKE_X_SIZE ? limit : texts[x->refusal].detail);
     return tke_exchange_answer(x);
 }
 

@@ -333,10 +333,13 @@ static bool take_targets(tke_call *call, const tkc_sample_request *in, tke_job *
     if (!tkc_tensor_check(t, "target_prompt_logprobs", &call->err))
         return refuse(call, call->err.message);
     if (t->dtype != TINKC_I64 || t->shape.len != 2 || t->shape.data[0] != rows ||
-        t->shape.data[1] < 1 || t->shape.data[1] > call->svc->set.max_topk)
-        return refuse(call,
-                      "target_prompt_logprobs must be int64, with the prompt's length less one "
-                      "rows and at most max_topk columns");
+        t->shape.data[1] < 1 || t->shape.data[1] > call->svc->set.max_topk) {
+        tke_refuse(call, 400, "bad_request",
+                   "target_prompt_logprobs must be int64, with %lld rows (the prompt's length less "
+                   "one) and 1 to %lld columns",
+                   (long long)rows, (long long)call->svc->set.max_topk);
+        return false;
+    }
     size_t k = (size_t)t->shape.data[1], cells = (size_t)rows * k;
     int32_t *ids = tkc_arena_array(&job->arena, cells + 1, sizeof *ids, &call->err);
     tkc_tensor *kept = tkc_arena_alloc(&job->arena, sizeof *kept, &call->err);
@@ -366,8 +369,11 @@ static bool take_targets(tke_call *call, const tkc_sample_request *in, tke_job *
 static bool take_alternatives(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
     int64_t k = in->prompt_alt_tokens_k.value;
-    if (k < 0 || k > call->svc->set.max_topk)
-        return refuse(call, "prompt_alt_tokens_k must be from 0 to max_topk");
+    if (k < 0 || k > call->svc->set.max_topk) {
+        tke_refuse(call, 400, "bad_request", "prompt_alt_tokens_k must be from 0 to %lld",
+                   (long long)call->svc->set.max_topk);
+        return false;
+    }
     if (k && job->in.sample.gen.n_prompt < 2)
         return refuse(call, "prompt_alt_tokens_k needs a prompt of two tokens or more");
     job->in.sample.gen.n_alternatives = (size_t)k;

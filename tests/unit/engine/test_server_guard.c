@@ -592,7 +592,7 @@ static void packed_bodies(void **state)
     expect(server,
            "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
            "application/json\r\nContent-Length: 2000000\r\nExpect: 100-continue",
-           "413", "too large"); /* known before it is read */
+           "413", "too large: at most 1048576 bytes"); /* known before it is read */
     tkc_buf_free(&packed);
     free(zeros);
     free(request);
