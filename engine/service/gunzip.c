@@ -18,6 +18,7 @@ typedef struct library {
     int (*open_memory)(struct archive *, const void *, size_t);
     int (*next_header)(struct archive *, struct archive_entry **);
     int (*filter_code)(struct archive *, int);
+    la_int64_t (*filter_bytes)(struct archive *, int);
     la_ssize_t (*read_data)(struct archive *, void *, size_t);
     int (*end)(struct archive *);
 } library;
@@ -31,6 +32,7 @@ static const tkc_dl_symbol symbols[] = {
     { "archive_read_open_memory", offsetof(library, open_memory) },
     { "archive_read_next_header", offsetof(library, next_header) },
     { "archive_filter_code", offsetof(library, filter_code) },
+    { "archive_filter_bytes", offsetof(library, filter_bytes) },
     { "archive_read_data", offsetof(library, read_data) },
     { "archive_read_free", offsetof(library, end) },
     { NULL, 0 },
@@ -79,6 +81,9 @@ bool tke_gunzip(tinkc_bytes packed, size_t max, tkc_buf *out, tinkc_error *err)
             err->cause = TINKC_E_TOO_LARGE;
         }
     }
+    /* The library ends at the first byte after a member that does not begin another one. */
+    if (ok && la.filter_bytes(a, -1) != (la_int64_t)packed.len)
+        ok = tkc_fail(err, TINKC_E_UNPROCESSABLE, "bytes after the end of the gzip data");
     la.end(a);
     return ok;
 }

@@ -738,6 +738,33 @@ static void gzip_limits(void **state)
         free_copy(cut, len);
         tkc_buf_free(&out);
     }
+    /* Several members are one text; bytes that belong to none are refused. */
+    static const struct {
+        const char *more, *text; /* text NULL: refused */
+    } tails[] = { { "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000",
+                    "hello gziphello gzip" },
+                  { "00", NULL },
+                  { "7878", NULL },
+                  { "1f8b", NULL },
+                  { "000000000000000000000000000000000000", NULL } };
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        tinkc_error err = { 0 };
+        tkc_buf out, both;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        tkc_buf_init(&both, NULL, TKC_BUF_NO_MAX);
+        tinkc_bytes more = unhex(&arena, tails[i].more);
+        assert_true(tkc_buf_add(&both, packed.data, packed.len, &err));
+        assert_true(tkc_buf_add(&both, more.data, more.len, &err));
+        bool ok = tke_gunzip((tinkc_bytes){ (const unsigned char *)both.data, both.len }, 100, &out,
+                             &err);
+        assert_int_equal(ok, tails[i].text != NULL);
+        if (ok)
+            assert_str(tkc_buf_view(&out), tails[i].text);
+        else
+            assert_string_equal(err.message, "bytes after the end of the gzip data");
+        tkc_buf_free(&both);
+        tkc_buf_free(&out);
+    }
     /* Stored blocks, then one of a kind that does not exist. */
     enum { STORED = 65535, BLOCKS = 4, BLOCK_SIZE = 5 + STORED };
     static unsigned char broken[10 + BLOCKS * BLOCK_SIZE + 1] = { 0x1f, 0x8b, 8, [9] = 3 };
