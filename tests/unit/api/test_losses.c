@@ -127,6 +127,11 @@ static void dpo_gradients(void **state)
     assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     dpo.beta = 0.3;
+    dpo.reserved[3] = 1;
+    err = (tinkc_error){ 0 };
+    assert_false(tinkc_loss_dpo(&loss, &dpo, &err));
+    assert_string_equal(err.message, "reserved: must be zero");
+    dpo.reserved[3] = 0;
     for (size_t n = 0; n < N; n++) { /* fewer than the batch has */
         err = (tinkc_error){ 0 };
         dpo.n = n;

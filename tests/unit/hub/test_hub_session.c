@@ -267,6 +267,22 @@ static void numbers_and_their_defaults(void **state)
         assert_string_equal(err.message, refused[i].message);
         err = (tinkc_error){ 0 };
     }
+    static const tinkc_pull_options pulls[] = { { .repo = "a/b", .reserved[3] = 1 },
+                                                { .repo = "a/b", .reserved_bools[2] = true } };
+    static const tinkc_push_options pushes[] = {
+        { .repo = "a/b", .folder = ".", .dry_run = true, .reserved[3] = 1 },
+        { .repo = "a/b", .folder = ".", .dry_run = true, .reserved_bools[4] = true }
+    };
+    h = make("", &(tinkc_hub_options){ .offline = true });
+    for (size_t i = 0; i < 2; i++) {
+        assert_null(tinkc_hub_pull(h, &pulls[i], &err));
+        assert_string_equal(err.message, "pull options: reserved must be zero");
+        err = (tinkc_error){ 0 };
+        assert_null(tinkc_hub_push(h, &pushes[i], &err));
+        assert_string_equal(err.message, "push options: reserved must be zero");
+        err = (tinkc_error){ 0 };
+    }
+    tinkc_hub_free(h);
     assert_null(tinkc_hub_new(&(tinkc_hub_options){ .url = "ftp://x" }, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_memory_equal(err.message, "the hub's address: ", 19);
