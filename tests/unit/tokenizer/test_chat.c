@@ -463,6 +463,8 @@ static void odd_conversations(void **state)
     assert_no_view(chatml, talk, &(tinkc_chat_options){ .renderer = "tml_v0" },
                    TINKC_E_UNSUPPORTED);
     assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved = { 1 } }, TINKC_E_ARGUMENT);
+    assert_no_view(chatml, talk, &(tinkc_chat_options){ .reserved_bools = { true } },
+                   TINKC_E_ARGUMENT);
 }
 
 /* ---- rendering ---- */

@@ -268,6 +268,14 @@ static void test_arguments(void **state)
     expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
     o = (tinkc_encode_options){ .reserved = { 1 } };
     expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
+    o = (tinkc_encode_options){ .reserved_bools = { true } };
+    expect_argument(tinkc_encode_span(tok, "x", 1, &o, &out, NULL, &err), &err);
+    tinkc_text text = { 0 };
+    static const tinkc_decode_options wrong[] = { { .reserved = { 1 } },
+                                                  { .reserved_bools = { true } } };
+    for (size_t i = 0; i < 2; i++)
+        expect_argument(tinkc_decode_span(tok, (int32_t[]){ 0 }, 1, &wrong[i], &text, &err), &err);
+    assert_int_equal(text.len, 0);
     /* After an error nothing happens. */
     err.code = TINKC_E_STATE;
     assert_false(tinkc_encode(tok, "x", &out, &err));

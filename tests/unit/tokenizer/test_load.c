@@ -757,6 +757,10 @@ static void test_options(void **state)
     assert_null(tinkc_tokenizer_open(TINY, &o, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     err = (tinkc_error){ 0 };
+    o = (tinkc_tokenizer_options){ .reserved_bools = { true } };
+    assert_null(tinkc_tokenizer_open(TINY, &o, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
     assert_null(tinkc_tokenizer_open(NULL, NULL, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     err = (tinkc_error){ 0 };
