@@ -258,6 +258,12 @@ static void count_done(tinkc_future *f, void *user)
     tinkc_future_free(f);
 }
 
+static void is_replaced(tinkc_future *f, void *user)
+{
+    (void)f;
+    *(int *)user = -1000;
+}
+
 static void queue_runs_callbacks_where_it_is_run(void **state)
 {
     fixture *x = *state;
@@ -282,6 +288,21 @@ static void queue_runs_callbacks_where_it_is_run(void **state)
     assert_int_equal(done, 10);
     assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 1);
     assert_int_equal(done, 11);
+    /* The second function takes the place of the first, before completion and after it. */
+    for (int i = 0; i < 2; i++) {
+        tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                        &(tinkc_mock_answer){ .status = 408, .delay_ms = 1000 }, &x->err);
+        f = step(x);
+        if (i)
+            assert_true(run_until_done(x->mock, f, 10000));
+        tinkc_future_on_done(f, queue, is_replaced, &done, &x->err);
+        tinkc_future_on_done(f, queue, count_done, &done, &x->err);
+        if (!i)
+            assert_true(run_until_done(x->mock, f, 10000));
+        assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+        assert_int_equal(done, 12 + i);
+    }
+    assert_ok(&x->err);
     tinkc_queue_free(queue);
 }
 
