@@ -653,7 +653,8 @@ static bool check_options(const tinkc_rollout_options *o, tinkc_error *err)
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: reserved fields must be zero");
     if (!(o->temperature >= 0) || !(o->top_p >= 0 && o->top_p <= 1) || o->max_tokens < 0 ||
         o->max_concurrent < 0 || o->max_turns < 0 || o->max_episode_tokens < 0 ||
-        o->context_length < 0 || o->reserved_int)
+        o->context_length < 0 || o->reserved_int ||
+        (o->sample_timeout_ms < 0 && o->sample_timeout_ms != TINKC_FOREVER))
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: a setting is out of range");
     return true;
 }

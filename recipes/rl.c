@@ -228,7 +228,9 @@ static bool whole(tinkc_rl *rl, batch *b, tinkc_error *err)
     if (!rl->hooks.record || usable(b) == 0)
         return true;
     return rl->hooks.record(rl->hooks.user, b->index, (const tinkc_group *const *)b->groups, b->n,
-                            err);
+                            err) ||
+           tkc_fail(err, TINKC_E_CALLBACK, "rl: the record function failed for batch %zu",
+                    b->index);
 }
 
 static bool collect(tinkc_rl *rl, tinkc_error *err)

@@ -282,7 +282,8 @@ typedef struct tinkc_rl_hooks {
     void *user;
     /* Called often while it waits; false stops it with TINKC_E_CANCELLED. */
     bool (*tick)(void *user);
-    /* The groups of a batch, sampled in full, before they are trained: to be kept. */
+    /* The groups of a batch, sampled in full, before they are trained: to be kept. False fails the
+     * step, with the error that it sets or TINKC_E_CALLBACK. */
     bool (*record)(void *user, size_t batch, const tinkc_group *const *, size_t n, tinkc_error *);
     /* What was kept of a batch by an earlier process, or "" (not NULL): lines of tinkc_group_write. */
     const char *(*recall)(void *user, size_t batch, tinkc_error *);

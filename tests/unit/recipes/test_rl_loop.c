@@ -9,6 +9,7 @@
 #include "support/check.h"
 #include "tinkc/engine.h"
 #include "tinkc/recipes.h"
+#include "tinkc/sys/mock.h"
 
 static tinkc_engine *engine;
 static tinkc_client *client;
@@ -261,7 +262,146 @@ static void test_turns(void **state)
     assert_int_equal(tinkc_group_at(g, 0)->turns, 3);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
     tinkc_group_free(g);
+    o.max_turns = 0; /* 16 */
+    o.max_tokens = 1;
+    g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 1);
+    assert_non_null(strstr(tinkc_group_at(g, 0)->error, "limit of turns"));
+    assert_int_equal(tinkc_group_at(g, 0)->turns, 16);
+    tinkc_group_free(g);
     tinkc_env_free(env);
+}
+
+/* ---- what holds where options say nothing ---- */
+
+#define SAMPLE "/api/v1/asample"
+
+typedef struct silence { /* a service that accepts no sample */
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_sampler *sampler;
+    tinkc_rollouts *pool;
+} silence;
+
+static void begin_silence(silence *x, const tinkc_task *task, size_t n)
+{
+    tinkc_error err = { 0 };
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    x->client =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(x->mock),
+                                                  .clock = tinkc_mock_clock(x->mock) },
+                         &err);
+    x->sampler =
+        tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_mock_always(x->mock, NULL, SAMPLE, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
+                      &err);
+    x->pool =
+        tinkc_rollouts_new(x->client, &(tinkc_rollout_options){ .tokenizer = tokenizer }, &err);
+    tinkc_rollouts_add(x->pool, x->sampler, task, n, 1, 1, &err);
+    (void)tinkc_rollouts_run(x->pool, 0, &err);
+    err = (tinkc_error){ 0 }; /* nothing has happened in no time */
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &err);
+    assert_ok(err);
+}
+
+static void end_silence(silence *x)
+{
+    tinkc_rollouts_free(x->pool);
+    tinkc_sampler_free(x->sampler);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+}
+
+static void expect_sent(silence *x, const char *part)
+{
+    size_t i = 0;
+    while (strcmp(tinkc_mock_request(x->mock, i)->path, SAMPLE) != 0)
+        i++;
+    assert_non_null(strstr((const char *)tinkc_mock_request(x->mock, i)->body.data, part));
+}
+
+static void test_usual_rollouts(void **state)
+{
+    enum { EPISODE = 32768 };
+    static int32_t ids[EPISODE];
+    tinkc_error err = { 0 };
+    silence x;
+    (void)state;
+    assert_null(tinkc_rollouts_new(
+        client, &(tinkc_rollout_options){ .tokenizer = tokenizer, .sample_timeout_ms = TINKC_ZERO },
+        &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    err = (tinkc_error){ 0 };
+    begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 300);
+    assert_int_equal(tinkc_rollouts_running(x.pool), 256);
+    assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 256);
+    expect_sent(&x, "\"max_tokens\":256");
+    expect_sent(&x, "\"top_p\":1.0");
+    end_silence(&x);
+
+    begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = EPISODE - 100 }, 1);
+    expect_sent(&x, "\"max_tokens\":100");
+    tinkc_mock_advance(x.mock, 299999);
+    (void)tinkc_mock_settle(x.mock, PATIENCE_MS, &err);
+    assert_null(tinkc_rollouts_next(x.pool, 0, &err));
+    assert_int_equal(err.code, TINKC_E_TIMEOUT);
+    err = (tinkc_error){ 0 };
+    tinkc_mock_advance(x.mock, 1);
+    tinkc_group *g = tinkc_rollouts_next(x.pool, PATIENCE_MS, &err);
+    assert_ok(err);
+    assert_non_null(strstr(tinkc_group_at(g, 0)->error, "not complete within its time"));
+    tinkc_group_free(g);
+    end_silence(&x);
+}
+
+static bool note_sizes(void *user, size_t index, const tinkc_group *const *groups, size_t n,
+                       tinkc_error *err)
+{
+    size_t *sizes = user;
+    (void)index;
+    (void)err;
+    sizes[0] = n;
+    sizes[1] = tinkc_group_count(groups[0]);
+    return false;
+}
+
+static bool same_reward(const tinkc_rollout *r, void *user, double *reward, tinkc_error *err)
+{
+    (void)r;
+    (void)user;
+    (void)err;
+    *reward = 0;
+    return true;
+}
+
+static void test_usual_batch(void **state)
+{
+    tinkc_error err = { 0 };
+    size_t sizes[2] = { 0 };
+    (void)state;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_client *c =
+        tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock),
+                                                  .clock = tinkc_mock_clock(mock) },
+                         &err);
+    tinkc_trainer *t =
+        tinkc_trainer_new(c, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_reward *r = tinkc_reward_function("same", same_reward, NULL, &err);
+    tinkc_rl_options o = { .rollouts = { .tokenizer = tokenizer, .rewards = &r, .n_rewards = 1 },
+                           .adam = TINKC_ADAM_INIT };
+    tinkc_rl *rl =
+        tinkc_rl_new(c, t, &o, &(tinkc_rl_hooks){ .user = sizes, .record = note_sizes }, &err);
+    static const int32_t ids[] = { 1, 2, 3 };
+    assert_true(tinkc_rl_add(rl, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 0, &err));
+    assert_null(tinkc_rl_step(rl, 1, &err));
+    assert_int_equal(err.code, TINKC_E_CALLBACK); /* it sets no error of its own */
+    assert_string_equal(err.message, "rl: the record function failed for batch 0");
+    assert_int_equal(sizes[0], 100);
+    assert_int_equal(sizes[1], 4);
+    tinkc_rl_free(rl);
+    tinkc_reward_free(r);
+    tinkc_trainer_free(t);
+    tinkc_client_free(c);
+    tinkc_mock_free(mock);
 }
 
 /* ---- rewards that fail ---- */
@@ -586,6 +726,8 @@ int main(void)
         cmocka_unit_test(test_on_disk),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_usual_rollouts),
+        cmocka_unit_test(test_usual_batch),
         cmocka_unit_test(test_failed_rewards),
         cmocka_unit_test(test_resume_on_policy),
         cmocka_unit_test(test_resume_off_policy),
