@@ -14,6 +14,8 @@ static int64_t later_ns(void)
 #define tkc_monotonic_ns later_ns
 #include "../../../recipes/children.c"
 #undef tkc_monotonic_ns
+#include "recipes/env.h"
+#include "recipes/reward.h"
 
 /* A command that hangs makes this file first: its time is skipped. */
 static char hangs_at[64];
@@ -208,6 +210,32 @@ static void test_stderr(void **state)
     assert_non_null(strstr(s.log, "grader 0: line 1\n"));
 }
 
+static void expect_numbers(const tkr_children *c, size_t processes, size_t asks_each, int64_t ms)
+{
+    assert_non_null(c);
+    assert_int_equal(c->how.processes, processes);
+    assert_int_equal(c->how.asks_each, asks_each);
+    assert_int_equal(c->how.timeout_ms, ms);
+}
+
+/* What rewards and environments make of their arguments. */
+static void test_usual_numbers(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    for (int given = 0; given < 2; given++) {
+        size_t n = given ? 7 : 0;
+        int64_t ms = given ? 8 : 0;
+        tinkc_reward *r = tinkc_reward_command("cat", n, ms, NULL, NULL, &err);
+        tinkc_env *e = tinkc_env_command("cat", n, ms, NULL, NULL, &err);
+        assert_ok(err);
+        expect_numbers(tkr_reward_children(r), given ? 7 : 4, 1, given ? 8 : 60000);
+        expect_numbers(tkr_env_children(e), given ? 7 : 1, SIZE_MAX, given ? 8 : 60000);
+        tinkc_reward_free(r);
+        tinkc_env_free(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,7 +243,7 @@ int main(void)
         cmocka_unit_test(test_dies),          cmocka_unit_test(test_poison),
         cmocka_unit_test(test_hangs),         cmocka_unit_test(test_broken_rules),
         cmocka_unit_test(test_answers_twice), cmocka_unit_test(test_useless),
-        cmocka_unit_test(test_stderr),
+        cmocka_unit_test(test_stderr),        cmocka_unit_test(test_usual_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
