@@ -43,11 +43,16 @@ static int64_t now_ms(fixture *x)
     return clock->now_ms(clock->self);
 }
 
-/* From timer to timer, until n requests have been sent there. */
+/* From timer to timer, until n requests have been sent there. A client that never sends them would do so
+ * without end: there is always a next heartbeat. */
 static void until_sent(fixture *x, const char *path, size_t n)
 {
-    for (int64_t next = settle(x); tinkc_mock_count(x->mock, path) < n; next = settle(x))
+    int timers = 0;
+    for (int64_t next = settle(x); tinkc_mock_count(x->mock, path) < n; next = settle(x)) {
+        if (++timers > 5000)
+            fail_msg("%s: %zu requests, not %zu", path, tinkc_mock_count(x->mock, path), n);
         tinkc_mock_advance(x->mock, next);
+    }
 }
 
 /* The next poll is answered like this after delay_ms. */
