@@ -1,5 +1,7 @@
 /* test_sequence.c - the numbers of a trainer's requests when operations are cancelled, lost or
  * refused half way: nothing is blocked, nothing is forgotten, nothing stays behind. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -384,18 +386,28 @@ static void all_that_wait_fail_with_one_attempt(void **state)
 /* The first attempt may have got through; that the second is refused says nothing about it. */
 static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
 {
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
-    tinkc_mock_once(x->mock, NULL, STEP,
-                    &(tinkc_mock_answer){ .status = 401, .body = "{\"detail\":\"expired\"}" },
-                    &x->err);
-    tinkc_future *f = step(x), *after = step(x);
-    assert_true(run_until_done(x->mock, after, 60000));
-    assert_int_equal(outcome(f).code, TINKC_E_AUTH);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
+    static const tinkc_mock_answer lost[] = { { .fault = TINKC_FAULT_RESET },
+                                              { .status = 408, .body = "{}" },
+                                              { .status = 500, .body = "{}" },
+                                              { .status = 599, .body = "{}" } };
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        fixture *x = *state;
+        tinkc_mock_once(x->mock, NULL, STEP, &lost[i], &x->err);
+        tinkc_mock_once(x->mock, NULL, STEP,
+                        &(tinkc_mock_answer){ .status = 401, .body = "{\"detail\":\"expired\"}" },
+                        &x->err);
+        tinkc_future *f = step(x), *after = step(x);
+        assert_true(run_until_done(x->mock, after, 60000));
+        tinkc_error first = outcome(f), second = outcome(after);
+        tinkc_future_free(f);
+        tinkc_future_free(after);
+        assert_int_equal(first.code, TINKC_E_AUTH);
+        assert_true(first.flags & TINKC_MAY_HAVE_RUN);
+        assert_int_equal(second.code, TINKC_OK);
+        assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
+        assert_int_equal(teardown(state), 0);
+        assert_int_equal(setup(state), 0);
+    }
 }
 
 /* Which refusals say that the request itself is wrong, so that no attempt before can have been accepted. */
@@ -470,6 +482,84 @@ static void a_number_that_is_never_taken_is_free_again(void **state)
     tinkc_future_free(after);
 }
 
+/* ---- a chunk that is being written when another one fails ---- */
+
+typedef struct gate { /* memory: threads other than the test's wait here for large pieces */
+    pthread_t test;
+    atomic_int closed, waiting;
+} gate;
+
+static void pass_gate(gate *g, size_t size)
+{
+    if (size < 200 * 1024 || pthread_equal(g->test, pthread_self()))
+        return;
+    atomic_fetch_add(&g->waiting, 1);
+    wait_until(!atomic_load(&g->closed));
+}
+
+static void *gate_alloc(size_t size, void *user)
+{
+    pass_gate(user, size);
+    return malloc(size);
+}
+
+static void *gate_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    (void)old_size;
+    pass_gate(user, new_size);
+    return realloc(ptr, new_size);
+}
+
+static void gate_release(void *ptr, size_t size, void *user)
+{
+    (void)size;
+    (void)user;
+    free(ptr);
+}
+
+static void a_chunk_being_written_is_not_sent_any_more(void **state)
+{
+    enum { LONG = 30000 };
+    static int32_t ids[LONG];
+    gate g = { .test = pthread_self() };
+    tinkc_allocator a = { gate_alloc, gate_resize, gate_release, &g };
+    tinkc_error err = { 0 }, refused = { 0 };
+    (void)state;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = "{\"fwdbwd_max_chunk_len\":1}" }, &err);
+    tinkc_mock_always(mock, NULL, PASS,
+                      &(tinkc_mock_answer){ .status = 400, .body = "{\"detail\":\"no\"}" }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .allocator = &a }, &err);
+    tinkc_trainer *t =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    tinkc_batch *batch = tinkc_batch_new(client, &err);
+    for (size_t i = 0; i < 3; i++) /* the third is written by a helper */
+        tinkc_batch_add_sft(batch, ids, i == 2 ? LONG : 6, 1, &err);
+    atomic_store(&g.closed, 1);
+    tinkc_future *f = tinkc_forward_backward(t, batch, TINKC_CROSS_ENTROPY, NULL, &err);
+    assert_ok(&err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &refused);
+    wait_until(atomic_load(&g.waiting) > 0);
+    atomic_store(&g.closed, 0);
+    (void)tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    size_t sent = tinkc_mock_count(mock, PASS);
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_future *after = tinkc_optim_step(t, &adam, &err);
+    bool ok = tinkc_future_wait(after, PATIENCE_MS, &err);
+    tinkc_future_free(f);
+    tinkc_future_free(after);
+    tinkc_batch_free(batch);
+    tinkc_trainer_free(t);
+    int64_t number = seq_of(nth_request(mock, STEP, 0));
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+    assert_int_equal(refused.code, TINKC_E_BAD_REQUEST);
+    assert_int_equal(sent, 1);
+    assert_true(ok);
+    assert_int_equal(number, 1);
+}
+
 int main(void)
 {
 #define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
@@ -493,6 +583,7 @@ int main(void)
         WITH(refusals_behind_a_lost_attempt, setup),
         WITH(repeated_refusals_behind_a_lost_attempt, setup),
         WITH(a_number_that_is_never_taken_is_free_again, setup),
+        cmocka_unit_test(a_chunk_being_written_is_not_sent_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
