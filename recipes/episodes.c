@@ -649,14 +649,20 @@ static bool check_options(const tinkc_rollout_options *o, tinkc_error *err)
     if (!o || !o->tokenizer)
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: a tokenizer is required");
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
-        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools) || o->reserved_int)
         return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: reserved fields must be zero");
-    if (!(o->temperature >= 0) || !(o->top_p >= 0 && o->top_p <= 1) || o->max_tokens < 0 ||
-        o->max_concurrent < 0 || o->max_turns < 0 || o->max_episode_tokens < 0 ||
-        o->context_length < 0 || o->reserved_int ||
-        (o->sample_timeout_ms < 0 && o->sample_timeout_ms != TINKC_FOREVER))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: a setting is out of range");
-    return true;
+    if (!(o->temperature >= 0))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: temperature: must be 0 or more");
+    if (!(o->top_p >= 0 && o->top_p <= 1))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "rollouts: top_p: must be from 0 to 1");
+    int64_t timeout = o->sample_timeout_ms == TINKC_FOREVER ? 0 : o->sample_timeout_ms;
+    return tkc_check_range(o->max_tokens, 0, INT64_MAX, "rollouts: max_tokens", err) &&
+           tkc_check_range(o->max_concurrent, 0, INT64_MAX, "rollouts: max_concurrent", err) &&
+           tkc_check_range(o->max_turns, 0, INT64_MAX, "rollouts: max_turns", err) &&
+           tkc_check_range(o->max_episode_tokens, 0, INT64_MAX, "rollouts: max_episode_tokens",
+                           err) &&
+           tkc_check_range(o->context_length, 0, INT64_MAX, "rollouts: context_length", err) &&
+           tkc_check_range(timeout, 0, INT64_MAX, "rollouts: sample_timeout_ms", err);
 }
 
 static void fill_defaults(tinkc_rollout_options *o)

@@ -131,6 +131,7 @@ tinkc_reward *tinkc_reward_url(const char *url, int64_t timeout_ms, tinkc_error 
     if (!url || (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0))
         tkc_fail(err, TINKC_E_ARGUMENT, "reward URL: must begin with http:// or https://: %.100s",
                  url ? url : "");
+    (void)tkc_check_range(timeout_ms, 0, INT64_MAX, "reward URL: timeout_ms", err);
     tinkc_reward *r = tkc_failed(err) ? NULL : make(URL, "url", err);
     if (!r)
         return NULL;

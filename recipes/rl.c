@@ -613,9 +613,12 @@ static bool check_options(const tinkc_rl_options *o, tinkc_error *err)
     if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
         !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
         return tkc_fail(err, TINKC_E_ARGUMENT, "rl: reserved fields must be zero");
-    if (o->substeps > MOST_SUBSTEPS || o->group_size > 1 << 16 || o->groups_per_batch > 1 << 20 ||
-        o->max_steps_off_policy > 1024)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "rl: a setting is out of range");
+    if (!tkc_check_range((int64_t)o->substeps, 0, MOST_SUBSTEPS, "rl: substeps", err) ||
+        !tkc_check_range((int64_t)o->group_size, 0, 1 << 16, "rl: group_size", err) ||
+        !tkc_check_range((int64_t)o->groups_per_batch, 0, 1 << 20, "rl: groups_per_batch", err) ||
+        !tkc_check_range((int64_t)o->max_steps_off_policy, 0, 1024, "rl: max_steps_off_policy",
+                         err))
+        return false;
     if (!isfinite(o->kl_coef) || o->kl_coef < 0 || !(o->kl_discount >= 0 && o->kl_discount <= 1))
         return tkc_fail(err, TINKC_E_ARGUMENT, "rl: kl_coef or kl_discount is out of range");
     if ((o->kl_coef > 0 || o->distill) && !o->n_references)

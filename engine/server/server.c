@@ -118,12 +118,16 @@ static bool open_page(tke_http *h, const tinkc_serve_options *o, tinkc_error *er
     return h->page != NULL;
 }
 
-static bool options_ok(const tinkc_serve_options *o)
+static bool check_options(const tinkc_serve_options *o, tinkc_error *err)
 {
-    return o->port >= 0 && o->port <= 65535 && o->max_connections >= 0 && o->max_body_bytes >= 0 &&
-           o->max_per_address >= 0 && o->head_timeout_ms >= 0 &&
-           tkc_all_zero(o->reserved, sizeof o->reserved) &&
-           tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools);
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved) ||
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
+    return tkc_check_range(o->port, 0, 65535, "port", err) &&
+           tkc_check_range(o->max_connections, 0, INT64_MAX, "max_connections", err) &&
+           tkc_check_range(o->max_body_bytes, 0, INT64_MAX, "max_body_bytes", err) &&
+           tkc_check_range(o->max_per_address, 0, INT64_MAX, "max_per_address", err) &&
+           tkc_check_range(o->head_timeout_ms, 0, INT64_MAX, "head_timeout_ms", err);
 }
 
 static bool start(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)
@@ -150,10 +154,12 @@ tinkc_server *tinkc_engine_serve(tinkc_engine *engine, const tinkc_serve_options
     tinkc_error local;
     if (!tkc_enter(&err, &local))
         return NULL;
-    if (!engine || !options_ok(o)) {
-        tkc_fail(err, TINKC_E_ARGUMENT, "an option is out of range");
+    if (!engine) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "engine is NULL");
         return NULL;
     }
+    if (!check_options(o, err))
+        return NULL;
     tke_service *svc = tke_engine_service(engine);
     const tinkc_allocator *a = tke_service_allocator(svc);
     bool openai;

@@ -220,9 +220,12 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
         !tkc_cstr_eq(o->dtype, "bf16"))
         return tkc_fail(err, TINKC_E_ARGUMENT, "dtype '%.60s' is none of auto, f32, bf16",
                         o->dtype);
-    if (o->durability < 0 || o->durability > TINKC_DURABILITY_JOURNAL || o->threads < 0 ||
-        o->memory_bytes < 0 || o->session_timeout_ms < 0 || o->max_lora_rank < 0)
-        return tkc_fail(err, TINKC_E_ARGUMENT, "an option is out of range");
+    if (!tkc_check_range(o->durability, 0, TINKC_DURABILITY_JOURNAL, "durability", err) ||
+        !tkc_check_range(o->threads, 0, INT64_MAX, "threads", err) ||
+        !tkc_check_range(o->memory_bytes, 0, INT64_MAX, "memory_bytes", err) ||
+        !tkc_check_range(o->session_timeout_ms, 0, INT64_MAX, "session_timeout_ms", err) ||
+        !tkc_check_range(o->max_lora_rank, 0, INT64_MAX, "max_lora_rank", err))
+        return false;
     s->compute = o->dtype && tkc_cstr_eq(o->dtype, "bf16") ? TKE_PRECISION_BF16 : TKE_PRECISION_F32;
     s->strict = o->strict;
     s->threads = o->threads;

@@ -273,3 +273,14 @@ size_t tinkc_error_line(const tinkc_error *err, char *buf, size_t cap)
         put_text(buf, cap, line, len, false);
     return len;
 }
+
+bool tkc_check_range(int64_t value, int64_t least, int64_t most, const char *name, tinkc_error *err)
+{
+    if (value >= least && value <= most)
+        return true;
+    if (most == INT64_MAX)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must be %lld or more, not %lld", name,
+                        (long long)least, (long long)value);
+    return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must be from %lld to %lld, not %lld", name,
+                    (long long)least, (long long)most, (long long)value);
+}

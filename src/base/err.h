@@ -22,6 +22,9 @@ static inline bool tkc_failed(const tinkc_error *err)
  * the table behind tinkc_code_flags. Returns false, so that `return tkc_fail(...)` reads well. */
 bool tkc_fail(tinkc_error *err, int32_t code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Is a number of the caller's in its range? most INT64_MAX = no end. Otherwise ARGUMENT, with its name. */
+bool tkc_check_range(int64_t value, int64_t least, int64_t most, const char *name,
+                     tinkc_error *err);
 bool tkc_vfail(tinkc_error *err, int32_t code, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
 

@@ -1112,19 +1112,22 @@ static void options_of_servers(void **state)
 {
     (void)state;
     tinkc_error err;
-    static const tinkc_serve_options bad[] = {
-        { .port = -1 },
-        { .port = 65536 },
-        { .max_connections = -1 },
-        { .max_body_bytes = -1 },
-        { .max_per_address = -1 },
-        { .head_timeout_ms = -1 },
-        { .reserved = { [2] = 1 } },
-        { .reserved_bools = { [4] = true } },
+    static const struct {
+        tinkc_serve_options options;
+        const char *message;
+    } bad[] = {
+        { { .port = -1 }, "port: must be from 0 to 65535, not -1" },
+        { { .port = 65536 }, "port: must be from 0 to 65535, not 65536" },
+        { { .max_connections = -1 }, "max_connections: must be 0 or more, not -1" },
+        { { .max_body_bytes = -1 }, "max_body_bytes: must be 0 or more, not -1" },
+        { { .max_per_address = -1 }, "max_per_address: must be 0 or more, not -1" },
+        { { .head_timeout_ms = -1 }, "head_timeout_ms: must be 0 or more, not -1" },
+        { { .reserved = { [2] = 1 } }, "reserved fields must be zero" },
+        { { .reserved_bools = { [4] = true } }, "reserved fields must be zero" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_null(serve(&bad[i], &err));
-        assert_string_equal(err.message, "an option is out of range");
+        assert_null(serve(&bad[i].options, &err));
+        assert_string_equal(err.message, bad[i].message);
         assert_int_equal(err.code, TINKC_E_ARGUMENT);
     }
     assert_string_equal(tinkc_server_url(NULL), "");

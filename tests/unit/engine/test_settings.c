@@ -396,12 +396,12 @@ static void bad_options(void **state)
         { .dtype = "f16" },
     };
     static const char *const texts[] = {
-        "an option is out of range",
-        "an option is out of range",
-        "an option is out of range",
-        "an option is out of range",
-        "an option is out of range",
-        "an option is out of range",
+        "durability: must be from 0 to 3, not -1",
+        "durability: must be from 0 to 3, not 4",
+        "threads: must be 0 or more, not -1",
+        "memory_bytes: must be 0 or more, not -1",
+        "max_lora_rank: must be 0 or more, not -1",
+        "session_timeout_ms: must be 0 or more, not -1",
         "reserved fields must be zero",
         "reserved fields must be zero",
         "unknown device 'gpu'; use auto, cpu, cuda or cuda:N",

@@ -319,6 +319,50 @@ static void expect_sent(silence *x, const char *part)
     assert_non_null(strstr((const char *)tinkc_mock_request(x->mock, i)->body.data, part));
 }
 
+/* A setting that is refused is named. */
+static void test_bad_settings(void **state)
+{
+    static const struct {
+        tinkc_rl_options o;
+        const char *message;
+    } rows[] = {
+        { { .rollouts = { .temperature = -1 } }, "rollouts: temperature: must be 0 or more" },
+        { { .rollouts = { .top_p = 1.01 } }, "rollouts: top_p: must be from 0 to 1" },
+        { { .rollouts = { .max_tokens = -1 } }, "rollouts: max_tokens: must be 0 or more, not -1" },
+        { { .rollouts = { .max_concurrent = -2 } },
+          "rollouts: max_concurrent: must be 0 or more, not -2" },
+        { { .rollouts = { .max_turns = -1 } }, "rollouts: max_turns: must be 0 or more, not -1" },
+        { { .rollouts = { .max_episode_tokens = -1 } },
+          "rollouts: max_episode_tokens: must be 0 or more, not -1" },
+        { { .rollouts = { .context_length = -1 } },
+          "rollouts: context_length: must be 0 or more, not -1" },
+        { { .rollouts = { .sample_timeout_ms = -5 } },
+          "rollouts: sample_timeout_ms: must be 0 or more, not -5" },
+        { { .rollouts = { .reserved_int = 1 } }, "rollouts: reserved fields must be zero" },
+        { { .substeps = 65 }, "rl: substeps: must be from 0 to 64, not 65" },
+        { { .group_size = 65537 }, "rl: group_size: must be from 0 to 65536, not 65537" },
+        { { .groups_per_batch = 1048577 },
+          "rl: groups_per_batch: must be from 0 to 1048576, not 1048577" },
+        { { .max_steps_off_policy = 1025 },
+          "rl: max_steps_off_policy: must be from 0 to 1024, not 1025" },
+    };
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_trainer *t = new_trainer();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_rl_options o = rows[i].o;
+        o.rollouts.tokenizer = tokenizer;
+        err = (tinkc_error){ 0 };
+        assert_null(tinkc_rl_new(client, t, &o, NULL, &err));
+        assert_string_equal(err.message, rows[i].message);
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+    tinkc_trainer_free(t);
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_reward_url("http://127.0.0.1:1/", -1, &err));
+    assert_string_equal(err.message, "reward URL: timeout_ms: must be 0 or more, not -1");
+}
+
 static void test_usual_rollouts(void **state)
 {
     enum { EPISODE = 32768 };
@@ -326,11 +370,6 @@ static void test_usual_rollouts(void **state)
     tinkc_error err = { 0 };
     silence x;
     (void)state;
-    assert_null(tinkc_rollouts_new(
-        client, &(tinkc_rollout_options){ .tokenizer = tokenizer, .sample_timeout_ms = TINKC_ZERO },
-        &err));
-    assert_int_equal(err.code, TINKC_E_ARGUMENT);
-    err = (tinkc_error){ 0 };
     begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 300);
     assert_int_equal(tinkc_rollouts_running(x.pool), 256);
     assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 256);
@@ -726,6 +765,7 @@ int main(void)
         cmocka_unit_test(test_on_disk),
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_bad_settings),
         cmocka_unit_test(test_usual_rollouts),
         cmocka_unit_test(test_usual_batch),
         cmocka_unit_test(test_failed_rewards),
