@@ -863,7 +863,8 @@ static bool run_back(running *r, double *grads)
     size_t n = r->datum->n * r->datum->k;
     if (seed)
         seed[0] = 1;
-    for (size_t i = g->n_instrs; i-- > 0 && !tkc_failed(r->err) && !stopped(r);) {
+    /* The first instruction is the log-probs, which depend on nothing. */
+    for (size_t i = g->n_instrs; i-- > 1 && !tkc_failed(r->err) && !stopped(r);) {
         r->at = &g->instrs[i];
         if (r->at->flows && r->values[i].g)
             back_instr(r, r->at, &r->values[i]);
@@ -871,8 +872,8 @@ static bool run_back(running *r, double *grads)
     r->at = NULL;
     if (tkc_failed(r->err))
         return false;
-    const double *made = r->values[0].g; /* the first instruction is the log-probs */
-    if (!made)                           /* a dtype that came with the datum cut it off */
+    const double *made = r->values[0].g;
+    if (!made) /* a dtype that came with the datum cut it off */
         return refuse(r, "its loss does not depend on logprobs: integers carry no gradient");
     for (size_t k = 0; k < n; k++) {
         grads[k] = made[k];

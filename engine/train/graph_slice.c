@@ -104,9 +104,8 @@ static bool finish(slicing *s, int32_t x, tke_graph_arg *out)
     if (!cut)
         return false;
     /* a list is one row in memory */
-    cut[0].step = cut[1].step = 1;
-    for (int d = 0; d < s->rank; d++)
-        cut[s->rank == 2 ? d : 1] = s->cut[d];
+    cut[0] = s->rank == 2 ? s->cut[0] : (tke_graph_cut){ .step = 1 };
+    cut[1] = s->cut[s->rank == 2];
     out->kind = TKE_ARG_VALUE;
     out->at = tke_graph_emit(s->b, (tke_graph_instr){ .op = TKE_G_SLICE,
                                                       .rank = (uint8_t)s->out,

@@ -215,6 +215,11 @@ static void refused_graphs(void **state)
         { OF_Y(METHOD("y", "to", R("w") ",{\"dtype\":\"bfloat16\"}")),
           "dtype 'bfloat16' is not supported in a custom loss; use float32" },
         { OF_Y(METHOD("y", "to", R("w") ",1.5")), "it needs a dtype" },
+        { OF_Y(KW("y", "torch.softmax", R("w") ",0", "\"dtype\":{\"dtype\":\"bfloat16\"}")),
+          "dtype 'bfloat16' is not supported" },
+        { OF_Y(KW("y", "torch.nn.functional.softmax", R("w") ",0",
+                  "\"dtype\":{\"dtype\":\"bfloat16\"}")),
+          "dtype 'bfloat16' is not supported" },
         { OF_Y(METHOD("y", "type", R("logprobs") ",\"torch.LongTensor\"")), "it needs a dtype" },
         { OF_Y(METHOD("y", "sum", R("w") ",1")), "dim 1 is outside a tensor of rank 1" },
         { OF_Y(METHOD("y", "sum", R("w") ",-2")), "dim -2 is outside" },
@@ -493,35 +498,20 @@ static void limit_of_work(void **state)
     tke_graph_tensor input = { wide, true, 6000, 1 };
     tke_graph_result result = { .grads = NULL };
     tinkc_error err = { 0 };
+    /* clang-format off */
     tke_graph *twice = accepted(OF_Y(
-        CALL("a", "operator.getitem",
-             R("w") ",{\"tuple\":[{\"slice\":[null,2500,null]},null]}") "," CALL("b",
-                                                                                 "operator.mul",
-                                                                                 R(
-                                                                                     "a") "," R("w")) "," METHOD("c0", "sum", R("b")) "," METHOD("c1", "amax", R("b")) "," METHOD("c2", "amin", R("b")) "," METHOD("c3", "mean", R("b")) "," METHOD("c4", "sum",
-                                                                                                                                                                                                                                                    R(
-                                                                                                                                                                                                                                                        "b")) "," METHOD("c5",
-                                                                                                                                                                                                                                                                         "sum", R("b")) "," METHOD("c6",
-                                                                                                                                                                                                                                                                                                   "sum",
-                                                                                                                                                                                                                                                                                                   R(
-                                                                                                                                                                                                                                                                                                       "b")) "," METHOD("c7",
-                                                                                                                                                                                                                                                                                                                        "sum", R("b")) "," METHOD("c8",
-                                                                                                                                                                                                                                                                                                                                                  "sum", R("b")) "," METHOD("c9",
-                                                                                                                                                                                                                                                                                                                                                                            "sum",
-                                                                                                                                                                                                                                                                                                                                                                            R(
-                                                                                                                                                                                                                                                                                                                                                                                "b")) "," METHOD("d0",
-                                                                                                                                                                                                                                                                                                                                                                                                 "sum",
-                                                                                                                                                                                                                                                                                                                                                                                                 R(
-                                                                                                                                                                                                                                                                                                                                                                                                     "b")) "," METHOD("d1",
-                                                                                                                                                                                                                                                                                                                                                                                                                      "sum",
-                                                                                                                                                                                                                                                                                                                                                                                                                      R(
-                                                                                                                                                                                                                                                                                                                                                                                                                          "b")) "," METHOD("d2",
-                                                                                                                                                                                                                                                                                                                                                                                                                                           "sum",
-                                                                                                                                                                                                                                                                                                                                                                                                                                           R(
-                                                                                                                                                                                                                                                                                                                                                                                                                                               "b")) "," METHOD("d3", "sum", R("b")) "," METHOD("d4", "sum", R("b")) "," METHOD("d5",
-                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                "sum", R("b")) "," METHOD("d6", "sum", R("b")) "," METHOD("y",
-                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                          "neg",
-                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                                          R("logprobs"))));
+        CALL("a", "operator.getitem", R("w") ",{\"tuple\":[{\"slice\":[null,2500,null]},null]}") ","
+        CALL("b", "operator.mul", R("a") "," R("w")) ","
+        METHOD("c0", "sum", R("b")) "," METHOD("c1", "amax", R("b")) ","
+        METHOD("c2", "amin", R("b")) "," METHOD("c3", "mean", R("b")) ","
+        METHOD("c4", "sum", R("b")) "," METHOD("c5", "sum", R("b")) ","
+        METHOD("c6", "sum", R("b")) "," METHOD("c7", "sum", R("b")) ","
+        METHOD("c8", "sum", R("b")) "," METHOD("c9", "sum", R("b")) ","
+        METHOD("d0", "sum", R("b")) "," METHOD("d1", "sum", R("b")) ","
+        METHOD("d2", "sum", R("b")) "," METHOD("d3", "sum", R("b")) ","
+        METHOD("d4", "sum", R("b")) "," METHOD("d5", "sum", R("b")) ","
+        METHOD("d6", "sum", R("b")) "," METHOD("y", "neg", R("logprobs"))));
+    /* clang-format on */
     assert_false(
         tke_graph_run(twice, &(tke_graph_datum){ many, 10000, 1, &input, NULL }, &result, &err));
     assert_non_null(strstr(err.message, "node 'd6' (sum): it takes more than 268435456 elements"));
@@ -616,6 +606,33 @@ static void nothing_is_left(void **state)
         if (!tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err) ||
             fabs(result.loss - rows[i].loss) > 1e-12)
             fail_msg("row %zu: %g %s", i, result.loss, err.message);
+        tke_graph_free(g);
+    }
+}
+
+/* A number compared with itself. */
+static void ties(void **state)
+{
+    (void)state;
+#define WITH_ITSELF(how)                                                                           \
+    OF_Y(CALL("a", "operator." how, R("logprobs") "," R("logprobs")) "," CALL(                     \
+        "y", "operator.mul", R("a") "," R("logprobs")))
+    static const struct {
+        const char *nodes;
+        double loss;
+    } rows[] = { { WITH_ITSELF("lt"), 0 },      { WITH_ITSELF("gt"), 0 },
+                 { WITH_ITSELF("ne"), 0 },      { WITH_ITSELF("le"), -0.875 },
+                 { WITH_ITSELF("ge"), -0.875 }, { WITH_ITSELF("eq"), -0.875 } };
+#undef WITH_ITSELF
+    double lp[3] = { -0.25, -0.5, -0.125 };
+    float w[3] = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tke_graph_result result = { .grads = NULL };
+        tke_graph *g = accepted(rows[i].nodes);
+        tke_graph_tensor input = { w, true, 3, 1 };
+        assert_true(tke_graph_run(g, &(tke_graph_datum){ lp, 3, 1, &input, NULL }, &result, &err));
+        assert_true(result.loss == rows[i].loss);
         tke_graph_free(g);
     }
 }
@@ -888,6 +905,7 @@ int main(void)
         cmocka_unit_test(limit_of_instructions),
         cmocka_unit_test(limit_of_work),
         cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(ties),
         cmocka_unit_test(whole_numbers),
         cmocka_unit_test(refused_data),
         cmocka_unit_test(equal_to_the_built_in_ones),
