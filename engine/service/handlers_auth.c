@@ -3,7 +3,6 @@
  * The shell has checked the key before any of this runs. Must not touch: the key itself.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "service/service_state.h"
 
@@ -48,8 +47,17 @@ static void write_pair(tkc_jsonw *w, const char *outer, const char *name, const 
     tkc_jsonw_end(w);
 }
 
-/* `tinker auth login` asks for this before it keeps a key. Its number has 52 bits, so that every reader
- * of JSON keeps it whole. */
+/* The first 52 bits of a key's id (hex digits), which every reader of JSON keeps whole. "" is 0. */
+static uint64_t number_of(const char *id)
+{
+    enum { DIGITS = 13 };
+    uint64_t n = 0;
+    for (size_t i = 0; i < DIGITS && id[i]; i++)
+        n = n << 4 | (uint64_t)(id[i] <= '9' ? id[i] - '0' : id[i] - 'a' + 10);
+    return n;
+}
+
+/* `tinker auth login` asks for this before it keeps a key. */
 void tke_front_key(tke_call *call)
 {
     char email[TKE_EMAIL];
@@ -61,7 +69,7 @@ void tke_front_key(tke_call *call)
     tkc_jsonw_open(&w, &out, &call->err);
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "key_id");
-    tkc_jsonw_u64(&w, strtoull(id, NULL, 16) >> 12);
+    tkc_jsonw_u64(&w, number_of(id));
     tkc_jsonw_key(&w, "name");
     tkc_jsonw_cstr(&w, call->owner);
     tkc_jsonw_key(&w, "note");
