@@ -75,11 +75,7 @@ void tke_front_capabilities(tke_call *call)
         tkc_buf_printf(&body, &call->err, ",\"sample_logprobs\":\"%s\"}",
                        meanings[svc->set.sample_logprobs]);
     }
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    tke_answer_text(call, &body);
 }
 
 /* ---- sessions ---- */
@@ -286,11 +282,8 @@ static bool own_path(tke_call *call, tinkc_str path)
         if (!tke_call_query_known(call))
             return true;
         tkc_buf_init(&out, call->svc->a, TKC_BUF_NO_MAX);
-        if (tke_service_status(call->svc, call->owner, &out, &call->err))
-            tke_send_json(call->reply, 200, tkc_buf_view(&out));
-        else
-            tke_send_failure(call->reply, call->svc->a, &call->err);
-        tkc_buf_free(&out);
+        (void)tke_service_status(call->svc, call->owner, &out, &call->err);
+        tke_answer_text(call, &out);
         return true;
     }
     return false;

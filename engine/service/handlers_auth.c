@@ -80,11 +80,7 @@ void tke_front_key(tke_call *call)
     write_pair(&w, "user_details", "email", email);
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, call->svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+    tke_answer_text(call, &out);
 }
 
 void tke_front_delete_key(tke_call *call)

@@ -244,11 +244,7 @@ void tke_answer_locked(tke_call *call, const tkc_message *type, const void *msg)
     tkc_buf_init(&body, svc->a, TKC_BUF_NO_MAX);
     tkc_message_encode(type, msg, &body, &call->err);
     pthread_mutex_unlock(&svc->lock);
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    tke_answer_text(call, &body);
 }
 
 void tke_front_runs(tke_call *call)
@@ -606,11 +602,7 @@ void tke_front_external_urls(tke_call *call)
     tkc_jsonw_key(&w, "expires");
     tkc_jsonw_cstr(&w, when);
     tkc_jsonw_end(&w);
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&out));
-    tkc_buf_free(&out);
+    tke_answer_text(call, &out);
     tke_audit_add(svc, call->owner, "checkpoint_read", c->run_id, c->path, "download");
 }
 

@@ -577,11 +577,7 @@ static void send_promise(tke_call *call, const char *id, int64_t n_samples)
     }
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
-    if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, call->svc->a, &call->err);
-    else
-        tke_send_json(call->reply, 200, tkc_buf_view(&body));
-    tkc_buf_free(&body);
+    tke_answer_text(call, &body);
 }
 
 static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job *job)

@@ -181,6 +181,15 @@ static void send_later(void *user, const tinkc_error *err)
     tkc_release(l->a, l, sizeof *l + l->len);
 }
 
+void tke_answer_text(tke_call *call, tkc_buf *json)
+{
+    if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+    else
+        tke_send_json(call->reply, 200, tkc_buf_view(json));
+    tkc_buf_free(json);
+}
+
 void tke_answer_after(tke_call *call, tke_txn *txn, int32_t status, tinkc_str json)
 {
     later *l = tkc_alloc(call->svc->a, sizeof *l + json.len, &call->err);

@@ -475,6 +475,8 @@ void tke_refuse_for(tke_call *, int64_t retry_after_s, const char *code, const c
 /* The same, once a transaction is committed; txn NULL = at once. */
 void tke_refuse_after(tke_call *, tke_txn *, int32_t status, const char *code, const char *format,
                       ...) __attribute__((format(printf, 5, 6)));
+/* 200 with this JSON, which is freed; or what call->err says. */
+void tke_answer_text(tke_call *, tkc_buf *json);
 /* Commits, then sends; the text is copied. Status 204 sends no body. */
 void tke_answer_after(tke_call *, tke_txn *, int32_t status, tinkc_str json);
 /* The same, with 200 and a message. After an error in call->err: commits, and sends that. */
