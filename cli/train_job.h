@@ -33,7 +33,8 @@ typedef struct cli_job {
     void *before_save_user;
 } cli_job;
 
-/* Settles model, renderer, tokenizer, seed, the adapter's shape, and what becomes of a run in --log-dir. 0, or an exit code after reporting. */
+/* Settles what becomes of a run in --log-dir, the seed, model, renderer and tokenizer, and the rank and
+ * layers of the adapter. 0, or an exit code after reporting. */
 int cli_job_settle(cli_job *);
 /* --log-dir, else tinkc-runs/{data}-{model}-{rank}rank-{rate}lr-{what}-{time}. Yours. */
 char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const char *what);

@@ -18,6 +18,7 @@ typedef struct start {
     const char *rank, *mlp, *attn, *unembed;
 } start;
 
+/* Unlike cli_on_the_line, --no-NAME counts. */
 static bool on_the_line(const cli_app *app, const char *option)
 {
     const cli_value *v = cli_value_of(app, option);

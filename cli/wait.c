@@ -80,7 +80,6 @@ static void show_bytes(cli_progress *bar, tinkc_future *f)
         cli_progress_step(bar, have, total, NULL);
 }
 
-/* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
 bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
 {
     int64_t until = cli_now_ms() + ms, left;
@@ -95,6 +94,7 @@ bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
     return !err->code;
 }
 
+/* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
 static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
                      cli_progress *bar, tinkc_error *err)
 {

@@ -296,14 +296,19 @@ static bool may_run_while_draining(const tke_call *call)
            tkc_cstr_eq(call->request->method, "GET");
 }
 
+static bool is_pass(const tkc_endpoint *e)
+{
+    return e && (e->id == TKC_EP_FORWARD_BACKWARD || e->id == TKC_EP_FORWARD);
+}
+
 /* Only passes and prompts can be large. Other bodies get a low limit: their contents are stored. */
 static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
 {
     enum { PLAIN = 1 << 20 };
     int64_t max = tke_service_max_body(svc);
     int32_t id = endpoint ? endpoint->id : TKC_EP_SAMPLE;
-    bool large = id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD || id == TKC_EP_SAMPLE ||
-                 id == TKC_EP_STREAM_SAMPLE || id == TKC_EP_TELEMETRY;
+    bool large = is_pass(endpoint) || id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE ||
+                 id == TKC_EP_TELEMETRY;
     return large || max < PLAIN ? max : PLAIN;
 }
 
@@ -347,13 +352,12 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
     bool like_openai = openai && tke_service_is_openai(path);
     bool get = tkc_cstr_eq(method, "GET") || tkc_cstr_eq(method, "HEAD");
     (void)tkc_route_find(tkc_str(get ? "GET" : method), path, &arena, &route, &err);
-    int32_t id = route.endpoint ? route.endpoint->id : -1;
     bool exists = (like_openai && tke_openai_knows(path)) || is_own_path(path) ||
                   (route.status && route.status != 404);
     const tke_path_info info = {
         .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint) : 1 << 20,
         .needs_key = exists && !is_public_path(path),
-        .is_pass = id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD,
+        .is_pass = is_pass(route.endpoint),
     };
     tkc_arena_free(&arena);
     return info;
@@ -420,13 +424,6 @@ static tke_front_fn *find_handler(tke_call *call, tinkc_str path)
                call->request->method, call->request->path,
                wrong_method ? "method not allowed" : "no such endpoint");
     return NULL;
-}
-
-/* Only passes come as protobuf. Other handlers would read the body as JSON, unchecked. */
-static bool takes_protobuf(const tke_call *call)
-{
-    int32_t id = call->route.endpoint ? call->route.endpoint->id : -1;
-    return id == TKC_EP_FORWARD_BACKWARD || id == TKC_EP_FORWARD;
 }
 
 /* Does it count against the owner's requests per minute? Requests that SDKs send on their own do
@@ -565,7 +562,8 @@ void tke_front(tke_call *call)
                          "Content-Type must be application/json or application/x-protobuf");
         return;
     }
-    if (call->body.len && tke_call_is_protobuf(call) && !takes_protobuf(call)) {
+    /* Other handlers than those of passes would read the body as JSON, unchecked. */
+    if (call->body.len && tke_call_is_protobuf(call) && !is_pass(call->route.endpoint)) {
         tke_refuse_after(call, tke_front_refused(call), 415, "unsupported_type",
                          "This endpoint takes application/json, not protobuf");
         return;
