@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "infer/infer.h"
-#include "kernels/kernels.h"
+#include "math/kernels.h"
 #include "tests/support/on_device.h"
 
 typedef struct job {

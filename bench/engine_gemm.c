@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "kernels/kernels.h"
+#include "math/kernels.h"
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                       int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -113,7 +113,8 @@ static void free_operands(operands *o)
 static void run_ours(tke_cpu *cpu, const shape *s, const operands *o)
 {
     int64_t ldb = s->form == TKE_NT ? s->k : s->n;
-    tke_matrix b = s->weight ? (tke_matrix){ o->b16, ldb, TKE_BF16 } : tke_matrix_real(o->b, ldb);
+    tke_matrix b =
+        s->weight ? (tke_matrix){ o->b16, ldb, TKE_BF16, NULL } : tke_matrix_real(o->b, ldb);
     tke_gemm_run(cpu, &(tke_gemm){ .form = s->form,
                                    .m = s->m,
                                    .n = s->n,

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "kernels/kernels.h"
+#include "math/kernels.h"
 #include "tests/support/on_device.h"
 #include "train/training.h"
 

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "tinkc/tokenizer.h"
-#include "tokenizer/chat.h"
+#include "chat/chat.h"
 
 enum { MESSAGES = 20, ROUNDS = 30, TIMES = 20 };
 

@@ -2,11 +2,19 @@
 #include <stdio.h>
 #include <tinkc/tinkc.h>
 
+/* What the library waits for: a service that cannot be reached is tried for five minutes. */
+static void say(int32_t level, const char *line, void *user)
+{
+    (void)level, (void)user;
+    fprintf(stderr, "%s\n", line);
+}
+
 int main(int argc, char **argv)
 {
     const char *model = argc > 1 ? argv[1] : "Qwen/Qwen3-8B";
     tinkc_error err = { 0 }; /* once set, every later call is a no-op: look once, at the end */
-    tinkc_client *client = tinkc_client_new(NULL, &err); /* $TINKER_API_KEY, $TINKER_BASE_URL */
+    /* $TINKER_API_KEY, $TINKER_BASE_URL */
+    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .log = say }, &err);
     tinkc_sampler *sampler =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = model }, &err);
     const tinkc_tokenizer *tok = tinkc_sampler_tokenizer(sampler, &err); /* from the hub, once */

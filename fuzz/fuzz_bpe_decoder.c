@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tinkc/tinkc.h"
-#include "tokenizer/unicode.h"
+#include "unicode/unicode.h"
 
 static tinkc_tokenizer *tok;
 

@@ -2,7 +2,7 @@
  * a setting that is written must read back as it was. */
 #include "harness.h"
 
-#include "../cli/config_file.c"
+#include "../cli/main/config_file.c"
 
 /* What config.c needs of the rest of the program, as quiet as possible. */
 const cli_command cli_commands[] = { { 0 } };
@@ -34,9 +34,10 @@ bool cli_check_value(const cli_option *option, const char *text, char why[CLI_WH
     (void)option, (void)text, (void)why;
     return true;
 }
-int cli_set_value(cli_app *app, const char *name, const char *text, const char *origin)
+int cli_set_value(cli_app *app, const char *name, const char *text, cli_source source,
+                  const char *origin)
 {
-    (void)app, (void)name, (void)text, (void)origin;
+    (void)app, (void)name, (void)text, (void)source, (void)origin;
     return 0;
 }
 int cli_fail_at(const cli_app *app, const char *file, int line, const char *code, const char *hint,
@@ -50,8 +51,8 @@ void cli_say_at(const cli_app *app, const char *file, int line, const char *leve
 {
     (void)app, (void)file, (void)line, (void)level, (void)format;
 }
-#include "../cli/files.c"
-#include "../cli/text.c"
+#include "../cli/main/files.c"
+#include "../cli/output/text.c"
 
 /* False: something in it is wrong. */
 static bool read_as(cli_app *app, const char *text, int layer)

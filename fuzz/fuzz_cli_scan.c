@@ -5,10 +5,10 @@
 
 #include <jansson.h>
 
-#include "../cli/json_scan.c"
-#include "../cli/text.c"
-#include "../cli/row_members.c"
-#include "../cli/dataset.c"
+#include "../cli/data/json_scan.c"
+#include "../cli/output/text.c"
+#include "../cli/data/row_members.c"
+#include "../cli/data/dataset.c"
 
 /* What dataset.c needs of the rest of the program and never calls here. */
 int cli_fail_at(const cli_app *app, const char *file, int line, const char *code, const char *hint,

@@ -3,7 +3,7 @@
 #include "harness.h"
 
 #include "base/json_read.h"
-#include "page/jsonlines.h"
+#include "service/page/jsonlines.h"
 
 static void look(fuzz_room *room, tinkc_str line, bool numbers)
 {

@@ -8,7 +8,7 @@
 
 #include "base/json_write.h"
 #include "tinkc/tokenizer.h"
-#include "tokenizer/template.h"
+#include "chat/template.h"
 
 static const char talk[] =
     "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "

@@ -140,3 +140,62 @@ tinkc_interval tinkc_recipe_bootstrap(const double *values, size_t n, double con
     size_t low = (size_t)((1 - confidence) / 2 * (DRAWS - 1));
     return (tinkc_interval){ mean_of(values, n), means[low], means[DRAWS - 1 - low] };
 }
+
+/* The z of a two-sided interval: where the normal distribution leaves (1 - confidence) / 2 above. */
+static double normal_quantile(double confidence)
+{
+    double low = 0, high = 40;
+    for (int i = 0; i < 100; i++) {
+        double z = (low + high) / 2;
+        if (erfc(z / sqrt(2)) > 1 - confidence)
+            low = z;
+        else
+            high = z;
+    }
+    return (low + high) / 2;
+}
+
+tinkc_interval tinkc_recipe_wilson(size_t right, size_t n, double confidence)
+{
+    if (n == 0 || right > n || !(confidence > 0 && confidence < 1))
+        return (tinkc_interval){ NAN, NAN, NAN };
+    double z = normal_quantile(confidence), m = (double)n, p = (double)right / m;
+    double centre = p + z * z / (2 * m), scale = 1 + z * z / m;
+    double half = z * sqrt(p * (1 - p) / m + z * z / (4 * m * m));
+    double low = right == 0 ? 0 : (centre - half) / scale;
+    return (tinkc_interval){ p, low, right == n ? 1 : (centre + half) / scale };
+}
+
+/* How far two answers to one question go together, from -1 to 1; less by the continuity correction
+ * where they agree. */
+static double agreement(double both, double only_first, double only_second, double neither)
+{
+    double n = both + only_first + only_second + neither;
+    double cross = both * neither - only_first * only_second;
+    double size = (both + only_first) * (only_second + neither) * (both + only_second) *
+                  (only_first + neither);
+    if (size == 0)
+        return 0;
+    if (cross > 0)
+        cross = cross > n / 2 ? cross - n / 2 : 0;
+    return cross / sqrt(size);
+}
+
+static double root_of_parts(double a, double b, double phi)
+{
+    return sqrt(fmax(0, a * a - 2 * phi * a * b + b * b));
+}
+
+tinkc_interval tinkc_recipe_paired_difference(size_t both, size_t only_first, size_t only_second,
+                                              size_t neither, double confidence)
+{
+    size_t n = both + only_first + only_second + neither;
+    tinkc_interval first = tinkc_recipe_wilson(both + only_first, n, confidence);
+    tinkc_interval second = tinkc_recipe_wilson(both + only_second, n, confidence);
+    double phi = agreement((double)both, (double)only_first, (double)only_second, (double)neither);
+    double d = second.mean - first.mean;
+    return (tinkc_interval){
+        d, d - root_of_parts(second.mean - second.low, first.high - first.mean, phi),
+        d + root_of_parts(second.high - second.mean, first.mean - first.low, phi)
+    };
+}

@@ -18,12 +18,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-
-extern char **environ;
+#include "recipes/child_env.h"
 
 enum {
     MOST_LINE = 16 << 20,
     MOST_DEATHS = 10, /* in a row, without an answer between them */
+    MOST_PASSED = 64, /* variables beside the usual ones */
     END_TEXT = 180,   /* how a process ended */
     WHY = 300
 };
@@ -52,6 +52,8 @@ typedef struct child {
 struct tkr_children {
     tkr_children_options how;
     char *command;
+    char *pass[MOST_PASSED]; /* names of variables */
+    size_t n_pass;
     child *all;
     ask *first, **last;
     size_t deaths; /* in a row */
@@ -97,8 +99,8 @@ static bool open_pipes(int in[2], int out[2], int log[2], tinkc_error *err)
 
 /* Starts it in its own process group, so that its descendants can be killed too, with default
  * signals. */
-static int spawn(pid_t *pid, const char *command, const int in[2], const int out[2],
-                 const int log[2])
+static int spawn(pid_t *pid, const char *command, char *const *env, const int in[2],
+                 const int out[2], const int log[2])
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
@@ -122,7 +124,8 @@ static int spawn(pid_t *pid, const char *command, const int in[2], const int out
         bad = posix_spawn_file_actions_adddup2(&files, in[0], 0);
         bad = bad ? bad : posix_spawn_file_actions_adddup2(&files, out[1], 1);
         bad = bad ? bad : posix_spawn_file_actions_adddup2(&files, log[1], 2);
-        bad = bad ? bad : posix_spawn(pid, "/bin/sh", &files, &how, argv, environ);
+        bad = bad ? bad : tkr_close_the_rest(&files);
+        bad = bad ? bad : posix_spawn(pid, "/bin/sh", &files, &how, argv, env);
         posix_spawnattr_destroy(&how);
     }
     posix_spawn_file_actions_destroy(&files);
@@ -132,8 +135,11 @@ static int spawn(pid_t *pid, const char *command, const int in[2], const int out
 static bool start(tkr_children *c, child *p, tinkc_error *err)
 {
     int in[2], out[2], log[2];
-    bool ok = open_pipes(in, out, log, err);
-    int bad = ok ? spawn(&p->pid, c->command, in, out, log) : 0;
+    size_t size = 0;
+    char **env = tkr_child_env(c->pass, c->n_pass, &size, err);
+    bool ok = open_pipes(in, out, log, err) && env;
+    int bad = ok ? spawn(&p->pid, c->command, env, in, out, log) : 0;
+    tkc_release(NULL, env, size);
     if (bad) {
         errno = bad;
         ok = tkc_fail_errno(err, "%s: cannot be started", c->how.name);
@@ -457,6 +463,17 @@ static void kill_slow(tkr_children *c)
 
 /* ---- the whole ---- */
 
+bool tkr_children_pass(tkr_children *c, const char *name, tinkc_error *err)
+{
+    if (!name || !*name || strchr(name, '='))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "'%.60s' is not the name of a variable",
+                        name ? name : "");
+    if (c->n_pass == MOST_PASSED)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "more than %d variables to pass on", MOST_PASSED);
+    c->pass[c->n_pass] = tkc_copy_str(NULL, (tinkc_str){ name, strlen(name) }, err);
+    return c->pass[c->n_pass] && ++c->n_pass;
+}
+
 tkr_children *tkr_children_new(const tkr_children_options *how, tinkc_error *err)
 {
     tkr_children *c = tkc_zalloc(NULL, sizeof *c, err);
@@ -496,6 +513,8 @@ void tkr_children_free(tkr_children *c)
         tkc_buf_free(&c->all[i].logging);
     }
     tkc_release(NULL, c->all, c->how.processes * sizeof *c->all);
+    for (size_t i = 0; i < c->n_pass; i++)
+        tkc_release_str(NULL, c->pass[i]);
     tkc_release_str(NULL, c->command);
     tkc_release(NULL, c, sizeof *c);
 }

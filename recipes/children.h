@@ -27,6 +27,8 @@ typedef struct tkr_children_options {
 } tkr_children_options;
 
 tkr_children *tkr_children_new(const tkr_children_options *, tinkc_error *err);
+/* Children that are started from now on get this variable too. Errors: ARGUMENT. */
+bool tkr_children_pass(tkr_children *, const char *name, tinkc_error *err);
 /* Kills them all; unanswered lines are dropped silently. NULL allowed. */
 void tkr_children_free(tkr_children *);
 

@@ -44,6 +44,16 @@ tinkc_env *tinkc_env_command(const char *command, size_t processes, int64_t time
     return NULL;
 }
 
+bool tinkc_env_pass_env(tinkc_env *e, const char *name, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!e || !e->children)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "environment: not a command");
+    return tkr_children_pass(e->children, name, err);
+}
+
 tinkc_env *tinkc_env_function(tinkc_env_fn *fn, void *user, tinkc_error *err)
 {
     tinkc_error local;

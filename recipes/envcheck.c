@@ -170,6 +170,13 @@ static void check_close(checking *c)
 bool tinkc_env_check(const char *command, const char *row_json, int64_t timeout_ms,
                      tinkc_env_check_fn *say, void *user, tinkc_error *err)
 {
+    return tinkc_env_check_passing(NULL, command, row_json, timeout_ms, say, user, err);
+}
+
+bool tinkc_env_check_passing(const char *const *pass, const char *command, const char *row_json,
+                             int64_t timeout_ms, tinkc_env_check_fn *say, void *user,
+                             tinkc_error *err)
+{
     tinkc_error local;
     if (!tkc_enter(&err, &local))
         return false;
@@ -187,7 +194,9 @@ bool tinkc_env_check(const char *command, const char *row_json, int64_t timeout_
                                  .attempts = 1,
                                  .timeout_ms = c.timeout_ms };
     c.child = c.row ? tkr_children_new(&how, err) : NULL;
-    if (c.child) {
+    for (; c.child && pass && *pass && !tkc_failed(err); pass++)
+        (void)tkr_children_pass(c.child, *pass, err);
+    if (c.child && !tkc_failed(err)) {
         check_seed(&c);
         if (c.all_passed) {
             check_steps(&c);

@@ -123,6 +123,16 @@ tinkc_reward *tinkc_reward_command(const char *command, size_t processes, int64_
     return r ? whole(r, err) : NULL;
 }
 
+bool tinkc_reward_pass_env(tinkc_reward *r, const char *name, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!r || !r->children)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reward: not a command");
+    return tkr_children_pass(r->children, name, err);
+}
+
 tinkc_reward *tinkc_reward_url(const char *url, int64_t timeout_ms, tinkc_error *err)
 {
     tinkc_error local;
@@ -185,6 +195,11 @@ bool tinkc_reward_needs_answer(const tinkc_reward *r)
 const char *tkr_reward_name(const tinkc_reward *r)
 {
     return r->name;
+}
+
+int64_t tkr_reward_timeout_ms(const tinkc_reward *r)
+{
+    return r->timeout_ms;
 }
 
 double tkr_reward_weight(const tinkc_reward *r)
@@ -284,7 +299,7 @@ static void on_response(tinkc_future *f, void *user)
     if (err.code == TINKC_E_DEADLINE) {
         err = (tinkc_error){ 0 };
         tkc_fail(&err, TINKC_E_DEADLINE, "%s did not answer within %lld ms", a->reward->url,
-                 (long long)a->reward->timeout_ms);
+                 (long long)tkr_reward_timeout_ms(a->reward));
     }
     a->future = NULL;
     deliver(a, json_is_object(v) ? v : NULL,

@@ -25,6 +25,7 @@ bool tkr_reward_begin(tkr_asking *, tinkc_reward *, const tinkc_rollout *, uint6
 void tkr_reward_cancel(tkr_asking *);
 const char *tkr_reward_name(const tinkc_reward *);
 double tkr_reward_weight(const tinkc_reward *);
+int64_t tkr_reward_timeout_ms(const tinkc_reward *); /* of a URL or a rubric; 0 = it has none */
 /* Runs here and says right or wrong. */
 bool tkr_reward_is_grader(const tinkc_reward *);
 tkr_children *tkr_reward_children(const tinkc_reward *); /* NULL = it has none */

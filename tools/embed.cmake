@@ -1,5 +1,5 @@
 # Turns the files of a folder into a C array each: cmake -DFOLDER=ui -DOUT=assets.c -P embed.cmake.
-# What is written is the table that engine/page/assets.h declares.
+# What is written is the table that service/page/assets.h declares.
 file(GLOB files ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
 set(arrays)
 set(rows)
@@ -24,5 +24,5 @@ foreach(file ${files})
     string(APPEND rows
         "    { \"${name}\", \"${type}\", \"\\\"${sum}\\\"\", ${symbol}, sizeof ${symbol} - 1 },\n")
 endforeach()
-file(WRITE ${OUT} "#include \"page/assets.h\"\n${arrays}const tke_asset tke_assets[] = {\n${rows}"
+file(WRITE ${OUT} "#include \"service/page/assets.h\"\n${arrays}const tke_asset tke_assets[] = {\n${rows}"
      "    { 0 },\n};\n")

@@ -14,6 +14,20 @@ fault and trying one costs no compilation. What is planted, by operator:
     table     in static data: numbers, numbers in strings ("512"), true and false, enumerators of the same
               file, flags of wire messages (MUST and NULLABLE become 0)
 
+and faults of meaning, as a careless engineer makes them:
+
+    swapped   two statements that stand behind each other, and two calls joined by && or ||. Only where the order may matter: both
+              use the same thing (an error argument does not count), and one of them sets it or hands it to a call
+    unlocked  pthread_mutex_lock(x) and every unlock of x in the function. Not where the function waits for a condition under
+              that lock, or takes or releases it alone. Only a build with ThreadSanitizer shows most of these:
+              tools/mutants tries them with --tsan, and leaves them out otherwise
+    scaled    the wrong unit: 1000 and 1000000 in a product or a quotient become 1, other round thousands a thousandth; a
+              constant whose name says a time or a size (_MS, _NS, _S, SECONDS, BYTES, TIMEOUT) a thousandth if it is a round
+              thousand, else a thousand times as much; of the command's waits only limits
+    neighbour a member of a struct in place of the one declared beside it with the same type (`begin, end`)
+    undo      what an error path takes back: if (!ok) or if (tkc_failed(err)) with a body that only does so, and does not leave, is
+              skipped; in one that leaves, the call that removes or cuts a file
+
 What is not planted, because no test of behaviour can see it:
 
     - what a log line says, and whether it is written (an if with nothing else in it): only its level and the secrets
@@ -25,7 +39,7 @@ What is not planted, because no test of behaviour can see it:
     - (type){ 0 }: as with { 0 }, any first member may be the one that is not zero
     - what happens when memory runs out (the flag no_memory; what stands behind `if (!p)` of a p that an allocation made; which
       of several allocations failed): tests/torture lets allocations fail
-    - locks, thread attributes, asserts: ThreadSanitizer and the debug builds own those
+    - a lock alone, thread attributes, asserts: ThreadSanitizer and the debug builds own those
     - sizes that only speed depends on: first capacities, buffer, block and chunk sizes (PERF below), and how far a list
       grows (`cap ? 2 * cap : 64`) and a moment earlier or later (if (n + 1 > cap) before it; one too late is for `make asan`)
     - how long a loop sleeps or waits before it looks again, the number of threads that share work, what is large enough
@@ -103,7 +117,19 @@ PERF_CALL = re.compile(r"^(\w*_(reserve|grow|room)|tkc_arena_init|posix_fadvise|
 TYPES = ("char", "int", "void", "float", "double", "const", "uint8_t", "uint32_t", "int64_t", "size_t", "uint64_t", "int32_t")
 NEVER = ("assert", "va_arg", "offsetof", "TKC_OWNER", "__asm__", "_Static_assert")
 FLAGS = {"MUST": "0", "NULLABLE": "0", "TKC_MUST": "0", "TKC_NULLABLE": "0"}
-SITE_CAP, TABLE_CAP = 4, 40
+SITE_CAP, MEANING_CAP, TABLE_CAP = 4, 2, 40  # faults of one statement, of these at most so many of meaning, of one table
+MEANING = ("scaled", "neighbour", "swapped")
+LOCK, UNLOCK = "pthread_mutex_lock", "pthread_mutex_unlock"
+UNIT = re.compile(r"(_MS|_NS|_US|_S|SECONDS|MINUTES|TIMEOUT|BYTES|_KB|_MB|_MIB)$")
+FAILURE = re.compile(r"(?:! \w*(?:ok|done|sound|good|fine|written|complete)|tkc_failed \( [\w &>.-]+ \)|[\w >.-]*(?:err|error|failed|rc|code)(?: != 0| < 0)?)$")
+LEAVES = ("return", "goto", "continue", "break", "exit", "_exit")
+UNNAMED = re.compile(r"reserved|cap(_|$)|\w+_cap$|room$")  # no neighbours: spare members, and capacities, which `make asan` watches
+TAKES_BACK = re.compile(r"^(unlink|unlinkat|rmdir|remove|ftruncate|truncate|\w*_(remove|remove_\w+|truncate|rollback|undo|forget|withdraw))$")
+# Calls that set one of several things, in any order; calls that only ask.
+SETTER = re.compile(r"easy_setopt|multi_setopt|sigaddset|setsockopt|tke_take$|json_object_set_new$|pthread_attr_\w+|posix_spawn\w+")
+ASKS = re.compile(r"(^|_)(is|has|can|may|needs|equal|starts|ends|failed|flag|find|get|count|len|text|int|number)(_|$)|^str|^mem(cmp|chr|mem)|^is[a-z]+$|printf$")
+# Names that two statements may share without depending on each other.
+SHARED_BY_ALL = re.compile(r"^(\w*err|error|NULL|true|false|void|sizeof|const|char|int|struct|size_t|\w+_t)$")
 
 
 def tokens_of(text):
@@ -251,7 +277,87 @@ def caller(tokens, i, first):
     return ""
 
 
-def changes_of(tokens, first, last, loop):
+def scaled(text):
+    """A number in another unit, or None."""
+    if not re.fullmatch(r"\d+", text) or int(text) < 1000 or int(text) % 1000:
+        return None
+    return str(int(text) // 1000)
+
+
+def operand_calls(tokens, first, last):
+    """The && and || between two calls: (where the first begins, the operator, where the second ends)."""
+    for i in range(first + 1, last):
+        if tokens[i].text not in ("&&", "||") or tokens[i - 1].text != ")":
+            continue
+        left, right = operand(tokens, i - 1, -1, first, last), operand(tokens, i + 1 + (tokens[i + 1].text == "!"), 1, first, last)
+        begin, end = i - len(left), i + 1 + (tokens[i + 1].text == "!") + len(right)
+        begin -= begin > first and tokens[begin - 1].text == "!"
+        calls = [part for part in (left, right) if len(part) > 2 and part[0].kind == "name" and part[1].text == "(" and part[-1].text == ")"]
+        outside = begin == first or tokens[begin - 1].text in ("(", "&&", "||", "=", "return")
+        if len(calls) == 2 and outside and (end >= last or tokens[end].text in (")", "&&", "||", "?", ",")):
+            yield begin, i, end
+
+
+def names_in(tokens):
+    """What a statement uses, without the names of functions and members."""
+    return {t.text for i, t in enumerate(tokens) if t.kind == "name" and not SHARED_BY_ALL.match(t.text) and
+            not (i and tokens[i - 1].text in ("->", ".")) and not (i + 1 < len(tokens) and tokens[i + 1].text == "(")}
+
+
+def handed_over(tokens):
+    """The names inside the brackets of a statement's calls."""
+    depth, inside = 0, []
+    for i, t in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(t.text, 0) if depth or i and tokens[i - 1].kind == "name" else 0
+        inside += [t] if depth else []
+    return names_in(inside)
+
+
+def values_of(tokens):
+    """The text behind the = of a statement."""
+    at = next((i for i, t in enumerate(tokens) if t.text in ("=", "+=", "-=", "|=", "&=")), -1)
+    return flat(tokens, at + 1, len(tokens))
+
+
+def whole_arguments(tokens):
+    """The names that a statement's calls are given alone, by value or by address, not a member of them."""
+    return {t.text for i, t in enumerate(tokens) if t.kind == "name" and i + 1 < len(tokens) and i and
+            tokens[i + 1].text in (",", ")") and tokens[i - 1].text in ("(", ",", "&", "*")}
+
+
+def assigned(tokens):
+    """The text in front of the = (or ++) of a statement; "" = it assigns nothing."""
+    for i, t in enumerate(tokens):
+        if t.text in ("=", "+=", "-=", "|=", "&=", "++", "--"):
+            return flat(tokens, 0, i)
+        if t.text == "(" and i:
+            return ""
+    return ""
+
+
+def depend(a, b):
+    """Could it matter which of two statements comes first?"""
+    shared, calls = names_in(a) & names_in(b), [any(t.text == "(" and i and x[i - 1].kind == "name" for i, t in enumerate(x)) for x in (a, b)]
+    if not shared or flat(a, 0, len(a)) == flat(b, 0, len(b)):
+        return False
+    sets = [assigned(a), assigned(b)]
+    if all(sets):  # two values: one must be made of the other, or of all that the other is part of
+        return sets[0] != sets[1] and any(
+            re.search(r"(?<![\w>.] )(?<!\w)" + re.escape(s) + r"(?![\w(])", values_of(other)) or s.split(" ")[0] in whole_arguments(other)
+            for s, other in ((sets[0], b), (sets[1], a)))
+    called = [next((t.text for i, t in enumerate(x) if i + 1 < len(x) and t.kind == "name" and x[i + 1].text == "("), "") for x in (a, b)]
+    if any(SETTER.match(c) for c in called) and called[0] == called[1] or any(ASKS.search(c) or c.endswith(("_lock", "_unlock")) for c in called):
+        return False
+    if all(calls):
+        return bool(shared & (handed_over(a) | handed_over(b) | {s.split(" ")[0] for s in sets}))
+    if not any(calls):
+        return any(s and s in flat(other, 0, len(other)) for s, other in ((sets[0], b), (sets[1], a))) and sets[0] != sets[1]
+    plain, call = (a, b) if calls[1] else (b, a)
+    base = assigned(plain).split(" ")[0]
+    return base in names_in(call) and not SHARED_BY_ALL.match(base)
+
+
+def changes_of(tokens, first, last, loop, fields=()):
     """Alternatives of tokens[first..last): (operator, place, new text) by replacing one token."""
     sizes = 0  # before it stand arguments of a call that allocates
     copied = range(0)  # the size in a call that copies
@@ -311,8 +417,48 @@ def changes_of(tokens, first, last, loop):
             new, what = "0" if none else changed_number(t.text), "number"
         elif t.text in ("true", "false"):
             new, what = {"true": "false", "false": "true"}[t.text], "truth"
+        elif t.text in fields and tokens[i - 1].text in ("->", ".") and tokens[i + 1].text != "(" and \
+                not (tokens[i - 1].text == "." and tokens[i - 2].text in ("{", ",")):
+            new, what = fields[t.text], "neighbour"
         if new:
             yield what, i, new
+        if t.kind == "number" and what == "number" and scaled(t.text):
+            yield "scaled", i, scaled(t.text)
+
+
+def fields_of(*texts):
+    """Member -> the one declared beside it with the same type, of the structs in these texts. A name that has several
+    neighbours is left out."""
+    near = {}
+    for text in texts:
+        plain = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.S)
+        for body in re.findall(r"struct(?:\s+\w+)?\s*\{([^{}]*)\}", plain):
+            before = ("", "")
+            for line in body.split(";"):
+                m = re.fullmatch(r"\s*((?:const |struct |unsigned |_Atomic )*\w+)\s+([\w\s,]+)", line)
+                names = [n.strip() for n in m.group(2).split(",")] if m else []
+                if not names or any(not re.fullmatch(r"[A-Za-z_]\w*", n) for n in names):
+                    before = ("", "")
+                    continue
+                kind = " ".join(m.group(1).split())
+                row = ([before[1]] if before[0] == kind and before[1] else []) + names
+                for a, b in zip(row, row[1:]):
+                    near.setdefault(a, set()).add(b)
+                    near.setdefault(b, set()).add(a)
+                before = (kind, names[-1])
+    # Of a name between two, one of them; of a name with more, none: it belongs to several structs.
+    out = {}
+    for name, others in near.items():
+        pick = sorted(o for o in others if not UNNAMED.match(o))
+        if len(others) <= 2 and not UNNAMED.match(name):
+            if pick:
+                out[name] = pick[-1]
+    return out
+
+
+def picked(found, most, seed):
+    """At most so many of a list, in its order."""
+    return found if len(found) <= most else sorted(random.Random(seed).sample(found, most), key=found.index)
 
 
 def flat(tokens, first, last, at=None, new=None):
@@ -322,12 +468,16 @@ def flat(tokens, first, last, at=None, new=None):
 class Source:
     """One file: the places where faults fit, and its text with them."""
 
-    def __init__(self, path, text):
+    def __init__(self, path, text, fields=None):
         self.path, self.text = path, text
         self.tokens = tokens_of(text)
-        self.sites, self.bodies, self.enums = [], [], {}
+        self.sites, self.bodies, self.enums, self.plains = [], [], {}, []
+        self.fields = {**(fields or {}), **fields_of(text)}
         self.find_enums()
         self.find()
+        self.find_swaps()
+        for function, begin, end in self.bodies:
+            self.find_locks(function, begin, end)
 
     # ---- walking over the file ----
 
@@ -369,6 +519,43 @@ class Source:
         for m in re.finditer(r"^#define[ \t]+([A-Z]\w*)[ \t]+(\d+)[ \t]*(?:/\*.*\*/)?$", self.text, re.M):
             self.constant(m.end(), m.group(1), int(m.group(2)))
 
+    # ---- faults in several places ----
+
+    def spread(self, what, before, after, parts, function):
+        """A fault of several statements: parts are (first token, last token, what stands there instead)."""
+        t, spans = self.tokens, []
+        for first, stop, new in parts:
+            spans.append((t[first].begin, t[stop].end, new))
+            if not any((x.begin, x.end, x.function) == (*spans[-1][:2], function) for x in self.sites):
+                self.sites.append(Site(*spans[-1][:2], "statement", [], function, self.line_of(first), None))
+        at = next(k for k, x in enumerate(self.sites) if (x.begin, x.end, x.function) == (*spans[0][:2], function))
+        self.sites[at] = self.sites[at]._replace(changes=[*self.sites[at].changes, (what, before, after, tuple(spans))])
+
+    def find_swaps(self):
+        t = self.tokens
+        for (i, stop, function), (k, end, _) in zip(self.plains, self.plains[1:]):
+            a, b = t[i:stop], t[k:end]
+            alone = [UNSEEN.match(x[0].text) or ADVICE.match(x[0].text) or RELEASE.match(x[0].text) or x[0].text in NEVER or
+                     x[0].text.startswith(("pthread_", "TKE_FAILPOINT")) or x[0].text == "(" or FREES.match(x[0].text) or
+                     x[0].text.endswith(("_init", "_unref", "_decref")) for x in (a, b)]
+            if k != stop + 1 or t[i - 1].text not in (";", "{", "}", ":") or any(alone) or not depend(a, b):
+                continue
+            one, other = flat(t, i, stop), flat(t, k, end)
+            self.spread("swapped", f"{one} ; {other}", f"{other} ; {one}", [(i, stop, other), (k, end, one)], function)
+
+    def find_locks(self, function, begin, end):
+        t, places = self.tokens, collections.defaultdict(list)
+        for i in range(begin, end):
+            if t[i].text in (LOCK, UNLOCK) and t[i + 1].text == "(" and t[closing(t, i + 1) + 1].text == ";":
+                places[flat(t, i + 2, closing(t, i + 1))].append(i)
+        for what, at in places.items():
+            kinds = [t[i].text for i in at]
+            waits = re.search(r"(?:pthread|tkc)_cond_\w*wait\w* \([^;]*, " + re.escape(what) + r"(?: ,| \))", flat(t, begin, end))
+            if waits or kinds[0] != LOCK or kinds.count(LOCK) != 1 or UNLOCK not in kinds:
+                continue
+            parts = [(i, closing(t, i + 1) + 1, "") for i in at]
+            self.spread("unlocked", f"{LOCK} ( {what} )", "", parts, function)
+
     def enumerators(self, begin, end):
         """NAME = NUMBER, where the number is a figure and not a place in a list."""
         t, stop = self.tokens, self.semicolon(end + 1, len(self.tokens))
@@ -389,6 +576,9 @@ class Source:
         line = self.text.count("\n", 0, at) + 1
         others = (value * 2,) if name.endswith("_MS") and self.path.startswith("cli/") else (value + 1, value * 2)
         changes = [("constant", f"{name} = {value}", f"{name} = {new}", None) for new in others]
+        limit = not self.path.startswith("cli/") or re.search("TIMEOUT|LIMIT|MOST|DEADLINE|PATIENCE", name)
+        if UNIT.search(name) and value >= 10 and limit:
+            changes.append(("scaled", f"{name} = {value}", f"{name} = {value * 1000 if value % 1000 else value // 1000}", None))
         self.sites.append(Site(at, at, "constant", changes, name, line, (name, value)))
 
     def function_name(self, brace):
@@ -496,6 +686,7 @@ class Source:
         elif word in ("break", "continue", "goto", "typedef", "enum", "union"):
             pass
         elif self.is_expression(i):
+            self.plains.append((i, stop, function))
             self.site(i, stop + 1, "statement", i, stop, function)
         else:
             self.declaration(i, stop, function)
@@ -583,23 +774,56 @@ class Source:
         if GROWTH.search(whole) or re.search(r"\bno_memory = (true|[^=]*\bno_memory)$", whole):
             return
         if not PERF_CALL.match(called):
-            found = [(what, whole, flat(t, first, last, at, new), None) for what, at, new in changes_of(t, first, last, kind == "loop")]
-        if len(found) > SITE_CAP:
-            picked = random.Random(whole + function).sample(found, SITE_CAP)
-            found = sorted(picked, key=found.index)
+            found = [(what, whole, flat(t, first, last, at, new), None)
+                     for what, at, new in changes_of(t, first, last, kind == "loop", self.fields)]
+            found += [("swapped", whole, " ".join((flat(t, first, b), flat(t, m + 1, e), t[m].text, flat(t, b, m), flat(t, e, last))).strip(), None)
+                      for b, m, e in operand_calls(t, first, last) if depend(t[b:m], t[m + 1:e])]
+        meant = [f for f in found if f[0] in MEANING]
+        found = picked([f for f in found if f[0] not in MEANING], SITE_CAP, whole + function)
         if kind == "condition" and self.only_made(first, last):
             found = [f for f in found if f[0] != "operator"]
         if kind == "growth":
             found = [] if any(x.text in ("<", "<=", ">", ">=") for x in t[first:last]) else found
         if kind in ("condition", "growth"):
+            meant = [f for f in meant if kind == "condition"]
             single = len(found) == 1 and found[0][0] == "operator" and re.search(r"==|!=", whole) and last - first < 6
             if not single:
                 found.insert(0, ("negated", whole, f"! ( {whole} )", None))
+        found += picked(meant, MEANING_CAP, whole + function)
+        if kind == "condition" and self.only_takes_back(first, last):
+            found.append(("undo", whole, "0", None))
         if kind == "statement" and not (called and (KEPT.match(called) or FREES.match(called))) and whole != "( void ) 0":
             if not re.match(r"\( void \) \w+( , \( void \) \w+)*$", whole):
                 found.insert(0, ("removed", whole, "", None))
+        if kind == "statement" and TAKES_BACK.match(called) and not any(f[0] == "removed" for f in found) and self.in_error_path(begin):
+            found.append(("undo", whole, "", None))
         if found:
             self.sites.append(Site(t[begin].begin, t[end - 1].end, kind, found, function, self.line_of(begin), None))
+
+    def only_takes_back(self, first, last):
+        """Is it the condition of if (!ok) { ... }, whose body stays in the function, without an else?"""
+        t = self.tokens
+        if t[first - 2].text != "if" or not FAILURE.match(flat(t, first, last)):
+            return False
+        end = self.statement_end(last + 1, len(t))
+        return end > last + 1 and t[end].text != "else" and not any(x.text in LEAVES for x in t[last + 1:end])
+
+    def in_error_path(self, at):
+        """Does a statement stand in the body of if (!ok), or of another test for a failure?"""
+        t, depth = self.tokens, 0
+        for k in range(at - 1, 0, -1):
+            depth += {"}": 1, "{": -1}.get(t[k].text, 0)
+            if depth > 0:
+                continue
+            opens = depth < 0 or k == at - 1
+            close = k - 1 if t[k].text == "{" else k
+            if opens and t[close].text == ")":
+                begin = next(m for m in range(close, 0, -1) if t[m].text == "(" and closing(t, m) == close)
+                if t[begin - 1].text == "if" and FAILURE.search(flat(t, begin + 1, close)):
+                    return True
+            if depth < 0:
+                depth = 0
+        return False
 
     # ---- static data ----
 
@@ -657,7 +881,7 @@ class Source:
                 base = f"{self.path}:{site.function}:{what}:{before} => {after}"
                 seen[base] += 1
                 key = hashlib.sha256(f"{base}#{seen[base]}".encode()).hexdigest()[:10]
-                line = self.line_of(cell[0]) if cell else site.line
+                line = self.line_of(cell[0]) if site.kind == "table" else site.line
                 yield site, change, Fault(self.path, site.function, line, what, before, after, key)
 
     def readers(self, name):
@@ -673,7 +897,12 @@ class Source:
         """The text with the faults in `numbers` (key -> number), and where each stands in it."""
         planted = collections.defaultdict(list)
         for site, change, fault in self.faults():
-            if fault.key in numbers:
+            if fault.key not in numbers:
+                continue
+            if change[3] and site.kind != "table":
+                for begin, end, new in change[3]:
+                    planted[begin, end, site.function].append((numbers[fault.key], (*change[:2], new, None)))
+            else:
                 planted[site.begin, site.end, site.function].append((numbers[fault.key], change))
         pieces = []  # (begin, end, new text)
         for site in self.sites:

@@ -266,8 +266,8 @@ class RunsView {
     li.querySelector(".run-value").textContent = loss === undefined ? "" : fmt(loss);
     const fault = run.problem || (run.leftOut ? run.leftOut + " unreadable lines" : "");
     fill(li.querySelector(".run-sub"), fault ? h("span", { class: "error-text" }, fault) : null, h("span", { class: "state " + run.status }, run.status),
-      [last.step === undefined ? "no step yet" : "step " + last.step, run.kind, c.model_name]
-        .filter(Boolean).map((t) => h("span", {}, String(t))));
+      [last.step === undefined ? "no step yet" : "step " + shown(last.step), run.kind, c.model_name]
+        .filter(Boolean).map((t) => h("span", {}, shown(t))));
     return li;
   }
 
@@ -355,11 +355,11 @@ class RunsView {
     return h("div", { class: "strip" }, title ? h("h3", {}, title) : null,
       h("div", { class: "cards", tabIndex: 0, role: "group", "aria-label": title || "Samples" }, list.map((s) =>
         h("article", { class: "card", vars: { "--c": s.run.color } },
-          h("header", {}, h("b", { class: "num" }, "step " + s.step), one ? null : h("span", { class: "key", vars: { "--c": s.run.color } }, s.run.name),
+          h("header", {}, h("b", { class: "num" }, "step " + shown(s.step)), one ? null : h("span", { class: "key", vars: { "--c": s.run.color } }, s.run.name),
             Number.isFinite(s.reward) ? h("span", { class: "tag num" }, "reward " + fmt(s.reward)) : null,
-            s.split ? h("span", { class: "tag" }, String(s.split)) : null),
+            s.split ? h("span", { class: "tag" }, shown(s.split)) : null),
           withPrompt ? h("p", { class: "muted pre" }, promptText(s.prompt ?? s.messages)) : null,
-          h("p", { class: "pre" }, String(s.completion ?? s.text ?? s.response ?? ""))))));
+          h("p", { class: "pre" }, shown(s.completion ?? s.text ?? s.response))))));
   }
 
   // ---- checkpoints ----
@@ -383,9 +383,9 @@ class RunsView {
   }
 
   checkpointRow(c) {
-    const path = String(c.sampler_path || c.state_path || ""), name = `checkpoint ${c.name} of ${c.run.name}`;
+    const path = shown(c.sampler_path || c.state_path), name = `checkpoint ${shown(c.name)} of ${c.run.name}`;
     return h("tr", {}, h("td", {}, h("span", { class: "key", vars: { "--c": c.run.color } }, c.run.name)),
-      h("td", {}, String(c.name ?? "")), h("td", { class: "num" }, String(c.epoch ?? "")), h("td", { class: "num" }, String(c.batch ?? c.step ?? "")),
+      h("td", {}, shown(c.name)), h("td", { class: "num" }, shown(c.epoch)), h("td", { class: "num" }, shown(c.batch ?? c.step)),
       h("td", { class: "path" }, path),
       h("td", { class: "actions" },
         h("button", { class: "icon-button", type: "button", title: "Copy the path", "aria-label": "Copy the path of " + name,
@@ -399,12 +399,17 @@ class RunsView {
 
 function promptText(p) {
   if (typeof p === "string") return p;
-  if (Array.isArray(p) && p.length === 1 && p[0]?.role === "user") return String(p[0].content);
-  if (Array.isArray(p)) return p.map((m) => (m && typeof m === "object" ? `${m.role}: ${m.content}` : String(m))).join("\n");
+  if (Array.isArray(p) && p.length === 1 && p[0]?.role === "user") return shown(p[0].content);
+  if (Array.isArray(p)) return p.map((m) => (m && typeof m === "object" ? `${shown(m.role)}: ${shown(m.content)}` : shown(m))).join("\n");
   return p === undefined || p === null ? "" : JSON.stringify(p);
 }
 
-function bySample(a, b) { return a.step - b.step; }
+// Any JSON value as text. An object may have a member toString, and then String() throws.
+function shown(v) {
+  return v === undefined || v === null ? "" : typeof v === "object" ? JSON.stringify(v) : String(v);
+}
+
+function bySample(a, b) { return (Number.isFinite(a.step) ? a.step : 0) - (Number.isFinite(b.step) ? b.step : 0); }
 
 // At most n of a list, the first and the last among them.
 function spread(list, n) {

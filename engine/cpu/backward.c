@@ -1,71 +1,61 @@
-/* backward.c - gradients down through the blocks, from the top layer to the lowest that is trained.
+/* backward.c - gradients down through the layers, from the top to the lowest part that is trained.
  *
  * May touch: the batch's buffers and the gradient blocks of its segments. Must not: know of losses.
  */
 #include <assert.h>
 #include "cpu/microbatch.h"
 
-/* dh (of the layer's output) -> dh (of h_mid). */
-static void mlp_backward(tke_batch *u, size_t layer, tke_acts *t)
+/* Is nothing trained below this part? Mixers are trained with the attention, feed-forwards without
+ * it at least. */
+static bool lowest(const tke_batch *u, size_t layer, bool feed)
 {
-    const tke_rows *r = &u->rows;
-    const tke_layer *l = &r->model->layers[layer];
-    int64_t count = (int64_t)(r->n * r->model->config.inner);
-    const tke_real *dy = u->dh;
-    const tke_real *dgu[2] = { t->g, t->u };
-    bool lowest = layer == 0 && !u->job->attn; /* nothing below wants a gradient */
-
-    tke_swiglu(r->cpu, count, t->g, t->u, t->m);
-    tke_group_backward(r, l->down, t->m, &dy, t->low[l->down->slot], u->dlow, t->m); /* m: dm */
-    tke_swiglu_backward(r->cpu, count, t->g, t->u, t->m, t->g, t->u);
-    tke_rows_norm(r, r->n, t->h_mid, l->norm_post, t->b);
-    tke_group_backward(r, l->gate_up, t->b, dgu, t->low[l->gate_up->slot], u->dlow,
-                       lowest ? NULL : u->tmp);
-    if (!lowest)
-        tke_rows_norm_backward(r, r->n, t->h_mid, l->norm_post, u->tmp, u->dh, true);
+    for (size_t i = 0; i <= layer; i++) {
+        const tke_layer *l = &u->rows.model->layers[i];
+        bool mixer_below = i < layer || feed;
+        if (mixer_below && u->job->attn && l->mixer)
+            return false;
+        if (i < layer && l->feed)
+            return false;
+    }
+    return true;
 }
 
-/* Gradients of rotated heads back through rotation and norm, in place. */
-static void heads_backward(const tke_rows *r, size_t heads, const tke_real *norm,
-                           const tke_real *pre, tke_real *dx)
-{
-    const tke_config *c = &r->model->config;
-    int64_t d = (int64_t)c->head_dim, n = (int64_t)r->n, h = (int64_t)heads;
-    tke_rope(r->cpu, n, h, d, r->positions, r->cos_table, r->sin_table, true, dx, h * d);
-    if (norm)
-        tke_rmsnorm_backward(r->cpu, n * h, d, pre, tke_matrix_real(norm, d), (tke_real)c->rms_eps,
-                             dx, dx, false);
-}
-
-/* dh (of h_mid) -> dh (of the layer's input). */
-static void attention_backward(tke_batch *u, size_t layer, tke_acts *t)
+/* dh of the part's output -> dh of its input x; not where it is the lowest. */
+static void part_backward(tke_batch *u, const tke_turn *turn, const tke_part *part,
+                          const tke_real *norm, const tke_real *x, tke_real *a, bool last)
 {
     const tke_rows *r = &u->rows;
-    const tke_config *c = &r->model->config;
-    const tke_layer *l = &r->model->layers[layer];
-    tke_attention shape = tke_block_attention(r->model, layer);
-    const tke_real *dy = u->dh;
-    const tke_real *dqkv[3] = { u->dq, u->dk, u->dv };
-    tke_attention_grads a = { .q = t->q,
-                              .k = t->k,
-                              .v = t->v,
-                              .o = t->o,
-                              .lse = t->lse,
-                              .d_o = u->d_o,
-                              .dq = u->dq,
-                              .dk = u->dk,
-                              .dv = u->dv,
-                              .delta = u->delta };
+    tke_rows_norm(r, r->n, x, norm, a);
+    part->backward(turn, a, u->dh, last ? NULL : u->tmp);
+    if (!last)
+        tke_rows_norm_backward(r, r->n, x, norm, u->tmp, u->dh, true);
+}
 
-    assert(u->job->attn || layer); /* else nothing reads the result */
-    tke_group_backward(r, l->o, t->o, &dy, t->low[l->o->slot], u->dlow, u->d_o);
-    tke_attention_backward(r->cpu, &shape, (int64_t)u->job->n_seqs, u->job->starts, &a);
-    heads_backward(r, c->n_heads, l->q_norm, t->q_pre, u->dq);
-    heads_backward(r, c->n_kv_heads, l->k_norm, t->k_pre, u->dk);
-    tke_rows_norm(r, r->n, u->h_in[layer], l->norm_in, t->a);
-    tke_group_backward(r, l->qkv, t->a, dqkv, t->low[l->qkv->slot], u->dlow, layer ? u->tmp : NULL);
-    if (layer)
-        tke_rows_norm_backward(r, r->n, u->h_in[layer], l->norm_in, u->tmp, u->dh, true);
+/* False when the lowest part is done. */
+static bool layer_backward(tke_batch *u, size_t i)
+{
+    tke_layer_acts t;
+    tke_turn turn = tke_batch_turn(u, i);
+    const tke_layer *l = turn.layer;
+    const tke_part *mixer = tke_mixer_of(l), *feed = tke_feed_of(l);
+    tke_batch_acts(u, i, &t);
+    if (feed) {
+        bool last = lowest(u, i, true);
+        turn.keep = &t.feed;
+        turn.work = &t.feed_work;
+        part_backward(u, &turn, feed, l->feed_norm, mixer ? t.h_mid : u->h_in[i], u->b, last);
+        if (last)
+            return false;
+    }
+    if (mixer) {
+        bool last = lowest(u, i, false);
+        turn.keep = &t.mixer;
+        turn.work = &t.mixer_work;
+        part_backward(u, &turn, mixer, l->mixer_norm, u->h_in[i], u->a, last);
+        if (last)
+            return false;
+    }
+    return true;
 }
 
 bool tke_batch_backward(tke_batch *u)
@@ -75,12 +65,10 @@ bool tke_batch_backward(tke_batch *u)
     for (size_t i = n_layers; i-- > 0;) {
         if (tke_batch_stopped(u))
             return false;
-        tke_acts *t = tke_batch_acts(u, i);
         if (i + u->n_kept + 1 < n_layers) /* the last computed layer's activations still exist */
             tke_batch_layer(u, i, u->h_in[i], NULL);
-        mlp_backward(u, i, t);
-        if (i || u->job->attn)
-            attention_backward(u, i, t);
+        if (!layer_backward(u, i))
+            break;
     }
     return true;
 }

@@ -1,5 +1,5 @@
-/* block.h - what training and sampling on the CPU share: linear layers with adapters, a transformer
- * block in the two halves around its attention, the logits.
+/* block.h - what training and sampling on the CPU share: linear layers with adapters, norms, the
+ * logits. The parts of layers are in part.h.
  *
  * Both run this same code, so a token has the same bits in both. Rows are tokens; a segment is a
  * run of rows with one adapter. Only the rotation tables allocate memory. Private to
@@ -9,7 +9,7 @@
 #define TKE_CPU_BLOCK_H
 
 #include "device/device.h"
-#include "kernels/kernels.h"
+#include "math/kernels.h"
 
 /* On this device a block is a plain array of numbers. */
 static inline tke_real *tke_block_reals(const tke_block *b)
@@ -37,20 +37,6 @@ typedef struct tke_rows { /* what a batch of tokens has in common for all layers
     const tke_real *cos_table, *sin_table;
 } tke_rows;
 
-/* Activations of one layer for n rows. */
-typedef struct tke_acts {
-    tke_real *a;                     /* [H] the normed input */
-    tke_real *q_pre, *k_pre;         /* before the q/k norm; equal to q, k without one */
-    tke_real *q, *k, *v;             /* after norm and rotation */
-    tke_real *o;                     /* [n d] */
-    tke_real *lse;                   /* [n_heads], training only */
-    tke_real *h_mid;                 /* [H] after the attention */
-    tke_real *b;                     /* [H] h_mid normed */
-    tke_real *g, *u;                 /* [I] gate and up */
-    tke_real *m;                     /* [I] silu(g) * u */
-    tke_real *low[TKE_LAYER_GROUPS]; /* A x, by tke_group.slot: [group size * max_rank] */
-} tke_acts;
-
 /* y[i] = W_i x (+ bias) (+ adapter) for the matrices of a group. low must not be NULL if a
  * segment has an adapter. */
 void tke_group_forward(const tke_rows *, const tke_group *, const tke_real *x, tke_real *const *y,
@@ -63,20 +49,37 @@ void tke_group_backward(const tke_rows *, const tke_group *, const tke_real *x,
                         const tke_real *const *dy, const tke_real *low, tke_real *dlow,
                         tke_real *dx);
 
+/* ---- what such products are made of, for parts with products of their own ---- */
+
+enum { TKE_CALLS = 64 };
+typedef struct tke_calls { /* products that do not depend on each other */
+    tke_cpu *cpu;
+    tke_gemm list[TKE_CALLS];
+    size_t n;
+} tke_calls;
+void tke_calls_add(tke_calls *, const tke_gemm *); /* runs them when there are many */
+void tke_calls_run(tke_calls *);
+
+typedef struct tke_adapter_part { /* one segment's adapter on one group */
+    const tke_lora_group *g;      /* NULL = none */
+    size_t begin;                 /* first row */
+    int64_t rows;
+    const tke_real *weights;
+    tke_real *grads; /* NULL = none wanted */
+    tke_real scale;
+} tke_adapter_part;
+tke_adapter_part tke_adapter_part_of(const tke_rows *, size_t segment, const tke_group *);
+
+/* dx (+)= dlow A, and the gradient of A += dlow^T x, where the products with B are the caller's.
+ * dx may be NULL. */
+void tke_group_low_backward(const tke_rows *, const tke_group *, const tke_real *x,
+                            const tke_real *dlow, tke_real *dx);
+
 /* y = the root-mean-square norm of n rows of x, scaled by w [H]. */
 void tke_rows_norm(const tke_rows *, size_t n, const tke_real *x, const tke_real *w, tke_real *y);
 /* dh += the gradient of x, where dy is that of y. */
 void tke_rows_norm_backward(const tke_rows *, size_t n, const tke_real *x, const tke_real *w,
                             const tke_real *dy, tke_real *dh, bool accumulate);
-
-/* h [n, H] -> a, q_pre, k_pre, q, k, v. */
-void tke_block_before_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *);
-/* o -> h_mid, b, g, u, m, and h_out (may be h). h_out NULL: leaves out the down
- * projection, for recomputation, where the backward pass does not read it. */
-void tke_block_after_attention(const tke_rows *, size_t layer, const tke_real *h, tke_acts *,
-                               tke_real *h_out);
-
-tke_attention tke_block_attention(const tke_model *, size_t layer);
 
 /* ---- logits ---- */
 

@@ -17,7 +17,7 @@ struct tke_device_trainer {
     tke_real *block; /* work space, kept between microbatches */
     size_t n_reals;
     tke_real **h_in; /* [n_layers]: for tke_batch */
-    tke_acts *kept;
+    tke_real **kept;
 };
 
 static size_t n_layers_of(const tke_device_trainer *t)
@@ -70,6 +70,11 @@ void tke_cpu_trainer_set_memory(tke_device_trainer *t, size_t memory_bytes)
 size_t tke_cpu_trainer_memory(const tke_device_trainer *t)
 {
     return t->o.memory_bytes;
+}
+
+size_t tke_cpu_trainer_held(const tke_device_trainer *t)
+{
+    return t->n_reals * sizeof *t->block;
 }
 
 static size_t bytes_with(const tke_device_trainer *t, const tke_microbatch_size *size,

@@ -1,7 +1,7 @@
-/* decode_step.c - sampling on the CPU: the paged cache's memory, rows of many sequences through the
- * model, logits, draws.
+/* decode_step.c - sampling on the CPU: the memory of the paged cache and of sequences' states, rows of
+ * many sequences through the model, logits, draws.
  *
- * The memory of all cache blocks is allocated at once; pages that are never written cost nothing.
+ * Address space for all cache blocks is reserved at once; the system backs a slab as it is written.
  *
  * May touch: its work space and cache, the results that a step's lists point to. Must not: know of
  * requests or decide what runs.
@@ -11,74 +11,150 @@
 #include <string.h>
 #include "base/mem.h"
 #include "cpu/cpu_device.h"
+#include "cpu/part.h"
 #include "cpu/sampling.h"
 
-enum { ALIGN = 64, CHUNK_MAX = 128, CHUNK_MIN = 8 };
+enum { CHUNK_MAX = 128, CHUNK_MIN = 8, STATE_SHARE = 2, SLAB_BYTES = 8 << 20 };
 
 struct tke_device_sampler {
     tke_device_cache cache;
     tke_cpu_model *model;
     tke_real *keys;      /* keys and values of all blocks */
+    size_t committed;    /* bytes of it */
     size_t stride;       /* numbers of a block: all layers, keys and values */
-    size_t layer_stride; /* of one layer within a block */
+    tke_real *states;    /* slots of sequences */
+    size_t state_stride; /* numbers of a slot: all layers */
+    size_t *cache_at;    /* per layer: its place in a block, and in a slot */
+    size_t *state_at;
     tke_rope_table rope;
     size_t max_rows, max_seqs, chunk, max_rank;
     tke_kv_seq *seqs;
-    tke_real *block, *low; /* what the pointers below point into */
+    int32_t *state_of; /* [max_seqs] */
+    tke_real *block;   /* what the pointers below point into */
     size_t block_bytes;
-    tke_real *h;
+    tke_real *h, *a, *mid; /* [n, H] */
     tke_logits logits;
-    tke_acts acts;
+    tke_real *keep, *work;    /* of the layer at hand */
     tke_sample_space *spaces; /* one for each thread */
     size_t n_spaces;
 };
 
 /* ---- life ---- */
 
+static tke_microbatch_size size_of(const tke_device_sampler *s)
+{
+    return (
+        tke_microbatch_size){ .n = s->max_rows, .max_rank = s->max_rank, .depth = TKE_DEPTH_NONE };
+}
+
 static size_t walk_buffers(tke_device_sampler *s, tke_real *block)
 {
-    const tke_config *c = &s->model->base.model->config;
+    const tke_model *m = s->model->base.model;
+    tke_microbatch_size size = size_of(s);
     tke_walk w = { .at = block };
-    size_t n = s->max_rows, qd = c->n_heads * c->head_dim, kd = c->n_kv_heads * c->head_dim;
-    tke_take(&w, &s->h, n * c->hidden);
-    tke_take(&w, &s->acts.a, n * c->hidden);
-    tke_take(&w, &s->acts.b, n * c->hidden);
-    tke_take(&w, &s->acts.h_mid, n * c->hidden);
-    tke_take(&w, &s->acts.q, n * qd);
-    tke_take(&w, &s->acts.k, n * kd);
-    tke_take(&w, &s->acts.v, n * kd);
-    tke_take(&w, &s->acts.q_pre, c->qk_norm ? n * qd : 1);
-    tke_take(&w, &s->acts.k_pre, c->qk_norm ? n * kd : 1);
-    tke_take(&w, &s->acts.o, n * qd);
-    tke_take(&w, &s->acts.g, n * c->inner);
-    tke_take(&w, &s->acts.u, n * c->inner);
-    tke_take(&w, &s->acts.m, n * c->inner);
-    tke_take(&w, &s->logits.hf, s->chunk * c->hidden);
-    tke_take(&w, &s->logits.z, s->chunk * c->vocab);
+    size_t width = m->config.hidden;
+    tke_take(&w, &s->h, s->max_rows * width);
+    tke_take(&w, &s->a, s->max_rows * width);
+    tke_take(&w, &s->mid, s->max_rows * width);
+    tke_take(&w, &s->keep, tke_layers_keep(m, &size));
+    tke_take(&w, &s->work, tke_layers_work(m, &size));
+    tke_take(&w, &s->logits.hf, s->chunk * width);
+    tke_take(&w, &s->logits.z, s->chunk * m->config.vocab);
     tke_take(&w, &s->logits.max, s->chunk);
     tke_take(&w, &s->logits.sum, s->chunk);
+    tke_take(&w, &s->logits.low, s->chunk * s->max_rank);
     return w.used;
+}
+
+/* Buffers for adapters of this rank and all smaller ones. What was in them is lost. */
+static bool make_buffers(tke_device_sampler *s, size_t rank, tinkc_error *err)
+{
+    size_t before = s->max_rank;
+    s->max_rank = rank;
+    size_t bytes = walk_buffers(s, NULL) * sizeof *s->block;
+    tke_real *block = tkc_alloc_pages(bytes, err);
+    if (!block) {
+        s->max_rank = before;
+        return false;
+    }
+    tkc_release_pages(s->block, s->block_bytes);
+    s->block = block;
+    s->block_bytes = bytes;
+    walk_buffers(s, block);
+    return true;
+}
+
+static bool make_states(tke_device_sampler *s, size_t bytes, tinkc_error *err)
+{
+    s->cache.state_bytes = s->state_stride * sizeof *s->states;
+    if (!s->cache.state_bytes)
+        return true;
+    size_t most = STATE_SHARE * s->max_seqs + 2; /* a sequence, and a snapshot for it */
+    s->cache.n_states = bytes / STATE_SHARE / s->cache.state_bytes;
+    s->cache.n_states = s->cache.n_states > most ? most : s->cache.n_states;
+    if (s->cache.n_states < 2)
+        s->cache.n_states = 2;
+    s->states = tkc_alloc_pages(s->cache.n_states * s->cache.state_bytes, err);
+    return s->states != NULL;
+}
+
+/* Places of the layers in a block and in a slot. */
+static bool place_layers(tke_device_sampler *s, tinkc_error *err)
+{
+    const tke_model *m = s->model->base.model;
+    size_t n = m->config.n_layers;
+    s->cache_at = tkc_alloc(NULL, n * sizeof *s->cache_at, err);
+    s->state_at = tkc_alloc(NULL, n * sizeof *s->state_at, err);
+    for (size_t i = 0; s->cache_at && s->state_at && i < n; i++) {
+        s->cache_at[i] = s->stride;
+        s->state_at[i] = s->state_stride;
+        s->stride += tke_layer_cache_reals(&m->layers[i]);
+        s->state_stride += tke_layer_state_reals(&m->layers[i]);
+    }
+    return !tkc_failed(err);
 }
 
 static bool make_cache(tke_device_sampler *s, size_t bytes, tinkc_error *err)
 {
-    const tke_config *c = &s->model->base.model->config;
-    s->layer_stride = TKE_BLOCK_TOKENS * 2 * c->n_kv_heads * c->head_dim;
-    s->stride = c->n_layers * s->layer_stride;
-    s->cache.block_bytes = s->stride * sizeof *s->keys;
+    if (!place_layers(s, err) || !make_states(s, bytes, err))
+        return false;
+    s->cache.block_bytes = (s->stride ? s->stride : 1) * sizeof *s->keys;
     s->cache.n_blocks = bytes / s->cache.block_bytes;
     if (s->cache.n_blocks < 2)
         s->cache.n_blocks = 2;
     if (s->cache.n_blocks > INT32_MAX / 2)
         s->cache.n_blocks = INT32_MAX / 2;
-    s->keys = tkc_alloc_pages(s->cache.n_blocks * s->cache.block_bytes, err);
+    s->cache.slab_blocks =
+        s->cache.block_bytes < SLAB_BYTES ? SLAB_BYTES / s->cache.block_bytes : 1;
+    s->keys = tkc_reserve_pages(s->cache.n_blocks * s->cache.block_bytes, err);
     return s->keys != NULL;
+}
+
+static size_t slab_bytes(const tke_device_sampler *s, size_t slab)
+{
+    size_t first = slab * s->cache.slab_blocks, left = s->cache.n_blocks - first;
+    return (left < s->cache.slab_blocks ? left : s->cache.slab_blocks) * s->cache.block_bytes;
+}
+
+bool tke_cpu_cache_commit(tke_device_sampler *s, size_t slab, tinkc_error *err)
+{
+    (void)err;
+    tkc_commit_pages(slab_bytes(s, slab));
+    s->committed += slab_bytes(s, slab);
+    return true;
+}
+
+void tke_cpu_cache_release(tke_device_sampler *s, size_t slab)
+{
+    tkc_decommit_pages(s->keys + slab * s->cache.slab_blocks * s->stride, slab_bytes(s, slab));
+    s->committed -= slab_bytes(s, slab);
 }
 
 static bool make_spaces(tke_device_sampler *s, tinkc_error *err)
 {
     size_t workers = (size_t)tke_threads_count(tke_cpu_threads(s->model->cpu));
     s->seqs = tkc_alloc(NULL, s->max_seqs * sizeof *s->seqs, err);
+    s->state_of = tkc_alloc(NULL, s->max_seqs * sizeof *s->state_of, err);
     s->spaces = tkc_zalloc(NULL, workers * sizeof *s->spaces, err);
     s->n_spaces = s->spaces ? workers : 0;
     for (size_t i = 0; i < s->n_spaces && !tkc_failed(err); i++)
@@ -96,16 +172,10 @@ tke_device_sampler *tke_cpu_sampler_new(tke_device_model *m, const tke_device_sa
     s->max_rows = o->max_rows;
     s->max_seqs = o->max_seqs;
     s->chunk = tke_chunk_rows(m->model, CHUNK_MIN, CHUNK_MAX, s->max_rows);
-    if (make_cache(s, o->cache_bytes, err) && make_spaces(s, err)) {
-        s->block_bytes = walk_buffers(s, NULL) * sizeof *s->block;
-        s->block = tkc_alloc_pages(s->block_bytes, err);
-    }
-    if (!s->block) {
-        tke_cpu_sampler_free(s);
-        return NULL;
-    }
-    walk_buffers(s, s->block);
-    return s;
+    if (make_cache(s, o->cache_bytes, err) && make_spaces(s, err) && make_buffers(s, 0, err))
+        return s;
+    tke_cpu_sampler_free(s);
+    return NULL;
 }
 
 void tke_cpu_sampler_free(tke_device_sampler *s)
@@ -115,10 +185,14 @@ void tke_cpu_sampler_free(tke_device_sampler *s)
     for (size_t i = 0; i < s->n_spaces; i++)
         tke_sample_space_free(&s->spaces[i]);
     tkc_release(NULL, s->spaces, s->n_spaces * sizeof *s->spaces);
+    size_t n_layers = s->model->base.model->config.n_layers;
     tkc_release(NULL, s->seqs, s->max_seqs * sizeof *s->seqs);
+    tkc_release(NULL, s->state_of, s->max_seqs * sizeof *s->state_of);
+    tkc_release(NULL, s->cache_at, n_layers * sizeof *s->cache_at);
+    tkc_release(NULL, s->state_at, n_layers * sizeof *s->state_at);
     tkc_release_pages(s->block, s->block_bytes);
-    tkc_release_aligned(s->low);
-    tkc_release_pages(s->keys, s->cache.n_blocks * s->cache.block_bytes);
+    tkc_release_pages(s->states, s->cache.n_states * s->cache.state_bytes);
+    tkc_unreserve_pages(s->keys, s->cache.n_blocks * s->cache.block_bytes, s->committed);
     tke_rope_table_free(&s->rope);
     tkc_release(NULL, s, sizeof *s);
 }
@@ -137,27 +211,12 @@ bool tke_cpu_cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_e
     return true;
 }
 
-/* Buffers of the adapters grow with the largest rank seen. */
-static bool reserve_rank(tke_device_sampler *s, size_t rank, tinkc_error *err)
+bool tke_cpu_state_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_error *err)
 {
-    const tke_layer *l = &s->model->base.model->layers[0];
-    size_t per_row = 0;
-    if (rank <= s->max_rank)
-        return true;
-    for (size_t g = 0; g < l->n_groups; g++)
-        per_row += l->groups[g].n;
-    tke_real *low =
-        tkc_alloc_aligned(ALIGN, (s->max_rows * per_row + s->chunk) * rank * sizeof *low, err);
-    if (!low)
-        return false;
-    tkc_release_aligned(s->low);
-    s->low = low;
-    for (size_t g = 0; g < l->n_groups; g++) {
-        s->acts.low[g] = low;
-        low += s->max_rows * l->groups[g].n * rank;
-    }
-    s->logits.low = low;
-    s->max_rank = rank;
+    (void)err;
+    assert(to != from && (size_t)to < s->cache.n_states && (size_t)from < s->cache.n_states);
+    memcpy(s->states + (size_t)to * s->state_stride, s->states + (size_t)from * s->state_stride,
+           s->cache.state_bytes);
     return true;
 }
 
@@ -172,8 +231,9 @@ static bool make_rows(tke_device_sampler *s, const tke_step *step, tke_rows *row
         longest = end > longest ? end : longest;
         s->seqs[i] = (tke_kv_seq){ (int64_t)q->first_row, (int64_t)q->n_rows, (int64_t)q->first_pos,
                                    q->blocks };
+        s->state_of[i] = q->state;
     }
-    if (!reserve_rank(s, step->max_rank, err) ||
+    if ((step->max_rank > s->max_rank && !make_buffers(s, step->max_rank, err)) ||
         !tke_rope_table_grow(&s->rope, s->model->base.model, longest, err))
         return false;
     *rows = (tke_rows){ .cpu = s->model->cpu,
@@ -191,27 +251,62 @@ static bool make_rows(tke_device_sampler *s, const tke_step *step, tke_rows *row
 /* One layer's view of the cache for the kernels. */
 static tke_kv_cache layer_cache(const tke_device_sampler *s, size_t layer)
 {
-    tke_real *base = s->keys + layer * s->layer_stride;
+    tke_real *base = s->keys + s->cache_at[layer];
     return (tke_kv_cache){ .k = base,
-                           .v = base + s->layer_stride / 2,
+                           .v = base +
+                                tke_layer_cache_reals(&s->model->base.model->layers[layer]) / 2,
                            .dtype = TKE_REAL,
                            .block_tokens = TKE_BLOCK_TOKENS,
                            .block_stride = (int64_t)s->stride };
 }
 
+static void run_part(tke_turn *turn, const tke_part *part, const tke_slots *keep,
+                     const tke_slots *work, const tke_real *norm, const tke_real *h, tke_real *a,
+                     tke_real *y)
+{
+    turn->keep = keep;
+    turn->work = work;
+    tke_rows_norm(turn->rows, turn->rows->n, h, norm, a);
+    part->step(turn, a, y);
+}
+
+/* h += mixer(norm(h)); h += feed(norm(h)). */
+static void run_layer(tke_device_sampler *s, tke_turn *turn)
+{
+    tke_layer_acts t;
+    tke_microbatch_size size = size_of(s);
+    const tke_layer *l = turn->layer;
+    const tke_part *mixer = tke_mixer_of(l), *feed = tke_feed_of(l);
+    tke_cpu *cpu = turn->rows->cpu;
+    int64_t count = (int64_t)(turn->rows->n * turn->rows->model->config.hidden);
+    tke_walk keep = { .at = s->keep }, work = { .at = s->work };
+    tke_layer_keep(&keep, turn->rows->model, l, &size, &t);
+    tke_layer_work(&work, l, &size, &t);
+    if (mixer) {
+        run_part(turn, mixer, &t.mixer, &t.mixer_work, l->mixer_norm, s->h, s->a, s->mid);
+        tke_add(cpu, count, s->mid, s->h);
+    }
+    if (feed) {
+        run_part(turn, feed, &t.feed, &t.feed_work, l->feed_norm, s->h, s->a, s->mid);
+        tke_add(cpu, count, s->mid, s->h);
+    }
+}
+
 static void run_layers(tke_device_sampler *s, const tke_step *step, const tke_rows *rows)
 {
     const tke_config *c = &rows->model->config;
-    int64_t n_seqs = (int64_t)step->n_seqs;
     tke_embed(rows->cpu, (int64_t)rows->n, (int64_t)c->hidden, step->ids, rows->model->embed.m,
               s->h);
     for (size_t l = 0; l < c->n_layers; l++) {
-        tke_attention shape = tke_block_attention(rows->model, l);
-        tke_kv_cache cache = layer_cache(s, l);
-        tke_block_before_attention(rows, l, s->h, &s->acts);
-        tke_kv_store(rows->cpu, &shape, &cache, n_seqs, s->seqs, s->acts.k, s->acts.v);
-        tke_attention_cached(rows->cpu, &shape, &cache, n_seqs, s->seqs, s->acts.q, s->acts.o);
-        tke_block_after_attention(rows, l, s->h, &s->acts, s->h);
+        tke_turn turn = { .rows = rows,
+                          .layer = &rows->model->layers[l],
+                          .n_seqs = step->n_seqs,
+                          .seqs = s->seqs,
+                          .cache = layer_cache(s, l),
+                          .states = s->states ? s->states + s->state_at[l] : NULL,
+                          .state_stride = s->state_stride,
+                          .state_of = s->state_of };
+        run_layer(s, &turn);
     }
 }
 
@@ -283,7 +378,7 @@ static size_t gather(const chunk *c, tke_segment *segments)
     size_t width = s->model->base.model->config.hidden, n_segments = 0, at = 0;
     for (size_t i = 0; i < c->end - c->first; i++) {
         size_t row = p->wants[c->first + i];
-        memcpy(s->acts.a + i * width, s->h + row * width, width * sizeof *s->h);
+        memcpy(s->a + i * width, s->h + row * width, width * sizeof *s->h);
         while (row >= p->segments[at].end)
             at++;
         if (n_segments && segments[n_segments - 1].lora == p->segments[at].lora)
@@ -302,7 +397,7 @@ static void run_chunk(chunk *c, const tke_rows *all)
     rows.n = c->end - c->first;
     rows.segments = segments;
     rows.n_segments = gather(c, segments);
-    tke_rows_logits(&rows, c->s->acts.a, &c->s->logits);
+    tke_rows_logits(&rows, c->s->a, &c->s->logits);
     count_lists(c);
     tke_threads_run(tke_cpu_threads(rows.cpu), (int64_t)(c->n_draws + c->n_tops + c->n_scores),
                     list_task, c);

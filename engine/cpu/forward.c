@@ -8,43 +8,6 @@
 
 /* ---- work space ---- */
 
-/* What a layer must remember for its backward pass. */
-static void take_memory(tke_walk *w, const tke_model *m, const tke_microbatch_size *size,
-                        tke_acts *t)
-{
-    const tke_config *c = &m->config;
-    size_t n = size->n, qd = n * c->n_heads * c->head_dim, kd = n * c->n_kv_heads * c->head_dim;
-    tke_take(w, &t->q, qd);
-    tke_take(w, &t->k, kd);
-    tke_take(w, &t->v, kd);
-    if (c->qk_norm) {
-        tke_take(w, &t->q_pre, qd);
-        tke_take(w, &t->k_pre, kd);
-    }
-    tke_take(w, &t->o, qd);
-    tke_take(w, &t->lse, n * c->n_heads);
-    tke_take(w, &t->h_mid, n * c->hidden);
-    tke_take(w, &t->g, n * c->inner);
-    tke_take(w, &t->u, n * c->inner);
-    for (size_t g = 0; g < m->layers[0].n_groups; g++)
-        tke_take(w, &t->low[g], n * size->max_rank * m->layers[0].groups[g].n);
-}
-
-static void take_backward(tke_walk *w, const tke_model *m, const tke_microbatch_size *size,
-                          tke_batch *u)
-{
-    const tke_config *c = &m->config;
-    size_t n = size->n, qd = n * c->n_heads * c->head_dim, kd = n * c->n_kv_heads * c->head_dim;
-    tke_take(w, &u->dh, n * c->hidden);
-    tke_take(w, &u->tmp, n * c->hidden);
-    tke_take(w, &u->d_o, qd);
-    tke_take(w, &u->dq, qd);
-    tke_take(w, &u->dk, kd);
-    tke_take(w, &u->dv, kd);
-    tke_take(w, &u->delta, n * c->n_heads);
-    tke_take(w, &u->dlow, n * size->max_rank * TKE_GROUP_MAX);
-}
-
 static void take_head(tke_walk *w, const tke_model *m, const tke_microbatch_size *size,
                       tke_batch *u)
 {
@@ -71,21 +34,26 @@ static void walk_batch(tke_walk *w, const tke_model *m, const tke_microbatch_siz
                        size_t n_kept, tke_batch *u)
 {
     const tke_config *c = &m->config;
+    size_t wide = size->n * c->hidden;
     assert(n_kept <= c->n_layers && (size->depth == TKE_DEPTH_ALL || !n_kept));
     tke_real *none;
-    tke_acts unused;
-    tke_take(w, &u->h, size->n * c->hidden);
-    tke_take(w, &u->shared.a, size->n * c->hidden);
-    tke_take(w, &u->shared.b, size->n * c->hidden);
-    tke_take(w, &u->shared.m, size->n * c->inner);
+    tke_layer_acts unused;
+    tke_take(w, &u->h, wide);
+    tke_take(w, &u->a, wide);
+    tke_take(w, &u->b, wide);
+    tke_take(w, &u->work, tke_layers_work(m, size));
     if (n_kept < c->n_layers)
-        take_memory(w, m, size, &u->shared);
+        tke_take(w, &u->shared, tke_layers_keep(m, size));
     if (size->depth == TKE_DEPTH_ALL) {
         for (size_t i = 0; i < c->n_layers; i++)
-            tke_take(w, w->at ? &u->h_in[i] : &none, size->n * c->hidden);
-        for (size_t i = c->n_layers - n_kept; i < c->n_layers; i++)
-            take_memory(w, m, size, w->at ? &u->kept[i] : &unused);
-        take_backward(w, m, size, u);
+            tke_take(w, w->at ? &u->h_in[i] : &none, wide);
+        for (size_t i = c->n_layers - n_kept; i < c->n_layers; i++) {
+            tke_take(w, w->at ? &u->kept[i] : &none, 0);
+            tke_layer_keep(w, m, &m->layers[i], size, &unused);
+        }
+        tke_take(w, &u->dh, wide);
+        tke_take(w, &u->tmp, wide);
+        tke_take(w, &u->dlow, size->n * size->max_rank * tke_largest_group(m));
     }
     take_head(w, m, size, u);
 }
@@ -104,11 +72,6 @@ void tke_batch_place(tke_batch *u, tke_real *block)
     const tke_model *m = u->rows.model;
     assert(u->rows.n > 0 && u->rows.n == u->job->size.n);
     walk_batch(&w, m, &u->job->size, u->n_kept, u);
-    for (size_t i = 0; i < m->config.n_layers; i++) {
-        u->kept[i].a = u->shared.a;
-        u->kept[i].b = u->shared.b;
-        u->kept[i].m = u->shared.m;
-    }
 }
 
 /* ---- forward ---- */
@@ -118,25 +81,55 @@ bool tke_batch_stopped(const tke_batch *u)
     return u->stop && atomic_load_explicit(u->stop, memory_order_relaxed);
 }
 
-tke_acts *tke_batch_acts(tke_batch *u, size_t layer)
+void tke_batch_acts(const tke_batch *u, size_t layer, tke_layer_acts *out)
 {
-    size_t n_layers = u->rows.model->config.n_layers;
+    const tke_model *m = u->rows.model;
+    size_t n_layers = m->config.n_layers;
     assert(layer < n_layers);
-    if (u->job->size.depth == TKE_DEPTH_ALL && layer + u->n_kept >= n_layers)
-        return &u->kept[layer];
-    return &u->shared;
+    bool kept = u->job->size.depth == TKE_DEPTH_ALL && layer + u->n_kept >= n_layers;
+    tke_walk keep = { .at = kept ? u->kept[layer] : u->shared }, work = { .at = u->work };
+    tke_layer_keep(&keep, m, &m->layers[layer], &u->job->size, out);
+    tke_layer_work(&work, &m->layers[layer], &u->job->size, out);
+}
+
+tke_turn tke_batch_turn(const tke_batch *u, size_t layer)
+{
+    const tke_microbatch *job = u->job;
+    assert(job->starts[0] == 0 && (size_t)job->starts[job->n_seqs] == u->rows.n);
+    return (tke_turn){ .rows = &u->rows,
+                       .layer = &u->rows.model->layers[layer],
+                       .n_seqs = job->n_seqs,
+                       .starts = job->starts,
+                       .dlow = u->dlow };
+}
+
+/* y = part(norm(h)) + h; y may be NULL. */
+static void run_part(tke_turn *turn, const tke_part *part, const tke_slots *keep,
+                     const tke_slots *work, const tke_real *norm, const tke_real *h, tke_real *a,
+                     tke_real *y)
+{
+    const tke_rows *r = turn->rows;
+    turn->keep = keep;
+    turn->work = work;
+    tke_rows_norm(r, r->n, h, norm, a);
+    part->forward(turn, a, y);
+    if (y)
+        tke_add(r->cpu, (int64_t)(r->n * r->model->config.hidden), h, y);
 }
 
 void tke_batch_layer(tke_batch *u, size_t layer, const tke_real *h, tke_real *h_out)
 {
-    tke_acts *t = tke_batch_acts(u, layer);
-    const tke_microbatch *job = u->job;
-    assert(job->starts[0] == 0 && (size_t)job->starts[job->n_seqs] == u->rows.n);
-    tke_attention shape = tke_block_attention(u->rows.model, layer);
-    tke_block_before_attention(&u->rows, layer, h, t);
-    tke_attention_forward(u->rows.cpu, &shape, (int64_t)job->n_seqs, job->starts, t->q, t->k, t->v,
-                          t->o, t->lse);
-    tke_block_after_attention(&u->rows, layer, h, t, h_out);
+    tke_layer_acts t;
+    tke_turn turn = tke_batch_turn(u, layer);
+    const tke_layer *l = turn.layer;
+    const tke_part *mixer = tke_mixer_of(l), *feed = tke_feed_of(l);
+    tke_batch_acts(u, layer, &t);
+    if (mixer)
+        run_part(&turn, mixer, &t.mixer, &t.mixer_work, l->mixer_norm, h, u->a,
+                 feed ? t.h_mid : h_out);
+    if (feed)
+        run_part(&turn, feed, &t.feed, &t.feed_work, l->feed_norm, mixer ? t.h_mid : h, u->b,
+                 h_out);
 }
 
 void tke_batch_forward(tke_batch *u)

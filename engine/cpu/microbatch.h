@@ -6,7 +6,7 @@
 #ifndef TKE_CPU_MICROBATCH_H
 #define TKE_CPU_MICROBATCH_H
 
-#include "cpu/block.h"
+#include "cpu/part.h"
 
 typedef struct tke_batch {
     tke_rows rows;
@@ -14,15 +14,14 @@ typedef struct tke_batch {
     size_t n_kept; /* this many of the top layers keep their activations */
     const _Atomic(bool) *stop;
 
-    tke_real *h;     /* [n, H]: input of the layer at hand; after forward: of the final norm */
-    tke_real **h_in; /* per layer, depth ALL */
-    tke_acts shared; /* activations of layers that do not keep them; a, b, m of all */
-    tke_acts *kept;  /* per layer; those below n_layers - n_kept are unused */
+    tke_real *h;      /* [n, H]: input of the layer at hand; after forward: of the final norm */
+    tke_real **h_in;  /* per layer, depth ALL */
+    tke_real *a, *b;  /* [n, H]: normed inputs of the mixer and of the feed-forward */
+    tke_real *shared; /* memory of layers that do not keep theirs */
+    tke_real **kept;  /* per layer; those below n_layers - n_kept are unused */
+    tke_real *work;   /* of the layer at hand */
     /* backward */
     tke_real *dh, *tmp; /* [n, H] */
-    tke_real *d_o, *dq; /* [n, n d] */
-    tke_real *dk, *dv;  /* [n, k d] */
-    tke_real *delta;    /* [n, heads] */
     tke_real *dlow;     /* [n, group size * rank] */
     /* the head, by chunks of rows */
     size_t chunk;
@@ -45,10 +44,12 @@ bool tke_batch_head(tke_batch *);
 /* From dh down through the layers. */
 bool tke_batch_backward(tke_batch *);
 
-/* One layer's forward, into its kept or the shared activations. h_out may be NULL: then the down
- * projection is left out (recomputation does not need it). */
+/* One layer's forward, into its kept or the shared memory. h_out may be NULL: then what only the
+ * output needs is left out (recomputation does not need it). */
 void tke_batch_layer(tke_batch *, size_t layer, const tke_real *h, tke_real *h_out);
-tke_acts *tke_batch_acts(tke_batch *, size_t layer);
+/* A layer's buffers, and a turn of its parts on them. */
+void tke_batch_acts(const tke_batch *, size_t layer, tke_layer_acts *out);
+tke_turn tke_batch_turn(const tke_batch *, size_t layer);
 bool tke_batch_stopped(const tke_batch *);
 
 #endif

@@ -182,12 +182,19 @@ static float logprob_of(const tke_real *z, size_t n, tke_norm norm, const tke_sa
     return (float)(((double)z[token] - top) / rule->temperature - log(sum));
 }
 
-/* The logits of the allowed tokens; -inf for the others. */
-static const tke_real *mask(const tke_real *z, size_t n, const uint32_t *allowed,
-                            tke_sample_space *s)
+/* The logits to draw from: with their biases, and -inf where the token is not allowed. */
+static const tke_real *changed(const tke_real *z, size_t n, const tke_draw *d, tke_sample_space *s)
 {
-    for (size_t i = 0; i < n; i++)
-        s->masked[i] = allowed[i / 32] >> i % 32 & 1 ? z[i] : (tke_real)-INFINITY;
+    if (!d->allowed && !d->n_biases)
+        return z;
+    memcpy(s->masked, z, n * sizeof *z);
+    for (size_t i = 0; i < d->n_biases; i++) {
+        assert(d->biases[i].token >= 0 && (size_t)d->biases[i].token < n);
+        s->masked[d->biases[i].token] += (tke_real)d->biases[i].by;
+    }
+    for (size_t i = 0; d->allowed && i < n; i++)
+        if (!(d->allowed[i / 32] >> i % 32 & 1))
+            s->masked[i] = (tke_real)-INFINITY;
     return s->masked;
 }
 
@@ -195,7 +202,7 @@ bool tke_sample_draw(const tke_real *z, size_t n, tke_norm norm, const tke_draw 
                      tke_sample_space *s, int32_t *token, float *logprob, tinkc_error *err)
 {
     const tke_sample_rule *rule = d->rule;
-    const tke_real *from = d->allowed ? mask(z, n, d->allowed, s) : z;
+    const tke_real *from = changed(z, n, d, s);
     if (rule->temperature == 0) { /* no mass is needed */
         size_t best = 0;
         if (!find_best(from, n, &best, err))

@@ -81,12 +81,19 @@ tcu_block *tcu_block_new(tcu_device *d, size_t n, tinkc_error *err)
     return NULL;
 }
 
+static size_t map_bytes(const tcu_block *b)
+{
+    return (size_t)b->n_groups * TCU_MAP_BYTES;
+}
+
 /* Frees what is on the card. */
 static void clear_out(tcu_block *b)
 {
     tcu_give(b->device, b->data, bytes_of(b), TCU_FOR_ADAPTERS);
     tcu_give(b->device, b->groups, (size_t)b->n_groups * sizeof *b->groups, TCU_FOR_ADAPTERS);
     tcu_give(b->device, b->operands, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS);
+    tcu_give(b->device, b->maps, map_bytes(b), TCU_FOR_ADAPTERS);
+    b->maps = NULL;
     b->data = NULL;
     b->groups = NULL;
     b->operands = NULL;
@@ -203,6 +210,58 @@ bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *e
                                        b->operands, d->stream),
                           "rounding an adapter", err);
     return b->fresh;
+}
+
+/* ---- maps, for steps in one launch ---- */
+
+/* The groups that have a part, as in tcu_block; false if layers differ. */
+static bool find_adapted(const tke_lora_layout *l, const tcu_model *m, uint32_t *adapted)
+{
+    *adapted = l->groups[m->head_group].n ? UINT32_C(1) << TCU_HEAD : 0;
+    for (size_t of = 0; of < TCU_GROUPS; of++)
+        *adapted |= (uint32_t)(l->groups[m->layers[0].group[of]].n > 0) << of;
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        for (size_t of = 0; of < TCU_GROUPS; of++)
+            if ((l->groups[m->layers[i].group[of]].n > 0) != (*adapted >> of & 1))
+                return false;
+    return true;
+}
+
+/* The groups' places follow each other as in make_groups. */
+static bool fill_maps(const tcu_block *b, const tke_lora_layout *l, unsigned char *maps,
+                      tinkc_error *err)
+{
+    int64_t at = 0;
+    for (size_t i = 0; i < l->n_groups; i++) {
+        tcu_group g = { 0 };
+        at = place_group(&l->groups[i], b->padded, at, &g);
+        if (g.n && !tcu_ok(b->device,
+                           tcu_decode_map(maps + i * TCU_MAP_BYTES, b->operands + g.a,
+                                          (int64_t)g.n * b->padded, g.in),
+                           "a map of an adapter", err))
+            return false;
+    }
+    return true;
+}
+
+bool tcu_block_maps(tcu_block *b, const tke_lora_layout *l, const tcu_model *m, tinkc_error *err)
+{
+    size_t bytes = map_bytes(b);
+    if (b->maps)
+        return true;
+    if (!find_adapted(l, m, &b->adapted))
+        return false;
+    unsigned char *host = tkc_zalloc(NULL, bytes, err),
+                  *card = host && fill_maps(b, l, host, err)
+                              ? tcu_take(b->device, bytes, TCU_FOR_ADAPTERS, err)
+                              : NULL;
+    bool ok = card && tcu_upload(b->device, card, host, bytes, err) && tcu_wait(b->device, err);
+    tkc_release(NULL, host, bytes);
+    if (ok)
+        b->maps = card;
+    else
+        tcu_give(b->device, card, bytes, TCU_FOR_ADAPTERS);
+    return ok;
 }
 
 /* ---- sums ---- */

@@ -251,7 +251,7 @@ template <bool WIDE> static int small_of(const job &p, int rows, tcu_stream stre
         return p.n / 64 >= BLOCKS ? run_few<4, 2, 4, WIDE>(p, stream) : run_few<4, 1, 4, WIDE>(p, stream);
     if (rows > 16)
         return p.n / 64 >= BLOCKS ? run_few<2, 2, 4, WIDE>(p, stream) : run_few<2, 1, 4, WIDE>(p, stream);
-    if (p.n / 32 >= BLOCKS)
+    if (p.n / 32 >= BLOCKS || !p.n) /* adapters alone: the more warps load, the sooner the chain is through */
         return run_few<1, 1, 4, WIDE>(p, stream);
     return p.n / 16 >= BLOCKS ? run_few<1, 1, 2, WIDE>(p, stream) : run_few<1, 1, 1, WIDE>(p, stream);
 }

@@ -18,8 +18,12 @@
  * Attention is divided by key blocks (scores), then by columns (values).
  *
  * Every number is computed by the instructions of the layered path in the same order, so the bits are the same: products are
- * the chain of cuda_chain.cuh (wgmma gives its bits), rows those of cuda_rows.cuh, attention that of cuda_attention.cu. Must
- * not: change how a number is computed; run with rows that have adapters. Needs compute capability 9.0a.
+ * the chain of cuda_chain.cuh (wgmma gives its bits), rows those of cuda_rows.cuh, attention that of cuda_attention.cu.
+ *
+ * An adapter, which all rows share: the rows of A are multiplied in the chain of the matrix beside them, by blocks that have few rows
+ * of that, and what comes of them (low) is exchanged like everything else. Each block then adds scale B low to its own sums.
+ *
+ * Must not: change how a number is computed; run with rows of different adapters. Needs compute capability 9.0a.
  */
 /* The warps that compute; four more ask for what they need. */
 #define BLOCK_SYNC() asm volatile("bar.sync 1,256;" ::: "memory")
@@ -162,13 +166,52 @@ typedef struct own_matrix { /* a block's part of one */
     int pieces, along;      /* of its rows; of each along k */
     slicing cut;
     int width, given;       /* k; numbers that the whole matrix gives */
+    int base;               /* pieces of the matrix; the others are of an adapter's A */
+    int low, low_width;     /* its first row of A, or -1; rows of A */
 } own_matrix;
+
+/* Matrices whose A lie below each other. */
+DEVICE int modules_of(int matrix)
+{
+    return matrix == QKV ? 3 : matrix == GATE_UP ? 2 : 1;
+}
+
+/* Rows of A, 8 for a block: those with the fewest rows of the matrix come first. */
+DEVICE int own_low(int rows)
+{
+    int first = ((int)gridDim.x - 1 - (int)blockIdx.x) * 8;
+    return first < rows ? first : -1;
+}
+
+/* A's piece stands behind the matrix's if the first slices have room for it, else it is the last of these, so that low is there early.
+ * It then has two places, because gate and up come in pairs; the second is not used. */
+enum { LOW_PLACE = MOST_SIDE - 2 };
+
+DEVICE int low_places(int base)
+{
+    return base < MOST_SIDE ? 1 : 2;
+}
 
 DEVICE own_matrix find_matrix(const tcu_decode &p, int matrix)
 {
-    int width = width_of(p, matrix), pieces = matrix == VOCAB ? 0 : own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
+    int width = width_of(p, matrix), base = matrix == VOCAB ? 0 : own_units(p, matrix) * (matrix == GATE_UP ? 2 : 1);
+    int rows = p.adapter && p.adapter->has[matrix] ? modules_of(matrix) * p.adapter->padded : 0, low = own_low(rows);
+    int pieces = base + (low < 0 || matrix == VOCAB ? 0 : low_places(base));
     slicing cut = matrix == VOCAB ? slicing{ 1, 1 } : slicing_of(p, pieces, pieces_of(width));
-    return { pieces, pieces_of(width), cut, width, given_by(p, matrix) };
+    return { pieces, pieces_of(width), cut, width, given_by(p, matrix), base, low, rows };
+}
+
+/* Which of the matrix's pieces is at this place; own.base or more: none, or A's. */
+DEVICE int base_piece(const own_matrix &own, int place)
+{
+    if (own.low < 0 || own.base < MOST_SIDE || place < LOW_PLACE)
+        return place;
+    return place < MOST_SIDE ? own.base : place - 2;
+}
+
+DEVICE bool is_low(const own_matrix &own, int place)
+{
+    return own.low >= 0 && place == (own.base < MOST_SIDE ? own.base : (int)LOW_PLACE);
 }
 
 enum { FULL = 0, EMPTY = 1 }; /* a slice's barriers: its bytes have arrived, they have been used */
@@ -360,9 +403,16 @@ DEVICE int next_group(const tcu_decode &p)
     return __shfl_sync(0xffffffffu, n, 0);
 }
 
-DEVICE void fill_head(const tcu_decode &p, const void *map, int along, filler &f, int *groups)
+enum { LOW_GROUP = -2 }; /* the block's rows of the head's A */
+
+DEVICE void fill_head(const tcu_decode &p, const void *map, const void *low_map, const own_matrix &own, filler &f, int *groups)
 {
-    int lane = threadIdx.x % 32, all = head_groups(p), next = next_group(p);
+    int lane = threadIdx.x % 32, all = head_groups(p), along = own.along, next = next_group(p);
+    if (own.low >= 0) {
+        make_room(f, 0);
+        groups[f.r.n % SLICES] = LOW_GROUP;
+        fill_slices(low_map, own.low, along, 1, 1, p.pieces, f);
+    }
 #pragma unroll 1
     while (next < all) {
         int group = next;
@@ -378,7 +428,24 @@ DEVICE void fill_head(const tcu_decode &p, const void *map, int along, filler &f
         arrive(bar_of(f.r, f.r.n, FULL));
 }
 
-DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const ring &r, int *groups)
+typedef struct adapted { /* an adapter's part of one group, in shared memory */
+    const void *map;     /* of A */
+    const bf16 *b;       /* rows of all its matrices, below each other; NULL = none */
+} adapted;
+
+DEVICE void find_adapted(const tcu_decode &p, const layer_of *layers, adapted *to)
+{
+    const tcu_decode_adapter &a = *p.adapter;
+    for (int i = threadIdx.x; i <= p.n_layers * MATRICES; i += ALL_THREADS) {
+        int group = layers[i / MATRICES].group[i % MATRICES];
+        bool has = a.has[i == p.n_layers * MATRICES ? (int)VOCAB : i % MATRICES];
+        to[i].map = (const unsigned char *)a.maps + (int64_t)group * TCU_MAP_BYTES;
+        to[i].b = has ? a.operands + a.groups[group].b[0] : NULL;
+    }
+}
+
+/* low: of each matrix of each layer, and of the head; not read without an adapter. */
+DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_matrix *own, const adapted *low, const ring &r, int *groups)
 {
     filler f = { r, r.pieces };
     f.policy = read_once();
@@ -389,11 +456,13 @@ DEVICE void fill_ring(const tcu_decode &p, const layer_of *layers, const own_mat
         const void *map = layers[i / MATRICES].map[matrix];
 #pragma unroll 1
         for (int first = 0; first < n; first += MOST_SIDE) {
-            int side = min((int)MOST_SIDE, n - first);
-            fill_slices(map, row_of(p, matrix, first + lane % side), own[matrix].along, own[matrix].cut.depth, side, p.on_the_way, f);
+            int side = min((int)MOST_SIDE, n - first), place = first + lane % side, piece = base_piece(own[matrix], place);
+            bool of_low = piece >= own[matrix].base; /* both places of A, if it has two */
+            fill_slices(of_low ? low[i].map : map, of_low ? own[matrix].low : row_of(p, matrix, piece), own[matrix].along,
+                        own[matrix].cut.depth, side, p.on_the_way, f);
         }
     }
-    fill_head(p, layers[p.n_layers].map[0], own[VOCAB].along, f, groups);
+    fill_head(p, layers[p.n_layers].map[0], p.adapter ? low[p.n_layers * MATRICES].map : NULL, own[VOCAB], f, groups);
 }
 
 /* ---- activations in shared memory: [k / 8][ROWS][8], so that a matrix instruction reads rows as they lie ---- */
@@ -563,12 +632,110 @@ DEVICE void give_tops(const tcu_decode &p, const float top[2], float *scratch)
     }
 }
 
-/* What a warp has of the rows from piece `first` on. */
+/* ---- an adapter's part ---- */
+
+enum { RANK_STEPS = TCU_DECODE_RANK / 16 };
+
+/* A lane's part of two pieces of B: of 16 numbers a lane has four neighbours, as in low. */
+typedef struct high_of {
+    uint2 b[2][RANK_STEPS];
+} high_of;
+
+/* Row of B that the lane has of a piece at `row`. */
+DEVICE const bf16 *high_row(const tcu_decode_adapter &a, const bf16 *b, int row)
+{
+    return b + (int64_t)(row + threadIdx.x % 32 / 4) * a.padded + threadIdx.x % 4 * 4;
+}
+
+DEVICE void load_high(high_of &h, int i, const tcu_decode_adapter &a, const bf16 *b, int row, bool there)
+{
+    const bf16 *from = high_row(a, b, there ? row : 0);
+#pragma unroll
+    for (int s = 0; s < RANK_STEPS; s++) {
+        h.b[i][s] = make_uint2(0, 0);
+        if (there && s * 16 < a.padded) /* where it stands: registers are for the chain before */
+            asm volatile("ld.global.nc.v2.u32 {%0,%1},[%2];" : "=r"(h.b[i][s].x), "=r"(h.b[i][s].y) : "l"(from + s * 16));
+    }
+}
+
+/* low of one of the group's matrices, a lane's part; row r of x is lane r * 4 ..'s. Waits for it if `there`. */
+DEVICE void await_low(uint2 low[RANK_STEPS], const tcu_decode &p, const tcu_decode_adapter &a, int matrix, int width, int module,
+                      uint32_t tag, bool there)
+{
+    int lane = threadIdx.x % 32, row = lane / 4;
+    bool own = there && row < p.rows;
+    const uint64_t *from = p.low[matrix] + ((own ? row : 0) * width + module * a.padded) / 2 + lane % 4 * 2;
+    words w[RANK_STEPS];
+#pragma unroll
+    for (int s = 0; s < RANK_STEPS; s++)
+        w[s] = own && s * 16 < a.padded ? read_words(from + s * 8) : words{};
+#pragma unroll
+    for (int s = 0; s < RANK_STEPS; s++)
+        low[s] = s * 16 < a.padded ? await_words(from + s * 8, w[s], tag, own) : make_uint2(0, 0);
+}
+
+/* sums += scale B low, of piece i of two. */
+DEVICE void add_high(float *sums, const high_of &h, int i, const uint2 low[RANK_STEPS], const tcu_decode_adapter &a)
+{
+    float acc[4] = {};
+#pragma unroll
+    for (int s = 0; s < RANK_STEPS; s++) {
+        uint32_t b[4] = { h.b[i][s].x, 0, h.b[i][s].y, 0 };
+        if (s * 16 < a.padded)
+            mma(acc, b, low[s].x, low[s].y);
+    }
+    sums[0] = __fmaf_rn(a.scale, acc[0], sums[0]);
+    sums[1] = __fmaf_rn(a.scale, acc[1], sums[1]);
+}
+
+/* Which of the group's matrices a row belongs to. */
+DEVICE int module_of(const tcu_decode &p, int matrix, int row)
+{
+    if (matrix == GATE_UP)
+        return row >= p.inner;
+    int q = p.n_heads * p.d, k = p.n_kv_heads * p.d;
+    return matrix == QKV ? (row >= q) + (row >= q + k) : 0;
+}
+
+/* Gives the block's rows of A x, if this warp has them at one of its two places. */
 template <int ROWS>
-DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const given &to, int first, int n, const float acc[4])
+DEVICE void give_low(const tcu_decode &p, int matrix, const own_matrix &own, int place, uint32_t tag, const float acc[4])
+{
+    given to = { p.low[matrix], own.low_width, tag };
+    for (int i = 0; i < 2; i++)
+        if (is_low(own, place + i)) {
+            bf16 v[2] = { narrow(i ? acc[2] : acc[0]), narrow(i ? acc[3] : acc[1]) };
+            give<ROWS>(to, p.rows, own.low + threadIdx.x % 32 / 4, v);
+        }
+}
+
+/* The adapter's part of a warp's two pieces, the first of which is number `mine` of the matrix's. */
+DEVICE void add_adapter(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const bf16 *b, const own_matrix &own, int mine,
+                        uint32_t tag, float acc[4])
+{
+    high_of h;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        load_high(h, i, a, b, row_of(p, matrix, mine + i), mine + i < own.base);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        bool there = mine + i < own.base; /* the same for the warp */
+        uint2 low[RANK_STEPS];
+        if (!there)
+            continue;
+        await_low(low, p, a, matrix, own.low_width, module_of(p, matrix, row_of(p, matrix, mine + i)), tag, true);
+        add_high(acc + 2 * i, h, i, low, a);
+    }
+}
+
+/* ---- what becomes of sums ---- */
+
+/* What a warp has of the rows from piece `mine` of n on. */
+template <int ROWS>
+DEVICE void finish(const tcu_decode &p, const float *bias, int matrix, const given &to, int mine, int n, const float acc[4])
 {
     enum { OWN = ROWS > 1 ? 2 : 1 }; /* rows of x that a lane has */
-    int mine = first + threadIdx.x / 32 * 2, g = threadIdx.x % 32 / 4;
+    int g = threadIdx.x % 32 / 4;
     bf16 v[2];
     if (matrix == GATE_UP) {
         int column = own_column(mine / 2) + g;
@@ -695,38 +862,87 @@ typedef struct product { /* what can be known before x is there: it is found mea
     own_matrix own;
     given to;
     const float *bias;
-    bool there; /* its first slices */
+    bool there;     /* its first slices */
+    const bf16 *b;  /* an adapter's, or NULL */
 } product;
 
 DEVICE product find_product(const ring &r, const tcu_decode &p, const float *bias, int matrix, const own_matrix &own, uint32_t tag)
 {
-    return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once) };
+    return { own, { p.words[matrix], own.given, tag }, bias, are_there(r, own.cut.at_once), NULL };
+}
+
+/* Asks for a warp's rows of B of the pieces from `first` on, so that they wait in the second cache. */
+DEVICE void expect_high(const tcu_decode &p, const tcu_decode_adapter &a, int matrix, const product &q, int first)
+{
+    int mine = base_piece(q.own, first + threadIdx.x % HALF / 32 * 2);
+    for (int i = 0; i < 2; i++)
+        if (mine + i < q.own.base && threadIdx.x % 4 == 0)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(a, q.b, row_of(p, matrix, mine + i))));
 }
 
 /* Each way of slicing has its own sums, or the compiler has every matrix instruction wait for the one before. */
-template <int ROWS, int DEPTH, int N> DEVICE void products(ring &r, const tcu_decode &p, int matrix, const product &q, uint32_t x)
+template <int ROWS, bool LORA, int DEPTH, int N>
+DEVICE void products(ring &r, const tcu_decode &p, const tcu_decode_adapter *a, int matrix, const product &q, uint32_t x)
 {
     bool there = q.there;
 #pragma unroll 1
     for (int first = 0; first < q.own.pieces; first += MOST_SIDE) {
+        int place = first + threadIdx.x / 32 * 2, mine = LORA ? base_piece(q.own, place) : place;
         float acc[4] = {};
+        if (LORA && q.b && first + MOST_SIDE < q.own.pieces)
+            expect_high(p, *a, matrix, q, first + MOST_SIDE);
         chain<ROWS, DEPTH, N>(r, there, q.own.along, min((int)MOST_SIDE, q.own.pieces - first), x, acc);
-        finish<ROWS>(p, q.bias, matrix, q.to, first, q.own.pieces, acc);
+        if (LORA && q.b) {
+            give_low<ROWS>(p, matrix, q.own, place, q.to.tag, acc);
+            add_adapter(p, *a, matrix, q.b, q.own, mine, q.to.tag, acc);
+        }
+        finish<ROWS>(p, q.bias, matrix, q.to, mine, LORA ? q.own.base : q.own.pieces, acc);
         there = are_there(r, N);
     }
 }
 
 /* The head: groups as they come. scratch: of give_tops */
-template <int ROWS> DEVICE void multiply_head(ring &r, const tcu_decode &p, int along, uint32_t x, const int *groups, float *scratch)
+template <int ROWS, bool LORA>
+DEVICE void multiply_head(ring &r, const tcu_decode &p, const tcu_decode_adapter *a, const bf16 *b, const own_matrix &own, uint32_t tag,
+                          uint32_t x, const int *groups, float *scratch)
 {
     float top[2] = { -INFINITY, -INFINITY };
+    int mine = threadIdx.x / 32 * 2;
+    uint2 low[RANK_STEPS];
+    bool has_low = false;
     while (true) {
         wait_for(bar_of(r, r.n, FULL), phase_of(r.n));
         int group = __shfl_sync(0xffffffffu, *(volatile const int *)&groups[r.n % SLICES], 0);
-        if (group < 0)
+        if (group < 0 && (!LORA || group != LOW_GROUP))
             break;
         float acc[4] = {};
-        chain<ROWS, 1, 1>(r, true, along, HEAD_SIDE, x, acc);
+        bool of_low = LORA && group == LOW_GROUP, adds = LORA && b && !of_low && mine < HEAD_SIDE;
+        if (adds && threadIdx.x % 4 == 0) /* they wait in the second cache */
+            for (int i = 0; i < 2; i++) {
+                int row = (group * HEAD_SIDE + mine + i) * 8;
+                if (row + (int)threadIdx.x % 32 / 4 < p.vocab)
+                    asm volatile("prefetch.global.L2 [%0];" ::"l"(high_row(*a, b, row)));
+            }
+        chain<ROWS, 1, 1>(r, true, own.along, of_low ? 1 : (int)HEAD_SIDE, x, acc);
+        if (of_low) {
+            if (mine == 0) {
+                bf16 v[2] = { narrow(acc[0]), narrow(acc[1]) };
+                give<ROWS>({ p.low[VOCAB], own.low_width, tag }, p.rows, own.low + threadIdx.x % 32 / 4, v);
+            }
+            continue;
+        }
+        if (adds) {
+            high_of h;
+            for (int i = 0; i < 2; i++) {
+                int row = (group * HEAD_SIDE + mine + i) * 8;
+                load_high(h, i, *a, b, row, row + (int)threadIdx.x % 32 / 4 < p.vocab);
+            }
+            if (!has_low)
+                await_low(low, p, *a, VOCAB, own.low_width, 0, tag, true);
+            has_low = true;
+            add_high(acc, h, 0, low, *a);
+            add_high(acc + 2, h, 1, low, *a);
+        }
         give_logits<ROWS>(p, group, acc, top);
     }
     give_tops(p, top, scratch);
@@ -1333,6 +1549,8 @@ template <int D> struct block_state { /* in shared memory */
     uint2 *x;
     uint32_t x_at;
     const int *groups;
+    const tcu_decode_adapter *adapter;
+    const adapted *low;
 };
 
 /* The x of a product. */
@@ -1367,7 +1585,7 @@ template <int D> DEVICE void release_cache(const tcu_decode &p, int matrix, bool
 
 /* What a block's warps do, but those that ask the copy engine. All matrices share the code: it is fetched once a layer, and
  * instructions that do not fit into the cache cost more than branches. */
-template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
+template <int D, int ROWS, bool LORA> DEVICE void run_layers(const tcu_decode &p, bool multiplies, ring r, const block_state<D> &b)
 {
     uint32_t tag = *p.tag;
     uint32_t chunks = 0, taken = 0;
@@ -1386,16 +1604,19 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
         if (i > 0 && matrix != OUT && (matrix != DOWN || b.matrices[DOWN].pieces))
             after_product<4>(multiplies);
         product q = find_product(r, p, l.bias[i % MATRICES], matrix, b.matrices[matrix], tag);
+        q.b = LORA ? b.low[i].b : NULL;
+        if (LORA && multiplies && q.b && matrix != VOCAB)
+            expect_high(p, *b.adapter, matrix, q, 0);
         take_x<D, ROWS>(p, l, i, matrix, tag, b);
         if (matrix == VOCAB)
             break;
         release_cache<D>(p, matrix, gathers, scores, b);
         if (multiplies && q.own.cut.depth == DEEP)
-            products<ROWS, DEEP, 1>(r, p, matrix, q, b.x_at);
+            products<ROWS, LORA, DEEP, 1>(r, p, b.adapter, matrix, q, b.x_at);
         else if (multiplies && q.own.cut.at_once == 2)
-            products<ROWS, 1, 2>(r, p, matrix, q, b.x_at);
+            products<ROWS, LORA, 1, 2>(r, p, b.adapter, matrix, q, b.x_at);
         else if (multiplies)
-            products<ROWS, 1, 1>(r, p, matrix, q, b.x_at);
+            products<ROWS, LORA, 1, 1>(r, p, b.adapter, matrix, q, b.x_at);
         else if (ahead)
             look_ahead<D>(p, layer, b);
         if (matrix == QKV)
@@ -1406,7 +1627,8 @@ template <int D, int ROWS> DEVICE void run_layers(const tcu_decode &p, bool mult
     asm volatile("griddepcontrol.launch_dependents;");
 #endif
     if (multiplies)
-        multiply_head<ROWS>(r, p, b.matrices[VOCAB].along, b.x_at, b.groups, &b.t.top[0][0]);
+        multiply_head<ROWS, LORA>(r, p, b.adapter, LORA ? b.low[p.n_layers * MATRICES].b : NULL, b.matrices[VOCAB], tag, b.x_at, b.groups,
+                                  &b.t.top[0][0]);
 }
 
 /* Three warps on each quarter of a multiprocessor have 168 registers a lane; the one that asks the copy engine needs few. */
@@ -1426,13 +1648,15 @@ DEVICE void take_registers(void)
 
 /* Shared memory: the ring, keys, the ring's barriers, values, heads, the residual stream, x, the layers' table. */
 /* ROWS: that x has room for. */
-template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_constant__ tcu_decode p)
+template <int D, int ROWS, bool LORA>
+__global__ void __launch_bounds__(ALL_THREADS, 1) decode_layers(const __grid_constant__ tcu_decode p)
 {
     extern __shared__ __align__(1024) unsigned char shared[]; /* tiles of the ring begin at multiples of 1024 */
     __shared__ sequences all;
     __shared__ own_items own[2];
     __shared__ own_matrix matrices[MATRICES + 1];
     __shared__ int groups[SLICES]; /* of the head */
+    __shared__ tcu_decode_adapter adapter;
     __shared__ uint64_t value_bars[2], key_bars[2][2]; /* key_bars: of the halves */
     uint32_t base = (uint32_t)__cvta_generic_to_shared(shared);
     asm volatile("" : "+r"(base)); /* kept, not computed again for each slice */
@@ -1443,7 +1667,8 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     heads_area<D> &t = *(heads_area<D> *)((unsigned char *)v + sizeof(values_area));
     float4 *h = (float4 *)((unsigned char *)(&t + 1) + WEIGHTS_BYTES);
     layer_of *layers = (layer_of *)(h + p.rows * p.hidden / 4);
-    uint2 *x = (uint2 *)((unsigned char *)layers + ((p.n_layers + 1) * sizeof *layers + 15) / 16 * 16);
+    adapted *low = (adapted *)((unsigned char *)layers + ((p.n_layers + 1) * sizeof *layers + 15) / 16 * 16);
+    uint2 *x = (uint2 *)(low + (LORA ? p.n_layers * MATRICES + 1 : 0));
     for (int i = threadIdx.x; i < (int)((p.n_layers + 1) * sizeof *layers / 4); i += ALL_THREADS)
         ((uint32_t *)layers)[i] = ((const uint32_t *)p.layers)[i];
     for (int r = 0; r < p.rows; r++)
@@ -1451,6 +1676,10 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
             h[r * p.hidden / 4 + i] = unpack4(((const uint2 *)(p.embed + (int64_t)max(p.ids[r], 0) * p.hidden))[i]);
     if (threadIdx.x <= MATRICES)
         matrices[threadIdx.x] = find_matrix(p, threadIdx.x);
+    if (LORA)
+        find_adapted(p, p.layers, low);
+    if (LORA && threadIdx.x == 0)
+        adapter = *p.adapter;
     uint32_t v_bars = (uint32_t)__cvta_generic_to_shared(value_bars), k_bars = (uint32_t)__cvta_generic_to_shared(key_bars);
     if (threadIdx.x == 0) {
         make_barrier(v_bars + FULL * 8, 1);
@@ -1473,19 +1702,20 @@ template <int D, int ROWS> __global__ void __launch_bounds__(ALL_THREADS, 1) dec
     uint32_t x_at = (uint32_t)__cvta_generic_to_shared(x);
     asm volatile("" : "+r"(x_at));
     int role = __shfl_sync(0xffffffffu, (int)threadIdx.x / HALF, 0);
-    block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at, groups };
+    block_state<D> b = { layers, all, own, t, matrices, h, v, v_bars, keys + role * HALF_KEYS, k_bars + role * 16, x, x_at, groups,
+                         &adapter, low };
     if (role == 2) {
         give_registers();
         int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 - TEAM, 0), half = warp - 2;
         if (warp == 0)
-            fill_ring(p, layers, matrices, r, groups);
+            fill_ring(p, layers, matrices, low, r, groups);
         else if (warp == 1)
             fill_values(p, layers, all, (uint32_t)__cvta_generic_to_shared(v), v_bars);
         else
             fill_keys(p, layers, all, half, keys + half * HALF_KEYS, k_bars + half * 16);
     } else {
         take_registers();
-        run_layers<D, ROWS>(p, role == 0, r, b);
+        run_layers<D, ROWS, LORA>(p, role == 0, r, b);
     }
 }
 
@@ -1533,6 +1763,7 @@ static size_t shared_bytes(const tcu_decode *p)
     widest = q > widest ? q : widest;
     return 2 * KEYS * (size_t)p->d * sizeof(bf16) + SLICES * 16 + sizeof(values_area) + (p->d == 64 ? sizeof(heads_area<64>) : sizeof(heads_area<128>)) + WEIGHTS_BYTES +
            rows * (size_t)p->hidden * sizeof(float) + (((size_t)p->n_layers + 1) * sizeof(layer_of) + 15) / 16 * 16 +
+           (p->adapter ? ((size_t)p->n_layers * MATRICES + 1) * sizeof(adapted) : 0) +
            (rows > 1 ? TCU_DECODE_ROWS : 1) * (widest + 2 * PIECE_K) * sizeof(bf16) + 128; /* an instruction reads 8 rows of x */
 }
 
@@ -1547,7 +1778,7 @@ static int32_t on_the_way(const tcu_decode *p, int32_t processors)
 bool tcu_decode_here(void)
 {
     cudaFuncAttributes a;
-    return cudaFuncGetAttributes(&a, decode_layers<128, 1>) == cudaSuccess && a.binaryVersion == 90 && a.ptxVersion >= 90;
+    return cudaFuncGetAttributes(&a, decode_layers<128, 1, false>) == cudaSuccess && a.binaryVersion == 90 && a.ptxVersion >= 90;
 }
 
 bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
@@ -1563,7 +1794,7 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
     for (p->head_shift = 0; 1 << p->head_shift < p->group;)
         p->head_shift++;
     size_t taken = shared_bytes(p) + sizeof(sequences) + 2 * sizeof(own_items) + (MATRICES + 1) * sizeof(own_matrix) + SLICES * sizeof(int) + 6 * sizeof(uint64_t) +
-                   1024; /* what is declared with a size */
+                   sizeof(tcu_decode_adapter) + 1024; /* what is declared with a size */
     p->pieces = shared > taken ? (int32_t)((shared - taken) / PIECE) : 0;
     p->turns = processors / p->n_kv_heads;
     p->left_turns = processors % p->n_kv_heads * 2 / p->n_kv_heads;
@@ -1573,9 +1804,12 @@ bool tcu_decode_plan(tcu_decode *p, int32_t processors, size_t shared)
 
 int tcu_decode_layers(const tcu_decode *p, int32_t processors, tcu_stream stream)
 {
-    void (*kernels[2][2])(const tcu_decode) = { { decode_layers<64, 1>, decode_layers<64, TCU_DECODE_ROWS> },
-                                                { decode_layers<128, 1>, decode_layers<128, TCU_DECODE_ROWS> } };
-    void (*kernel)(const tcu_decode) = kernels[p->d == 128][p->rows > 1];
+    enum { MOST = TCU_DECODE_ROWS };
+    void (*kernels[2][2][2])(const tcu_decode) = {
+        { { decode_layers<64, 1, false>, decode_layers<64, MOST, false> }, { decode_layers<128, 1, false>, decode_layers<128, MOST, false> } },
+        { { decode_layers<64, 1, true>, decode_layers<64, MOST, true> }, { decode_layers<128, 1, true>, decode_layers<128, MOST, true> } }
+    };
+    void (*kernel)(const tcu_decode) = kernels[p->adapter != NULL][p->d == 128][p->rows > 1];
     size_t bytes = shared_bytes(p) + (size_t)p->pieces * PIECE;
     void *arguments[] = { (void *)p };
     int e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);

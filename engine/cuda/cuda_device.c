@@ -58,12 +58,19 @@ bool tcu_probe(int index, tinkc_error *err)
     return true;
 }
 
+/* What runs beside the stream's work gets the processors that this leaves. */
+static int make_stream(cudaStream_t *s)
+{
+    int least = 0, greatest = 0;
+    cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    return cudaStreamCreateWithPriority(s, cudaStreamNonBlocking, greatest);
+}
+
 static bool open_parts(tcu_device *d, tinkc_error *err)
 {
     if (!tcu_ok(d, cudaSetDevice(d->index), "choosing the device", err) ||
         !tcu_ok(d, cudaGetDeviceProperties(&d->props, d->index), "reading the device", err) ||
-        !tcu_ok(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream",
-                err) ||
+        !tcu_ok(d, make_stream(&d->stream), "making a stream", err) ||
         !tcu_ok(d, cudaStreamCreateWithFlags(&d->side, cudaStreamNonBlocking), "making a stream",
                 err) ||
         !tcu_ok(d, cudaEventCreateWithFlags(&d->forked, cudaEventDisableTiming), "making an event",
@@ -140,7 +147,10 @@ void tcu_mark(tcu_device *d, const char *what)
     tcu_profile *p = d->profile;
     if (!p || p->n == p->cap)
         return;
-    cudaEventRecord(p->marks[p->n].at, d->stream);
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(d->stream, &status); /* then the graph records the time when it runs */
+    cudaEventRecordWithFlags(p->marks[p->n].at, d->stream,
+                             status ? cudaEventRecordExternal : cudaEventRecordDefault);
     p->marks[p->n++].what = what;
 }
 

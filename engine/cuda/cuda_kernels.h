@@ -28,7 +28,7 @@ extern "C" {
 
 /* ---- low-rank adapters ---- */
 
-enum { TCU_GROUP_MAX = 3, TCU_LORA_ROWS = 64, TCU_STEP_ROWS = 16 };
+enum { TCU_GROUP_MAX = 3, TCU_LORA_ROWS = 64, TCU_STEP_ROWS = 16, TCU_STRIP_RANK = 64 };
 
 typedef struct
     tcu_group { /* of one adapter; offsets in elements; rank is padded to 16 in the operands */
@@ -136,6 +136,13 @@ int tcu_heads_forward(const tcu_heads *, const tcu_bf16 *qkv, tcu_bf16 *q, tcu_b
 /* dq, dk (rotated) -> in dqkv, back through rotation and norm. */
 int tcu_heads_back(const tcu_heads *, const tcu_bf16 *qkv, const tcu_bf16 *dq, const tcu_bf16 *dk,
                    tcu_bf16 *dqkv, tcu_stream);
+/* The same from the fp32 base product of q, k, v, to which the adapters' part and the bias are added on the way; ranks of up to
+ * TCU_STRIP_RANK, heads of whole 16 numbers. Rows without a tile are left out. */
+int tcu_high_heads(const tcu_heads *, const tcu_lora *, const tcu_bf16 *low, const float *base,
+                   const float *bias, tcu_bf16 *q, const tcu_paged *, tcu_stream);
+/* m from the fp32 base product of gate and up in the same way. */
+int tcu_high_swiglu(const tcu_lora *, const tcu_bf16 *low, const float *base, const float *bias,
+                    tcu_bf16 *m, tcu_stream);
 /* gu: [rows][2 n], gate then up. */
 int tcu_swiglu(const tcu_bf16 *gu, tcu_bf16 *m, int64_t rows, int32_t n, tcu_stream);
 int tcu_swiglu_back(const tcu_bf16 *gu, const tcu_bf16 *dm, tcu_bf16 *dgu, int64_t rows, int32_t n,
@@ -190,9 +197,9 @@ int tcu_grouped_forward(const tcu_attention *, tcu_stream);
 int tcu_grouped_dq(const tcu_attention *, tcu_stream);
 int tcu_grouped_dkv(const tcu_attention *, tcu_stream);
 
-/* ---- all layers and the logits of a decoding step of very few rows without adapters, in one launch ---- */
+/* ---- all layers and the logits of a decoding step of very few rows, which have no adapter or all the same, in one launch ---- */
 
-enum { TCU_DECODE_ROWS = 4 };
+enum { TCU_DECODE_ROWS = 4, TCU_DECODE_RANK = 64 }; /* most rows; the largest padded rank */
 typedef struct tcu_decode_layer {
     const void
         *map[4]; /* q k v, o, gate and up, down: TCU_MAP_BYTES on the card, by tcu_decode_map */
@@ -200,10 +207,20 @@ typedef struct tcu_decode_layer {
     const float *norm_in, *norm_post, *q_norm, *k_norm;
     const tcu_bf16 *cache;
     int64_t window;
+    int32_t group[4]; /* indices of the adapter's groups */
 } tcu_decode_layer;
 
+typedef struct tcu_decode_adapter { /* of all rows; on the card */
+    const tcu_bf16 *operands;
+    const tcu_group *groups;
+    const void *maps; /* of A of each group: TCU_MAP_BYTES, by tcu_decode_map */
+    int32_t has[5];   /* is there one for q k v, o, gate and up, down, the head? */
+    int32_t padded;   /* rank */
+    float scale;
+} tcu_decode_adapter;
+
 typedef struct tcu_decode {
-    /* and one more: norm_in is the last norm, map[0] the head's */
+    /* and one more: norm_in is the last norm, map[0] and group[0] are the head's */
     const tcu_decode_layer *layers;
     int32_t n_layers, rows, hidden, inner, n_heads, n_kv_heads, d, vocab;
     float eps, scale;
@@ -222,6 +239,9 @@ typedef struct tcu_decode {
     uint64_t *scores;    /* [rows][n_heads][ld_scores] */
     uint64_t *all_words; /* all of them, n_words */
     int64_t n_words, ld_scores;
+    const tcu_decode_adapter *adapter; /* or NULL */
+    uint64_t
+        *low[5]; /* A x of q k v, o, gate and up, down, the head: [rows][matrices * padded / 2] */
     const uint32_t *tag; /* first of n_layers tags, which no word has; not 0 */
     /* filled in by tcu_decode_plan */
     int32_t group, pieces, on_the_way, tiles, tile_shift, head_shift, turns, left_turns;
@@ -270,6 +290,11 @@ int tcu_sum_parts(const double *parts, int64_t n, double *out, tcu_stream);
 
 /* ---- sampling ---- */
 
+typedef struct tcu_bias {
+    int32_t token;
+    float by;
+} tcu_bias;
+
 typedef struct tcu_draw {
     int32_t want; /* row of logits */
     int32_t logprobs;
@@ -278,6 +303,9 @@ typedef struct tcu_draw {
     double temperature, top_p;
     int64_t top_k;
     const uint32_t *allowed; /* on the card: bit t % 32 of word t / 32; NULL = every token */
+    const uint32_t *biased;  /* the same, of the tokens that have a bias; NULL = none has */
+    const tcu_bias *biases;  /* those, sorted by token */
+    int32_t n_biases;
 } tcu_draw;
 /* Each half is written at once, so a host that waits for the mark in both has the whole. */
 typedef struct tcu_drawn {

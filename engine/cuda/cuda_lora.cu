@@ -4,6 +4,7 @@
  * continue the chain of their accumulator, 16 tokens a step; segments without an adapter are skipped.
  */
 #include "cuda/cuda_chain.cuh"
+#include "cuda/cuda_strip.cuh"
 
 typedef struct place { /* one tile of rows */
     tcu_segment s;
@@ -236,102 +237,38 @@ __global__ void __launch_bounds__(128) from_low(tcu_lora p, const bf16 *low, con
     }
 }
 
-/* ---- adding to many rows, for ranks of up to 16 KS: without shared memory, 16 MT rows and 128 columns a warp ---- */
+/* ---- adding without shared memory, for ranks of up to 16 KS ---- */
 
-typedef struct strip { /* rows of one warp and the matrices of their adapter */
-    const tcu_segment *s;
-    const tcu_group *g;
-    int row, n; /* n: rows from `row` on that exist */
-    int k;      /* padded rank, 0 without an adapter */
-    float scale;
-} strip;
-
-/* False if there is nothing to do. */
-DEVICE bool find_strip(const tcu_lora &p, int m0, strip *at)
+DEVICE void strip_store(bf16 *y, float4 x, const float *bias)
 {
-    tcu_tile t = p.tiles[blockIdx.y];
-    if (t.segment < 0 || m0 >= t.n)
-        return false;
-    at->s = p.segments + t.segment;
-    at->g = at->s->groups + p.group;
-    at->row = t.row + m0;
-    at->n = t.n - m0;
-    at->k = at->s->rank && at->g->n > 0 ? at->s->padded : 0;
-    at->scale = at->s->scale;
-    return true;
+    *(uint2 *)y = strip_round(x, bias);
 }
 
-/* low of a strip as left operands. */
-template <int KS, int MT> DEVICE void strip_low(const tcu_lora &p, const strip &at, const bf16 *low, int module, uint32_t (&a)[KS][MT][4])
+DEVICE void strip_store(float *y, float4 x, const float *)
 {
-    int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 2 * MT; i++) {
-        int row = i * 8 + g;
-        const bf16 *from = low + (int64_t)(at.row + row) * p.ld_low + module * at.k + t * 2;
-#pragma unroll
-        for (int s = 0; s < KS; s++)
-#pragma unroll
-            for (int side = 0; side < 2; side++)
-                a[s][i / 2][side * 2 + i % 2] =
-                    row < at.n && s * 16 < at.k ? *(const uint32_t *)(from + s * 16 + side * 8) : 0;
-    }
+    __stcs((float4 *)y, x);
 }
 
-/* acc = B low for columns c .. c + 15. They are numbered so that a lane has four neighbours: column n of tile j is 4 (n / 2) + 2 j +
- * n % 2. b: the lane's place in row 0 of B. */
-template <int KS, int MT>
-DEVICE void strip_high(float (&acc)[MT][2][4], const uint32_t (&a)[KS][MT][4], const bf16 *b, int k, int c, int columns)
+/* y = bf16(base + scale B low), then bf16(y + bias); or logits in place. A block has TILE rows at a time; a warp 16 MT of them and COLS
+ * columns. AHEAD: pieces of 16 columns that are loaded at once. grid: columns, tiles, matrices; logits: tiles, columns, so that tiles
+ * that read the same part of B run together. */
+template <int KS, int MT, int AHEAD, int BLOCKS, int TILE, int COLS, typename T>
+__global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *low, const float *base, const float *bias, T *y)
 {
-    int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int s = 0; s < KS; s++) {
-        if (s * 16 >= k)
-            break;
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            int column = c + g / 2 * 4 + j * 2 + g % 2;
-            const bf16 *from = b + (int64_t)(column < columns ? column : 0) * k + s * 16;
-            uint32_t lo = __ldg((const uint32_t *)from), hi = __ldg((const uint32_t *)(from + 8));
-#pragma unroll
-            for (int m = 0; m < MT; m++)
-                mma(acc[m][j], a[s][m], lo, hi);
-        }
-    }
-}
-
-/* Row i * 8 + .. of a strip: base + scale B low. */
-template <int MT> DEVICE void strip_add(float4 &x, const float (&acc)[MT][2][4], int i, const strip &at)
-{
-    float *v = &x.x;
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        v[e] = at.k ? __fmaf_rn(at.scale, acc[i / 2][e / 2][i % 2 * 2 + e % 2], v[e]) : v[e];
-}
-
-DEVICE uint2 pack_four(float4 x)
-{
-    return make_uint2(pack(x.x, x.y), pack(x.z, x.w));
-}
-
-/* y = bf16(base + scale B low), then bf16(y + bias). AHEAD: pieces of 16 columns that are loaded at once. */
-template <int KS, int MT, int AHEAD, int BLOCKS>
-__global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *low, const float *__restrict__ base,
-                                                        const float *bias, bf16 *__restrict__ y)
-{
-    enum { ACROSS = 4 / MT }; /* warps that share the columns */
+    enum { ACROSS = TILE / (16 * MT) }; /* warps that share the columns */
+    const bool in_place = sizeof(T) == sizeof(float);
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, module = blockIdx.z;
     int columns = module == 0 ? p.out[0] : module == 1 ? p.out[1] : p.out[2], before = out_before(p, module);
-    int n0 = (blockIdx.x * MT + warp / ACROSS) * 128;
+    int n0 = ((in_place ? blockIdx.y : blockIdx.x) * (4 / ACROSS) + warp / ACROSS) * COLS;
     strip at;
-    if (n0 >= columns || !find_strip(p, warp % ACROSS * 16 * MT, &at))
+    if (n0 >= columns || !find_strip(p, in_place ? blockIdx.x : blockIdx.y, warp % ACROSS * 16 * MT, &at) || (in_place && !at.k))
         return;
     uint32_t a[KS][MT][4];
     strip_low<KS, MT>(p, at, low, module, a);
     const bf16 *b = at.s->operands + (at.k ? at.g->b[module] : 0) + t * 2;
     int64_t first = (int64_t)(at.row + g) * p.ld_out + before + t * 4;
 #pragma unroll 1
-    for (int end = min(n0 + 128, columns); n0 < end; n0 += AHEAD * 16) {
+    for (int end = min(n0 + COLS, columns); n0 < end; n0 += AHEAD * 16) {
         float4 x[AHEAD][2 * MT];
 #pragma unroll
         for (int q = 0; q < AHEAD; q++)
@@ -349,12 +286,7 @@ __global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *
                 if (i * 8 + g >= at.n || c + t * 4 >= columns)
                     continue;
                 strip_add<MT>(x[q][i], acc, i, at);
-                if (bias) { /* the second rounding, as for rows without adapters */
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        (&x[q][i].x)[e] = __fadd_rn(wide(narrow((&x[q][i].x)[e])), bias[before + c + t * 4 + e]);
-                }
-                *(uint2 *)(y + first + (int64_t)i * 8 * p.ld_out + c) = pack_four(x[q][i]);
+                strip_store(y + first + (int64_t)i * 8 * p.ld_out + c, x[q][i], bias ? bias + before + c + t * 4 : NULL);
             }
         }
     }
@@ -460,17 +392,35 @@ static int high(const tcu_lora *p, const bf16 *low, const float *base, const flo
     return launch(p->tile_rows == 16 ? from_low<16, T> : from_low<64, T>, grid, 128, 0, stream, *p, low, base, bias, y);
 }
 
+/* TILE rows of a tile; COLS columns a warp. */
+template <int KS, int MT, int BLOCKS, int TILE, int COLS>
+static int strips(const tcu_lora *p, const bf16 *low, const float *base, const float *bias, bf16 *y, tcu_stream stream)
+{
+    int columns = 4 / (TILE / (16 * MT)) * COLS;
+    return launch(add_high<KS, MT, 2, BLOCKS, TILE, COLS, bf16>, dim3(tiles_of(most_out(p), columns), p->n_tiles, p->n), 128, 0,
+                  stream, *p, low, base, bias, y);
+}
+
 int tcu_lora_high(const tcu_lora *p, const tcu_bf16 *low, const float *base, const float *bias, tcu_bf16 *y, tcu_stream stream)
 {
-    if (p->most && p->most <= 64 && p->n_tiles && p->tile_rows == 64)
-        return launch(p->most <= 32 ? add_high<2, 2, 2, 4> : add_high<4, 2, 2, 3>, dim3(tiles_of(most_out(p), 256), p->n_tiles, p->n),
-                      128, 0, stream, *p, low, base, bias, y);
-    return high(p, low, base, bias, y, stream);
+    bool few = p->tile_rows == 16;
+    if (!p->most || !p->n_tiles)
+        return 0;
+    if (p->most > TCU_STRIP_RANK)
+        return high(p, low, base, bias, y, stream);
+    if (p->most <= 32)
+        return few ? strips<2, 1, 8, 16, 32>(p, low, base, bias, y, stream) : strips<2, 2, 4, 64, 128>(p, low, base, bias, y, stream);
+    return few ? strips<4, 1, 6, 16, 32>(p, low, base, bias, y, stream) : strips<4, 2, 3, 64, 128>(p, low, base, bias, y, stream);
 }
 
 int tcu_lora_logits(const tcu_lora *p, const tcu_bf16 *low, float *z, tcu_stream stream)
 {
-    return high(p, low, z, NULL, z, stream);
+    if (!p->most || !p->n_tiles)
+        return 0;
+    if (p->most > TCU_STRIP_RANK || p->tile_rows != 16)
+        return high(p, low, z, NULL, z, stream);
+    return launch(p->most <= 32 ? add_high<2, 1, 4, 6, 16, 128, float> : add_high<4, 1, 4, 5, 16, 128, float>,
+                  dim3(p->n_tiles, tiles_of(p->out[0], 512)), 128, 0, stream, *p, low, z, NULL, z);
 }
 
 int tcu_lora_dlow(const tcu_lora *p, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream stream)

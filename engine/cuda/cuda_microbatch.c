@@ -124,6 +124,11 @@ size_t tcu_trainer_memory(const tcu_trainer *t)
     return budget(t, true);
 }
 
+size_t tcu_trainer_held(const tcu_trainer *t)
+{
+    return t->bytes;
+}
+
 /* Idle adapters make room for what a microbatch needs, but not for activations that can be recomputed. */
 static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
 {

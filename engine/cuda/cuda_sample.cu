@@ -2,8 +2,8 @@
  *
  * The mass of a token is exp((z - max) / T) as a whole number of 2^-44, so that sums are exact in any order and the draw
  * depends on the row alone. Filters keep what lies above a threshold of the logit and, of those equal to it, the lowest
- * ids; the draw walks ids in order. A constraint comes before all of them: tokens that it does not allow have a logit of
- * -inf, for the draw alone (log-probs are of all logits).
+ * ids; the draw walks ids in order. Biases and a constraint come before all of them, for the draw alone (log-probs are of all
+ * logits): a bias is added in float, and tokens that are not allowed have a logit of -inf.
  */
 #include "cuda/cuda_columns.cuh"
 #include "cuda/cuda_kernels.h"
@@ -17,19 +17,44 @@ DEVICE u64 max64(u64 a, u64 b)
     return a > b ? a : b;
 }
 
-/* MASKED: only tokens whose bit in `allowed` is set take part. A template, so that rows without a constraint pay nothing. */
+/* MASKED: only tokens whose bit in `allowed` is set take part, and those in `biased` have a bias; either may be NULL. A
+ * template, so that rows without both pay nothing. */
 template <bool MASKED> struct row {
     const float *z;
-    const uint32_t *allowed;
-    int v;
+    const uint32_t *allowed, *biased;
+    const tcu_bias *biases;
+    int n_biases, v;
     float max, temperature; /* max: of the tokens that take part */
     uint32_t least;         /* kept: key above it, or equal and among the first `equals` */
     u64 equals;
 };
 
+DEVICE bool has_bit(const uint32_t *bits, int i)
+{
+    return bits[i >> 5] >> (i & 31) & 1;
+}
+
+/* Of a token that has one. */
+DEVICE float bias_of(const tcu_bias *list, int n, int token)
+{
+    int low = 0;
+    while (low < n) {
+        int middle = (low + n) / 2;
+        if (list[middle].token < token)
+            low = middle + 1;
+        else
+            n = middle;
+    }
+    return list[low].by;
+}
+
 template <bool M> DEVICE float logit_of(const row<M> &r, int i)
 {
-    return !M || r.allowed[i >> 5] >> (i & 31) & 1 ? r.z[i] : -INFINITY;
+    if (!M)
+        return r.z[i];
+    if (r.allowed && !has_bit(r.allowed, i))
+        return -INFINITY;
+    return r.biased && has_bit(r.biased, i) ? __fadd_rn(r.z[i], bias_of(r.biases, r.n_biases, i)) : r.z[i];
 }
 
 /* Maps floats to integers of the same order. */
@@ -273,7 +298,7 @@ DEVICE u64 place_of(float z, int id) /* the largest is the best token, the lower
 /* Are slots of use? */
 DEVICE bool has_slots(const tcu_draw &d, int v)
 {
-    return d.want >= 0 && !d.allowed && !is_filtered(d, v);
+    return d.want >= 0 && !d.allowed && !d.biased && !is_filtered(d, v);
 }
 
 DEVICE int slot_size(int v)
@@ -309,7 +334,7 @@ __global__ void __launch_bounds__(PART_THREADS)
     tcu_draw d = draws[blockIdx.y];
     if (!has_slots(d, v))
         return;
-    row<false> r = { z + d.want * ldz, NULL, v, max[d.want], (float)d.temperature, 0, ~0ull };
+    row<false> r = { z + d.want * ldz, NULL, NULL, NULL, 0, v, max[d.want], (float)d.temperature, 0, ~0ull };
     weigh(r, d.temperature == 0, blockIdx.x, slots + blockIdx.y * SLOTS);
 }
 
@@ -410,10 +435,10 @@ template <bool M> DEVICE float log_prob(const row<M> &r, row_norm all, int token
 {
     float z = r.z[token];
     if (d.logprobs == PROCESSED && d.temperature != 0)
-        return (float)log((double)mass_of(r, z) / (double)sum);
+        return (float)log((double)mass_of(r, logit_of(r, token)) / (double)sum);
     if (d.logprobs == RAW || d.temperature == 0 || d.temperature == 1)
         return __fsub_rn(__fsub_rn(z, all.max), all.log_sum);
-    row<false> whole = { r.z, NULL, r.v, all.max, r.temperature, 0, ~0ull };
+    row<false> whole = { r.z, NULL, NULL, NULL, 0, r.v, all.max, r.temperature, 0, ~0ull };
     u64 masses = total(whole, [&](float x) { return mass_of(whole, x); });
     return (float)(((double)z - all.max) / d.temperature - log((double)masses * 0x1p-44));
 }
@@ -458,11 +483,11 @@ DEVICE tcu_drawn draw_row(const float *z, int v, row_norm all, const tcu_draw &d
 {
     if (!isfinite(all.max) || !isfinite(all.log_sum))
         return no_token();
-    if (d.allowed) {
-        row<true> r = { z, d.allowed, v, 0, (float)d.temperature, 0, ~0ull };
+    if (d.allowed || d.biased) {
+        row<true> r = { z, d.allowed, d.biased, d.biases, d.n_biases, v, 0, (float)d.temperature, 0, ~0ull };
         return draw_one(r, all, d, u, NULL);
     }
-    row<false> r = { z, NULL, v, all.max, (float)d.temperature, 0, ~0ull };
+    row<false> r = { z, NULL, NULL, NULL, 0, v, all.max, (float)d.temperature, 0, ~0ull };
     return draw_one(r, all, d, u, has_slots(d, v) ? slots : NULL);
 }
 
@@ -580,7 +605,7 @@ __global__ void __launch_bounds__(THREADS)
     slots += blockIdx.y * SLOTS;
     float top = largest(tops + blockIdx.y * n_tops, n_tops);
     find_powers(z, v, blockIdx.x * OWN_CHAINS, p);
-    row<false> r = { z, NULL, v, top, (float)d.temperature, 0, ~0ull };
+    row<false> r = { z, NULL, NULL, NULL, 0, v, top, (float)d.temperature, 0, ~0ull };
     double u = uniform_of(d);
     if (chain >= 0)
         chains[blockIdx.x * OWN_CHAINS + chain] = add_chain(p, v, chain);

@@ -30,6 +30,7 @@ typedef struct tcu_device {
     size_t used[5]; /* bytes by TCU_FOR_* */
     bool dead;
     bool layered;            /* few rows layer by layer, too: for comparison */
+    bool apart;              /* an adapter's part in a launch of its own: for comparison */
     tke_residence residence; /* which adapters are on the card */
     double *parts;           /* sums of blocks */
     size_t n_parts;
@@ -146,6 +147,9 @@ typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32
     size_t n_operands;
     bool fresh;    /* operands follow data */
     bool has_head; /* the output projection has an adapter */
+    /* made when it is first used by a step in one launch */
+    unsigned char *maps; /* on the card: of A of each group */
+    uint32_t adapted;    /* bit i: group i of every layer has a part; TCU_HEAD: the head */
 } tcu_block;
 
 /* Moves between card and host, for the device's residence. */
@@ -166,6 +170,8 @@ bool tcu_block_adam(const tke_adam *, const tcu_block *g, tcu_block *theta, tcu_
                     tcu_block *v, double *moved, tinkc_error *err);
 /* The bf16 operands of weights of this layout, made if they are not there. */
 bool tcu_block_ready(tcu_block *, const tke_lora_layout *, tinkc_error *err);
+/* The maps of a block that is ready, made if they are not there. False without err: layers differ in what is adapted, so no step runs in one launch. */
+bool tcu_block_maps(tcu_block *, const tke_lora_layout *, const tcu_model *, tinkc_error *err);
 
 /* ---- cuda_tables.c: segments, tiles, steps, spans from a batch's description ---- */
 
@@ -198,6 +204,7 @@ typedef struct tcu_rows { /* a batch of rows */
     const int32_t *ids, *positions;
     tcu_lora lora; /* tables of segments, tiles, steps; the group is filled in for each product */
     int32_t most;
+    bool fused; /* qkv and gu need not be kept */
 } tcu_rows;
 
 typedef struct tcu_acts { /* activations of a layer */
@@ -227,6 +234,7 @@ tcu_trainer *tcu_trainer_new(tcu_model *, const tke_device_trainer_options *, ti
 void tcu_trainer_free(tcu_trainer *); /* NULL allowed */
 void tcu_trainer_set_memory(tcu_trainer *, size_t bytes);
 size_t tcu_trainer_memory(const tcu_trainer *);
+size_t tcu_trainer_held(const tcu_trainer *);
 size_t tcu_trainer_bytes(const tcu_trainer *, const tke_microbatch_size *, int32_t keep);
 bool tcu_trainer_run(tcu_trainer *, const tke_microbatch *, tinkc_error *err);
 
@@ -237,6 +245,8 @@ tcu_sampler *tcu_sampler_new(tcu_model *, const tke_device_sampler_options *, ti
 void tcu_sampler_free(tcu_sampler *); /* NULL allowed */
 const tke_device_cache *tcu_sampler_cache(const tcu_sampler *);
 bool tcu_sampler_copy(tcu_sampler *, int32_t to, int32_t from, tinkc_error *err);
+bool tcu_sampler_commit(tcu_sampler *, size_t slab, tinkc_error *err);
+void tcu_sampler_release(tcu_sampler *, size_t slab);
 bool tcu_sampler_run(tcu_sampler *, const tke_step *, tinkc_error *err);
 
 #endif

@@ -3,21 +3,22 @@
  * Everything a step needs to know goes to the card as one table. A step of pure decoding (one row of each sequence, one
  * draw of each row) is replayed as a graph: the same launches at the same addresses, for a number of rows rounded up to
  * 16 or more; rows that are not there have position -1, spans and tiles that are not there are empty. Up to TCU_DECODE_ROWS
- * rows without adapters need two launches, one for all layers and the logits (cuda_decode.cu) and one for the draws, if the
- * model and the chip allow it. Results are written to memory of the host.
+ * rows without adapters, or all with the same, need two launches, one for all layers and the logits (cuda_decode.cu) and one
+ * for the draws, if the model and the chip allow it. Results are written to memory of the host.
  *
  * May touch: the sampler's buffers and cache. Must not: decide what runs.
  */
 #include <assert.h>
 #include <string.h>
 #include "base/mem.h"
+#include "cuda/cuda_slabs.h"
 #include "cuda/cuda_state.h"
 
 enum { ALIGN = 256, FEW_ROWS = 256, LOGIT_ROWS = 256, GRAPHS = 24 };
 
 typedef struct graph { /* of one shape of decoding step */
     int32_t padded, n_tiles, most, at_once;
-    bool head;
+    bool head, fused;
     const void *feed;
     size_t seen;
     cudaGraphExec_t exec;
@@ -27,8 +28,9 @@ struct tcu_sampler {
     tke_device_cache cache; /* first: the device interface casts to it */
     tcu_model *model;
     tke_device_sampler_options o;
-    tcu_bf16 *data;
-    size_t stride; /* elements of a block */
+    tcu_slabs slabs; /* of the cache */
+    tcu_bf16 *data;  /* their array */
+    size_t stride;   /* elements of a block */
     unsigned char *block;
     size_t bytes, max_padded;
     unsigned char *low_block;
@@ -50,7 +52,8 @@ struct tcu_sampler {
     tcu_rows rows;
     int32_t at_once; /* rows whose layers and logits are one launch; 0 = layer by layer */
     const uint32_t *tag;
-    uint32_t mark; /* of the results */
+    const tcu_decode_adapter *adapter; /* of these */
+    uint32_t mark;                     /* of the results */
     const int32_t *slots, *tables, *wants;
     const tcu_span *narrow, *wide;
     int32_t n_narrow, n_wide;
@@ -89,6 +92,8 @@ static void place_words(walk *w, tcu_sampler *s)
     TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
     for (size_t i = 0; i < 5; i++)
         TAKE(w, s->decode.words[i], TCU_DECODE_ROWS * (size_t)widths[i] / 2);
+    for (size_t i = 0; i < 5; i++)
+        TAKE(w, s->decode.low[i], TCU_DECODE_ROWS * TCU_GROUP_MAX * TCU_DECODE_RANK / 2);
     s->decode.all_words = s->decode.scores;
     s->decode.n_words = (int64_t)((w->used - begin) / sizeof *s->decode.all_words);
 }
@@ -146,8 +151,21 @@ static bool make_cache(tcu_sampler *s, tinkc_error *err)
         s->cache.n_blocks = 2;
     if (s->cache.n_blocks > INT32_MAX / TKE_BLOCK_TOKENS)
         s->cache.n_blocks = INT32_MAX / TKE_BLOCK_TOKENS;
-    s->data = tcu_take(m->device, s->cache.n_blocks * s->cache.block_bytes, TCU_FOR_CACHE, err);
-    return s->data != NULL;
+    if (!tcu_slabs_make(&s->slabs, m->device, s->cache.block_bytes, &s->cache.n_blocks,
+                        &s->cache.slab_blocks, err))
+        return false;
+    s->data = (tcu_bf16 *)s->slabs.at;
+    return true;
+}
+
+bool tcu_sampler_commit(tcu_sampler *s, size_t slab, tinkc_error *err)
+{
+    return tcu_slabs_commit(&s->slabs, slab, err);
+}
+
+void tcu_sampler_release(tcu_sampler *s, size_t slab)
+{
+    tcu_slabs_release(&s->slabs, slab);
 }
 
 /* The layers' table and, behind it, the maps of their matrices and of the cache. */
@@ -198,12 +216,15 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
                                        .k_norm = l->k_norm,
                                        .cache = s->data + i * 2 * values,
                                        .window = l->window };
-        for (size_t j = 0; j < 4; j++)
+        for (size_t j = 0; j < 4; j++) {
             table[i].map[j] = card + maps + j * TCU_MAP_BYTES;
+            table[i].group[j] = l->group[j];
+        }
         ok = map_layer(s, l, host + maps, err);
     }
     if (ok) {
         table[n].norm_in = m->norm;
+        table[n].group[0] = m->head_group;
         table[n].map[0] = card + at + n * 4 * TCU_MAP_BYTES;
         ok = tcu_ok(d,
                     tcu_decode_map(host + at + n * 4 * TCU_MAP_BYTES, m->head, m->vocab, m->hidden),
@@ -288,7 +309,8 @@ void tcu_sampler_free(tcu_sampler *s)
         return;
     tcu_device *d = s->model->device;
     drop_graphs(s);
-    tcu_give(d, s->data, s->cache.n_blocks * s->cache.block_bytes, TCU_FOR_CACHE);
+    if (s->data)
+        tcu_slabs_free(&s->slabs);
     tcu_give(d, s->block, s->bytes, TCU_FOR_WORK);
     tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
     tcu_give(d, (void *)(uintptr_t)s->decode.layers, decode_bytes(s), TCU_FOR_WORK);
@@ -371,10 +393,13 @@ static size_t mask_bytes(const tcu_sampler *s)
 
 static size_t all_mask_bytes(const tcu_sampler *s, const tke_step *j)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < j->n_draws; i++)
-        n += j->draws[i].allowed != NULL;
-    return n * (mask_bytes(s) + ALIGN);
+    size_t masks = 0, biases = 0;
+    for (size_t i = 0; i < j->n_draws; i++) {
+        masks += j->draws[i].allowed != NULL;
+        masks += j->draws[i].n_biases != 0;
+        biases += j->draws[i].n_biases;
+    }
+    return masks * (mask_bytes(s) + 2 * ALIGN) + biases * sizeof(tcu_bias);
 }
 
 static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
@@ -503,12 +528,28 @@ static tcu_draw *put_draws(tcu_sampler *s, const tke_step *j, size_t room)
     return draws;
 }
 
-/* Constraints of the draws that have one. The draws point to them, so a graph does not care where they are. */
+static void put_biases(tcu_sampler *s, const tke_draw *from, tcu_draw *to)
+{
+    uint32_t *bits = put(s, mask_bytes(s), &to->biased);
+    tcu_bias *biases = put(s, from->n_biases * sizeof *biases, &to->biases);
+    memset(bits, 0, mask_bytes(s));
+    to->n_biases = (int32_t)from->n_biases;
+    for (size_t i = 0; i < from->n_biases; i++) {
+        int32_t token = from->biases[i].token;
+        bits[token / 32] |= UINT32_C(1) << token % 32;
+        biases[i] = (tcu_bias){ token, from->biases[i].by };
+    }
+}
+
+/* Constraints and biases of the draws that have them. The draws point to them, so a graph does not care where they are. */
 static void put_masks(tcu_sampler *s, const tke_step *j, tcu_draw *draws)
 {
-    for (size_t i = 0; i < j->n_draws; i++)
+    for (size_t i = 0; i < j->n_draws; i++) {
         if (j->draws[i].allowed)
             memcpy(put(s, mask_bytes(s), &draws[i].allowed), j->draws[i].allowed, mask_bytes(s));
+        if (j->draws[i].n_biases)
+            put_biases(s, &j->draws[i], &draws[i]);
+    }
 }
 
 static void put_lists(tcu_sampler *s, const tke_step *j)
@@ -583,15 +624,54 @@ static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
     return true;
 }
 
-/* How many rows' layers run in one launch: few rows of pure decoding, none with an adapter. */
-static int32_t rows_at_once(const tcu_sampler *s, const tke_step *j, bool fixed)
+/* The one adapter that all rows of a step have; NULL: none, or several. */
+static tcu_block *common_adapter(const tke_step *j)
+{
+    const tke_lora *lora = j->n_segments == 1 ? j->segments[0].lora : NULL;
+    return lora ? (tcu_block *)(uintptr_t)lora->weights : NULL;
+}
+
+/* Can a step in one launch use the adapters? */
+static bool adapters_at_once(const tcu_sampler *s, const tke_step *j, tinkc_error *err)
+{
+    tcu_block *w = common_adapter(j);
+    if (!s->rows.most)
+        return true;
+    return w && w->padded <= TCU_DECODE_RANK &&
+           tcu_block_maps(w, j->segments[0].lora->layout, s->model, err);
+}
+
+/* How many rows' layers run in one launch: few rows of pure decoding, with one adapter at most. */
+static int32_t rows_at_once(const tcu_sampler *s, const tke_step *j, bool fixed, tinkc_error *err)
 {
     const tcu_device *d = s->model->device;
+    const tcu_decode_adapter any = { 0 };
     tcu_decode p = s->decode;
     p.rows = (int32_t)j->n;
-    bool can = fixed && p.layers && !d->layered && !s->rows.most && j->n <= TCU_DECODE_ROWS &&
-               tcu_decode_plan(&p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin);
+    p.adapter = s->rows.most ? &any : NULL; /* it takes some shared memory */
+    bool can = fixed && p.layers && !d->layered && j->n <= TCU_DECODE_ROWS &&
+               tcu_decode_plan(&p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin) &&
+               adapters_at_once(s, j, err);
     return can ? p.rows : 0;
+}
+
+/* What a step in one launch needs to know of its adapter. It has its place in steps without one, too. */
+static void put_adapter(tcu_sampler *s, const tke_step *j)
+{
+    tcu_decode_adapter *a = put(s, sizeof *a, &s->adapter);
+    const tcu_block *w = s->at_once && s->rows.most ? common_adapter(j) : NULL;
+    *a = (tcu_decode_adapter){ 0 };
+    if (!w) {
+        s->adapter = NULL;
+        return;
+    }
+    a->operands = w->operands;
+    a->groups = w->groups;
+    a->maps = w->maps;
+    a->padded = w->padded;
+    a->scale = j->segments[0].lora->scale;
+    for (int i = 0; i <= TCU_HEAD; i++)
+        a->has[i] = w->adapted >> i & 1;
 }
 
 /* Tags of a step in one launch. They begin again after 2^32 layers; then words of former rounds are forgotten. */
@@ -626,14 +706,17 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
         return false;
     if (before != s->feed.card)
         drop_graphs(s);
-    s->rows = (tcu_rows){
-        .model = s->model, .n = (int32_t)j->n, .padded = tcu_pad_rows((int64_t)j->n), .most = most
-    };
+    s->rows = (tcu_rows){ .model = s->model,
+                          .n = (int32_t)j->n,
+                          .padded = tcu_pad_rows((int64_t)j->n),
+                          .most = most,
+                          .fused = !s->model->device->apart };
     if (fixed)
         s->rows.n = s->rows.padded;
-    s->at_once = rows_at_once(s, j, fixed);
-    if (!put_tags(s, err))
+    s->at_once = rows_at_once(s, j, fixed, err);
+    if (tkc_failed(err) || !put_tags(s, err))
         return false;
+    put_adapter(s, j);
     put_rows(s, j);
     s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
                               few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
@@ -686,6 +769,7 @@ static bool run_at_once(tcu_sampler *s, tinkc_error *err)
     p.rows = s->at_once;
     p.ids = s->rows.ids;
     p.tag = s->tag;
+    p.adapter = s->adapter;
     p.spans = s->narrow;
     p.slots = s->slots;
     p.tables = s->tables;
@@ -835,11 +919,12 @@ static graph *find_graph(tcu_sampler *s)
                   .most = s->rows.most,
                   .at_once = s->at_once,
                   .head = s->head_adapters,
+                  .fused = s->rows.fused,
                   .feed = s->feed.card };
     for (size_t i = 0; i < s->n_graphs; i++) {
         graph *g = &s->graphs[i];
         if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most &&
-            g->at_once == key.at_once && g->head == key.head)
+            g->at_once == key.at_once && g->head == key.head && g->fused == key.fused)
             return g;
     }
     if (s->n_graphs == GRAPHS)

@@ -174,6 +174,11 @@ static size_t trainer_memory(const tke_device_trainer *t)
     return tcu_trainer_memory((const tcu_trainer *)t);
 }
 
+static size_t trainer_held(const tke_device_trainer *t)
+{
+    return tcu_trainer_held((const tcu_trainer *)t);
+}
+
 static size_t microbatch_bytes(const tke_device_trainer *t, const tke_microbatch_size *s,
                                int32_t keep)
 {
@@ -207,6 +212,16 @@ static bool cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_er
     return tcu_sampler_copy((tcu_sampler *)s, to, from, err);
 }
 
+static bool cache_commit(tke_device_sampler *s, size_t slab, tinkc_error *err)
+{
+    return tcu_sampler_commit((tcu_sampler *)s, slab, err);
+}
+
+static void cache_release(tke_device_sampler *s, size_t slab)
+{
+    tcu_sampler_release((tcu_sampler *)s, slab);
+}
+
 static bool step_run(tke_device_sampler *s, const tke_step *j, tinkc_error *err)
 {
     return tcu_sampler_run((tcu_sampler *)s, j, err);
@@ -236,12 +251,15 @@ static const tke_device_ops ops = {
     .trainer_free = trainer_free,
     .trainer_set_memory = trainer_set_memory,
     .trainer_memory = trainer_memory,
+    .trainer_held = trainer_held,
     .microbatch_bytes = microbatch_bytes,
     .microbatch_run = microbatch_run,
     .sampler_new = sampler_new,
     .sampler_free = sampler_free,
     .sampler_cache = sampler_cache,
     .cache_copy = cache_copy,
+    .cache_commit = cache_commit,
+    .cache_release = cache_release,
     .step_run = step_run,
 };
 

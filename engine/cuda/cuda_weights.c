@@ -12,6 +12,42 @@
 
 enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
 
+/* ---- what runs here ---- */
+
+/* The first layer that is not attention with a dense feed-forward; n_layers = all are. */
+static size_t foreign_layer(const tke_model *m)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        const tke_layer *l = &m->layers[i];
+        if (!l->attn || l->attn->gate || m->config.rotary != m->config.head_dim || !l->dense ||
+            l->dense->gate_up->n != 2 || l->n_groups != TCU_GROUPS)
+            return i;
+    }
+    return m->config.n_layers;
+}
+
+static bool supported(const tke_model *m, tinkc_error *err)
+{
+    const tke_config *c = &m->config;
+    size_t foreign = foreign_layer(m);
+    if (foreign < c->n_layers)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "cuda: %s models run on the CPU only: layer %zu is not attention with a "
+                        "dense feed-forward",
+                        c->arch, foreign);
+    size_t group = c->n_heads / c->n_kv_heads;
+    if (c->head_dim % 8 || c->head_dim > TCU_MAX_HEAD_DIM || group > TCU_MAX_HEAD_GROUP)
+        return tkc_fail(
+            err, TINKC_E_UNSUPPORTED,
+            "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)",
+            c->head_dim, group, TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
+    if (c->hidden % 8 || c->inner % 8 || c->hidden > 8192)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                        "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
+                        c->hidden, c->inner);
+    return true;
+}
+
 /* ---- places: one walk measures and places ---- */
 
 typedef struct walk {
@@ -51,19 +87,19 @@ static void place(walk *w, const tke_model *s, tcu_model *m)
         l->o = take_matrix(w, h * q);
         l->gu = take_matrix(w, 2 * c->inner * h);
         l->down = take_matrix(w, h * c->inner);
-        l->bias_qkv = take_vector(w, q + 2 * k, from->qkv->w[0].bias != NULL);
-        l->bias_o = take_vector(w, h, from->o->w[0].bias != NULL);
-        l->bias_gu = take_vector(w, 2 * c->inner, from->gate_up->w[0].bias != NULL);
-        l->bias_down = take_vector(w, h, from->down->w[0].bias != NULL);
+        l->bias_qkv = take_vector(w, q + 2 * k, from->attn->qkv->w[0].bias != NULL);
+        l->bias_o = take_vector(w, h, from->attn->o->w[0].bias != NULL);
+        l->bias_gu = take_vector(w, 2 * c->inner, from->dense->gate_up->w[0].bias != NULL);
+        l->bias_down = take_vector(w, h, from->dense->down->w[0].bias != NULL);
         l->norm_in = take_vector(w, h, true);
         l->norm_post = take_vector(w, h, true);
-        l->q_norm = take_vector(w, c->head_dim, from->q_norm != NULL);
-        l->k_norm = take_vector(w, c->head_dim, from->k_norm != NULL);
-        l->window = (int32_t)from->window;
-        l->group[TCU_QKV] = (int32_t)from->qkv->index;
-        l->group[TCU_O] = (int32_t)from->o->index;
-        l->group[TCU_GATE_UP] = (int32_t)from->gate_up->index;
-        l->group[TCU_DOWN] = (int32_t)from->down->index;
+        l->q_norm = take_vector(w, c->head_dim, from->attn->q_norm != NULL);
+        l->k_norm = take_vector(w, c->head_dim, from->attn->k_norm != NULL);
+        l->window = (int32_t)from->attn->window;
+        l->group[TCU_QKV] = (int32_t)from->attn->qkv->index;
+        l->group[TCU_O] = (int32_t)from->attn->o->index;
+        l->group[TCU_GATE_UP] = (int32_t)from->dense->gate_up->index;
+        l->group[TCU_DOWN] = (int32_t)from->dense->down->index;
     }
 }
 
@@ -71,6 +107,8 @@ size_t tcu_model_bytes(const tke_model *s)
 {
     walk w = { 0 };
     tcu_model unused = { 0 };
+    if (foreign_layer(s) < s->config.n_layers)
+        return 0; /* loading it will say so */
     place(&w, s, &unused);
     return w.used;
 }
@@ -145,14 +183,14 @@ static bool load_group(loader *l, const tke_group *g, tcu_bf16 *to, float *bias)
 
 static bool load_layer(loader *l, const tke_config *c, const tke_layer *from, tcu_layer *to)
 {
-    return load_group(l, from->qkv, to->qkv, to->bias_qkv) &&
-           load_group(l, from->o, to->o, to->bias_o) &&
-           load_group(l, from->gate_up, to->gu, to->bias_gu) &&
-           load_group(l, from->down, to->down, to->bias_down) &&
-           load_vector(l, from->norm_in, c->hidden, to->norm_in) &&
-           load_vector(l, from->norm_post, c->hidden, to->norm_post) &&
-           load_vector(l, from->q_norm, c->head_dim, to->q_norm) &&
-           load_vector(l, from->k_norm, c->head_dim, to->k_norm);
+    return load_group(l, from->attn->qkv, to->qkv, to->bias_qkv) &&
+           load_group(l, from->attn->o, to->o, to->bias_o) &&
+           load_group(l, from->dense->gate_up, to->gu, to->bias_gu) &&
+           load_group(l, from->dense->down, to->down, to->bias_down) &&
+           load_vector(l, from->mixer_norm, c->hidden, to->norm_in) &&
+           load_vector(l, from->feed_norm, c->hidden, to->norm_post) &&
+           load_vector(l, from->attn->q_norm, c->head_dim, to->q_norm) &&
+           load_vector(l, from->attn->k_norm, c->head_dim, to->k_norm);
 }
 
 static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
@@ -203,30 +241,6 @@ static bool make_rope(tcu_model *m, const tke_model *s, tinkc_error *err)
 }
 
 /* ---- life ---- */
-
-static bool supported(const tke_model *m, tinkc_error *err)
-{
-    const tke_config *c = &m->config;
-    size_t group = c->n_heads / c->n_kv_heads;
-    if (c->head_dim % 8 || c->head_dim > TCU_MAX_HEAD_DIM || group > TCU_MAX_HEAD_GROUP)
-        return tkc_fail(
-            err, TINKC_E_UNSUPPORTED,
-            "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)",
-            c->head_dim, group, TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
-    if (c->hidden % 8 || c->inner % 8 || c->hidden > 8192)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
-                        c->hidden, c->inner);
-    for (size_t i = 0; i < c->n_layers; i++) {
-        const tke_layer *l = &m->layers[i];
-        if (!l->qkv || l->qkv->n != 3 || !l->o || !l->gate_up || l->gate_up->n != 2 || !l->down ||
-            l->n_groups != TCU_GROUPS)
-            return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                            "cuda: layer %zu of %s is of a kind that runs on the CPU only", i,
-                            c->arch);
-    }
-    return true;
-}
 
 static bool fits(tcu_model *m, tinkc_error *err)
 {

@@ -42,7 +42,7 @@ foreach(source ${cuda_kernels})
 endforeach()
 
 add_library(tinkc-engine-cuda MODULE ${cuda_host} ${cuda_objects} src/base/err.c src/base/mem.c src/base/str.c
-            engine/tensor/dtype.c engine/device/residence.c)
+            engine/math/dtype.c engine/device/residence.c)
 target_include_directories(tinkc-engine-cuda PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/engine)
 target_include_directories(tinkc-engine-cuda SYSTEM PRIVATE ${CUDA_ROOT}/include)
@@ -50,12 +50,16 @@ target_compile_options(tinkc-engine-cuda PRIVATE -ffunction-sections -fdata-sect
 target_link_libraries(tinkc-engine-cuda PRIVATE ${CUDART_STATIC} dl rt pthread m)
 target_link_options(tinkc-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--gc-sections
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/engine/cuda/module.map)
+if(TINKC_PORTABLE) # the wheel: cuBLASLt is in NVIDIA's own, beside it
+    target_sources(tinkc-engine-cuda PRIVATE packaging/portable/newer_libc.c)
+    target_link_options(tinkc-engine-cuda PRIVATE "-Wl,-rpath,$ORIGIN/../nvidia/cu13/lib:$ORIGIN/../nvidia/cublas/lib")
+endif()
 install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # The checks that need a card; tools/check-gpu runs them.
 if(TINKC_TESTS)
     add_executable(cuda_check tests/gpu/cuda_check.c tests/gpu/gpu_world.c ${cuda_host} ${cuda_objects}
-                   src/base/err.c src/base/mem.c src/base/str.c engine/tensor/dtype.c
+                   src/base/err.c src/base/mem.c src/base/str.c engine/math/dtype.c
                    engine/device/residence.c)
     target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                ${CMAKE_SOURCE_DIR}/engine ${CMAKE_SOURCE_DIR}/tests/gpu)

@@ -1,12 +1,13 @@
 /* device.c - chooses the device: the CPU, or one whose module is opened at run time.
  *
- * A module is looked for at $TINKC_CUDA_MODULE, beside this library or program, in ../lib, then by
- * name; it stays open until the process ends. May touch: the module. Must not: use any symbol
- * of it except the one it exports.
+ * A module is looked for at $TINKC_CUDA_MODULE, beside this library or program, in ../lib, where pip
+ * installs the wheel tinkc-cuda for a program in bin, then by name; it stays open until the process
+ * ends. May touch: the module. Must not: use any symbol of it except the one it exports.
  */
 #include "device/device.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -62,9 +63,27 @@ static bool own_folder(char out[PATH_MAX])
     return slash;
 }
 
+/* The first module that a pattern below this folder matches and that can be opened. */
+static void *open_matching(const char *folder, const char *pattern)
+{
+    char path[PATH_MAX + 64];
+    glob_t found = { 0 };
+    void *module = NULL;
+    int n = snprintf(path, sizeof path, "%s%s%s", folder, pattern, module_name);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return NULL;
+    if (!strchr(pattern, '*')) /* the folder may have characters that a pattern understands */
+        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (glob(path, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc && !module; i++)
+            module = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    globfree(&found);
+    return module;
+}
+
 static void *open_module(tinkc_error *err)
 {
-    char folder[PATH_MAX], path[PATH_MAX + 64];
+    char folder[PATH_MAX];
     const char *set = getenv("TINKC_CUDA_MODULE");
     void *module = NULL;
     if (set && *set) {
@@ -74,11 +93,12 @@ static void *open_module(tinkc_error *err)
                      dlerror());
         return module;
     }
-    static const char *const beside[] = { "", "../lib/" };
-    for (size_t i = 0; i < sizeof beside / sizeof *beside && !module && own_folder(folder); i++) {
-        snprintf(path, sizeof path, "%s%s%s", folder, beside[i], module_name);
-        module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
+    static const char *const beside[] = { "", "../lib/",
+                                          "../lib/python3*/site-packages/tinkc_cuda/",
+                                          "../lib/python3*/dist-packages/tinkc_cuda/",
+                                          "../tinkc_cuda/" };
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !module && own_folder(folder); i++)
+        module = open_matching(folder, beside[i]);
     if (!module)
         module = dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
     if (!module)

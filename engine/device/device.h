@@ -26,10 +26,10 @@
 #define TKE_DEVICE_DEVICE_H
 
 #include "model/lora.h"
-#include "tensor/adam.h"
+#include "math/adam.h"
 
 /* Raised whenever a struct or function that a module sees changes. */
-enum { TKE_DEVICE_ABI = 3 };
+enum { TKE_DEVICE_ABI = 5 };
 
 typedef struct tke_device_ops tke_device_ops;
 
@@ -127,6 +127,7 @@ typedef struct tke_microbatch { /* packed sequences, positions from 0 in each */
 /* ---- sampling ---- */
 
 enum { TKE_BLOCK_TOKENS = 16 }; /* positions in a block of the cache */
+enum { TKE_STATE_EDGE = 64 };   /* states are snapshots at multiples of it: chunks of the rules */
 
 enum { TKE_LOGPROBS_SCALED = 0, TKE_LOGPROBS_RAW, TKE_LOGPROBS_PROCESSED };
 
@@ -138,7 +139,7 @@ typedef struct tke_sample_rule {
 } tke_sample_rule;
 
 typedef struct tke_device_sampler_options {
-    size_t cache_bytes; /* for keys and values */
+    size_t cache_bytes; /* for keys and values, at most */
     size_t max_rows;    /* of a step */
     size_t max_seqs;    /* of a step */
 } tke_device_sampler_options;
@@ -147,12 +148,20 @@ typedef struct tke_device_sampler_options {
 typedef struct tke_device_cache {
     size_t n_blocks;    /* ids 0 .. n_blocks - 1; at least 2 */
     size_t block_bytes; /* all layers, keys and values */
+    /* What a sequence carries beside its blocks (recurrent states, open chunks): slots 0 ..
+     * n_states - 1. 0 bytes where the model has none; then there are no slots. */
+    size_t n_states, state_bytes;
+    /* Memory is taken and given back in slabs of so many blocks (the last may be shorter): see
+     * cache_commit. 0 = all of it is there from the beginning. */
+    size_t slab_blocks;
 } tke_device_cache;
 
 typedef struct tke_step_seq { /* new tokens of one sequence */
     size_t first_row, n_rows;
     size_t first_pos;      /* position of the first row; what comes before is in the cache */
     const int32_t *blocks; /* ids: position p is row p % TKE_BLOCK_TOKENS of blocks[p / that] */
+    int32_t state; /* its slot, which is first_pos positions far; at 0 its content does not matter;
+                      -1 where the model has none */
 } tke_step_seq;
 
 /* What is wanted of the logits of a row. Each list is ordered by want; results go to where the
@@ -169,6 +178,11 @@ typedef struct tke_top { /* the k likeliest, descending, lower id first on ties 
     float *logprobs; /* [k]; beyond the vocabulary: -99999 */
 } tke_top;
 
+typedef struct tke_bias { /* is added to the logit of a token, for a draw alone */
+    int32_t token;
+    float by; /* finite */
+} tke_bias;
+
 typedef struct tke_draw { /* one token by a rule */
     size_t want;
     const tke_sample_rule *rule;
@@ -180,6 +194,10 @@ typedef struct tke_draw { /* one token by a rule */
     /* The only tokens that may be drawn: bit t % 32 of word t / 32; NULL = all. Applied before the
      * other filters; log-probs are still those of all logits. */
     const uint32_t *allowed;
+    /* Added before the other filters, in float; log-probs are still those of all logits. Sorted by
+     * token, each at most once. The step reads them before it returns. */
+    const tke_bias *biases;
+    size_t n_biases;
 } tke_draw;
 
 typedef struct tke_step {
@@ -244,6 +262,8 @@ struct tke_device_ops {
     void (*trainer_free)(tke_device_trainer *); /* NULL allowed */
     void (*trainer_set_memory)(tke_device_trainer *, size_t memory_bytes);
     size_t (*trainer_memory)(const tke_device_trainer *); /* the budget in force */
+    /* Work space held between microbatches; set_memory with less gives it back. */
+    size_t (*trainer_held)(const tke_device_trainer *);
     /* Bytes that a microbatch needs: with TKE_KEEP_NONE the least, with ALL if all is kept. */
     size_t (*microbatch_bytes)(const tke_device_trainer *, const tke_microbatch_size *,
                                int32_t keep);
@@ -255,7 +275,15 @@ struct tke_device_ops {
     void (*sampler_free)(tke_device_sampler *); /* NULL allowed */
     const tke_device_cache *(*sampler_cache)(const tke_device_sampler *);
     bool (*cache_copy)(tke_device_sampler *, int32_t to, int32_t from, tinkc_error *err);
-    /* Keys and values of the rows go into the cache, results where the lists say. */
+    /* Copies a sequence's slot: for samples that fork, and for snapshots that a prefix can be
+     * resumed from. Only where cache->state_bytes > 0; else NULL is allowed. */
+    bool (*state_copy)(tke_device_sampler *, int32_t to, int32_t from, tinkc_error *err);
+    /* The memory of a slab: none is there at first, and a step names only blocks whose slab is.
+     * cache_release forgets what it holds. */
+    bool (*cache_commit)(tke_device_sampler *, size_t slab, tinkc_error *err);
+    void (*cache_release)(tke_device_sampler *, size_t slab);
+    /* Keys and values of the rows go into the cache, their sequences' states move on, results go
+     * where the lists say. */
     bool (*step_run)(tke_device_sampler *, const tke_step *, tinkc_error *err);
 };
 

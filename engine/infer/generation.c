@@ -37,6 +37,11 @@ static bool check_request(const tke_infer *e, const tke_gen_request *r, tinkc_er
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "temperature must be at least 0");
     if (!(r->rule.top_p > 0 && r->rule.top_p <= 1))
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "top_p must be above 0 and at most 1");
+    for (size_t i = 0; i < r->n_biases; i++)
+        if (r->biases[i].token < 0 || (size_t)r->biases[i].token >= c->vocab)
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "logit_bias: token %d is outside the vocabulary of %zu",
+                            (int)r->biases[i].token, c->vocab);
     if (r->n_stop_strings && !r->token_bytes)
         return tkc_fail(err, TINKC_E_BAD_REQUEST,
                         "stop strings need tokenizer.json in the model folder");
@@ -62,6 +67,7 @@ static bool copy_request(tke_gen *g, tinkc_error *err)
     r->stop_tokens = copy(&g->arena, r->stop_tokens, r->n_stop_tokens, sizeof *r->stop_tokens, err);
     r->target_tokens = copy(&g->arena, r->target_tokens, (r->n_prompt - 1) * r->n_targets,
                             sizeof *r->target_tokens, err);
+    r->biases = copy(&g->arena, r->biases, r->n_biases, sizeof *r->biases, err);
     tinkc_str *strings = copy(&g->arena, r->stop_strings, r->n_stop_strings, sizeof *strings, err);
     for (size_t i = 0; strings && i < r->n_stop_strings; i++) {
         strings[i].data = tkc_arena_str(&g->arena, strings[i], err);
@@ -172,6 +178,80 @@ static bool follow(tke_seq *s, int32_t token, tinkc_error *err)
     return false;
 }
 
+/* ---- biases and penalties ---- */
+
+static bool has_penalties(const tke_gen *g)
+{
+    return g->r.presence_penalty != 0 || g->r.frequency_penalty != 0;
+}
+
+static bool grow_biases(tke_seq *s, size_t n, tinkc_error *err)
+{
+    tke_bias *biases = tkc_grow(NULL, s->biases, &s->cap_biases, n, sizeof *biases, err);
+    if (biases)
+        s->biases = biases;
+    uint32_t *counts = tkc_grow(NULL, s->counts, &s->cap_counts, n, sizeof *counts, err);
+    if (counts)
+        s->counts = counts;
+    return biases && counts;
+}
+
+static bool make_biases(tke_gen *g, tinkc_error *err)
+{
+    const tke_gen_request *r = &g->r;
+    for (size_t i = 0; i < r->n_samples; i++) {
+        tke_seq *s = &g->seqs[i];
+        s->n_biases = r->n_biases;
+        if (!has_penalties(g)) {
+            s->biases = (tke_bias *)(uintptr_t)r->biases;
+            continue;
+        }
+        if (!grow_biases(s, r->n_biases + 1, err))
+            return false;
+        memset(s->counts, 0, r->n_biases * sizeof *s->counts);
+        if (r->n_biases)
+            memcpy(s->biases, r->biases, r->n_biases * sizeof *s->biases);
+    }
+    return true;
+}
+
+/* Where the token is, or would be, in a list that is sorted by token. */
+static size_t place_of(const tke_bias *list, size_t n, int32_t token)
+{
+    size_t low = 0;
+    while (low < n) {
+        size_t middle = low + (n - low) / 2;
+        if (list[middle].token < token)
+            low = middle + 1;
+        else
+            n = middle;
+    }
+    return low;
+}
+
+/* Counts a drawn token. Its bias is computed from the count, not by adding to the last one, so that
+ * it depends only on the tokens of the sample. */
+static void penalize(tke_seq *s, int32_t token, tinkc_error *err)
+{
+    const tke_gen_request *r = &s->gen->r;
+    size_t at = place_of(s->biases, s->n_biases, token);
+    if (at == s->n_biases || s->biases[at].token != token) {
+        size_t after = s->n_biases - at;
+        if (!grow_biases(s, s->n_biases + 1, err))
+            return;
+        memmove(s->biases + at + 1, s->biases + at, after * sizeof *s->biases);
+        memmove(s->counts + at + 1, s->counts + at, after * sizeof *s->counts);
+        s->biases[at].token = token;
+        s->counts[at] = 0;
+        s->n_biases++;
+    }
+    size_t given = place_of(r->biases, r->n_biases, token);
+    double by = given < r->n_biases && r->biases[given].token == token ? r->biases[given].by : 0;
+    s->counts[at]++;
+    s->biases[at].by =
+        (float)(by - r->presence_penalty - r->frequency_penalty * (double)s->counts[at]);
+}
+
 static bool make_results(tke_gen *g, tinkc_error *err)
 {
     tke_gen_request *r = &g->r;
@@ -180,13 +260,15 @@ static bool make_results(tke_gen *g, tinkc_error *err)
     for (size_t i = 0; g->seqs && i < r->n_samples; i++) {
         g->seqs[i].gen = g;
         g->seqs[i].sample = (uint32_t)i;
+        g->seqs[i].slot = -1;
         tkc_buf_init(&g->seqs[i].tail, NULL, TKC_BUF_NO_MAX);
         if (top) {
             g->seqs[i].next_topk = tkc_arena_array(&g->arena, top, sizeof(int32_t), err);
             g->seqs[i].next_topk_logprobs = tkc_arena_array(&g->arena, top, sizeof(float), err);
         }
     }
-    return !tkc_failed(err) && make_scores(g, err) && make_constraint(g, err);
+    return !tkc_failed(err) && make_scores(g, err) && make_constraint(g, err) &&
+           make_biases(g, err);
 }
 
 tke_gen *tke_gen_new(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
@@ -216,6 +298,10 @@ void tke_gen_destroy(tke_gen *g)
         tkc_release(NULL, s->topk, s->cap_topk * sizeof *s->topk);
         tkc_release(NULL, s->topk_logprobs, s->cap_topk_logprobs * sizeof *s->topk_logprobs);
         tkc_release(NULL, s->blocks, s->cap_blocks * sizeof *s->blocks);
+        if (has_penalties(g)) {
+            tkc_release(NULL, s->biases, s->cap_biases * sizeof *s->biases);
+            tkc_release(NULL, s->counts, s->cap_counts * sizeof *s->counts);
+        }
         tkc_buf_free(&s->tail);
     }
     tke_snapshot_drop((tke_snapshot *)(uintptr_t)g->r.snapshot);
@@ -241,6 +327,8 @@ void tke_seq_release_blocks(tke_seq *s)
 {
     for (size_t i = 0; i < s->n_blocks; i++)
         tke_kv_drop(&s->gen->engine->kv, s->blocks[i]);
+    tke_states_drop(&s->gen->engine->states, s->slot);
+    s->slot = -1;
     s->n_blocks = 0;
     s->n_computed = s->n_published = 0;
     s->serial = 0;
@@ -340,6 +428,8 @@ static bool append(tke_seq *s, int32_t token, float logprob, tinkc_error *err)
 {
     s->tokens[s->n] = token;
     s->logprobs[s->n++] = logprob;
+    if (has_penalties(s->gen))
+        penalize(s, token, err);
     bool stop = stops_at_token(s->gen, token);
     stop = stops_at_bytes(s, token, err) || stop;
     return stop || (s->grammar && !tkc_failed(err) && follow(s, token, err));
@@ -430,6 +520,11 @@ const int32_t *tke_gen_alternatives(const tke_gen *g)
 const float *tke_gen_alternative_logprobs(const tke_gen *g)
 {
     return scored(g) && g->r.n_alternatives ? g->alternative_logprobs : NULL;
+}
+
+bool tke_gen_capped(const tke_gen *g)
+{
+    return g->capped;
 }
 
 size_t tke_gen_cache_hits(const tke_gen *g)

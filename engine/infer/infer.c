@@ -21,7 +21,9 @@ enum {
     LARGE_ROWS = 8,   /* of each large request, beside small ones */
     LARGE_CHUNK = 64, /* and of its prompt */
     /* steps stay short for so long: a client of small requests sends the next one soon */
-    CALM_STEPS = 128
+    CALM_STEPS = 128,
+    /* a cache that was refused memory asks again after so many steps */
+    GROW_STEPS = 64
 };
 static const size_t default_kv = (size_t)256 << 20;
 
@@ -36,7 +38,12 @@ static bool make_parts(tke_infer *e, tke_device_model *m, tinkc_error *err)
                                                                .max_rows = e->max_rows,
                                                                .max_seqs = e->o.max_running },
                                 err);
-    return e->sampler && tke_kv_init(&e->kv, e->ops, e->sampler, err);
+    if (!e->sampler || !tke_kv_init(&e->kv, e->ops, e->sampler, err) ||
+        !tke_states_init(&e->states, e->ops, e->sampler, err))
+        return false;
+    e->kv.more = e->o.more;
+    e->kv.user = e->o.user;
+    return true;
 }
 
 tke_infer *tke_infer_new(tke_device_model *m, const tke_infer_options *options, tinkc_error *err)
@@ -70,6 +77,7 @@ void tke_infer_free(tke_infer *e)
     assert(!e->n_running && !e->n_waiting && !e->n_unfinished && !e->done_first);
     tke_step_free(e);
     tke_kv_free(&e->kv);
+    tke_states_free(&e->states);
     e->ops->sampler_free(e->sampler);
     tkc_release(NULL, e->running, e->cap_running * sizeof *e->running);
     tke_model_drop(e->model);
@@ -87,7 +95,7 @@ tke_infer_stats tke_infer_get_stats(const tke_infer *e)
 {
     tke_infer_stats s = e->stats;
     s.n_blocks = e->kv.n_blocks;
-    s.n_free = e->kv.n_free;
+    s.n_free = e->kv.n_free + (e->kv.n_blocks - e->kv.n_there);
     s.n_cached = e->kv.n_kept;
     s.n_running = e->n_running;
     s.n_waiting = e->n_waiting;
@@ -97,25 +105,57 @@ tke_infer_stats tke_infer_get_stats(const tke_infer *e)
 void tke_infer_clear_cache(tke_infer *e)
 {
     tke_kv_clear(&e->kv);
+    tke_states_clear(&e->states);
+}
+
+size_t tke_infer_bytes(const tke_infer *e)
+{
+    return e->kv.n_there * e->kv.block_bytes;
 }
 
 /* ---- requests ---- */
 
-tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *r, tinkc_error *err)
+/* Says what a sequence of so many tokens lacks. */
+static bool fail_cache(const tke_infer *e, size_t tokens, size_t n_blocks, int32_t code,
+                       tinkc_error *err)
 {
-    tke_gen *g = tke_gen_new(e, r, err);
+    return tkc_fail(err, code,
+                    "a sequence of %zu tokens needs %zu MiB of cache, there are %zu: ask for fewer "
+                    "tokens, or give the cache more memory (setting kv_bytes)",
+                    tokens, ((blocks_for(tokens) + 1) * e->kv.block_bytes + ((1 << 20) - 1)) >> 20,
+                    n_blocks * e->kv.block_bytes >> 20);
+}
+
+/* The most tokens of a sample whose sequence fits the cache, with a block for copying a shared
+ * one. */
+static size_t most_tokens(const tke_infer *e, size_t n_prompt)
+{
+    size_t room = (e->kv.n_blocks - 1) * TKE_BLOCK_TOKENS;
+    return room > n_prompt ? room - n_prompt : 0;
+}
+
+static bool fit_cache(tke_infer *e, tke_gen *g, tinkc_error *err)
+{
+    size_t most = most_tokens(e, g->r.n_prompt), sum = g->r.n_prompt + g->r.max_tokens;
+    if (g->r.max_tokens <= most && blocks_for(sum) + 1 <= e->kv.n_blocks)
+        return true;
+    if (!g->r.may_cap || !most)
+        return fail_cache(e, sum, e->kv.n_blocks, TINKC_E_BAD_REQUEST, err);
+    g->r.max_tokens = most;
+    g->capped = true;
+    return true;
+}
+
+tke_gen *tke_infer_add(tke_infer *e, const tke_gen_request *request, tinkc_error *err)
+{
+    tke_gen *g = tke_gen_new(e, request, err);
     if (!g)
         return NULL;
-    size_t need =
-        blocks_for(r->n_prompt + r->max_tokens) + 1; /* + 1 while copying a shared block */
-    if (need > e->kv.n_blocks) {
-        tkc_fail(err, TINKC_E_MEMORY,
-                 "a sequence of %zu tokens needs %zu MiB of cache, there are %zu",
-                 r->n_prompt + r->max_tokens, need * e->kv.block_bytes >> 20,
-                 e->kv.n_blocks * e->kv.block_bytes >> 20);
+    if (!fit_cache(e, g, err)) {
         tke_gen_destroy(g);
         return NULL;
     }
+    const tke_gen_request *r = &g->r;
     size_t work;
     bool counted =
         tkc_mul_size(r->n_samples, r->max_tokens, &work) && tkc_add_size(work, r->n_prompt, &work);
@@ -255,11 +295,28 @@ static void tokens_of_block(const tke_seq *s, size_t block, int32_t out[TKE_BLOC
         out[i] = tke_seq_token(s, block * TKE_BLOCK_TOKENS + i);
 }
 
+/* Releases the blocks behind the last one whose end has a snapshot, which the sequence's state
+ * becomes. */
+static void reuse_state(tke_infer *e, tke_seq *s, size_t n_blocks, uint64_t serial,
+                        tinkc_error *err)
+{
+    int32_t from = n_blocks ? tke_states_find(&e->states, serial) : -1;
+    if (from < 0 || !tke_states_copy(&e->states, s->slot, from, err))
+        n_blocks = 0;
+    while (s->n_blocks > n_blocks)
+        tke_kv_drop(&e->kv, s->blocks[--s->n_blocks]);
+    s->serial = n_blocks ? serial : 0;
+    s->n_published = n_blocks;
+    s->n_computed = n_blocks * TKE_BLOCK_TOKENS;
+}
+
 /* Reuses the cached blocks of a sequence's prefix; at least one token is left to compute. */
 static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
 {
     tke_gen *g = s->gen;
     int32_t tokens[TKE_BLOCK_TOKENS];
+    size_t with_state = 0; /* so many blocks lead to a snapshot */
+    uint64_t its_serial = 0;
     size_t most = (tke_seq_length(s) - 1) / TKE_BLOCK_TOKENS;
     if (g->prompt_logprobs && g->n_scored < g->r.n_prompt && /* what is scored is computed */
         (g->n_scored - 1) / TKE_BLOCK_TOKENS < most)
@@ -277,7 +334,13 @@ static void reuse_prefix(tke_infer *e, tke_seq *s, tinkc_error *err)
         s->serial = tke_kv_serial(&e->kv, id);
         s->n_published = s->n_blocks;
         s->n_computed = s->n_blocks * TKE_BLOCK_TOKENS;
+        if (s->slot >= 0 && tke_states_find(&e->states, s->serial) >= 0) {
+            with_state = s->n_blocks;
+            its_serial = s->serial;
+        }
     }
+    if (s->slot >= 0)
+        reuse_state(e, s, with_state, its_serial, err);
     if (!g->hits_counted) {
         g->hits_counted = true;
         g->cache_hits = s->n_computed < g->r.n_prompt ? s->n_computed : g->r.n_prompt;
@@ -330,6 +393,26 @@ static tke_seq *first_to_go(const tke_infer *e)
     return victim;
 }
 
+static void sweep_running(tke_infer *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        if (e->running[i]->state == TKE_SEQ_RUNNING)
+            e->running[n++] = e->running[i];
+    e->n_running = n;
+}
+
+void tke_infer_shrink(tke_infer *e, size_t bytes)
+{
+    size_t n = bytes / e->kv.block_bytes;
+    sweep_running(e);
+    tke_kv_shrink(&e->kv, n);
+    while (e->kv.grows && e->kv.n_there > n && e->n_running) {
+        preempt(e, first_to_go(e));
+        tke_kv_shrink(&e->kv, n);
+    }
+}
+
 /* Makes room for the first sequence of a request, from one that has several. False: none has. */
 static bool make_way(tke_infer *e, const tke_gen *waiting)
 {
@@ -337,6 +420,17 @@ static bool make_way(tke_infer *e, const tke_gen *waiting)
     if (!victim || victim->gen == waiting || n_running_of(e, victim->gen) < 2)
         return false;
     preempt(e, victim);
+    return true;
+}
+
+/* A slot for its state, if the model has states. False: there is none now. */
+static bool take_slot(tke_infer *e, tke_seq *s, bool first)
+{
+    if (!e->states.n)
+        return true;
+    while ((s->slot = tke_states_take(&e->states)) < 0)
+        if (!first || !make_way(e, s->gen))
+            return false;
     return true;
 }
 
@@ -354,12 +448,15 @@ static void admit(tke_infer *e)
             tke_gen_finish(g, &err);
             continue;
         }
+        if (!take_slot(e, s, first)) /* those that run have them all */
+            return;
         reuse_prefix(e, s, &err);
         size_t need = promised + blocks_for(tke_seq_length(s) + 1) - s->n_blocks;
         while (first && need > tke_kv_available(&e->kv) && make_way(e, g))
             ;
-        if (need >
-            tke_kv_available(&e->kv)) { /* something runs: tke_infer_add checked that one fits */
+        if (!e->n_running) /* one fits, as tke_infer_add checked, if there is the memory */
+            e->kv.limit = e->kv.n_blocks;
+        if (need > tke_kv_available(&e->kv)) { /* something runs */
             tke_seq_release_blocks(s);
             return;
         }
@@ -372,15 +469,41 @@ static void admit(tke_infer *e)
 
 /* ---- room ---- */
 
+static size_t n_holding(const tke_infer *e)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        n += e->running[i]->state == TKE_SEQ_RUNNING;
+    return n;
+}
+
+/* A sequence has the cache alone and it is too small, which tke_infer_add could not know: the
+ * memory is in use elsewhere. To compute it again would change nothing. */
+static void end_alone(tke_infer *e, tke_seq *s)
+{
+    tinkc_error err = { 0 };
+    if (s->gen->r.may_cap && s->n > 0 && !s->gen->r.constraint) {
+        s->gen->capped = true;
+        tke_seq_finish(s, false);
+    } else {
+        (void)fail_cache(e, tke_seq_length(s) + 1, e->kv.n_there, TINKC_E_MEMORY, &err);
+        tke_gen_finish(s->gen, &err);
+    }
+    sweep_running(e);
+}
+
 /* A block for a sequence: from the cache, or from a preempted sequence. -1: the sequence itself was
- * preempted. */
+ * preempted or has ended. */
 static int32_t find_block(tke_infer *e, tke_seq *s)
 {
     int32_t id;
     while ((id = tke_kv_take(&e->kv)) < 0) {
-        assert(e->n_running >
-               0); /* running sequences hold all blocks: tke_infer_add checked that one fits */
+        assert(e->n_running > 0);
         tke_seq *victim = first_to_go(e);
+        if (victim == s && n_holding(e) == 1) {
+            end_alone(e, s);
+            return -1;
+        }
         preempt(e, victim);
         if (victim == s)
             return -1;
@@ -431,6 +554,21 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Where a prompt's state is worth a snapshot: at its last edge. 0 = nowhere. */
+static size_t snapshot_at(const tke_infer *e, const tke_seq *s)
+{
+    if (s->slot < 0 || e->o.no_prefix_cache)
+        return 0;
+    return (s->gen->r.n_prompt - 1) / TKE_STATE_EDGE * TKE_STATE_EDGE;
+}
+
+/* A step that would cross that place ends there. */
+static size_t up_to_edge(const tke_infer *e, const tke_seq *s, size_t n)
+{
+    size_t at = snapshot_at(e, s);
+    return at > s->n_computed && at < s->n_computed + n ? at - s->n_computed : n;
+}
+
 /* Takes rows of a request, oldest sequences first, within the share. */
 static void take_rows(tke_infer *e, tke_gen *g, share *left)
 {
@@ -443,6 +581,7 @@ static void take_rows(tke_infer *e, tke_gen *g, share *left)
             i++;
             continue;
         }
+        n = up_to_edge(e, s, n);
         make_room(e, s, n);
         if (s->state != TKE_SEQ_RUNNING) /* it has left the list, or is done */
             continue;
@@ -569,6 +708,20 @@ static void publish(tke_infer *e, tke_seq *s)
     }
 }
 
+/* A copy of the leader's state, if the model has states. Without a slot for it the sample waits and
+ * is computed from its prompt later. */
+static bool fork_state(tke_infer *e, const tke_seq *leader, tke_seq *s, tinkc_error *err)
+{
+    if (!e->states.n)
+        return true;
+    s->slot = tke_states_take(&e->states);
+    if (s->slot >= 0)
+        return tke_states_copy(&e->states, s->slot, leader->slot, err);
+    s->state = TKE_SEQ_WAITING;
+    e->n_waiting++;
+    return false;
+}
+
 /* The prompt is computed: the other samples share its blocks. */
 static void fork_samples(tke_infer *e, tke_gen *g)
 {
@@ -578,6 +731,8 @@ static void fork_samples(tke_infer *e, tke_gen *g)
     g->forked = true;
     for (size_t i = 1; i < g->r.n_samples && !tkc_failed(&err); i++) {
         tke_seq *s = &g->seqs[i];
+        if (!fork_state(e, leader, s, &err))
+            continue;
         for (size_t b = 0; b < leader->n_blocks && !tkc_failed(&err); b++)
             if (push_block(s, leader->blocks[b], &err))
                 tke_kv_keep(&e->kv, leader->blocks[b]);
@@ -593,6 +748,7 @@ static void fork_samples(tke_infer *e, tke_gen *g)
 
 static void after_step(tke_infer *e)
 {
+    tinkc_error err = { 0 };
     for (size_t i = 0; i < e->n_entries; i++) {
         tke_seq *s = e->entries[i].seq;
         if (s->state != TKE_SEQ_RUNNING)
@@ -603,6 +759,9 @@ static void after_step(tke_infer *e)
         if (e->entries[i].n_rows > 1)
             e->stats.tokens_prefilled += e->entries[i].n_rows;
         publish(e, s);
+        if (s->n_computed && s->n_computed == snapshot_at(e, s) &&
+            !tke_states_save(&e->states, s->slot, s->serial, &err))
+            tke_gen_finish(s->gen, &err);
     }
 }
 
@@ -650,20 +809,13 @@ static void end_cancelled(tke_infer *e)
         }
 }
 
-static void sweep_running(tke_infer *e)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < e->n_running; i++)
-        if (e->running[i]->state == TKE_SEQ_RUNNING)
-            e->running[n++] = e->running[i];
-    e->n_running = n;
-}
-
 bool tke_infer_step(tke_infer *e)
 {
     tinkc_error err = { 0 };
     if (!e->n_unfinished)
         return false;
+    if (e->n_steps % GROW_STEPS == 0)
+        e->kv.limit = e->kv.n_blocks;
     end_cancelled(e);
     sweep_running(e);
     admit(e);

@@ -17,11 +17,15 @@
 #include "train/adapter.h"
 
 typedef struct tke_infer_options {
-    size_t kv_bytes;      /* of the cache; 0 = 256 MiB */
+    size_t kv_bytes;      /* of the cache, at most: memory is taken as needed; 0 = 256 MiB */
     size_t prefill_chunk; /* most prompt tokens in one step; 0 = 512 */
     size_t max_running;   /* most sequences decoded in one step; 0 = 256 */
     size_t max_rows;      /* most tokens in one step, of prompts and all; 0 = the two together */
     bool no_prefix_cache;
+    /* May the cache take so many bytes more? Where not, prefixes are forgotten and sequences
+     * preempted. NULL = yes. */
+    bool (*more)(void *user, size_t bytes);
+    void *user;
 } tke_infer_options;
 
 typedef struct tke_infer tke_infer;
@@ -37,6 +41,9 @@ typedef struct tke_gen_request {
     size_t n_prompt;
     size_t n_samples;
     size_t max_tokens; /* of each sample; 0 = only prompt log-probs */
+    /* max_tokens is not the caller's: where the cache has no room for as many, fewer are sampled
+     * and the end is one of length. See tke_gen_capped. */
+    bool may_cap;
     tke_sample_rule rule;
     uint64_t seed;
     const int32_t *stop_tokens; /* copied */
@@ -61,11 +68,17 @@ typedef struct tke_gen_request {
      * sample always matches it completely: near max_tokens only tokens that allow an end are
      * drawn. */
     const tke_constraint *constraint;
+    /* Added to the logits of these tokens before every draw. Copied; sorted by token, each once. */
+    const tke_bias *biases;
+    size_t n_biases;
+    /* Subtracted from the logit of each token that the sample has: once, and for each time. */
+    double presence_penalty, frequency_penalty;
     uint64_t tenant; /* whose request it is: rows of a step are shared between tenants */
     void *user;      /* for you: tke_gen_user */
 } tke_gen_request;
 
-/* Queues a request; it runs in later steps. Errors: BAD_REQUEST, MEMORY (can never fit). */
+/* Queues a request; it runs in later steps. Errors: BAD_REQUEST (also: can never fit, with what it
+ * needs and what there is), MEMORY. */
 tke_gen *tke_infer_add(tke_infer *, const tke_gen_request *, tinkc_error *err);
 /* Ends it at the next step, as done with TINKC_E_CANCELLED; its samples so far stay readable. */
 void tke_gen_cancel(tke_gen *);
@@ -107,6 +120,7 @@ const float *tke_gen_target_logprobs(const tke_gen *);
 /* [n_prompt - 1, n_alternatives], with the model's own log-probs. */
 const int32_t *tke_gen_alternatives(const tke_gen *);
 const float *tke_gen_alternative_logprobs(const tke_gen *);
+bool tke_gen_capped(const tke_gen *); /* the cache, not the request, ended or bounds a sample */
 size_t tke_gen_cache_hits(const tke_gen *); /* prompt tokens served from the cache */
 
 /* ---- memory ---- */
@@ -117,6 +131,10 @@ typedef struct tke_infer_stats {
     uint64_t tokens_decoded, tokens_prefilled, preemptions;
 } tke_infer_stats;
 tke_infer_stats tke_infer_get_stats(const tke_infer *);
+size_t tke_infer_bytes(const tke_infer *); /* of the cache, now */
+/* Makes the cache give back memory until it holds at most so many bytes: drops prefixes, then
+ * preempts sequences, which are computed again. Between two steps. */
+void tke_infer_shrink(tke_infer *, size_t bytes);
 /* Forgets cached prefixes, for instance when a snapshot is gone. */
 void tke_infer_clear_cache(tke_infer *);
 

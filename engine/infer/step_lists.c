@@ -53,7 +53,8 @@ static void add_rows(tke_infer *e, size_t i)
     }
     if (lora && lora->layout->rank > p->max_rank)
         p->max_rank = lora->layout->rank;
-    e->seqs[p->n_seqs++] = (tke_step_seq){ x->row, x->n_rows, x->first_pos, x->seq->blocks };
+    e->seqs[p->n_seqs++] =
+        (tke_step_seq){ x->row, x->n_rows, x->first_pos, x->seq->blocks, x->seq->slot };
     if (n && e->segments[n - 1].lora == lora)
         e->segments[n - 1].end = p->n;
     else
@@ -107,7 +108,9 @@ static bool add_next(tke_infer *e, tke_seq *s, size_t want, tinkc_error *err)
                       .token = &s->next_token,
                       .logprob = &s->next_logprob,
                       .bad = &s->bad,
-                      .allowed = s->allowed };
+                      .allowed = s->allowed,
+                      .biases = s->biases,
+                      .n_biases = s->n_biases };
     tke_top top = { want, r->topk_sample_logprobs, s->next_topk, s->next_topk_logprobs };
     return add_draw(e, &draw, err) && (!s->next_topk || add_top(e, &top, err));
 }

@@ -16,7 +16,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "tensor/dtype.h"
+#include "math/dtype.h"
 
 enum { ALIGN = 32, VERSION = 3, COLS_MAX = 1 << 24 };
 enum { KEY_U32 = 4, KEY_I32 = 5, KEY_F32 = 6, KEY_BOOL = 7, KEY_STRING = 8, KEY_ARRAY = 9 };

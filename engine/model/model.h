@@ -25,23 +25,88 @@ typedef struct tke_weight { /* a linear layer: [out, in], row-major, as in the f
 enum { TKE_TRAIN_ATTN = 1u << 0, TKE_TRAIN_MLP = 1u << 1, TKE_TRAIN_UNEMBED = 1u << 2 };
 
 /* Matrices that read the same input (q, k, v; gate, up). Adapters follow the groups: the A's of a
- * group are contiguous, so that one product computes all of them. */
-enum { TKE_GROUP_MAX = 3, TKE_LAYER_GROUPS = 4 /* at most */ };
+ * group are contiguous, so that one product computes all of them. The matrices of a group of
+ * experts stand for E matrices each; of their adapters one factor is shared by all experts: A
+ * where the input is shared, B where the output is. */
+enum { TKE_GROUP_MAX = 4 };
+enum { TKE_OWN_FACTORS = 0, TKE_SHARED_A, TKE_SHARED_B };
 typedef struct tke_group {
-    size_t index;   /* in tke_model.groups, and in every layout */
-    size_t slot;    /* in its layer */
-    uint32_t train; /* TKE_TRAIN_* */
-    size_t n;       /* matrices */
+    size_t index;     /* in tke_model.groups, and in every layout */
+    uint32_t train;   /* TKE_TRAIN_* */
+    int32_t shared;   /* TKE_OWN_FACTORS, or which factor all experts share */
+    size_t n_experts; /* 0 unless a factor is shared */
+    size_t n;         /* matrices */
     tke_weight w[TKE_GROUP_MAX];
 } tke_group;
+
+/* ---- the parts of a layer ----
+ *
+ * A layer is h += mixer(norm(h)), then h += feed-forward(norm(h)); either may be missing. A device
+ * has one object for each kind of part; a family (family.h) says which parts a layer has.
+ */
+enum { TKE_MIX_NONE = 0, TKE_MIX_ATTENTION, TKE_MIX_DELTA, TKE_MIX_KINDS };
+enum { TKE_FEED_NONE = 0, TKE_FEED_DENSE, TKE_FEED_EXPERTS, TKE_FEED_KINDS };
+
+typedef struct tke_attn { /* causal attention with grouped heads */
+    const tke_group *qkv, *o;
+    const tke_real *q_norm, *k_norm; /* [d] or NULL */
+    size_t n_heads, n_kv_heads, head_dim;
+    size_t window;         /* 0 = attends to everything before */
+    const tke_real *sinks; /* [n_heads] or NULL: one more score in each softmax, without a value */
+    bool gate; /* q_proj has a gate behind each head's query: o is multiplied by its sigmoid */
+} tke_attn;
+
+enum { TKE_DELTA_MAX_KERNEL = 8, TKE_DELTA_MAX_DIM = 256 };
+typedef struct tke_delta {  /* linear attention by the gated delta rule */
+    const tke_group *in;    /* q, k, v, z */
+    const tke_group *gates; /* strength and decay: without adapters */
+    const tke_group *out;
+    const tke_real *conv;    /* [kernel][q, k and v]: the last row is the position's own */
+    const tke_real *decay;   /* [value heads]: exp(A_log) */
+    const tke_real *dt_bias; /* [value heads] */
+    const tke_real *norm;    /* [value_dim] */
+    size_t n_key_heads, n_value_heads, key_dim, value_dim, kernel;
+} tke_delta;
+
+typedef struct tke_dense { /* down(silu(gate x) * up x) */
+    const tke_group *gate_up, *down;
+    size_t inner;
+} tke_dense;
+
+typedef struct tke_stack { /* one matrix of each expert: [out, in] */
+    const tke_matrix *m;   /* [E] */
+    size_t out, in;
+    bool transposed;      /* stored as [in, out] */
+    const tke_real *bias; /* [E, out] or NULL */
+} tke_stack;
+
+enum { TKE_ROUTE_CHOSEN = 0, TKE_ROUTE_ALL }; /* the softmax runs over the chosen experts, or all */
+
+/* A router sends each row to `top` of n experts; y is the sum of their weighted results. */
+typedef struct tke_experts {
+    size_t n, top, inner;            /* inner: of one expert */
+    int32_t route;                   /* TKE_ROUTE_* */
+    tke_weight router;               /* [n, H], not adapted */
+    const tke_group *gate_up, *down; /* for the adapters; the numbers are in the stacks */
+    /* paired: gate has all 2 * inner outputs, gates at even places, ups at odd ones; up is unused */
+    bool paired;
+    tke_stack gate, up, out;
+    const tke_dense *shared; /* an expert of every row, or NULL */
+    tke_weight shared_gate;  /* [1, H]: its result is weighted by the sigmoid; without data: by 1 */
+    /* 0: silu(gate) * up. Else gate is at most limit, up within -limit .. limit, and the result
+     * (up + 1) * gate * sigmoid(alpha * gate). */
+    double limit, alpha;
+} tke_experts;
 
 typedef struct tke_layer {
     tke_group *groups; /* in the order of files and layouts */
     size_t n_groups;
-    const tke_group *qkv, *o, *gate_up, *down; /* of those above */
-    const tke_real *norm_in, *norm_post;       /* [H] */
-    const tke_real *q_norm, *k_norm;           /* [d] or NULL */
-    size_t window;                             /* 0 = attends to everything before */
+    int32_t mixer, feed;                    /* TKE_MIX_*, TKE_FEED_* */
+    const tke_real *mixer_norm, *feed_norm; /* [H]; NULL where the part is missing */
+    const tke_attn *attn;                   /* what belongs to the kinds above; else NULL */
+    const tke_delta *delta;
+    const tke_dense *dense;
+    const tke_experts *experts;
 } tke_layer;
 
 /* Callers read it directly; nothing changes after opening. */
@@ -53,7 +118,7 @@ typedef struct tke_model {
     tke_weight embed;             /* [V, H] */
     tke_group head;               /* [V, H]; the embedding's numbers if tied */
     const tke_real *norm;         /* [H] */
-    const double *rope_frequency; /* [d / 2] */
+    const double *rope_frequency; /* [rotary / 2] */
     double rope_scale;            /* of cos and sin: 1 but for yarn */
     const char *folder;
     size_t n_bytes; /* of all mapped tensors */

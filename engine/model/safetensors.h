@@ -10,7 +10,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/map.h"
-#include "tensor/dtype.h"
+#include "math/dtype.h"
 
 enum tke_file_dtype { /* element types of files */
                       TKE_FILE_F32 = 0,

@@ -28,14 +28,19 @@ static void place_group(tke_lora_layout *l, const tke_group *of)
     tke_lora_group *g = &l->groups[of->index];
     assert(of->n >= 1 && of->n <= TKE_GROUP_MAX && !g->n); /* each is placed once */
     assert(l->n_floats % PAD == 0);
-    *g = (tke_lora_group){
-        .of = of, .n = of->n, .in = of->w[0].in, .rank = l->rank, .a = l->n_floats
-    };
-    l->n_floats += padded(g->n * l->rank * g->in);
+    *g = (tke_lora_group){ .of = of,
+                           .n = of->n,
+                           .in = of->w[0].in,
+                           .rank = l->rank,
+                           .n_a = of->shared == TKE_SHARED_B ? of->n_experts : 1,
+                           .n_b = of->shared == TKE_SHARED_A ? of->n_experts : 1,
+                           .a = l->n_floats };
+    assert(g->n_a == 1 || g->n == 1); /* copies of one A lie together */
+    l->n_floats += padded(g->n_a * g->n * l->rank * g->in);
     for (size_t i = 0; i < g->n; i++) {
         g->out[i] = of->w[i].out;
         g->b[i] = l->n_floats;
-        l->n_floats += padded(g->out[i] * l->rank);
+        l->n_floats += padded(g->n_b * g->out[i] * l->rank);
     }
 }
 
@@ -69,10 +74,13 @@ bool tke_layout_next(const tke_lora_layout *l, size_t *place, tke_tensor_ref *re
         ref->weight = &g->of->w[i];
         ref->head = at == l->n_groups - 1;
         ref->is_b = *place % 2;
+        size_t copies = ref->is_b ? g->n_b : g->n_a;
+        ref->copies = g->of->shared ? copies : 0;
         ref->rows = ref->is_b ? g->out[i] : g->rank;
         ref->cols = ref->is_b ? g->rank : g->in;
         ref->offset = ref->is_b ? g->b[i] : g->a + i * g->rank * g->in;
-        assert(ref->offset + ref->rows * ref->cols <= l->n_floats);
+        ref->count = copies * ref->rows * ref->cols;
+        assert(ref->offset + ref->count <= l->n_floats);
         ++*place;
         return true;
     }
@@ -105,7 +113,7 @@ float tke_lora_init(uint64_t hash, uint64_t seed, size_t in, uint64_t e)
 static void init_tensor(const tke_tensor_ref *ref, uint64_t seed, tke_real *a)
 {
     uint64_t hash = tkc_hash(ref->weight->path, strlen(ref->weight->path));
-    for (uint64_t e = 0; e < ref->rows * ref->cols; e++)
+    for (uint64_t e = 0; e < ref->count; e++)
         a[e] = (tke_real)tke_lora_init(hash, seed, ref->cols, e);
 }
 
@@ -220,7 +228,7 @@ size_t tke_adapter_n_params(const tke_adapter *a)
     size_t n = 0;
     tke_tensor_ref ref;
     for (size_t place = 0; tke_layout_next(a->layout, &place, &ref);)
-        n += ref.rows * ref.cols;
+        n += ref.count;
     return n;
 }
 

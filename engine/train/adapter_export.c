@@ -415,8 +415,37 @@ static bool open_adapter(tke_export *j)
            tke_tensor_file_open(&j->adapter, path, j->err);
 }
 
+/* Experts' factors of three dimensions have other names in PEFT's form, and other places in a
+ * merged model. */
+static bool refuse_experts(tke_export *j)
+{
+    for (size_t i = 0; i < j->adapter.n_tensors; i++)
+        if (j->adapter.tensors[i].n_dims == 3)
+            return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                            "%s: '%s' belongs to experts; adapters of experts can be exported in "
+                            "the hosted form only (for now neither PEFT's nor merged)",
+                            j->o->adapter, j->adapter.tensors[i].name);
+    return true;
+}
+
+/* Adapters of q, k and v are parts of one tensor in a merged model. */
+static bool refuse_linear_attention(tke_export *j)
+{
+    for (size_t i = 0; i < j->adapter.n_tensors; i++)
+        if (strstr(j->adapter.tensors[i].name, ".linear_attn.in_proj_"))
+            return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
+                            "%s: '%s' belongs to linear attention; such adapters can be exported "
+                            "as adapters only (for now not merged)",
+                            j->o->adapter, j->adapter.tensors[i].name);
+    return true;
+}
+
 static bool make_folder(tke_export *j)
 {
+    if (j->o->format != TINKC_ADAPTER_HOSTED && !refuse_experts(j))
+        return false;
+    if (j->o->format == TINKC_ADAPTER_MERGED && !refuse_linear_attention(j))
+        return false;
     j->total = (int64_t)j->adapter.mapping.len;
     if (!tkc_make_dirs(j->o->target, j->err))
         return false;

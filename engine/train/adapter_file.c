@@ -4,6 +4,7 @@
  */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
 #include "base/json_read.h"
@@ -68,14 +69,15 @@ static void add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *bloc
                        const char *prefix, int names, int32_t dtype, tinkc_error *err)
 {
     char name[NAME_MAX_LEN];
-    size_t count = ref->rows * ref->cols;
     assert(t->n < t->cap && (dtype == TKE_F32 || dtype == TKE_BF16 || dtype == TKE_REAL));
     tke_file_tensor *out = &t->list[t->n];
     tensor_name(ref, names, prefix, name);
-    *out = (tke_file_tensor){ .dtype = dtype, .n_dims = 2 };
-    out->dims[0] = (int64_t)ref->rows;
-    out->dims[1] = (int64_t)ref->cols;
-    out->n_bytes = count * tke_file_dtype_size(dtype);
+    *out = (tke_file_tensor){ .dtype = dtype };
+    if (ref->copies)
+        out->dims[out->n_dims++] = (int64_t)ref->copies;
+    out->dims[out->n_dims++] = (int64_t)ref->rows;
+    out->dims[out->n_dims++] = (int64_t)ref->cols;
+    out->n_bytes = ref->count * tke_file_dtype_size(dtype);
     out->name = tkc_arena_cstr(&t->arena, name, err);
     out->data = (const unsigned char *)(block + ref->offset);
     t->n++;
@@ -83,7 +85,7 @@ static void add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *bloc
         return;
     void *narrow = tkc_arena_alloc(&t->arena, out->n_bytes, err);
     if (narrow)
-        tke_narrow((tke_dtype)dtype, block + ref->offset, count, narrow);
+        tke_narrow((tke_dtype)dtype, block + ref->offset, ref->count, narrow);
     out->data = narrow;
 }
 
@@ -103,19 +105,34 @@ static bool write_table(table *t, const char *folder, const char *name, tinkc_er
     return path && tke_tensor_file_write(path, t->list, t->n, metadata, 0600, err);
 }
 
-static void write_targets(tkc_jsonw *w, uint32_t train, int names)
+static int by_text(const void *x, const void *y)
 {
-    static const char *const leaves[] = { "down_proj", "gate_proj", "k_proj",  "lm_head",
-                                          "o_proj",    "q_proj",    "up_proj", "v_proj" };
-    static const uint32_t flags[] = { TKE_TRAIN_MLP,     TKE_TRAIN_MLP,  TKE_TRAIN_ATTN,
-                                      TKE_TRAIN_UNEMBED, TKE_TRAIN_ATTN, TKE_TRAIN_ATTN,
-                                      TKE_TRAIN_MLP,     TKE_TRAIN_ATTN };
+    return strcmp(*(const char *const *)x, *(const char *const *)y);
+}
+
+/* The last parts of the matrices' names, each once, sorted; the output layer apart in hosted naming. */
+static void write_targets(tkc_jsonw *w, const tke_lora_layout *l, int names)
+{
+    enum { MOST = 64 };
+    const char *leaves[MOST];
+    size_t n = 0;
+    bool head = false;
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(l, &place, &ref);) {
+        const char *dot = strrchr(ref.weight->path, '.'), *leaf = dot ? dot + 1 : ref.weight->path;
+        bool known = ref.head && names == TKE_NAMES_HOSTED;
+        head = head || ref.head;
+        for (size_t i = 0; i < n && !known; i++)
+            known = strcmp(leaves[i], leaf) == 0;
+        if (!known && n < MOST)
+            leaves[n++] = leaf;
+    }
+    qsort(leaves, n, sizeof *leaves, by_text);
     tkc_jsonw_key(w, "target_modules");
     tkc_jsonw_array(w);
-    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-        if (train & flags[i] && !(names == TKE_NAMES_HOSTED && i == 3))
-            tkc_jsonw_cstr(w, leaves[i]);
-    if (names == TKE_NAMES_HOSTED && train & TKE_TRAIN_UNEMBED)
+    for (size_t i = 0; i < n; i++)
+        tkc_jsonw_cstr(w, leaves[i]);
+    if (names == TKE_NAMES_HOSTED && head)
         tkc_jsonw_cstr(w, "unembed_tokens");
     tkc_jsonw_end(w);
 }
@@ -127,8 +144,8 @@ static void write_empty_object(tkc_jsonw *w, const char *key)
     tkc_jsonw_end(w);
 }
 
-static void write_config_fields(tkc_jsonw *w, const tke_adapter_spec *spec,
-                                const tke_adapter_save *save)
+static void write_config_fields(tkc_jsonw *w, const tke_lora_layout *l,
+                                const tke_adapter_spec *spec, const tke_adapter_save *save)
 {
     tkc_jsonw_key(w, "peft_type");
     tkc_jsonw_cstr(w, "LORA");
@@ -159,11 +176,11 @@ static void write_config_fields(tkc_jsonw *w, const tke_adapter_spec *spec,
     tkc_jsonw_null(w);
     write_empty_object(w, "rank_pattern");
     write_empty_object(w, "alpha_pattern");
-    write_targets(w, spec->train, save->names);
+    write_targets(w, l, save->names);
 }
 
-static bool write_config(const tke_adapter_spec *spec, const tke_adapter_save *save,
-                         const char *folder, tinkc_error *err)
+static bool write_config(const tke_lora_layout *l, const tke_adapter_spec *spec,
+                         const tke_adapter_save *save, const char *folder, tinkc_error *err)
 {
     tkc_arena arena;
     tkc_buf text;
@@ -172,7 +189,7 @@ static bool write_config(const tke_adapter_spec *spec, const tke_adapter_save *s
     tkc_buf_init(&text, NULL, CONFIG_MAX);
     tkc_jsonw_open(&w, &text, err);
     tkc_jsonw_object(&w);
-    write_config_fields(&w, spec, save);
+    write_config_fields(&w, l, spec, save);
     tkc_jsonw_end(&w);
     tkc_buf_char(&text, '\n', err);
     char *path = tkc_path_join(&arena, folder, config_file, err);
@@ -187,9 +204,9 @@ static bool write_weights(const tke_lora_layout *l, const tke_real *weights,
                           const tke_adapter_save *save, tinkc_error *err)
 {
     table t;
-    bool ok = table_init(&t, l, 1, err) &&
-              add_block(&t, l, weights, "", save->names, save->dtype, err) &&
-              write_table(&t, folder, weights_file, err) && write_config(spec, save, folder, err);
+    bool ok =
+        table_init(&t, l, 1, err) && add_block(&t, l, weights, "", save->names, save->dtype, err) &&
+        write_table(&t, folder, weights_file, err) && write_config(l, spec, save, folder, err);
     tkc_arena_free(&t.arena);
     return ok;
 }
@@ -340,7 +357,7 @@ static bool read_flags(folder *f, tinkc_error *err)
 {
     for (size_t i = 0; i < f->weights.n_tensors; i++) {
         const char *name = f->weights.tensors[i].name;
-        if (strstr(name, ".self_attn."))
+        if (strstr(name, ".self_attn.") || strstr(name, ".attn.") || strstr(name, ".linear_attn."))
             f->spec.train |= TKE_TRAIN_ATTN;
         else if (strstr(name, ".mlp."))
             f->spec.train |= TKE_TRAIN_MLP;
@@ -373,6 +390,25 @@ static bool folder_open(folder *f, const char *path, tinkc_error *err)
            read_flags(f, err);
 }
 
+static bool shape_fits(const tke_file_tensor *t, const tke_tensor_ref *ref)
+{
+    if (!ref->copies)
+        return tke_tensor_is(t, 2, (int64_t)ref->rows, (int64_t)ref->cols);
+    return t->n_dims == 3 && t->dims[0] == (int64_t)ref->copies &&
+           t->dims[1] == (int64_t)ref->rows && t->dims[2] == (int64_t)ref->cols;
+}
+
+static bool wrong_shape(const tke_tensor_ref *ref, const char *path, const char *name,
+                        tinkc_error *err)
+{
+    if (ref->copies)
+        return tkc_fail(err, TINKC_E_MODEL,
+                        "%s: tensor '%s' has a shape other than [%zu, %zu, %zu]", path, name,
+                        ref->copies, ref->rows, ref->cols);
+    return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' has a shape other than [%zu, %zu]", path,
+                    name, ref->rows, ref->cols);
+}
+
 /* Reads one tensor into a block. A missing one is an error unless `partial`. */
 static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, const char *prefix,
                         bool partial, const char *path, tke_real *block, bool *found,
@@ -384,14 +420,13 @@ static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, 
     *found = t != NULL;
     if (!t)
         return partial || tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' is missing", path, name);
-    if (!tke_tensor_is(t, 2, (int64_t)ref->rows, (int64_t)ref->cols))
-        return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' has a shape other than [%zu, %zu]",
-                        path, name, ref->rows, ref->cols);
+    if (!shape_fits(t, ref))
+        return wrong_shape(ref, path, name, err);
     if (!tke_tensor_is_real(t))
         return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' is %s", path, name,
                         tke_file_dtype_name(t->dtype));
-    tke_widen((tke_dtype)t->dtype, t->data, ref->rows * ref->cols, block + ref->offset);
-    for (size_t i = 0; i < ref->rows * ref->cols; i++)
+    tke_widen((tke_dtype)t->dtype, t->data, ref->count, block + ref->offset);
+    for (size_t i = 0; i < ref->count; i++)
         if (!isfinite(block[ref->offset + i]))
             return tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' holds NaN or infinity", path,
                             name);

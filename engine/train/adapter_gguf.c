@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/str.h"
+#include "model/family.h"
 #include "model/gguf.h"
 #include "train/adapter_export.h"
 
@@ -96,18 +97,20 @@ static void add_layer(writer *w, size_t i)
 {
     const tke_layer *l = &w->model->layers[i];
     const tke_config *c = &w->model->config;
-    bool permuted = c->family == TKE_LLAMA;
-    add_norm(w, i, "attn_norm", l->norm_in, c->hidden);
-    add_layer_matrix(w, i, "attn_q", &l->qkv->w[0], permuted ? c->n_heads : 0);
-    add_layer_matrix(w, i, "attn_k", &l->qkv->w[1], permuted ? c->n_kv_heads : 0);
-    add_layer_matrix(w, i, "attn_v", &l->qkv->w[2], 0);
-    add_norm(w, i, "attn_q_norm", l->q_norm, c->head_dim);
-    add_norm(w, i, "attn_k_norm", l->k_norm, c->head_dim);
-    add_layer_matrix(w, i, "attn_output", &l->o->w[0], 0);
-    add_norm(w, i, "ffn_norm", l->norm_post, c->hidden);
-    add_layer_matrix(w, i, "ffn_gate", &l->gate_up->w[0], 0);
-    add_layer_matrix(w, i, "ffn_up", &l->gate_up->w[1], 0);
-    add_layer_matrix(w, i, "ffn_down", &l->down->w[0], 0);
+    const tke_attn *a = l->attn;
+    const tke_dense *d = l->dense;
+    bool permuted = c->family->gguf_pairs;
+    add_norm(w, i, "attn_norm", l->mixer_norm, c->hidden);
+    add_layer_matrix(w, i, "attn_q", &a->qkv->w[0], permuted ? c->n_heads : 0);
+    add_layer_matrix(w, i, "attn_k", &a->qkv->w[1], permuted ? c->n_kv_heads : 0);
+    add_layer_matrix(w, i, "attn_v", &a->qkv->w[2], 0);
+    add_norm(w, i, "attn_q_norm", a->q_norm, c->head_dim);
+    add_norm(w, i, "attn_k_norm", a->k_norm, c->head_dim);
+    add_layer_matrix(w, i, "attn_output", &a->o->w[0], 0);
+    add_norm(w, i, "ffn_norm", l->feed_norm, c->hidden);
+    add_layer_matrix(w, i, "ffn_gate", &d->gate_up->w[0], 0);
+    add_layer_matrix(w, i, "ffn_up", &d->gate_up->w[1], 0);
+    add_layer_matrix(w, i, "ffn_down", &d->down->w[0], 0);
 }
 
 /* llama.cpp divides the plain frequencies by these. */
@@ -309,6 +312,12 @@ static bool check_model(const writer *w)
         return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
                         "%s: a sliding window has no GGUF form for %s models", w->j->o->base_model,
                         c->arch);
+    for (size_t i = 0; i < c->n_layers; i++)
+        if (!w->model->layers[i].attn || !w->model->layers[i].dense)
+            return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                            "%s: GGUF files of %s models cannot be written yet; export to a "
+                            "Hugging Face folder instead",
+                            w->j->o->base_model, c->arch);
     return true;
 }
 

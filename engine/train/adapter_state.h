@@ -53,7 +53,9 @@ typedef struct tke_tensor_ref {
     const tke_weight *weight; /* the matrix; its path names the tensor */
     bool head;                /* the output projection, which has three names in files */
     bool is_b;
+    size_t copies;     /* 0 = a matrix; else the first of three dimensions: experts, or 1 */
     size_t rows, cols; /* [rank, in] or [out, rank] */
+    size_t count;      /* numbers of all copies */
     size_t offset;     /* in a block */
 } tke_tensor_ref;
 /* Fills *ref and advances *place; false at the end. Start with 0. */

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "tensor/dtype.h"
+#include "math/dtype.h"
 #include "train/loss_graph.h"
 
 enum tke_loss_kind {

@@ -4,7 +4,7 @@
  * text is a client's: its names, numbers, depth and counts are checked here, and every member that
  * is not known is refused by name.
  *
- * The client's tape (src/api/tape.c) looks similar but shares nothing with this: its values lie over
+ * The client's tape (src/client/train/tape.c) looks similar but shares nothing with this: its values lie over
  * all sequences of a batch and broadcast from sequence to token, and where two operands are equal it
  * sends the gradient to the first; here values are matrices of one datum, and gradients are those of
  * PyTorch, which divides them.

@@ -4,7 +4,8 @@
  * is one forward (and backward) over its rows on the device. Gradients are added to a copy of each
  * adapter's accumulator; the copy takes its place when every pass of that adapter has succeeded. A
  * pass that fails is removed and the others of its adapter run again: the result is as if the
- * failed one had never been sent.
+ * failed one had never been sent. Between two microbatches the device may do other work: samples wait
+ * for a microbatch, not for a pass.
  *
  * May touch: the adapters of its passes. Must not: change anything for a pass that fails; know what
  * kind of device computes.
@@ -13,18 +14,23 @@
 
 #include <assert.h>
 #include <string.h>
+#include "base/clock.h"
 #include "train/adapter_state.h"
 #include "train/pass_state.h"
 
-enum { GOOD_TOKENS = 1024 }; /* more rows than this do not make products faster */
+enum {
+    GOOD_TOKENS = 1024, /* more rows than this do not make products faster */
+    FEW_TOKENS = 256    /* fewer make them slow: no slice of time is cut below it */
+};
 
 struct tke_trainer {
     const tke_device_ops *ops;
     tke_device *device;
     tke_model *model;
     tke_device_trainer *work;
-    size_t microbatch_tokens;
-    const _Atomic(bool) *stop;
+    tke_trainer_options o;
+    int64_t token_ns[TKE_DEPTH_ALL + 1]; /* what a token took last, by depth; 0 = not known */
+    bool ran;                            /* a microbatch of this tke_trainer_run */
 };
 
 tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, tinkc_error *err)
@@ -39,8 +45,11 @@ tke_trainer *tke_trainer_new(tke_device_model *m, const tke_trainer_options *o, 
     t->ops = m->device->ops;
     t->model = tke_model_keep(m->model);
     t->ops->info(t->device, &info);
-    t->stop = o->stop;
-    t->microbatch_tokens = o->microbatch_tokens ? o->microbatch_tokens : info.microbatch_tokens;
+    t->o = *o;
+    if (!o->microbatch_tokens)
+        t->o.microbatch_tokens = info.microbatch_tokens;
+    if (!o->now_ns)
+        t->o.now_ns = tkc_monotonic_ns;
     t->work = t->ops->trainer_new(
         m, &(tke_device_trainer_options){ o->memory_bytes, o->keep, o->stop }, err);
     if (t->work)
@@ -61,6 +70,11 @@ void tke_trainer_free(tke_trainer *t)
 void tke_trainer_set_memory(tke_trainer *t, size_t memory_bytes)
 {
     t->ops->trainer_set_memory(t->work, memory_bytes);
+}
+
+size_t tke_trainer_held(const tke_trainer *t)
+{
+    return t->ops->trainer_held(t->work);
 }
 
 void tke_pass_free(tke_pass *p)
@@ -122,8 +136,10 @@ static bool check_memory(tke_trainer *t, tke_pass *p)
                                      .depth = depth_of(p) };
         size_t bytes = bytes_of(t, &size);
         if (bytes > allowed)
-            return tkc_fail(&p->err, TINKC_E_MEMORY,
-                            "datum %zu of %zu tokens needs %zu MiB of work space, %zu are allowed",
+            return tkc_fail(&p->err, TINKC_E_BAD_REQUEST,
+                            "datum %zu of %zu tokens needs %zu MiB of work space, %zu are there: "
+                            "send a shorter one, or give training more memory (setting "
+                            "train_memory_bytes)",
                             i, p->data[i].n, bytes >> 20, allowed >> 20);
     }
     return true;
@@ -247,11 +263,24 @@ static size_t rank_of(const tke_item *item)
     return adapter ? adapter->layout->rank : 0;
 }
 
+/* Most rows of a microbatch, by number and by time. */
+static size_t most_rows(const tke_trainer *t, int32_t depth)
+{
+    int64_t each = t->token_ns[depth];
+    size_t most = t->o.microbatch_tokens;
+    if (!t->o.slice_ns)
+        return most;
+    size_t in_time = each ? (size_t)(t->o.slice_ns / each) : FEW_TOKENS;
+    if (in_time < FEW_TOKENS)
+        in_time = FEW_TOKENS;
+    return in_time < most ? in_time : most;
+}
+
 /* Is this size beyond what makes a good microbatch? */
 static bool too_large(const tke_trainer *t, const tke_microbatch_size *size)
 {
     size_t allowed = t->ops->trainer_memory(t->work);
-    if (size->n > t->microbatch_tokens || bytes_of(t, size) > allowed)
+    if (size->n > most_rows(t, size->depth) || bytes_of(t, size) > allowed)
         return true;
     return size->n > GOOD_TOKENS && t->ops->microbatch_bytes(t->work, size, TKE_KEEP_ALL) > allowed;
 }
@@ -333,7 +362,7 @@ static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
                            const tke_microbatch_size *size, tkc_arena *arena)
 {
     tke_pass_losses losses = {
-        .items = items, .n_items = n_items, .max_k = size->max_k, .stop = a->t->stop
+        .items = items, .n_items = n_items, .max_k = size->max_k, .stop = a->t->o.stop
     };
     tke_microbatch u = {
         .size = *size, .n_seqs = n_items, .losses = tke_pass_losses_run, .user = &losses
@@ -348,6 +377,18 @@ static bool run_microbatch(attempt *a, tke_item *items, size_t n_items,
     return a->t->ops->microbatch_run(a->t->work, &u, &a->err);
 }
 
+static bool run_measured(attempt *a, tke_item *items, size_t n_items,
+                         const tke_microbatch_size *size, tkc_arena *arena)
+{
+    tke_trainer *t = a->t;
+    int64_t start = t->o.now_ns();
+    bool ok = run_microbatch(a, items, n_items, size, arena);
+    int64_t each = (t->o.now_ns() - start) / (int64_t)size->n;
+    t->token_ns[size->depth] = each > 0 ? each : 1;
+    t->ran = true;
+    return ok;
+}
+
 static bool run_microbatches(attempt *a)
 {
     tkc_arena arena;
@@ -355,9 +396,11 @@ static bool run_microbatches(attempt *a)
     tkc_arena_init(&arena, NULL, 0);
     for (size_t first = 0, n; first < a->n_items && ok; first += n) {
         tke_microbatch_size size;
+        if (a->t->ran && a->t->o.between)
+            a->t->o.between(a->t->o.user);
         n = fill(a, first, &size);
         tkc_arena_reset(&arena);
-        ok = run_microbatch(a, a->items + first, n, &size, &arena);
+        ok = run_measured(a, a->items + first, n, &size, &arena);
     }
     tkc_arena_free(&arena);
     return ok;
@@ -501,6 +544,7 @@ void tke_trainer_run(tke_trainer *t, tke_pass *const *passes, size_t n)
     }
     if (!states)
         return;
+    t->ran = false;
     for (size_t i = 0; i < n; i++)
         begin_pass(t, &states[i], passes[i]);
     while (run_attempt(t, states, n))

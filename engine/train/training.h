@@ -25,6 +25,14 @@ typedef struct tke_trainer_options {
                                   makes one of its own */
     int32_t keep;              /* TKE_KEEP_*: activations of layers, or recompute; same bits */
     const _Atomic(bool) *stop; /* set from outside: passes fail with TINKC_E_CANCELLED soon */
+    /* Other work of the device, done between two microbatches of a run, on the same thread. It may
+     * change neither this trainer nor the adapters of its passes. NULL = none. */
+    void (*between)(void *user);
+    void *user;
+    /* How long a microbatch should take, at the rate of those before it; the first of a trainer is
+     * small. 0 = no bound. The same bits. */
+    int64_t slice_ns;
+    int64_t (*now_ns)(void); /* NULL = the monotonic clock */
 } tke_trainer_options;
 
 typedef struct tke_trainer tke_trainer;
@@ -34,11 +42,12 @@ tke_trainer *tke_trainer_new(tke_device_model *, const tke_trainer_options *, ti
 void tke_trainer_free(tke_trainer *);
 
 /* Bytes that a datum of n tokens needs at least (everything recomputed), gradients of an adapter of
- * this rank included: if it is above memory_bytes the pass will fail with TINKC_E_MEMORY. */
+ * this rank included: if it is above memory_bytes the pass will fail with BAD_REQUEST. */
 size_t tke_trainer_bytes(const tke_trainer *, size_t n_tokens, size_t max_k,
                          const tke_adapter_spec *);
-/* Changes the budget of later passes. */
+/* Changes the budget of later microbatches; work space beyond it is given back. */
 void tke_trainer_set_memory(tke_trainer *, size_t memory_bytes);
+size_t tke_trainer_held(const tke_trainer *); /* bytes of work space, now */
 
 /* ---- passes ---- */
 

@@ -51,6 +51,14 @@ typedef struct tinkc_interval { double mean, low, high; } tinkc_interval;
  * the same interval. All NaN without values. */
 TINKC_API tinkc_interval tinkc_recipe_bootstrap(const double *values, size_t n, double confidence,
                                                 uint64_t seed);
+/* The share of right answers among n, and Wilson's interval: 20 of 20 is 1, from 0.84 to 1. All NaN
+ * where n is 0 or right above n. */
+TINKC_API tinkc_interval tinkc_recipe_wilson(size_t right, size_t n, double confidence);
+/* Two answers to each of the same questions, right or wrong: the second's share of right answers
+ * minus the first's, and Newcombe's interval for paired shares. */
+TINKC_API tinkc_interval tinkc_recipe_paired_difference(size_t both, size_t only_first,
+                                                        size_t only_second, size_t neither,
+                                                        double confidence);
 /* A seed below 2^63 that depends on all of its parts. */
 TINKC_API uint64_t tinkc_recipe_seed(uint64_t seed, uint64_t a, uint64_t b, uint64_t c);
 
@@ -120,6 +128,14 @@ TINKC_API bool tinkc_reward_grade(tinkc_reward *, const char *text, const char *
 /* Ends its children. Not while rollouts use it. NULL allowed. */
 TINKC_API void tinkc_reward_free(tinkc_reward *);
 
+/* Commands of rewards and environments see neither the descriptors of this process nor its credentials:
+ * they get the variables that programs need to start (PATH, HOME, LANG, ...; the list is in
+ * docs/protocol.md) and those that are named here, before the first use. Errors: ARGUMENT if it is
+ * not the name of a variable, or not a command's reward. */
+TINKC_API bool tinkc_reward_pass_env(tinkc_reward *, const char *name, tinkc_error *);
+/* Whether commands get a variable of this name anyway. */
+TINKC_API bool tinkc_recipe_command_sees(const char *name);
+
 /* ---- environments ---- */
 
 /* A command that speaks the line protocol of docs/protocol.md: many episodes at once on each of
@@ -127,6 +143,9 @@ TINKC_API void tinkc_reward_free(tinkc_reward *);
  * its episodes fail. */
 TINKC_API tinkc_env *tinkc_env_command(const char *command, size_t processes, int64_t timeout_ms,
                                        tinkc_recipe_log_fn *log, void *user, tinkc_error *);
+
+/* As tinkc_reward_pass_env. */
+TINKC_API bool tinkc_env_pass_env(tinkc_env *, const char *name, tinkc_error *);
 
 /* The same in this process. `request_json` is one line of the protocol; the function appends the
  * answer's line to *answer. False fails the episode. */
@@ -140,6 +159,10 @@ TINKC_API void tinkc_env_free(tinkc_env *);
 typedef void tinkc_env_check_fn(const char *check, bool passed, const char *detail, void *user);
 TINKC_API bool tinkc_env_check(const char *command, const char *row_json, int64_t timeout_ms,
                                tinkc_env_check_fn *say, void *user, tinkc_error *);
+/* The same with variables that the command gets beside the usual ones; `pass` ends with NULL. */
+TINKC_API bool tinkc_env_check_passing(const char *const *pass, const char *command,
+                                       const char *row_json, int64_t timeout_ms,
+                                       tinkc_env_check_fn *say, void *user, tinkc_error *);
 
 /* ---- rollouts ---- */
 

@@ -6,9 +6,13 @@
  * looked up in /etc/hosts and by DNS alone, whatever /etc/nsswitch.conf says: only these two parts of
  * glibc's name service are inside the program.
  *
+ * With TINKC_LIBC_IS_SHARED (packaging/make-wheel) the C library is the machine's: what is not in the
+ * table is opened by its loader, such as the module for GPUs, and names are looked up as it says.
+ *
  * Must not: call anything of tinkc.
  */
 #include <nss.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,39 +25,66 @@ void *__wrap_dlsym(void *library, const char *name);
 char *__wrap_dlerror(void);
 int __wrap_dlclose(void *library);
 
+#ifdef TINKC_LIBC_IS_SHARED
+void *__real_dlopen(const char *name, int flags);
+void *__real_dlsym(void *library, const char *name);
+int __real_dlclose(void *library);
+#endif
+
 static const char *const libraries[] = {
     "libcurl.so.4", "libarchive.so.13", "libmicrohttpd.so.12",
     "libedit.so.2", "libssl.so.3",      "libcrypto.so.3",
 };
 
+static bool is_linked_in(const void *library)
+{
+    const char *const *at = library;
+    return at >= libraries && at < libraries + sizeof libraries / sizeof *libraries;
+}
+
 void *__wrap_dlopen(const char *name, int flags)
 {
-    (void)flags;
     for (size_t i = 0; name && i < sizeof libraries / sizeof *libraries; i++)
         if (strcmp(name, libraries[i]) == 0)
             return (void *)&libraries[i];
+#ifdef TINKC_LIBC_IS_SHARED
+    return __real_dlopen(name, flags);
+#else
+    (void)flags;
     return NULL;
+#endif
 }
 
 void *__wrap_dlsym(void *library, const char *name)
 {
-    (void)library;
-    for (size_t i = 0; i < sizeof linked_symbols / sizeof *linked_symbols; i++)
+#ifdef TINKC_LIBC_IS_SHARED
+    if (!is_linked_in(library))
+        return __real_dlsym(library, name);
+#endif
+    for (size_t i = 0; is_linked_in(library) && i < sizeof linked_symbols / sizeof *linked_symbols;
+         i++)
         if (strcmp(name, linked_symbols[i].name) == 0)
             return linked_symbols[i].at;
     return NULL;
 }
 
+#ifndef TINKC_LIBC_IS_SHARED
 char *__wrap_dlerror(void)
 {
     static char why[] =
         "the static program cannot open libraries; use the packages or a build from source";
     return why;
 }
+#endif
 
 int __wrap_dlclose(void *library)
 {
+#ifdef TINKC_LIBC_IS_SHARED
+    if (!is_linked_in(library))
+        return __real_dlclose(library);
+#else
     (void)library;
+#endif
     return 0;
 }
 
@@ -78,9 +109,11 @@ static void find_certificates(void)
 
 __attribute__((constructor)) static void before_main(void)
 {
+#ifndef TINKC_LIBC_IS_SHARED
     static const char *const databases[] = { "services", "protocols", "passwd", "group" };
     (void)__nss_configure_lookup("hosts", "files dns");
     for (size_t i = 0; i < sizeof databases / sizeof *databases; i++)
         (void)__nss_configure_lookup(databases[i], "files");
+#endif
     find_certificates();
 }

@@ -1,5 +1,6 @@
-# The command as one static program (TINKC_STATIC, packaging/make-static): the libraries that are opened on first
-# use elsewhere are linked in, and dlopen finds them in a table.
+# The command as one static program (TINKC_STATIC, packaging/make-static), or with every library but the C library
+# linked in (TINKC_PORTABLE, packaging/make-wheel): the libraries that are opened on first use elsewhere are linked in,
+# and dlopen finds them in a table.
 set(STATIC_LIBRARIES curl nghttp2 ssl crypto archive bz2 lzma lz4 zstd z microhttpd edit tinfo bsd md)
 set(STATIC_FOUND)
 foreach(name ${STATIC_LIBRARIES})
@@ -8,8 +9,8 @@ foreach(name ${STATIC_LIBRARIES})
 endforeach()
 
 # The table, from the files that look symbols up: a symbol added there needs no line here.
-set(SYMBOL_USERS src/net/curl_lib.c src/api/download_unpack.c engine/server/mhd.c engine/service/gunzip.c
-    cli/lineedit.c cli/tlsprobe.c)
+set(SYMBOL_USERS src/net/curl_lib.c src/client/download/download_unpack.c service/http/mhd.c service/handlers/gunzip.c
+    cli/output/lineedit.c cli/doctor/tlsprobe.c)
 set(names)
 foreach(file ${SYMBOL_USERS})
     file(READ ${CMAKE_SOURCE_DIR}/${file} text)
@@ -52,4 +53,11 @@ static const struct {
 target_sources(tinkc_cli PRIVATE ${CMAKE_CURRENT_LIST_DIR}/linked_libraries.c)
 target_include_directories(tinkc_cli PRIVATE ${GENERATED})
 target_link_libraries(tinkc_cli PRIVATE ${STATIC_FOUND})
-target_link_options(tinkc_cli PRIVATE -static-pie -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlerror,--wrap=dlclose)
+if(TINKC_PORTABLE)
+    target_compile_definitions(tinkc_cli PRIVATE TINKC_LIBC_IS_SHARED)
+    target_sources(tinkc_cli PRIVATE packaging/portable/newer_libc.c)
+    target_sources(tinkc PRIVATE packaging/portable/newer_libc.c)
+    target_link_options(tinkc_cli PRIVATE -pie -Wl,--wrap=dlopen -Wl,--wrap=dlsym -Wl,--wrap=dlclose)
+else()
+    target_link_options(tinkc_cli PRIVATE -static-pie -Wl,--wrap=dlopen,--wrap=dlsym,--wrap=dlerror,--wrap=dlclose)
+endif()

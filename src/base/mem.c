@@ -134,7 +134,12 @@ enum { LARGE_PAGE = 2 << 20 };
 
 static _Atomic size_t pages_held;
 
-void *tkc_alloc_pages(size_t size, tinkc_error *err)
+static size_t whole_pages(size_t size)
+{
+    return (size + 4095) / 4096 * 4096;
+}
+
+static void *map_pages(size_t size, int flags, tinkc_error *err)
 {
     /* Over-allocate, so that the part that is kept begins at a large page. */
     size_t wide;
@@ -142,7 +147,8 @@ void *tkc_alloc_pages(size_t size, tinkc_error *err)
         tkc_fail_memory(err);
         return NULL;
     }
-    char *got = mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *got =
+        mmap(NULL, wide, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (got == MAP_FAILED) {
         tkc_fail_memory(err);
         return NULL;
@@ -150,22 +156,56 @@ void *tkc_alloc_pages(size_t size, tinkc_error *err)
     size_t skip = (LARGE_PAGE - (uintptr_t)got % LARGE_PAGE) % LARGE_PAGE;
     if (skip)
         munmap(got, skip);
-    size_t kept = (size + 4095) / 4096 * 4096;
+    size_t kept = whole_pages(size);
     assert(kept >= size && kept <= wide - skip);
     if (wide - skip > kept)
         munmap(got + skip + kept, wide - skip - kept);
     (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* a hint: the system may ignore it */
-    atomic_fetch_add(&pages_held, kept);
     return got + skip;
+}
+
+void *tkc_alloc_pages(size_t size, tinkc_error *err)
+{
+    void *got = map_pages(size, 0, err);
+    if (got)
+        atomic_fetch_add(&pages_held, whole_pages(size));
+    return got;
 }
 
 void tkc_release_pages(void *ptr, size_t size)
 {
-    size_t kept = (size + 4095) / 4096 * 4096;
+    size_t kept = whole_pages(size);
     if (!ptr)
         return;
     munmap(ptr, kept);
     atomic_fetch_sub(&pages_held, kept);
+}
+
+void *tkc_reserve_pages(size_t size, tinkc_error *err)
+{
+    return map_pages(size, MAP_NORESERVE, err);
+}
+
+void tkc_commit_pages(size_t size)
+{
+    atomic_fetch_add(&pages_held, size);
+}
+
+/* A page that the part shares with its neighbours stays. */
+void tkc_decommit_pages(void *part, size_t size)
+{
+    uintptr_t begin = ((uintptr_t)part + 4095) / 4096 * 4096;
+    uintptr_t end = ((uintptr_t)part + size) / 4096 * 4096;
+    if (end > begin)
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    atomic_fetch_sub(&pages_held, size);
+}
+
+void tkc_unreserve_pages(void *ptr, size_t size, size_t committed)
+{
+    if (ptr)
+        munmap(ptr, whole_pages(size));
+    atomic_fetch_sub(&pages_held, committed);
 }
 
 size_t tkc_pages_held(void)

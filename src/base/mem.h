@@ -41,6 +41,12 @@ void tkc_release_aligned(void *ptr);
 void *tkc_alloc_pages(size_t size, tinkc_error *err);
 void tkc_release_pages(void *ptr, size_t size);
 size_t tkc_pages_held(void); /* bytes, in the whole process */
+/* Address space alone, for a table that grows in parts: a part is committed before it is touched,
+ * and decommitted (its contents are lost) when its memory is wanted elsewhere. */
+void *tkc_reserve_pages(size_t size, tinkc_error *err);
+void tkc_commit_pages(size_t size); /* counts it: the system backs pages as they are touched */
+void tkc_decommit_pages(void *part, size_t size);
+void tkc_unreserve_pages(void *ptr, size_t size, size_t committed);
 
 /* False on overflow, and *out is then untouched. */
 bool tkc_add_size(size_t x, size_t y, size_t *out);

@@ -6,7 +6,7 @@
  * a test moves the clock when all clients are at rest, so an answer must come from inside `send`
  * and not from a worker that is still computing; the out-of-memory tests run it thousands of times;
  * and the SDK's tests run in builds without the engine. Tests of the engine's answers use the
- * engine (tests/unit/engine, tests/api/test_engine_client.c).
+ * engine (tests/unit/engine, tests/client/test_engine_client.c).
  *
  * May touch: base, codec and wire. The mock serialises its calls.
  */
@@ -922,6 +922,7 @@ static const handler handlers[TKC_EP_COUNT] = {
     [TKC_EP_SESSIONS] = { list_sessions, NULL },
     [TKC_EP_SESSION] = { get_session, NULL },
     [TKC_EP_SEARCH_SESSIONS] = { NULL, "{\"sessions\":[]}" },
+    [TKC_EP_SEARCH_CHECKPOINTS] = { NULL, "{\"checkpoints\":[]}" },
     [TKC_EP_FINISH_SESSION] = { NULL, "{}" },
     [TKC_EP_ASSIGN_PROJECT] = { NULL, "{}" },
     [TKC_EP_TRACE_EXPORT] = { NULL, "{\"status\":\"ready\",\"url\":\"https://mock.invalid/"

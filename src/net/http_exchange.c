@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include "base/str.h"
 #include "codec/url.h"
 
@@ -325,8 +326,17 @@ static void set_route(const tkc_http *http, tkc_exchange *x, tinkc_error *err)
     }
 }
 
+/* libcurl's own sockets are inherited by any program that is started meanwhile. */
+static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *at)
+{
+    (void)user;
+    (void)purpose;
+    return socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol);
+}
+
 static void set_callbacks(const tkc_curl *curl, tkc_exchange *x)
 {
+    curl->easy_setopt(x->easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl->easy_setopt(x->easy, CURLOPT_PRIVATE, x);
     curl->easy_setopt(x->easy, CURLOPT_HEADERFUNCTION, on_header);
     curl->easy_setopt(x->easy, CURLOPT_HEADERDATA, x);

@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "tokenizer/added.h"
-#include "tokenizer/encoder.h"
+#include "bpe/added.h"
+#include "bpe/encoder.h"
 #include "tokenizer/load.h"
 
 typedef struct request {

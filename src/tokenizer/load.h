@@ -66,9 +66,10 @@ bool tkc_finish_tokenizer(tinkc_tokenizer *, tinkc_error *err);
 /* Tables from the compiled form of `source`, if there is one that is not stale. Never an error:
  * false = none. */
 bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out);
-/* Writes it beside the source, or in the user's cache folder; silent if neither is possible. */
+/* Writes it into the user's cache folder; silent if that is not possible. */
 void tkc_cache_write(const char *source, const char *user_cache, const tkc_tables *tables);
-/* Size and time of a file, without its hash; false if it does not exist. */
+/* Size and change time of a file, without its digest; false if it does not exist. */
 bool tkc_origin_of(const char *source, tkc_origin *out);
+void tkc_origin_digest(const void *data, size_t len, unsigned char out[TKC_ORIGIN_DIGEST]);
 
 #endif

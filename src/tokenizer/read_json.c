@@ -8,7 +8,7 @@
 #include "base/json_write.h"
 #include "base/map.h"
 #include "tokenizer/load.h"
-#include "tokenizer/unicode.h"
+#include "unicode/unicode.h"
 
 /* ---- byte-level text ---- */
 

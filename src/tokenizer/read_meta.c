@@ -6,9 +6,9 @@
  */
 #include <string.h>
 
-#include "tokenizer/added.h"
+#include "bpe/added.h"
 #include "tokenizer/load.h"
-#include "tokenizer/nfc.h"
+#include "unicode/nfc.h"
 
 static bool unsupported(tkc_json *j, const char *where, tinkc_str what)
 {

@@ -7,9 +7,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "tokenizer/bpe.h"
-#include "tokenizer/tables_layout.h"
-#include "tokenizer/unicode.h"
+#include "bpe/bpe.h"
+#include "bpe/tables_layout.h"
+#include "unicode/unicode.h"
 
 enum { MAX_PROBES = 4096 }; /* a vocabulary crafted to collide is rejected */
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tokenizer/tokenizer_priv.h"
-#include "tokenizer/unicode.h"
+#include "unicode/unicode.h"
 
 struct tinkc_decoder {
     tinkc_tokenizer *tok;

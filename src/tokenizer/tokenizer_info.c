@@ -1,6 +1,6 @@
 /* tokenizer_info.c - queries: sizes, special tokens, texts of tokens and templates.
  * Reads only. */
-#include "tokenizer/bpe.h"
+#include "bpe/bpe.h"
 #include "tokenizer/load.h"
 
 int32_t tinkc_tokenizer_size(const tinkc_tokenizer *tok)

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "tokenizer/open_with.h"
-#include "tokenizer/encoder.h"
+#include "bpe/encoder.h"
 #include "tokenizer/load.h"
 
 /* ---- new and free ---- */
@@ -78,7 +78,8 @@ static tinkc_str unpack(tinkc_bytes packed, const char *path, tkc_arena *temp, t
     unsigned long long size = ZSTD_getFrameContentSize(packed.data, packed.len);
     if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ||
         size > TKC_MAX_TOKENIZER_FILE) {
-        tkc_fail(err, TINKC_E_FILE, "%s: no zstd file of a known, small enough size", path);
+        tkc_fail(err, TINKC_E_FILE, "%s: zstd: content size missing or above %d MiB", path,
+                 TKC_MAX_TOKENIZER_FILE >> 20);
         return none;
     }
     char *text = tkc_arena_alloc(temp, (size_t)size + 1, err);
@@ -204,7 +205,7 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, const char *us
     if (!text.data)
         return false;
     if (use_cache && tkc_origin_of(source, &origin))
-        origin.hash = tkc_block_hash(file.data, file.len);
+        tkc_origin_digest(file.data, file.len, origin.digest);
     if (!read_tables(tok, text, source, origin, err))
         return false;
     if (use_cache && origin.size)

@@ -12,8 +12,8 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "tinkc/tokenizer.h"
-#include "tokenizer/pretok.h"
-#include "tokenizer/tables.h"
+#include "bpe/pretok.h"
+#include "bpe/tables.h"
 
 /* The named special tokens of tokenizer_config.json, as chat templates see them. */
 enum {

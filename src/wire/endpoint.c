@@ -71,6 +71,7 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     DIRECT(TKC_EP_SESSIONS,          "sessions",           "GET",  V1 "/sessions",       TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_SESSION,           "session",            "GET",  V1 "/sessions/{id}",  TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_SEARCH_SESSIONS,   "search_sessions",    "POST", V1 "/sessions/search", TRAIN,               READY,  AW,     0,     JSON, &tkc_search_request_type),
+    DIRECT(TKC_EP_SEARCH_CHECKPOINTS, "search_checkpoints", "POST", V1 "/checkpoints/search", TRAIN,            READY,  AW,     0,     JSON, &tkc_checkpoint_search_request_type),
     DIRECT(TKC_EP_FINISH_SESSION,    "finish_session",     "POST", V1 "/sessions/{id}/finish", TRAIN,          READY,  AW,     0,     JSON, &tkc_finish_session_request_type),
     DIRECT(TKC_EP_ASSIGN_PROJECT,    "assign_session_project", "PUT", V1 "/sessions/{id}/project", TRAIN,      READY,  AW,     0,     JSON, &tkc_project_request_type),
     DIRECT(TKC_EP_TRACE_EXPORT,      "trace_export",       "GET",  V1 "/sessions/{id}/trace_export", TRAIN,    READY,  AW,     0,     NONE, NULL),

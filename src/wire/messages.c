@@ -79,6 +79,7 @@ static const tkc_field config_response[] = {
     FIELD(sample_join_sampling_session, TKC_OPT_BOOL, 0),
     FIELD(sample_use_retrieve_futures, TKC_OPT_BOOL, 0),
     FIELD(custom_loss_server_side, TKC_OPT_BOOL, 0),
+    FIELD(serves_tokenizers, TKC_OPT_BOOL, 0),
     FIELD(proto_write_fwdbwd, TKC_OPT_BOOL, 0),
     FIELD(fwd_via_fwdbwd, TKC_OPT_BOOL, 0),
     SELF,
@@ -411,6 +412,7 @@ static const tkc_field save_for_sampler_request[] = {
     FIELD(ttl_seconds, TKC_OPT_I64, NULLABLE),
     FIELD(overwrite, TKC_OPT_BOOL, NULLABLE),
     FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(kind, TKC_STR, NULLABLE),
     TAG("save_weights_for_sampler", 0),
 };
 const tkc_message tkc_save_for_sampler_request_type =
@@ -620,6 +622,7 @@ static const tkc_field checkpoint[] = {
     { "public", TKC_BOOL, 0, offsetof(T, is_public), NULL },
     FIELD(expires_at, TKC_TIME, NULLABLE),
     FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(base_model, TKC_STR, NULLABLE),
     SELF,
 };
 const tkc_message tkc_checkpoint_type = MESSAGE(checkpoint, "checkpoint", NULL);
@@ -756,6 +759,36 @@ static const tkc_field search_request[] = {
 };
 const tkc_message tkc_search_request_type =
     MESSAGE(search_request, "session search", &search_defaults);
+#undef T
+
+#define T tkc_checkpoint_cursor
+static const tkc_field checkpoint_cursor[] = {
+    FIELD(last_created_at, TKC_TIME, MUST),
+    FIELD(last_checkpoint_uuid, TKC_STR, MUST),
+};
+const tkc_message tkc_checkpoint_cursor_type =
+    MESSAGE(checkpoint_cursor, "checkpoint cursor", NULL);
+#undef T
+
+#define T tkc_checkpoint_search_request
+static const T checkpoint_search_defaults = { .owner = { .type = "own" }, .limit = 50 };
+static const tkc_field checkpoint_search_request[] = {
+    FIELD(project_ids, TKC_STRS, NULLABLE),    FIELD(user_metadata, TKC_METADATA, NULLABLE),
+    FIELD(checkpoint_type, TKC_STR, NULLABLE), TYPED(owner, TKC_OBJECT, 0, &search_owner_type),
+    FIELD(base_models, TKC_STRS, NULLABLE),    FIELD(limit, TKC_I64, 0),
+    FIELD(cursor, TKC_RAW, NULLABLE),
+};
+const tkc_message tkc_checkpoint_search_request_type =
+    MESSAGE(checkpoint_search_request, "checkpoint search", &checkpoint_search_defaults);
+#undef T
+
+#define T tkc_checkpoint_search_response
+static const tkc_field checkpoint_search_response[] = {
+    TYPED(checkpoints, TKC_OBJECTS, MUST, &tkc_checkpoint_type),
+    FIELD(next_cursor, TKC_RAW, NULLABLE),
+};
+const tkc_message tkc_checkpoint_search_response_type =
+    MESSAGE(checkpoint_search_response, "checkpoint search response", NULL);
 #undef T
 
 #define T tkc_session_status

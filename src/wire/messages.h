@@ -48,6 +48,7 @@ typedef struct tkc_config_response {
     tkc_opt_bool sample_join_sampling_session; /* a copy of a sampler asks for its numbers */
     tkc_opt_bool sample_use_retrieve_futures;  /* one poll for all samples of a sampler */
     tkc_opt_bool custom_loss_server_side;      /* losses of one's own run there; written only */
+    tkc_opt_bool serves_tokenizers;            /* of its models, at the paths of a hub; ours alone */
     tkc_opt_bool proto_write_fwdbwd;           /* these two are for older clients only */
     tkc_opt_bool fwd_via_fwdbwd;
     tinkc_str json;
@@ -273,6 +274,7 @@ typedef struct tkc_save_for_sampler_request {
     tkc_opt_i64 ttl_seconds;
     tkc_opt_bool overwrite; /* not sent by the official SDK */
     tkc_metadata user_metadata;
+    const char *kind; /* "snapshot" (NULL: the same) or "inflight" */
 } tkc_save_for_sampler_request;
 extern const tkc_message tkc_save_for_sampler_request_type;
 
@@ -420,6 +422,7 @@ typedef struct tkc_checkpoint {
     bool is_public; /* "public" */
     tkc_time expires_at;
     tkc_metadata user_metadata;
+    const char *base_model; /* NULL = not said */
     tinkc_str json;
 } tkc_checkpoint;
 extern const tkc_message tkc_checkpoint_type;
@@ -526,6 +529,29 @@ typedef struct tkc_search_request {
     tinkc_str cursor; /* a tkc_search_cursor as JSON */
 } tkc_search_request;
 extern const tkc_message tkc_search_request_type;
+
+typedef struct tkc_checkpoint_cursor {
+    tkc_time last_created_at;
+    const char *last_checkpoint_uuid;
+} tkc_checkpoint_cursor;
+extern const tkc_message tkc_checkpoint_cursor_type;
+
+typedef struct tkc_checkpoint_search_request {
+    const char *const *project_ids; /* NULL = all that may be listed */
+    tkc_metadata user_metadata;
+    const char *checkpoint_type; /* training, sampler, external */
+    tkc_search_owner owner;
+    const char *const *base_models; /* NULL = any; an empty list matches none */
+    int64_t limit;
+    tinkc_str cursor; /* a tkc_checkpoint_cursor as JSON */
+} tkc_checkpoint_search_request;
+extern const tkc_message tkc_checkpoint_search_request_type;
+
+typedef struct tkc_checkpoint_search_response {
+    TKC_ARRAY(tkc_checkpoint) checkpoints;
+    tinkc_str next_cursor; /* empty = last page */
+} tkc_checkpoint_search_response;
+extern const tkc_message tkc_checkpoint_search_response_type;
 
 typedef struct tkc_session_status {
     tkc_name type; /* TINKC_SESSION_* */

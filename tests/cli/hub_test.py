@@ -2,7 +2,7 @@
 
     hub_test.py BUILD [GROUP...]
 """
-import hashlib, json, os, pathlib, pty, random, select, shutil, signal, struct, subprocess, sys, tempfile, threading, time
+import hashlib, json, os, pathlib, pty, random, select, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parent / "support"))
@@ -78,6 +78,14 @@ def small_model():
 
 
 # ---- pull ----
+
+def pull_timeout():
+    """A hub that accepts and never answers: --timeout ends the command, with its own exit code."""
+    with World() as w, socket.create_server(("127.0.0.1", 0)) as silent:
+        r = w.run("pull", "org/model", "--timeout", "1",
+                  env={"HF_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        check("pull: --timeout", r.returncode == 124 and "--timeout has run out" in r.stderr, (r.returncode, r.stderr))
+
 
 def pull_layout():
     with World() as w:
@@ -836,7 +844,7 @@ def from_adapter_refused():
         check("rank-stabilised scaling", scores(w, "--from-adapter", "rs") == scores(w, "--from-adapter", "plain"))
 
 
-groups = [pull_layout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
+groups = [pull_layout, pull_timeout, pull_choice, pull_revisions, pull_pages, pull_faults, pull_refusals, pull_hostile, pull_offline,
           pull_resume, pull_twice, model_by_name, model_prompt, push_adapter, push_refusals, push_large, push_trained,
           export_gguf, export_llama, export_merged, from_adapter, from_adapter_refused]
 try:

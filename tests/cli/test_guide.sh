@@ -27,7 +27,7 @@ run_page first-training.md 'train|chat'
 run_page sampling.md 'none'
 for page in "$root"/docs/guide/*.md; do
     for link in $(grep -o '](\([^)#h][^)]*\))' "$page" | sed 's/](//; s/)//'); do
-        [ -e "$root/docs/guide/$link" ] || fail "$page: $link is not there"
+        [ -e "$root/docs/guide/${link%%#*}" ] || fail "$page: $link is not there"
     done
     # every long option that a printed tinkc command uses is one of that command
     grep -E '^    (tinkc|ExecStart=/usr/local/bin/tinkc) ' "$page" | sed 's/ *# .*//; s/^ *//; s/ExecStart=[^ ]*tinkc/tinkc/' > commands || true
@@ -52,13 +52,13 @@ while read -r command; do
 done < commands
 # Functions and types that the guide names are in the headers; messages that it explains are in the sources.
 for name in $(grep -ohE '\btinkc_[a-z0-9_]+\b|\bTINKC_[A-Z0-9_]+\b' "$root"/docs/guide/*.md | sort -u); do
-    case $name in tinkc_version) ;; TINKC_NANO | TINKC_SHARE_STORE) continue ;; esac
+    case $name in tinkc_version) ;; TINKC_NANO | TINKC_SHARE_STORE | tinkc_nif) continue ;; esac
     grep -rqw "$name" "$root/include" || fail "the guide names $name, which no header has"
 done
 python3 - "$root" << 'P' || fail "messages.md"
 import pathlib, re, sys
 root = pathlib.Path(sys.argv[1])
-text = "".join(p.read_text() for d in ("cli", "src", "engine", "recipes", "include") for p in (root / d).rglob("*.[ch]"))
+text = "".join(p.read_text() for d in ("cli", "src", "engine", "service", "recipes", "include") for p in (root / d).rglob("*.[ch]"))
 text = re.sub(r'"\s*\n\s*"', "", text)  # texts that are broken over lines
 rows = re.findall(r"^\| `([^`]+)` \|", (root / "docs/guide/messages.md").read_text(), re.M)
 lost = [row for row in rows for part in re.split(r"\bX\b", row) if len(part.strip()) > 3 and part.strip() not in text]

@@ -73,7 +73,7 @@ static void add_block(maker *m, const char *prefix, const tke_lora_layout *l, co
         char name[160];
         snprintf(name, sizeof name, "%sbase_model.model.%s.lora_%c.weight", prefix,
                  ref.weight->path, "AB"[ref.is_b]);
-        add_reals(m, name, block + ref.offset, ref.rows, ref.cols);
+        add_reals(m, name, block + ref.offset, ref.count / ref.cols, ref.cols);
     }
 }
 
@@ -292,12 +292,30 @@ static void test_qwen3(void **state)
     check_family(&(tiny_model){ .family = "qwen3", .seed = 23, .hidden = 40, .shards = true });
 }
 
+static void test_qwen3_moe(void **state)
+{
+    (void)state;
+    check_family(&(tiny_model){ .family = "qwen3_moe", .seed = 24, .dtype = "BF16" });
+}
+
+static void test_gpt_oss(void **state)
+{
+    (void)state;
+    check_family(&(tiny_model){ .family = "gpt_oss", .seed = 25, .mxfp4 = true, .dtype = "BF16" });
+}
+
+static void test_qwen3_5(void **state)
+{
+    (void)state;
+    check_family(&(tiny_model){ .family = "qwen3_5_text", .seed = 26, .layers = 3 });
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen3),
+        cmocka_unit_test(test_llama),   cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen3),   cmocka_unit_test(test_qwen3_moe),
+        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_qwen3_5),
     };
     (void)argc;
     programs = argv[0];

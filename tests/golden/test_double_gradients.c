@@ -15,7 +15,7 @@
 #include "support/tiny_model.h"
 #include "train/training.h"
 
-enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 4, N_LOSSES = 8 };
+enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 9, N_LOSSES = 8 };
 static const size_t lengths[N_DATA] = { 9, 5 };
 
 static const tiny_model families[N_FAMILIES] = {
@@ -32,6 +32,14 @@ static const tiny_model families[N_FAMILIES] = {
       .kv_heads = 4,
       .old_rope = true,
       .rope = "\"type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 64" },
+    { .family = "qwen3_moe", .seed = 5 },
+    { .family = "qwen3_5_text", .seed = 7, .layers = 2 },
+    { .family = "qwen3_5_moe_text", .seed = 9, .layers = 2 },
+    { .family = "qwen3_moe", .seed = 6, .extra = "\"norm_topk_prob\": false" },
+    { .family = "gpt_oss",
+      .seed = 7,
+      .rope = "\"rope_type\": \"yarn\", \"factor\": 8.0, "
+              "\"original_max_position_embeddings\": 64, \"truncate\": false" },
 };
 static const char *const losses[N_LOSSES] = {
     "cross_entropy", "soft targets", "importance_sampling", "ppo",
@@ -180,9 +188,9 @@ static size_t random_place(world *w)
         if (!g->n)
             continue;
         if (tiny_random(&w->random) % 2)
-            return g->a + tiny_random(&w->random) % (g->n * g->rank * g->in);
+            return g->a + tiny_random(&w->random) % (g->n_a * g->n * g->rank * g->in);
         size_t i = tiny_random(&w->random) % g->n;
-        return g->b[i] + tiny_random(&w->random) % (g->out[i] * g->rank);
+        return g->b[i] + tiny_random(&w->random) % (g->n_b * g->out[i] * g->rank);
     }
 }
 

@@ -615,8 +615,9 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
                 continue;
             size_t row = (size_t)d->starts[i] + pos;
             ids[n] = d->ids[row], positions[n] = (int32_t)pos, wants[n] = n;
-            seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i] };
-            draws[n] = (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n], NULL };
+            seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i], -1 };
+            draws[n] =
+                (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n], NULL, NULL, 0 };
             scores[n] = (tke_score){ n, d->targets[row], &lp[row] };
             n++;
         }
@@ -631,9 +632,10 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
     }
 }
 
-/* One decoding step of `n` sequences at position 0, drawn at temperature 1 under the masks. */
+/* One decoding step of `n` sequences at position 0, drawn at temperature 1 under the masks, each with one bias or none. */
 static void draw_step(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
-                      size_t n, const uint32_t *const *masks, int32_t *tokens, float *lp)
+                      size_t n, const uint32_t *const *masks, const tke_bias *const *biases,
+                      int32_t *tokens, float *lp)
 {
     tke_sample_rule rule = { .temperature = 1, .top_p = 0.9 };
     int32_t ids[8], positions[8] = { 0 };
@@ -644,8 +646,10 @@ static void draw_step(tcu_sampler *s, const data *d, const tke_lora *lora, int32
     tke_segment segment = { .begin = 0, .end = n, .lora = lora };
     for (size_t i = 0; i < n; i++) {
         ids[i] = d->ids[i], wants[i] = i;
-        seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i] };
-        draws[i] = (tke_draw){ i, &rule, 9, 0, 0, &tokens[i], &lp[i], &bad[i], masks[i] };
+        seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i], -1 };
+        draws[i] = (tke_draw){
+            i, &rule, 9, 0, 0, &tokens[i], &lp[i], &bad[i], masks[i], biases[i], biases[i] != NULL
+        };
     }
     tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
     CK(tcu_sampler_run(s, &j, &err));
@@ -659,6 +663,7 @@ static void mask_case(tcu_sampler *s, const data *d, const tke_lora *lora, int32
 {
     enum { N = 6, WORDS = 32 };
     const uint32_t *none[N] = { NULL }, *masks[N] = { NULL };
+    const tke_bias up = { 3, 1e4f }, *flat[N] = { NULL }, *biases[N] = { NULL, NULL, &up };
     uint32_t one[WORDS] = { 0 }, odd[WORDS];
     int32_t free_tokens[N], tokens[N];
     float free_lp[N], lp[N];
@@ -667,13 +672,14 @@ static void mask_case(tcu_sampler *s, const data *d, const tke_lora *lora, int32
     memset(odd, 0xaa, sizeof odd);
     masks[1] = one, masks[4] = odd;
     for (int turn = 0; turn < 4; turn++) { /* the second one captures, the others replay */
-        draw_step(s, d, lora, blocks, N, none, free_tokens, free_lp);
-        draw_step(s, d, lora, blocks, N, masks, tokens, lp);
-        outside += tokens[1] != (int32_t)vocab - 1 || tokens[4] % 2 == 0;
+        draw_step(s, d, lora, blocks, N, none, flat, free_tokens, free_lp);
+        draw_step(s, d, lora, blocks, N, masks, biases, tokens, lp);
+        outside += tokens[1] != (int32_t)vocab - 1 || tokens[4] % 2 == 0 || tokens[2] != up.token;
         for (size_t i = 0; i < N; i++)
-            off += !masks[i] && (tokens[i] != free_tokens[i] || memcmp(&lp[i], &free_lp[i], 4));
+            off += !masks[i] && !biases[i] &&
+                   (tokens[i] != free_tokens[i] || memcmp(&lp[i], &free_lp[i], 4));
     }
-    verdict(outside == 0, "  constraints: tokens outside them", (double)outside);
+    verdict(outside == 0, "  constraints and biases: tokens outside them", (double)outside);
     verdict(off == 0, "  bits: rows beside constrained ones", (double)off);
 }
 
@@ -683,6 +689,17 @@ static void send_away(void)
     tke_residence_turn(&device->residence);
     while (tke_residence_make_room(&device->residence))
         ;
+}
+
+/* A sampler whose cache has all its memory. */
+static tcu_sampler *full_sampler(tcu_model *m, const tke_device_sampler_options *o)
+{
+    tcu_sampler *s = tcu_sampler_new(m, o, &err);
+    const tke_device_cache *c = s ? tcu_sampler_cache(s) : NULL;
+    for (size_t first = 0; c && c->slab_blocks && first < c->n_blocks; first += c->slab_blocks)
+        if (!tcu_sampler_commit(s, first / c->slab_blocks, &err))
+            return NULL;
+    return s;
 }
 
 static void model_case(const shape *sh, size_t rank, uint32_t train)
@@ -800,7 +817,7 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
             (double)(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats)));
     /* trainer = sampler */
     tke_device_sampler_options so = { .cache_bytes = 64 << 20, .max_rows = 512, .max_seqs = 64 };
-    tcu_sampler *s = tcu_sampler_new(m, &so, &err);
+    tcu_sampler *s = full_sampler(m, &so);
     CK(s);
     int32_t blocks[6][64];
     for (int i = 0; i < 6; i++)
@@ -837,15 +854,15 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
 }
 
 /* n sequences decode `length` tokens each, in one launch a step or layer by layer: drawn tokens and log-probs. */
-static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, bool layered,
-                       int32_t *tokens, float *lp)
+static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, const tke_lora *lora,
+                       bool layered, int32_t *tokens, float *lp)
 {
     enum { PER = 128 };
     int32_t blocks[TCU_DECODE_ROWS][PER], ids[TCU_DECODE_ROWS], positions[TCU_DECODE_ROWS];
     bool bad[TCU_DECODE_ROWS];
     size_t wants[TCU_DECODE_ROWS];
     tke_sample_rule greedy = { .top_p = 1, .logprobs = true };
-    tke_segment segment = { .begin = 0, .end = n };
+    tke_segment segment = { .begin = 0, .end = n, .lora = lora };
     tke_step_seq seqs[TCU_DECODE_ROWS];
     tke_draw draws[TCU_DECODE_ROWS];
     device->layered = layered;
@@ -858,10 +875,10 @@ static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, bo
             ids[i] = (int32_t)((own * 31 + i * 7) % vocab);
             positions[i] = (int32_t)own;
             wants[i] = i;
-            seqs[i] = (tke_step_seq){ i, 1, own, blocks[i] };
+            seqs[i] = (tke_step_seq){ i, 1, own, blocks[i], -1 };
             draws[i] =
-                (tke_draw){ i,       &greedy, 1, 0, 0, &tokens[pos * n + i], &lp[pos * n + i],
-                            &bad[i], NULL };
+                (tke_draw){ i,       &greedy, 1,    0, 0, &tokens[pos * n + i], &lp[pos * n + i],
+                            &bad[i], NULL,    NULL, 0 };
         }
         tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
         CK(tcu_sampler_run(s, &j, &err));
@@ -869,21 +886,37 @@ static void decode_few(tcu_sampler *s, size_t n, size_t length, size_t vocab, bo
     device->layered = false;
 }
 
-static void few_case(const shape *sh, size_t length)
+/* An adapter with random numbers. */
+static tke_lora random_lora(const world *w, size_t rank, uint32_t train, uint64_t seed)
+{
+    tke_lora_layout *l = layout_new(w, rank, train);
+    float *theta = malloc(l->n_floats * 4);
+    random_floats(theta, l->n_floats, seed, 0.2f);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err);
+    CK(weights && tcu_block_write(weights, theta, &err));
+    free(theta);
+    return (tke_lora){ l, (tke_block *)weights, 0.75f };
+}
+
+/* rank 0: without an adapter */
+static void few_case(const shape *sh, size_t length, size_t rank, uint32_t train)
 {
     world *w = world_new(sh, true, 9);
     tcu_model *m = tcu_model_new(device, &w->model, &err);
+    tke_lora lora = { 0 };
+    if (rank)
+        lora = random_lora(w, rank, train, 77);
     tke_device_sampler_options so = { .cache_bytes = (size_t)1 << 30,
                                       .max_rows = 64,
                                       .max_seqs = 64 };
-    tcu_sampler *s = m ? tcu_sampler_new(m, &so, &err) : NULL;
+    tcu_sampler *s = m ? full_sampler(m, &so) : NULL;
     CK(s);
     for (size_t n = 1; n <= TCU_DECODE_ROWS; n++) {
         size_t count = n * length, tokens_off = 0;
         int32_t *a = malloc(count * 4), *b = malloc(count * 4);
         float *lp = malloc(count * 4), *lp2 = malloc(count * 4);
-        decode_few(s, n, length, sh->vocab, true, a, lp);
-        decode_few(s, n, length, sh->vocab, false, b, lp2);
+        decode_few(s, n, length, sh->vocab, rank ? &lora : NULL, true, a, lp);
+        decode_few(s, n, length, sh->vocab, rank ? &lora : NULL, false, b, lp2);
         for (size_t i = 0; i < count; i++)
             tokens_off += a[i] != b[i];
         char name[96];
@@ -893,12 +926,14 @@ static void few_case(const shape *sh, size_t length)
         if (first < count)
             printf("first difference: step %zu, row %zu: token %d, %a against %d, %a\n", first / n,
                    first % n, b[first], (double)lp2[first], a[first], (double)lp[first]);
-        snprintf(name, sizeof name, "  bits: %s, %zu rows at once = layer by layer", sh->name, n);
+        snprintf(name, sizeof name,
+                 "  bits: %s rank %zu train %u, %zu rows at once = layer by layer", sh->name, rank,
+                 train, n);
         verdict(tokens_off + count_bits(lp, lp2, count) == 0, name,
                 (double)(tokens_off + count_bits(lp, lp2, count)));
         free(a), free(b), free(lp), free(lp2);
     }
-    tcu_sampler_free(s), tcu_model_free(m);
+    tcu_sampler_free(s), tcu_block_free((tcu_block *)(uintptr_t)lora.weights), tcu_model_free(m);
     world_free(w);
 }
 
@@ -911,9 +946,19 @@ static void check_few(void)
     static const shape qwen2 = {
         "qwen2", 192, 320, 2, 6, 2, 128, 333, 512, true, false, true, 100
     };
-    few_case(&qwen3, 1200);
-    few_case(&small, 200);
-    few_case(&qwen2, 300);
+    /* gate and up have more pieces in a block than an instruction takes */
+    static const shape broad = {
+        "broad", 512, 12288, 2, 8, 2, 128, 2000, 512, true, true, false, 0
+    };
+    const uint32_t layers = TKE_TRAIN_ATTN | TKE_TRAIN_MLP;
+    few_case(&qwen3, 1200, 0, 0);
+    few_case(&small, 200, 0, 0);
+    few_case(&qwen2, 300, 0, 0);
+    few_case(&qwen3, 300, 32, layers | TKE_TRAIN_UNEMBED);
+    few_case(&small, 200, 8, layers);
+    few_case(&small, 200, 64, TKE_TRAIN_MLP);
+    few_case(&qwen2, 300, 20, TKE_TRAIN_ATTN | TKE_TRAIN_UNEMBED);
+    few_case(&broad, 100, 32, layers | TKE_TRAIN_UNEMBED);
 }
 
 static void check_model(void)
@@ -1187,31 +1232,38 @@ static void start_profile(size_t cap)
     device->profile = p;
 }
 
-static void print_profile(void)
+/* Times by name; with `places` each product of a layer in a line of its own: how many marks after attention it comes. */
+static void print_profile(bool places)
 {
     tcu_profile *p = device->profile;
     struct {
         const char *what;
         double ms;
-        size_t n;
-    } lines[64] = { { 0 } };
-    size_t n = 0;
+        size_t n, place;
+    } lines[128] = { { 0 } };
+    size_t n = 0, place = 0;
     double all = 0;
     cudaDeviceSynchronize();
     for (size_t i = 1; i < p->n; i++) {
         float ms = 0;
         size_t at = 0;
         cudaEventElapsedTime(&ms, p->marks[i - 1].at, p->marks[i].at);
-        while (at < n && strcmp(lines[at].what, p->marks[i].what) != 0)
+        place = !places || strcmp(p->marks[i].what, "attention") == 0 ? 0 : place + 1;
+        while (at < n &&
+               (strcmp(lines[at].what, p->marks[i].what) != 0 || lines[at].place != place))
             at++;
+        if (at == 128)
+            break;
         n += at == n;
         lines[at].what = p->marks[i].what;
+        lines[at].place = place;
         lines[at].ms += ms;
         lines[at].n++;
         all += ms;
     }
     for (size_t i = 0; i < n; i++)
-        printf("    %-34s %6zu calls %9.2f ms %5.1f %%\n", lines[i].what, lines[i].n, lines[i].ms,
+        printf("    %2zu %-34s %6zu calls %9.2f ms %8.2f us each %5.1f %%\n", lines[i].place,
+               lines[i].what, lines[i].n, lines[i].ms, 1e3 * lines[i].ms / (double)lines[i].n,
                100 * lines[i].ms / all);
     device->profile = NULL;
 }
@@ -1258,15 +1310,17 @@ static void speed_train(const char *name, size_t tokens, bool profile)
     if (profile) {
         start_profile(20000);
         CK(tcu_trainer_run(t, &b, &err));
-        print_profile();
+        print_profile(false);
     }
     tcu_trainer_free(t), tcu_block_free(weights), tcu_block_free(g), tcu_block_free(m1),
         tcu_block_free(v1), tcu_model_free(m);
     world_free(w);
 }
 
+/* Rows have n_loras adapters, as many of each. last: the log-probs of the last step, or NULL. With `profile` the times of the last
+ * replay of the graph, which is captured in the second step, are printed. */
 static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context,
-                        const tke_lora *lora, bool profile)
+                        const tke_lora *lora, size_t n_loras, bool profile, float *last)
 {
     size_t steps = 48, per = (context + steps + 16) / 16;
     int32_t *ids = malloc(batch * 4), *positions = malloc(batch * 4), *tokens = malloc(batch * 4),
@@ -1284,20 +1338,25 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
         for (size_t i = 0; i < batch; i++) {
             ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step),
             wants[i] = i;
-            seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per };
-            draws[i] =
-                (tke_draw){ i, &rule, i, 0, (uint32_t)step, &tokens[i], &lp[i], &bad[i], NULL };
+            seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per, -1 };
+            draws[i] = (tke_draw){ i,       &rule, i,    0, (uint32_t)step, &tokens[i], &lp[i],
+                                   &bad[i], NULL,  NULL, 0 };
         }
-        tke_segment segment = { .begin = 0, .end = batch, .lora = lora };
-        tke_step j = decoding(batch, ids, positions, &segment, seqs, wants, draws);
+        tke_segment segments[8] = { { .begin = 0, .end = batch } };
+        for (size_t i = 0; i < n_loras; i++)
+            segments[i] = (tke_segment){ .begin = batch * i / n_loras,
+                                         .end = batch * (i + 1) / n_loras,
+                                         .lora = &lora[i] };
+        tke_step j = decoding(batch, ids, positions, segments, seqs, wants, draws);
+        j.n_segments = n_loras ? n_loras : 1;
         double t = seconds_now();
-        if (profile && step == 0)
+        if (profile && step == 1)
             start_profile(4000);
         CK(tcu_sampler_run(s, &j, &err));
-        if (profile && step == 0)
-            print_profile();
         times[step] = seconds_now() - t;
     }
+    if (last)
+        memcpy(last, lp, batch * sizeof *lp);
     double best = 1e9, sum = 0;
     for (size_t i = 8; i < steps; i++) {
         sum += times[i];
@@ -1311,40 +1370,94 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
             2 +
         (double)batch * (double)context * (double)(sh->layers * 2 * sh->kv_heads * sh->d) * 2;
     double rate = (double)batch * (double)(steps - 8) / sum;
+    char adapters[64] = "";
+    if (n_loras)
+        snprintf(adapters, sizeof adapters, " rank 32 adapters %zu%s", n_loras,
+                 device->apart ? " apart" : "");
     printf("DECODE %s batch %zu context %zu%s: %.0f tokens/s, %.0f us a step (best %.0f), %.0f %% "
            "of the limit by bytes\n",
-           name, batch, context, lora ? " rank 32" : "", rate, 1e6 * sum / (double)(steps - 8),
-           1e6 * best, 100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
+           name, batch, context, adapters, rate, 1e6 * sum / (double)(steps - 8), 1e6 * best,
+           100 * bytes / 4.3e12 / (sum / (double)(steps - 8)));
+    if (profile)
+        print_profile(true);
+    free(ids), free(positions), free(tokens), free(blocks), free(lp), free(bad), free(wants),
+        free(seqs), free(draws);
 }
 
-/* how: "profile", "one" (batch 1 alone, in one launch and layer by layer) or NULL. */
+/* An adapter's part beside what reads it next, and in a launch of its own: the same log-probs. */
+static void compare_apart(tcu_sampler *s, const char *name, int which, size_t batch,
+                          const tke_lora *loras, size_t n)
+{
+    float here[256], apart[256];
+    char what[96];
+    size_t finite = 0;
+    decode_once(s, name, which, batch, 1024, loras, n, false, here);
+    device->apart = true;
+    decode_once(s, name, which, batch, 1024, loras, n, false, apart);
+    device->apart = false;
+    for (size_t i = 0; i < batch; i++)
+        finite += isfinite(here[i]) != 0;
+    snprintf(what, sizeof what, "bits: %s, %zu rows, %zu adapters, fused = apart (%zu finite)",
+             name, batch, n, finite);
+    verdict(count_bits(here, apart, batch) == 0, what, (double)count_bits(here, apart, batch));
+}
+
+/* A sampler of its own for each, so that the graph is captured again. */
+static void profile_decode(tcu_model *m, const char *name, int which, const tke_lora *loras,
+                           size_t n)
+{
+    tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30,
+                                      .max_rows = 768,
+                                      .max_seqs = 256 };
+    for (size_t batch = 64; batch <= 256; batch *= 4)
+        for (size_t i = 0; i < 3; i++) {
+            tcu_sampler *s = full_sampler(m, &so);
+            CK(s);
+            decode_once(s, name, which, batch, 1024, loras, i == 2 ? n : i, true, NULL);
+            tcu_sampler_free(s);
+        }
+}
+
+static void decode_batches(tcu_sampler *s, const char *name, int which, const tke_lora *loras,
+                           size_t n)
+{
+    decode_once(s, name, which, 1, 1024, NULL, 0, false, NULL);
+    decode_once(s, name, which, 1, 1024, loras, 1, false, NULL);
+    for (size_t batch = 64; batch <= 256; batch *= 4) {
+        decode_once(s, name, which, batch, 1024, NULL, 0, false, NULL);
+        compare_apart(s, name, which, batch, loras, 1);
+        compare_apart(s, name, which, batch, loras, n);
+    }
+}
+
+/* how: "profile" (times of the launches of batches of 64 and 256), "one" (batch 1 alone, in one launch and layer by layer) or NULL. */
 static void speed_decode(const char *name, const char *how)
 {
     bool profile = how && strcmp(how, "profile") == 0, one = how && strcmp(how, "one") == 0;
     int which = find_shape(name);
     world *w;
     tcu_model *m = load_large(which, &w);
-    tke_lora_layout *l = layout_new(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
-    float *theta = malloc(l->n_floats * 4);
-    random_floats(theta, l->n_floats, 5, 0.02f);
-    tcu_block *weights = tcu_block_new(device, l->n_floats, &err);
-    CK(weights && tcu_block_write(weights, theta, &err));
-    tke_lora lora = { l, (tke_block *)weights, 1 };
+    enum { LORAS = 8 };
+    tke_lora loras[LORAS];
+    for (size_t i = 0; i < LORAS; i++) /* as the SDK makes them */
+        loras[i] = random_lora(w, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED, 5 + i);
     tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30,
                                       .max_rows = 768,
                                       .max_seqs = 256 };
-    tcu_sampler *s = tcu_sampler_new(m, &so, &err);
-    CK(s);
-    static const size_t batches[] = { 1, 64, 256 };
+    tcu_sampler *s = profile ? NULL : full_sampler(m, &so);
+    CK(profile || s);
     for (int i = 0; one && i < 4; i++) {
         device->layered = i % 2;
-        decode_once(s, name, which, 1, 1024, NULL, false);
+        decode_once(s, name, which, 1, 1024, NULL, 0, false, NULL);
+        decode_once(s, name, which, 1, 1024, loras, 1, false, NULL);
     }
-    for (int i = 0; !one && i < 3; i++) {
-        decode_once(s, name, which, batches[i], 1024, NULL, profile);
-        decode_once(s, name, which, batches[i], 1024, &lora, false);
-    }
-    tcu_sampler_free(s), tcu_block_free(weights), tcu_model_free(m);
+    if (profile)
+        profile_decode(m, name, which, loras, LORAS);
+    else if (!one)
+        decode_batches(s, name, which, loras, LORAS);
+    for (size_t i = 0; i < LORAS; i++)
+        tcu_block_free((tcu_block *)(uintptr_t)loras[i].weights);
+    tcu_sampler_free(s), tcu_model_free(m);
     world_free(w);
 }
 

@@ -45,7 +45,7 @@ static tke_weight weight(world *w, size_t out, size_t in, bool bias, bool own, u
         data = malloc(out * in * 2);
         random_bf16(data, out * in, seed, 1.7f / sqrtf((float)in));
     }
-    r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16 };
+    r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16, NULL };
     if (bias) {
         float *b = malloc(out * sizeof *b);
         random_floats(b, out, seed + 7, 0.1f);
@@ -85,6 +85,7 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                               .n_heads = s->heads,
                               .n_kv_heads = s->kv_heads,
                               .head_dim = s->d,
+                              .rotary = s->d,
                               .vocab = s->vocab,
                               .context = s->context,
                               .rms_eps = 1e-6,
@@ -117,18 +118,25 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                             .w = { weight(w, s->hidden, s->inner, false, own, base + 7) } };
         for (size_t j = 0; j < 4; j++, index++) {
             g[j].index = index;
-            g[j].slot = j;
             m->groups[index] = &g[j];
         }
-        l->qkv = &g[0];
-        l->o = &g[1];
-        l->gate_up = &g[2];
-        l->down = &g[3];
-        l->norm_in = vector(s->hidden, base + 8);
-        l->norm_post = vector(s->hidden, base + 9);
-        l->q_norm = s->qk_norm ? vector(s->d, base + 10) : NULL;
-        l->k_norm = s->qk_norm ? vector(s->d, base + 11) : NULL;
-        l->window = i % 2 ? s->window : 0;
+        tke_attn *a = calloc(1, sizeof *a);
+        tke_dense *dense = calloc(1, sizeof *dense);
+        *a = (tke_attn){ .qkv = &g[0],
+                         .o = &g[1],
+                         .q_norm = s->qk_norm ? vector(s->d, base + 10) : NULL,
+                         .k_norm = s->qk_norm ? vector(s->d, base + 11) : NULL,
+                         .n_heads = s->heads,
+                         .n_kv_heads = s->kv_heads,
+                         .head_dim = s->d,
+                         .window = i % 2 ? s->window : 0 };
+        *dense = (tke_dense){ .gate_up = &g[2], .down = &g[3], .inner = s->inner };
+        l->mixer = TKE_MIX_ATTENTION;
+        l->feed = TKE_FEED_DENSE;
+        l->attn = a;
+        l->dense = dense;
+        l->mixer_norm = vector(s->hidden, base + 8);
+        l->feed_norm = vector(s->hidden, base + 9);
     }
     m->embed = weight(w, s->vocab, s->hidden, false, own, seed + 91);
     m->head = (tke_group){ .index = index, .n = 1, .train = TKE_TRAIN_UNEMBED };
@@ -227,7 +235,7 @@ static void attend(const tke_config *c, const tke_layer *l, const double *q, con
                    const double *v, size_t pos, double *o)
 {
     size_t d = c->head_dim, group = c->n_heads / c->n_kv_heads, kd = c->n_kv_heads * d;
-    size_t first = l->window && pos + 1 > l->window ? pos + 1 - l->window : 0;
+    size_t first = l->attn->window && pos + 1 > l->attn->window ? pos + 1 - l->attn->window : 0;
     double *s = malloc((pos + 1) * sizeof *s);
     for (size_t h = 0; h < c->n_heads; h++) {
         double top = -1e300, sum = 0;
@@ -260,28 +268,28 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
            *v = malloc(n * kd * 8), *o = malloc(qd * 8);
     double *g = malloc(I * 8), *u = malloc(I * 8), *y = malloc(H * 8);
     for (size_t t = 0; t < n; t++) {
-        rms(h + t * H, l->norm_in, H, a);
-        linear(l->qkv, 0, lora, adapter, scale, a, q + t * qd);
-        linear(l->qkv, 1, lora, adapter, scale, a, k + t * kd);
-        linear(l->qkv, 2, lora, adapter, scale, a, v + t * kd);
+        rms(h + t * H, l->mixer_norm, H, a);
+        linear(l->attn->qkv, 0, lora, adapter, scale, a, q + t * qd);
+        linear(l->attn->qkv, 1, lora, adapter, scale, a, k + t * kd);
+        linear(l->attn->qkv, 2, lora, adapter, scale, a, v + t * kd);
         for (size_t i = 0; i < c->n_heads + c->n_kv_heads; i++) {
             double *x = i < c->n_heads ? q + t * qd + i * d : k + t * kd + (i - c->n_heads) * d;
             if (c->qk_norm)
-                rms(x, i < c->n_heads ? l->q_norm : l->k_norm, d, x);
+                rms(x, i < c->n_heads ? l->attn->q_norm : l->attn->k_norm, d, x);
             rotate(w, x, t);
         }
     }
     for (size_t t = 0; t < n; t++) {
         attend(c, l, q + t * qd, k, v, t, o);
-        linear(l->o, 0, lora, adapter, scale, o, y);
+        linear(l->attn->o, 0, lora, adapter, scale, o, y);
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
-        rms(h + t * H, l->norm_post, H, a);
-        linear(l->gate_up, 0, lora, adapter, scale, a, g);
-        linear(l->gate_up, 1, lora, adapter, scale, a, u);
+        rms(h + t * H, l->feed_norm, H, a);
+        linear(l->dense->gate_up, 0, lora, adapter, scale, a, g);
+        linear(l->dense->gate_up, 1, lora, adapter, scale, a, u);
         for (size_t i = 0; i < I; i++)
             g[i] = g[i] / (1 + exp(-g[i])) * u[i];
-        linear(l->down, 0, lora, adapter, scale, g, y);
+        linear(l->dense->down, 0, lora, adapter, scale, g, y);
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
     }

@@ -28,7 +28,7 @@ class Server:
         os.chmod(keys, 0o600)
         self.process = subprocess.Popen(
             [TINKC, "serve", MODEL, "--port", "0", "--store", os.path.join(folder, "store"), "--auth-token-file", keys,
-             "--no-page", "--ready-fd", "1", "--set", "jwt_auth=true"],
+             "--no-page", "--ready-fd", "1"],
             stdout=subprocess.PIPE, stderr=open(os.path.join(folder, "log"), "w"), text=True,
             env={**os.environ, "HOME": folder, "XDG_CONFIG_HOME": os.path.join(folder, "config")})
         self.url = self.process.stdout.readline().split()[-1]

@@ -1,4 +1,4 @@
-"""The openai package against a server with --openai: openai_client.py URL. Ends with 1 on a difference."""
+"""The openai package against a server with --chat-apis: openai_client.py URL. Ends with 1 on a difference."""
 import json, sys
 
 import openai

@@ -59,7 +59,7 @@ class Deployment:
         os.chmod(keys, 0o600)
         self.server = subprocess.Popen(
             [TINKC, "serve", MODEL, "--port", "0", "--store", os.path.join(folder, "store"), "--auth-token-file", keys,
-             "--openai", "--no-page", "--ready-fd", "1", "--set", "jwt_auth=true", "--set", "public_url=" + self.front.url],
+             "--chat-apis", "--no-page", "--ready-fd", "1", "--set", "public_url=" + self.front.url],
             stdout=subprocess.PIPE, stderr=open(os.path.join(folder, "log"), "w"), text=True,
             env={**os.environ, "HOME": folder, "XDG_CONFIG_HOME": os.path.join(folder, "config")})
         self.url = self.server.stdout.readline().split()[-1]

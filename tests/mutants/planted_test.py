@@ -28,6 +28,37 @@ STATEMENTS = [
     ("g(-1);", "removed:", "number: g ( - 0 )"),
     ("struct s x = { 1, .b = 2 };", "number: 2", "number: 3"),
     ("(void)g(3);", "removed:", "number: ( void ) g ( 4 )"),
+    # faults of meaning: order
+    ("put(f, 1); put(f, 2);", "removed:", "number: put ( f , 2 )", "swapped: put ( f , 2 ) ; put ( f , 1 )", "removed:", "number: put ( f , 3 )"),
+    ("put(f); get(q);", "removed:", "removed:"),  # nothing in common
+    ("put(f, err); get(q, err);", "removed:", "removed:"),
+    ("a = 4; b = a;", "removed:", "number: a = 5", "swapped: b = a ; a = 4", "removed:"),
+    ("a = 4; b = 5;", "removed:", "number: a = 5", "removed:", "number: b = 6"),
+    ("s->n = 4; g(s);", "removed:", "number: s -> n = 5", "swapped: g ( s ) ; s -> n = 4", "removed:"),
+    ("if (a) put(f); get(f);", "negated: ! ( a )", "removed:", "removed:"),  # one of them is conditional
+    ("free(f); put(f);", "removed:"),
+    ("if (!write(f) || !sync(f)) g();", "negated: ! ( ! write ( f ) || ! sync ( f ) )",
+     "operator: ! write ( f ) && ! sync ( f )", "swapped: ! sync ( f ) || ! write ( f )", "removed:"),
+    ("ok = place(f) && trim(f);", "removed:", "operator: ok = place ( f ) || trim ( f )", "swapped: ok = trim ( f ) && place ( f )"),
+    ("ok = f->n && trim(f);", "removed:", "operator: ok = f -> n || trim ( f )"),
+    # locks
+    ("pthread_mutex_lock(&m); n++; pthread_mutex_unlock(&m);", "removed:", "unlocked:"),
+    ("pthread_mutex_lock(&m); if (a) { pthread_mutex_unlock(&m); return 7; } pthread_mutex_unlock(&m);", "negated: ! ( a )",
+     "number: 8", "unlocked:"),
+    ("pthread_mutex_lock(&m); pthread_mutex_unlock(&o);",),
+    ("pthread_mutex_lock(&m); tkc_cond_wait_until(&c, &m, t); pthread_mutex_unlock(&m);", "removed:"),
+    # units
+    ("t = 60000;", "removed:", "number: t = 60001", "scaled: t = 60"),
+    ("t = s * 1000;", "removed:", "operator: t = s / 1000", "number: t = s * 1001", "scaled: t = s * 1"),
+    ("t = 60500; u = 300;", "removed:", "number: t = 60501", "removed:", "number: u = 301"),
+    # what an error path takes back
+    ("if (!ok) a = b;", "negated: ! ( ! ok )", "undo: 0", "removed:"),
+    ("if (tkc_failed(err)) { a = b; c = d; }", "negated: ! ( tkc_failed ( err ) )", "undo: 0", "removed:", "removed:"),
+    ("if (!ok) { a = b; return c; }", "negated: ! ( ! ok )", "removed:"),
+    ("if (!ok) a = b; else c = d;", "negated: ! ( ! ok )", "removed:", "removed:"),
+    ("if (a) b = c;", "negated: ! ( a )", "removed:"),
+    ("if (!ok) { unlink(p); return c; }", "negated: ! ( ! ok )", "undo:"),
+    ("unlink(p);",),
     # log lines, releases, locks
     ("log_warn(x, 3); if (a) tkc_log(3);",),
     ("if (a) tkc_log(3); else g();", "negated: ! ( a )", "removed:"),
@@ -83,7 +114,12 @@ FILES = [
      "constant: ROOM = 11", "constant: ROOM = 20"),
     ("src/a/a.c", "#define N 7\n#define LIMIT 3 /* why */\n#define F(x) 3\n#define CHUNK 8\n", "constant: N = 8", "constant: N = 14",
      "constant: LIMIT = 4", "constant: LIMIT = 6"),
-    ("src/a/a.c", "enum { WAIT_MS = 100 };", "constant: WAIT_MS = 101", "constant: WAIT_MS = 200"),
+    ("src/a/a.c", "enum { WAIT_MS = 100 };", "constant: WAIT_MS = 101", "constant: WAIT_MS = 200", "scaled: WAIT_MS = 100000"),
+    ("src/a/a.c", "enum { LIMIT_MS = 3000, MOST_BYTES = 5 };", "constant: LIMIT_MS = 3001", "constant: LIMIT_MS = 6000", "scaled: LIMIT_MS = 3",
+     "constant: MOST_BYTES = 6", "constant: MOST_BYTES = 10"),
+    ("cli/a.c", "enum { REPLY_TIMEOUT_MS = 100 };", "constant: REPLY_TIMEOUT_MS = 200", "scaled: REPLY_TIMEOUT_MS = 100000"),
+    ("src/a/a.c", "struct s { int begin, end; char *name; int reserved, left; };\nint f(struct s *x) { return g(x->begin, x->name, x->left); }",
+     "neighbour: g ( x -> end , x -> name , x -> left )"),
     ("cli/a.c", "enum { WAIT_MS = 100 };", "constant: WAIT_MS = 200"),
     ("src/a/a.c", 'enum { RED = 1, BLUE };\nstatic const row t[] = { { "512", RED, true }, { "x", BLUE, MUST } };',
      'table: t: { { "513" , RED ,', 'table: t: { { "512" , BLUE , true }', 'table: t: { { "512" , RED , false } , {',
@@ -122,25 +158,38 @@ static int sum(void)
         n += t[i];
     return n;
 }
+static int order(int a, int b)
+{
+    b = a;
+    a = 9;
+    return 10 * b + a;
+}
 int main(void)
 {
-    printf("%d %d %d %d", small(19), small(20), small(21), sum());
+    printf("%d %d %d %d %d", small(19), small(20), small(21), sum(), order(2, 1));
 }
 """
 WRITES = [
-    ("no fault", "1 2 2 8"),
-    ("constant: MOST = 21", "1 1 2 8"),
-    ("constant: MOST = 40", "1 1 1 8"),
-    ("table: t: { 4 , 5 }", "1 2 2 9"),
-    ("table: t: { 3 , 6 }", "1 2 2 9"),
-    ("negated: ! ( a < MOST )", "2 1 1 8"),
-    ("operator: a <= MOST", "1 1 2 8"),
-    ("number: 2", "2 2 2 8"),
-    ("number: 3", "1 3 3 8"),
-    ("number: 1", "1 2 2 9"),
-    ("operator: i + 1 < 2", "1 2 2 3"),
-    ("removed:", "1 2 2 0"),
-    ("operator: n -= t [ i ]", "1 2 2 -8"),
+    ("no fault", "1 2 2 8 29"),
+    ("constant: MOST = 21", "1 1 2 8 29"),
+    ("constant: MOST = 40", "1 1 1 8 29"),
+    ("table: t: { 4 , 5 }", "1 2 2 9 29"),
+    ("table: t: { 3 , 6 }", "1 2 2 9 29"),
+    ("negated: ! ( a < MOST )", "2 1 1 8 29"),
+    ("operator: a <= MOST", "1 1 2 8 29"),
+    ("number: 2", "2 2 2 8 29"),
+    ("number: 3", "1 3 3 8 29"),
+    ("number: 1", "1 2 2 9 29"),
+    ("operator: i + 1 < 2", "1 2 2 3 29"),
+    ("removed:", "1 2 2 0 29"),
+    ("operator: n -= t [ i ]", "1 2 2 -8 29"),
+    ("removed:", "1 2 2 8 19"),
+    ("swapped: a = 9 ; b = a", "1 2 2 8 99"),
+    ("removed:", "1 2 2 8 22"),
+    ("number: a = 10", "1 2 2 8 30"),
+    ("number: 11 * b + a", "1 2 2 8 31"),
+    ("operator: 10 / b + a", "1 2 2 8 14"),
+    ("operator: 10 * b - a", "1 2 2 8 11"),
 ]
 
 

@@ -251,7 +251,7 @@ static family_error family_compare(family *f, tke_adapter *a, const tke_block *b
     if (!tke_view_open(&view, a->device, block, a->layout->n_floats, &f->err))
         die(&f->err);
     while (n < MOST && family_next(f, a->layout, &place, prefix, name, &ref)) {
-        size_t count = ref.rows * ref.cols;
+        size_t count = ref.count;
         const float *want = family_floats(f, name, count);
         off[n] = norm[n] = 0;
         for (size_t i = 0; i < count; i++) {
@@ -285,8 +285,8 @@ static tke_adapter *family_adapter(family *f)
         die(&f->err);
     memset(view.data, 0, a->layout->n_floats * sizeof *view.data);
     while (family_next(f, a->layout, &place, "init/", name, &ref))
-        memcpy(view.data + ref.offset, family_floats(f, name, ref.rows * ref.cols),
-               ref.rows * ref.cols * sizeof(float));
+        memcpy(view.data + ref.offset, family_floats(f, name, ref.count),
+               ref.count * sizeof(float));
     if (!tke_view_close(&view, a->device, a->weights, &f->err))
         die(&f->err);
     return a;

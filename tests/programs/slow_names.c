@@ -1,4 +1,4 @@
-/* slow_names.c - a client whose names take long to resolve: run by tests/api/test_slow_names.sh
+/* slow_names.c - a client whose names take long to resolve: run by tests/project/test_slow_names.sh
  * with a resolver that takes a minute. The connect limit must hold all the same, and so must a
  * cancel: neither may wait for the resolver.
  */

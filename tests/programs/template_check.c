@@ -18,7 +18,7 @@
 #include "base/json_write.h"
 #include "base/str.h"
 #include "tinkc/tokenizer.h"
-#include "tokenizer/chat.h"
+#include "chat/chat.h"
 
 enum { SHOWN = 10, MAX_FILE = 1 << 28 };
 static const int64_t frozen_us = 1753542245000000; /* 2025-07-26T15:04:05 */

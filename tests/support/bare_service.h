@@ -3,7 +3,7 @@
 #ifndef TESTS_BARE_SERVICE_H
 #define TESTS_BARE_SERVICE_H
 
-#include "service/service_state.h"
+#include "service/core/service_state.h"
 #include "support/check.h"
 
 static int64_t bare_now_ms; /* of its clock */

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #include "base/err.h"
-#include "service/service_state.h"
+#include "service/core/service_state.h"
 
 static struct {
     pthread_mutex_t lock;

@@ -3,7 +3,7 @@
 #ifndef TEST_SUPPORT_NUMBERS_H
 #define TEST_SUPPORT_NUMBERS_H
 
-#include "kernels/kernels.h"
+#include "math/kernels.h"
 
 /* A small generator; the same numbers everywhere. */
 typedef struct numbers {

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "files.h"
+#include "cli/main/files.h"
 
 static char place[] = "/tmp/tinkc-own-XXXXXX";
 static char *start; /* the folder before */

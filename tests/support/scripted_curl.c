@@ -148,6 +148,8 @@ static bool keep(scripted_easy *e, CURLoption option, va_list *args)
     case CURLOPT_XFERINFODATA:
         e->progress_data = va_arg(*args, void *);
         return true;
+    case CURLOPT_OPENSOCKETFUNCTION: /* it opens none */
+        return true;
     case CURLOPT_PRIVATE:
         e->own = va_arg(*args, void *);
         return true;

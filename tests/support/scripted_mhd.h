@@ -8,7 +8,7 @@
 #define TESTS_SCRIPTED_MHD_H
 
 #include "base/buf.h"
-#include "server/http_server.h"
+#include "service/http/http_server.h"
 
 typedef struct mhd_record {
     bool queued, suspended;

@@ -62,6 +62,8 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
     over((waiting *)(void *)r);
 }
 
+const char *service_base_url = "";
+
 answer service_call(const tinkc_transport *t, const char *method, const char *path,
                     const char *const *headers, const void *body, size_t len)
 {
@@ -74,9 +76,11 @@ answer service_call(const tinkc_transport *t, const char *method, const char *pa
     pthread_mutex_init(&w.lock, NULL);
     assert_true(tkc_cond_init(&w.over, &err));
     tkc_buf_init(&w.got.body, NULL, TKC_BUF_NO_MAX);
-    const tinkc_request request = {
-        .method = method, .path = path, .base_url = "", .headers = headers, .body = { body, len }
-    };
+    const tinkc_request request = { .method = method,
+                                    .path = path,
+                                    .base_url = service_base_url,
+                                    .headers = headers,
+                                    .body = { body, len } };
     t->send(t->self, &request, &w.reply);
     int64_t deadline = tkc_deadline_ns(PATIENCE_MS);
     pthread_mutex_lock(&w.lock);

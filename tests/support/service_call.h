@@ -17,6 +17,9 @@ typedef struct answer {
     tkc_buf body; /* terminated */
 } answer;
 
+/* What requests say as the address they were sent to; "" at first. */
+extern const char *service_base_url;
+
 /* headers: pairs or NULL. Waits for the end, as long as patience lasts; then the test fails. */
 answer service_call(const tinkc_transport *, const char *method, const char *path,
                     const char *const *headers, const void *body, size_t len);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "model/safetensors.h"
 
-enum { MAX_TENSORS = 512 };
+enum { MAX_TENSORS = 512, EXPERTS = 5, EXPERT_INNER = 20, SHARED_INNER = 12 };
 
 typedef struct maker {
     tiny_model t;
@@ -117,41 +117,266 @@ static void add_linear(maker *m, size_t layer, const char *module, size_t out, s
     add(m, name, out, 0, 0.2f, 0);
 }
 
+static bool is(const maker *m, const char *family)
+{
+    return strcmp(m->t.family, family) == 0;
+}
+
 static void add_norm(maker *m, size_t layer, const char *which, size_t n)
 {
     char name[128];
+    bool from_one = strncmp(m->t.family, "qwen3_5", 7) == 0 &&
+                    !strstr(which, "linear_attn"); /* weight - 1 is stored */
     snprintf(name, sizeof name, "model.layers.%zu.%s.weight", layer, which);
-    add(m, name, n, 0, 0.1f, 1);
+    add(m, name, n, 0, 0.1f, from_one ? 0 : 1);
+}
+
+/* The last tensors, of one shape, become one of three dimensions. */
+static void fuse(maker *m, size_t n, const char *name)
+{
+    tke_file_tensor *first = &m->tensors[m->n - n];
+    unsigned char *data = malloc(n * first->n_bytes);
+    char *copy = malloc(strlen(name) + 1);
+    if (!data || !copy)
+        stop("memory");
+    memcpy(copy, name, strlen(name) + 1);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(data + i * first->n_bytes, first[i].data, first->n_bytes);
+        free((void *)(uintptr_t)first[i].data);
+        free((void *)(uintptr_t)first[i].name);
+    }
+    first->dims[2] = first->dims[1];
+    first->dims[1] = first->dims[0];
+    first->dims[0] = (int64_t)n;
+    first->n_dims = 3;
+    first->data = data;
+    first->name = copy;
+    first->n_bytes *= n;
+    m->n -= n - 1;
+}
+
+/* The same numbers in either layout. */
+static void add_experts(maker *m, size_t i)
+{
+    char name[128];
+    size_t h = m->t.hidden, f = EXPERT_INNER;
+    add_linear(m, i, "mlp.gate", EXPERTS, h, false);
+    for (size_t e = 0; e < EXPERTS; e++) {
+        snprintf(name, sizeof name, "mlp.experts.%zu.gate_proj", e);
+        add_linear(m, i, name, f, h, false);
+        snprintf(name, sizeof name, "mlp.experts.%zu.up_proj", e);
+        add_linear(m, i, name, f, h, false);
+    }
+    snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.gate_up_proj", i);
+    if (m->t.fused) { /* [2 E, f, h] is [E, 2 f, h] */
+        fuse(m, 2 * EXPERTS, name);
+        m->tensors[m->n - 1].dims[0] = EXPERTS;
+        m->tensors[m->n - 1].dims[1] = (int64_t)(2 * f);
+    }
+    for (size_t e = 0; e < EXPERTS; e++) {
+        snprintf(name, sizeof name, "mlp.experts.%zu.down_proj", e);
+        add_linear(m, i, name, h, f, false);
+    }
+    snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.down_proj", i);
+    if (m->t.fused)
+        fuse(m, EXPERTS, name);
+}
+
+static void add_tensor(maker *m, const char *name, int dtype, unsigned char *data, size_t n_dims,
+                       const size_t *dims)
+{
+    tke_file_tensor *t = &m->tensors[m->n++];
+    char *copy = malloc(strlen(name) + 1);
+    size_t count = 1;
+    if (!copy || !data || m->n == MAX_TENSORS)
+        stop("memory");
+    memcpy(copy, name, strlen(name) + 1);
+    *t = (tke_file_tensor){ .name = copy, .data = data, .dtype = dtype, .n_dims = (int32_t)n_dims };
+    for (size_t i = 0; i < n_dims; i++) {
+        t->dims[i] = (int64_t)dims[i];
+        count *= dims[i];
+    }
+    t->n_bytes = count * tke_file_dtype_size(dtype);
+}
+
+/* The decoded numbers, [E, in, out]. */
+static unsigned char *unpacked(const unsigned char *blocks, const unsigned char *scales, size_t out,
+                               size_t in)
+{
+    uint16_t *row = malloc(in * sizeof *row), *data = malloc(EXPERTS * out * in * sizeof *data);
+    tke_matrix m = { blocks, (int64_t)in, TKE_MXFP4, scales };
+    for (size_t r = 0; row && data && r < EXPERTS * out; r++) {
+        tke_mxfp4_decode(&m, (int64_t)r, 0, (int64_t)in, row);
+        for (size_t k = 0; k < in; k++)
+            data[(r / out * in + k) * out + r % out] = row[k];
+    }
+    free(row);
+    return (unsigned char *)data;
+}
+
+static void add_packed(maker *m, size_t i, const char *what, size_t out, size_t in)
+{
+    char name[128];
+    size_t count = EXPERTS * out * in;
+    unsigned char *blocks = malloc(count / 2), *scales = malloc(count / 32);
+    if (!blocks || !scales)
+        stop("memory");
+    for (size_t k = 0; k < count / 2; k++)
+        blocks[k] = (unsigned char)tiny_random(&m->random);
+    for (size_t k = 0; k < count / 32; k++)
+        scales[k] = (unsigned char)(122 + tiny_random(&m->random) % 3);
+    if (m->t.mxfp4) {
+        snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%s_blocks", i, what);
+        add_tensor(m, name, TKE_FILE_U8, blocks, 4, (size_t[]){ EXPERTS, out, in / 32, 16 });
+        snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%s_scales", i, what);
+        add_tensor(m, name, TKE_FILE_U8, scales, 3, (size_t[]){ EXPERTS, out, in / 32 });
+    } else {
+        snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%s", i, what);
+        add_tensor(m, name, TKE_FILE_BF16, unpacked(blocks, scales, out, in), 3,
+                   (size_t[]){ EXPERTS, in, out });
+        free(blocks);
+        free(scales);
+    }
+    snprintf(name, sizeof name, "model.layers.%zu.mlp.experts.%s_bias", i, what);
+    add(m, name, EXPERTS, out, 0.3f, 0);
+}
+
+static void add_gpt_oss(maker *m, size_t i)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%zu.self_attn.sinks", i);
+    add(m, name, m->t.heads, 0, 1, 0);
+    add_linear(m, i, "mlp.router", EXPERTS, m->t.hidden, true);
+    add_packed(m, i, "gate_up_proj", 2 * m->t.inner, m->t.hidden);
+    add_packed(m, i, "down_proj", m->t.hidden, m->t.inner);
+}
+
+/* A tensor of the layer without ".weight" behind its name. */
+static void add_bare(maker *m, size_t i, const char *which, size_t rows, size_t cols, float scale,
+                     float middle)
+{
+    char name[128];
+    snprintf(name, sizeof name, "model.layers.%zu.%s", i, which);
+    add(m, name, rows, cols, scale, middle);
+}
+
+/* Linear attention: 2 heads of keys of 8, 4 of values of 6, over the last 3 rows. */
+static void add_delta(maker *m, size_t i)
+{
+    size_t h = m->t.hidden, keys = 2 * 8, values = 4 * 6, all = 2 * keys + values;
+    add_linear(m, i, "linear_attn.in_proj_qkv", all, h, false);
+    add_linear(m, i, "linear_attn.in_proj_z", values, h, false);
+    add_linear(m, i, "linear_attn.in_proj_b", 4, h, false);
+    add_linear(m, i, "linear_attn.in_proj_a", 4, h, false);
+    add_linear(m, i, "linear_attn.out_proj", h, values, false);
+    add_bare(m, i, "linear_attn.conv1d.weight", all, 3, 0.5f, 0);
+    tke_file_tensor *conv = &m->tensors[m->n - 1];
+    conv->n_dims = 3;
+    conv->dims[2] = conv->dims[1];
+    conv->dims[1] = 1;
+    add_bare(m, i, "linear_attn.A_log", 4, 0, 0.5f, -1);
+    add_bare(m, i, "linear_attn.dt_bias", 4, 0, 0.5f, -1);
+    add_norm(m, i, "linear_attn.norm", 6);
+}
+
+static void add_mlp(maker *m, size_t i, bool bias)
+{
+    add_linear(m, i, "mlp.gate_proj", m->t.inner, m->t.hidden, bias);
+    add_linear(m, i, "mlp.up_proj", m->t.inner, m->t.hidden, bias);
+    add_linear(m, i, "mlp.down_proj", m->t.hidden, m->t.inner, bias);
+}
+
+static void add_shared_experts(maker *m, size_t i)
+{
+    add_experts(m, i);
+    add_linear(m, i, "mlp.shared_expert.gate_proj", SHARED_INNER, m->t.hidden, false);
+    add_linear(m, i, "mlp.shared_expert.up_proj", SHARED_INNER, m->t.hidden, false);
+    add_linear(m, i, "mlp.shared_expert.down_proj", m->t.hidden, SHARED_INNER, false);
+    add_linear(m, i, "mlp.shared_expert_gate", 1, m->t.hidden, false);
 }
 
 static void add_layer(maker *m, size_t i)
 {
     const tiny_model *t = &m->t;
     size_t qd = t->heads * t->head_dim, kd = t->kv_heads * t->head_dim;
+    bool moe = is(m, "qwen3_5_moe_text"), gated = is(m, "qwen3_5_text") || moe;
+    if (gated && i % 2 == 0) {
+        add_norm(m, i, "input_layernorm", t->hidden);
+        add_delta(m, i);
+        add_norm(m, i, "post_attention_layernorm", t->hidden);
+        if (moe)
+            add_shared_experts(m, i);
+        else
+            add_mlp(m, i, false);
+        return;
+    }
     bool qwen2 = !strcmp(t->family, "qwen2"), llama = !strcmp(t->family, "llama");
-    bool qkv = qwen2 || t->bias, o = !qwen2 && t->bias, mlp = llama && t->bias;
+    bool oss = is(m, "gpt_oss"), qkv = qwen2 || oss || t->bias, o = oss || (!qwen2 && t->bias),
+         mlp = llama && t->bias;
     add_norm(m, i, "input_layernorm", t->hidden);
-    add_linear(m, i, "self_attn.q_proj", qd, t->hidden, qkv);
+    add_linear(m, i, "self_attn.q_proj", gated ? 2 * qd : qd, t->hidden, qkv);
     add_linear(m, i, "self_attn.k_proj", kd, t->hidden, qkv);
     add_linear(m, i, "self_attn.v_proj", kd, t->hidden, qkv);
     add_linear(m, i, "self_attn.o_proj", t->hidden, qd, o);
-    if (!strcmp(t->family, "qwen3")) {
+    if (is(m, "qwen3") || is(m, "qwen3_moe") || gated) {
         add_norm(m, i, "self_attn.q_norm", t->head_dim);
         add_norm(m, i, "self_attn.k_norm", t->head_dim);
     }
     add_norm(m, i, "post_attention_layernorm", t->hidden);
-    add_linear(m, i, "mlp.gate_proj", t->inner, t->hidden, mlp);
-    add_linear(m, i, "mlp.up_proj", t->inner, t->hidden, mlp);
-    add_linear(m, i, "mlp.down_proj", t->hidden, t->inner, mlp);
+    if (oss) {
+        add_gpt_oss(m, i);
+        return;
+    }
+    if (moe) {
+        add_shared_experts(m, i);
+        return;
+    }
+    if (is(m, "qwen3_moe") && i != 1) {
+        add_experts(m, i);
+        return;
+    }
+    add_mlp(m, i, mlp);
+}
+
+static const struct {
+    const char *family, *name, *extra; /* extra: its own members of config.json */
+} families[] = {
+    { "llama", "LlamaForCausalLM", "" },
+    { "qwen2", "Qwen2ForCausalLM", "" },
+    { "qwen3", "Qwen3ForCausalLM", "" },
+    { "qwen3_moe", "Qwen3MoeForCausalLM",
+      ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+      "\"moe_intermediate_size\": 20, \"mlp_only_layers\": [1]" },
+    { "gpt_oss", "GptOssForCausalLM",
+      ", \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"attention_bias\": true, "
+      "\"sliding_window\": 9, \"swiglu_limit\": 2.0" },
+    { "qwen3_5_text", "Qwen3_5ForCausalLM",
+      ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+      "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+      "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
+      "\"partial_rotary_factor\": 0.5" },
+    { "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+      ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+      "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+      "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
+      "\"partial_rotary_factor\": 0.5, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+      "\"moe_intermediate_size\": 20, \"shared_expert_intermediate_size\": 12" }
+};
+
+static size_t family_of(const char *family)
+{
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (strcmp(families[i].family, family) == 0)
+            return i;
+    stop(family);
+    return 0;
 }
 
 static void write_config(const maker *m)
 {
     const tiny_model *t = &m->t;
     char text[2048], rope[512];
-    const char *name = !strcmp(t->family, "llama")   ? "LlamaForCausalLM"
-                       : !strcmp(t->family, "qwen2") ? "Qwen2ForCausalLM"
-                                                     : "Qwen3ForCausalLM";
+    size_t of = family_of(t->family);
     if (!t->rope)
         snprintf(rope, sizeof rope, "\"rope_theta\": 10000.0");
     else if (t->old_rope)
@@ -165,10 +390,14 @@ static void write_config(const maker *m)
         "\"num_key_value_heads\": %zu, \"head_dim\": %zu, \"vocab_size\": %zu, "
         "\"max_position_embeddings\": %zu, \"rms_norm_eps\": 1e-6, %s, \"hidden_act\": \"silu\", "
         "\"tie_word_embeddings\": %s, \"attention_bias\": %s, \"mlp_bias\": %s, "
-        "\"eos_token_id\": 1%s%s}",
-        name, t->family, t->hidden, t->inner, t->layers, t->heads, t->kv_heads, t->head_dim,
-        t->vocab, t->context, rope, t->tied ? "true" : "false", t->bias ? "true" : "false",
-        t->bias ? "true" : "false", t->extra ? ", " : "", t->extra ? t->extra : "");
+        "\"eos_token_id\": 1%s%s%s}",
+        families[of].name, t->family, t->hidden, t->inner, t->layers, t->heads, t->kv_heads,
+        t->head_dim, t->vocab, t->context, rope, t->tied ? "true" : "false",
+        t->bias ? "true" : "false", t->bias ? "true" : "false", families[of].extra,
+        t->extra ? ", " : "", t->extra ? t->extra : "");
+    if (t->mxfp4) /* before the last brace */
+        snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
+                 ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}");
     tiny_write(m->folder, "config.json", text);
 }
 
@@ -209,6 +438,8 @@ char *tiny_model_make(const tiny_model *t)
     for (int i = 0; i < 8; i++)
         if (!*fields[i])
             *fields[i] = defaults[i];
+    if (is(m, "gpt_oss"))
+        m->t.inner = (m->t.inner + 31) / 32 * 32;
     m->folder = tiny_folder();
     add(m, "model.embed_tokens.weight", m->t.vocab, m->t.hidden, 0.5f, 0);
     for (size_t i = 0; i < m->t.layers; i++)

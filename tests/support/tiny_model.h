@@ -7,10 +7,14 @@
 #include <stdint.h>
 
 typedef struct tiny_model {
-    const char *family; /* "llama", "qwen2", "qwen3" */
+    const char *family; /* "llama", "qwen2", "qwen3", "qwen3_moe" (its layer 1 is dense),
+                         * "gpt_oss" (even layers have a window of 9),
+                         * "qwen3_5_text" (every second layer attends) */
     size_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, context; /* 0 = default */
     bool tied;
     bool bias;         /* llama, qwen3: attention_bias; llama: mlp_bias too */
+    bool mxfp4;        /* gpt_oss: experts packed; the numbers are the same */
+    bool fused;        /* experts in tensors of three dimensions */
     bool shards;       /* several files and an index */
     bool old_rope;     /* rope_theta and rope_scaling instead of rope_parameters */
     const char *rope;  /* JSON members of the rope object, or NULL = default, theta 10000 */

@@ -107,6 +107,17 @@ static const wire_sample wire_samples[] = {
       "\"success\"},\"detail\":\"d\"},\"checkpoints_count\":2,\"display_name\":\"n\","
       "\"user_metadata\":{\"a\":\"b\"},\"checkpoint_storage_bytes\":9}],\"next_cursor\":{\"x\":1}"
       "}" },
+    { &tkc_checkpoint_cursor_type,
+      "{\"last_created_at\":\"2026-03-04T05:06:07Z\",\"last_checkpoint_uuid\":\"u\"}" },
+    { &tkc_checkpoint_search_request_type,
+      "{\"project_ids\":[\"p\"],\"user_metadata\":{\"a\":\"b\"},\"checkpoint_type\":\"sampler\","
+      "\"owner\":{\"type\":\"user\",\"owner_urns\":[\"u\"]},\"base_models\":[\"m\"],\"limit\":7,"
+      "\"cursor\":{\"x\":1}}" },
+    { &tkc_checkpoint_search_response_type,
+      "{\"checkpoints\":[{\"checkpoint_id\":\"weights/a\",\"checkpoint_type\":\"training\","
+      "\"time\":\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/a\",\"size_bytes\":9,"
+      "\"public\":true,\"expires_at\":\"2026-04-04T05:06:07Z\",\"user_metadata\":{\"a\":\"b\"},"
+      "\"base_model\":\"m\"}],\"next_cursor\":{\"x\":1}}" },
     { &tkc_storage_response_type,
       "{\"effective_rate_usd_per_gigabyte_month\":0.25,\"data\":[{\"project_id\":\"p\","
       "\"org_user_urn\":\"u\",\"user_email\":\"e\",\"user_name\":\"n\",\"checkpoint_count\":1,"
@@ -137,8 +148,8 @@ static const wire_sample wire_samples[] = {
       "{\"path\":\"tinker://m/weights/step-100\",\"type\":\"save_weights\"}" },
     { &tkc_save_for_sampler_request_type,
       "{\"model_id\":\"m\",\"path\":\"final\",\"sampling_session_seq_id\":4,\"seq_id\":5,"
-      "\"ttl_seconds\":6,\"overwrite\":true,\"user_metadata\":{\"a\":\"b\"},\"type\":"
-      "\"save_weights_for_sampler\"}" },
+      "\"ttl_seconds\":6,\"overwrite\":true,\"user_metadata\":{\"a\":\"b\"},\"kind\":"
+      "\"snapshot\",\"type\":\"save_weights_for_sampler\"}" },
     { &tkc_save_for_sampler_result_type,
       "{\"path\":\"tinker://m/sampler_weights/final\",\"sampling_session_id\":\"s:sample:4\","
       "\"type\":\"save_weights_for_sampler\"}" },

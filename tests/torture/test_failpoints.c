@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "service/failpoint.h"
+#include "service/store/failpoint.h"
 #include "support/store_script.h"
 
 static const struct {

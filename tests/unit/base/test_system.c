@@ -194,6 +194,18 @@ static void repeated_warnings_are_held_back(void **state)
     assert_false(tkc_log_gate_pass(&gate, 60999, 60000, &held));
     assert_true(tkc_log_gate_pass(&gate, 61000, 60000, &held) && held == 2);
     assert_false(tkc_log_gate_pass(&gate, 61001, 60000, &held));
+    assert_true(tkc_log_gate_pass(&gate, 121000, 60000, &held) &&
+                held == 1); /* since the last one */
+}
+
+/* What is left of a minute is at most a minute, in the unit that it was given in. */
+static void deadlines_are_nanoseconds_and_what_is_left_milliseconds(void **state)
+{
+    (void)state;
+    int64_t left = tkc_left_ms(tkc_deadline_ns(60000));
+    assert_true(left > 0 && left <= 60000);
+    assert_int_equal(tkc_left_ms(tkc_deadline_ns(0)), 0);
+    assert_int_equal(tkc_left_ms(tkc_deadline_ns(TINKC_FOREVER)), TINKC_FOREVER);
 }
 
 /* ---- files ---- */
@@ -452,6 +464,7 @@ int main(void)
         cmocka_unit_test(secrets_are_redacted),
         cmocka_unit_test(lines_go_out_redacted_and_by_level),
         cmocka_unit_test(repeated_warnings_are_held_back),
+        cmocka_unit_test(deadlines_are_nanoseconds_and_what_is_left_milliseconds),
         cmocka_unit_test_setup_teardown(files_are_written_whole, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_file_is_refused_at_once, make_folder,
                                         remove_folder),

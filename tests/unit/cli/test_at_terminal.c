@@ -16,11 +16,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "dataset.h"
-#include "lineedit.h"
+#include "cli/data/dataset.h"
+#include "cli/output/lineedit.h"
 #include "support/held_output.h"
 #include "support/patience.h"
-#include "term.h"
+#include "cli/output/term.h"
 
 static int ours, theirs; /* the two sides of the terminal */
 static int before[3];    /* stdin, stdout and stderr of the test */

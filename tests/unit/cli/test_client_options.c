@@ -13,10 +13,10 @@ static tinkc_client *scripted_client(const tinkc_client_options *, tinkc_error *
 static tinkc_hub *scripted_hub(const tinkc_hub_options *, tinkc_error *);
 #define tinkc_client_new scripted_client
 #define tinkc_hub_new    scripted_hub
-#include "../../../cli/connect.c"
-#include "../../../cli/hub_models.c"
+#include "../../../cli/main/connect.c"
+#include "../../../cli/models/hub_models.c"
 
-#include "commands.h"
+#include "cli/main/commands.h"
 #include "support/held_output.h"
 
 static cli_app app;
@@ -57,7 +57,8 @@ static void connect_with(const char *noun, const char *verb, const char *const *
     app = (cli_app){ .command = cli_find(noun, verb), .deadline_ms = INT64_MAX };
     assert_non_null(app.command);
     for (; given && *given; given += 2)
-        assert_int_equal(cli_give_value(&app, given[0], strdup(given[1]), "command line"), 0);
+        assert_int_equal(
+            cli_give_value(&app, given[0], strdup(given[1]), CLI_FROM_LINE, "command line"), 0);
     hold_output();
     assert_true(cli_connect(&app) != 0);
     char *said = release_output();
@@ -163,8 +164,9 @@ static void test_hubs(void **state)
     assert_null(cli_hub_open(&app, &err));
     assert_true(!hub.offline && !hub.no_retries && hub.retry_window_ms == 120000);
     assert_string_equal(hub.token, "hf_kept");
-    assert_int_equal(cli_give_value(&app, "retry-for", strdup("0"), "command line"), 0);
-    assert_int_equal(cli_give_value(&app, "jobs", strdup("3"), "command line"), 0);
+    assert_int_equal(cli_give_value(&app, "retry-for", strdup("0"), CLI_FROM_LINE, "command line"),
+                     0);
+    assert_int_equal(cli_give_value(&app, "jobs", strdup("3"), CLI_FROM_LINE, "command line"), 0);
     assert_null(cli_hub_open_as(&app, "hf_given", &err));
     assert_true(hub.no_retries && hub.retry_window_ms == 0 && hub.jobs == 3);
     assert_string_equal(hub.token, "hf_given");

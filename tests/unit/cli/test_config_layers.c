@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "commands.h"
-#include "config_file.h"
-#include "files.h"
+#include "cli/main/commands.h"
+#include "cli/main/config_file.h"
+#include "cli/main/files.h"
 #include "support/held_output.h"
 #include "support/sheet.h"
 
@@ -440,7 +440,7 @@ static void test_options(void **state)
     }
     cli_app app = { .command = cli_find("train", "sft") };
     load(&app);
-    assert_int_equal(cli_set_value(&app, "lora-rank", "9", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "lora-rank", "9", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_config_defaults(&app), 0);
     assert_string_equal(cli_text(&app, "lora-rank"), "9");
     cli_parse_free(&app);
@@ -497,7 +497,7 @@ static void test_one_file(void **state)
     fputs("color = \"never\"\n", f);
     assert_int_equal(fclose(f), 0);
     cli_app app = { .command = cli_find("run", "list") };
-    assert_int_equal(cli_set_value(&app, "config-file", path, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "config-file", path, CLI_FROM_PROGRAM, "test"), 0);
     load(&app);
     assert_true(app.config->n_settings == 1 && app.config->n_findings == 0);
     assert_string_equal(cli_config_get(&app, "color", NULL), "never");
@@ -532,7 +532,7 @@ static void put_use(const char *noun, const char *verb, const char *text, const 
     put_plain(value);
     fputs(": ", sheet);
     if (*option)
-        assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+        assert_int_equal(cli_set_value(&app, option, value, CLI_FROM_PROGRAM, "test"), 0);
     bool local = cli_wants_local(&app);
     const char *model = cli_model(&app), *format = cli_renderer(&app, "Qwen/Qwen3-8B");
     assert_ptr_equal(cli_model(&app), model); /* a name stays where it is */

@@ -10,9 +10,9 @@
 #include <time.h>
 #include <cmocka.h>
 
-#include "pb_write.h"
-#include "shuffle.h"
-#include "text.h"
+#include "cli/track/pb_write.h"
+#include "cli/data/shuffle.h"
+#include "cli/output/text.h"
 
 static void assert_bytes(const cli_pb *m, const char *wanted, size_t len)
 {

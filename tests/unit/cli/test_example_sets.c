@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "examples.h"
+#include "cli/data/examples.h"
 
 static tinkc_tokenizer *tokenizer;
 

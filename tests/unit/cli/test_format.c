@@ -8,10 +8,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "models.h"
-#include "serving.h"
-#include "shuffle.h"
-#include "text.h"
+#include "cli/models/models.h"
+#include "cli/serve/serving.h"
+#include "cli/data/shuffle.h"
+#include "cli/output/text.h"
 
 #define DAY    INT64_C(86400000000)
 #define HOUR   INT64_C(3600000000)

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../../../cli/ordered_pool.h"
+#include "../../../cli/data/ordered_pool.h"
 
 typedef struct work {
     size_t n, taken, delivered;

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "commands.h"
+#include "cli/main/commands.h"
 #include "support/held_output.h"
-#include "term.h"
-#include "text.h"
-#include "train_job.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
+#include "cli/train/train_job.h"
 
 /* The run's begin in the tests of what is left: 100 hours ago, and a little more, so that a slow machine shows the same. */
 enum { HOUR_MS = 3600000, LONG_MS = 100 * HOUR_MS + 12 * 60000 };
@@ -36,7 +36,7 @@ static int teardown(void **state)
 
 static void given(const char *option, const char *value)
 {
-    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+    assert_int_equal(cli_set_value(&app, option, value, CLI_FROM_PROGRAM, "test"), 0);
 }
 
 static void assert_shown(const char *wanted)

@@ -12,17 +12,17 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "commands.h"
-#include "eval_results.h"
-#include "files.h"
-#include "model_folder.h"
-#include "models.h"
-#include "out.h"
-#include "recent_ids.h"
+#include "cli/main/commands.h"
+#include "cli/eval/eval_results.h"
+#include "cli/main/files.h"
+#include "cli/models/model_folder.h"
+#include "cli/models/models.h"
+#include "cli/output/out.h"
+#include "cli/manage/recent_ids.h"
 #include "support/held_output.h"
 #include "support/own_folder.h"
-#include "term.h"
-#include "text.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
 
 static cli_app app;
 
@@ -33,7 +33,7 @@ static int enter(void **state)
     setenv("XDG_CACHE_HOME", place, 1);
     unsetenv("TINKER_BASE_URL");
     app = (cli_app){ .command = cli_find("run", "list"), .offline = true };
-    return cli_set_value(&app, "base-url", "http://one", "test");
+    return cli_set_value(&app, "base-url", "http://one", CLI_FROM_PROGRAM, "test");
 }
 
 static int leave(void **state)
@@ -82,10 +82,10 @@ static void test_ids(void **state)
     assert_int_equal(json_array_size(fresh), 3);
     json_decref(fresh);
     /* Another address has ids of its own. */
-    assert_int_equal(cli_set_value(&app, "base-url", "http://two", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "base-url", "http://two", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "z");
-    assert_int_equal(cli_set_value(&app, "base-url", "http://one", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "base-url", "http://one", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[\"c\",\"b\",\"a\"]");
 }
 
@@ -95,7 +95,7 @@ static void test_the_file_of_ids(void **state)
     struct stat before, after;
     char path[200];
     (void)state;
-    assert_int_equal(cli_set_value(&app, "base-url", "http://three", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "base-url", "http://three", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "a");
     json_t *one = json_pack("[s]", "a");
@@ -126,7 +126,7 @@ static void test_the_file_of_ids(void **state)
 static void test_many_ids(void **state)
 {
     (void)state;
-    assert_int_equal(cli_set_value(&app, "base-url", "http://many", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "base-url", "http://many", CLI_FROM_PROGRAM, "test"), 0);
     json_t *items = json_array();
     for (int i = 0; i < 600; i++) {
         char id[20];

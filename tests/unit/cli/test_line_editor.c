@@ -18,9 +18,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "lineedit.h"
+#include "cli/output/lineedit.h"
 #include "support/patience.h"
-#include "term.h"
+#include "cli/output/term.h"
 
 #define PASTE(text) "\033[200~" text "\033[201~"
 

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "commands.h"
-#include "pairs.h"
+#include "cli/main/commands.h"
+#include "cli/data/pairs.h"
 #include "support/held_output.h"
 
 static tinkc_tokenizer *tokenizer;
@@ -41,8 +41,8 @@ static int take(const char *lines, const char *most, bool unpaired, cli_pairs *o
     assert_int_equal(write(fd, lines, strlen(lines)), strlen(lines));
     close(fd);
     app = (cli_app){ .command = cli_find("train", "dpo") };
-    assert_int_equal(cli_set_value(&app, "max-length", most, "test"), 0);
-    assert_int_equal(cli_set_value(&app, "data", path, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "max-length", most, CLI_FROM_PROGRAM, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "data", path, CLI_FROM_PROGRAM, "test"), 0);
     hold_output();
     int code = cli_pairs_read(&app, tokenizer, NULL, unpaired, out);
     *said = release_output();

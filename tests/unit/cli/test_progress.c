@@ -8,17 +8,17 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "commands.h"
-#include "doctor.h"
-#include "records.h"
+#include "cli/main/commands.h"
+#include "cli/doctor/doctor.h"
+#include "cli/output/records.h"
 #include "support/held_output.h"
-#include "term.h"
-#include "text.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
 
 static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, void *user,
                             tinkc_error *);
 #define tinkc_adapter_export scripted_export
-#include "../../../cli/adapter_forms.c"
+#include "../../../cli/models/adapter_forms.c"
 
 #define HALF  "━━━━━━━━━━━━━━──────────────"
 #define WHOLE "━━━━━━━━━━━━━━━━━━━━━━━━━━━━"
@@ -114,6 +114,12 @@ static void test_where_nothing_is_drawn(void **state)
     p.said_ms = NEVER;
     cli_progress_step(&p, 10, 10, "y"); /* half a minute has not passed */
     assert_shown("Reading: 5/10 x\n");
+    hold_output();
+    p.said_ms = cli_now_ms() - 10000;
+    cli_progress_step(&p, 6, 10, "z"); /* nor has it here */
+    p.said_ms = cli_now_ms() - 30000;
+    cli_progress_step(&p, 7, 10, "z");
+    assert_shown("Reading: 7/10 z\n");
 }
 
 static void test_status_lines(void **state)
@@ -200,16 +206,16 @@ static void test_colours(void **state)
     unsetenv("FORCE_COLOR");
     /* The option wins over all of it. */
     cli_app app = { .command = cli_find("run", "list") };
-    assert_int_equal(cli_set_value(&app, "color", "always", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "color", "always", CLI_FROM_PROGRAM, "test"), 0);
     setenv("NO_COLOR", "1", 1);
     cli_term_color(&app);
     assert_true(app.color);
     unsetenv("NO_COLOR");
     setenv("FORCE_COLOR", "1", 1);
-    assert_int_equal(cli_set_value(&app, "color", "never", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "color", "never", CLI_FROM_PROGRAM, "test"), 0);
     cli_term_color(&app);
     assert_false(app.color);
-    assert_int_equal(cli_set_value(&app, "color", "auto", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "color", "auto", CLI_FROM_PROGRAM, "test"), 0);
     cli_term_color(&app);
     assert_true(app.color);
     unsetenv("FORCE_COLOR");
@@ -361,7 +367,7 @@ static void test_pages(void **state)
     cli_forget_signal();
     json_decref(p.items);
     /* A filter that names nothing ends it at the first item. */
-    assert_int_equal(cli_set_value(&app, "filter", "nope=1", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "filter", "nope=1", CLI_FROM_PROGRAM, "test"), 0);
     err = (tinkc_error){ 0 };
     cli_pager_begin(&p, &app, 0, "runs");
     hold_output();

@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "ask.h"
-#include "commands.h"
-#include "prompts.h"
+#include "cli/sample/ask.h"
+#include "cli/main/commands.h"
+#include "cli/sample/prompts.h"
 #include "support/held_output.h"
 
 static cli_app app;
@@ -170,9 +170,9 @@ static void test_named_members(void **state)
     cli_prompts p;
     char *said;
     (void)state;
-    assert_int_equal(cli_set_value(&app, "prompt-field", "ask", "test"), 0);
-    assert_int_equal(cli_set_value(&app, "answer-field", "say", "test"), 0);
-    assert_int_equal(cli_set_value(&app, "tag-field", "kind", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "prompt-field", "ask", CLI_FROM_PROGRAM, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "answer-field", "say", CLI_FROM_PROGRAM, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "tag-field", "kind", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(
         take("{\"prompt\":\"a\",\"ask\":\"b\",\"answer\":\"c\",\"say\":\"d\",\"kind\":5}\n"
              "{\"ask\":\"e\"}\n",
@@ -215,7 +215,7 @@ static void test_several_files(void **state)
     }
     app.args = args;
     app.n_args = 2;
-    assert_int_equal(cli_set_value(&app, "data", paths[2], "test"), 0);
+    assert_int_equal(cli_set_value(&app, "data", paths[2], CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_prompts_read(&app, &prompt, &p), 0);
     assert_true(p.n == 3 && p.n_paths == 3);
     assert_string_equal(p.dataset, paths[0] + 5);
@@ -300,7 +300,7 @@ static int close_nano(void **state)
 
 static void given(const char *option, const char *value)
 {
-    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+    assert_int_equal(cli_set_value(&app, option, value, CLI_FROM_PROGRAM, "test"), 0);
 }
 
 static void assert_said(char *said, const char *wanted)

@@ -39,9 +39,9 @@ static const tinkc_rl_report *script_rl_step(tinkc_rl *, size_t total, tinkc_err
 #define cli_job_checkpoint   script_checkpoint
 #define cli_trainlog_metrics script_metrics
 #define cli_samples_note     script_sample
-#include "../../../cli/train_rl.c"
+#include "../../../cli/train/train_rl.c"
 
-#include "commands.h"
+#include "cli/main/commands.h"
 #include "support/held_output.h"
 #include "support/noted.h"
 
@@ -256,7 +256,7 @@ static int teardown(void **state)
 
 static void given(const char *option, const char *value)
 {
-    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+    assert_int_equal(cli_set_value(&app, option, value, CLI_FROM_PROGRAM, "test"), 0);
 }
 
 static void assert_said(const char *wanted)

@@ -11,9 +11,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "dataset.h"
-#include "out.h"
-#include "row_forms.h"
+#include "cli/data/dataset.h"
+#include "cli/output/out.h"
+#include "cli/data/row_forms.h"
 
 /* Writes all that a row may bring. A weight is a mark for training, which it must not see. */
 static const char shape[] =

@@ -12,11 +12,11 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "files.h"
+#include "cli/main/files.h"
 #include "support/held_output.h"
 #include "support/own_folder.h"
 #include "support/patience.h"
-#include "train_log.h"
+#include "cli/track/train_log.h"
 
 static cli_app app;
 
@@ -71,6 +71,30 @@ static void test_one_writer(void **state)
     assert_true(is_there("file") && !first.held);
 }
 
+/* A folder may have come with a repository: writing a run into it changes nothing outside. */
+static void links_out_of_the_folder_are_refused(void **state)
+{
+    static const char *const targets[] = { "../precious", "../nothing-yet", "/etc/hostname", ".." };
+    cli_claim claim;
+    (void)state;
+    put("precious", "x");
+    assert_int_equal(mkdir("came", 0700), 0);
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        assert_int_equal(symlink(targets[i], "came/metrics.jsonl"), 0);
+        hold_output();
+        int code = cli_trainlog_claim(&app, "came", &claim);
+        assert_said("error: came/metrics.jsonl is a link that leads out of the folder\n"
+                    "hint: remove it, or give another --log-dir\n");
+        assert_int_equal(code, CLI_EXIT_CONFLICT);
+        cli_trainlog_release(&claim, "came");
+        assert_int_equal(unlink("came/metrics.jsonl"), 0);
+    }
+    put("came/real", "x");
+    assert_int_equal(symlink("real", "came/latest"), 0);
+    assert_int_equal(cli_trainlog_claim(&app, "came", &claim), 0);
+    cli_trainlog_release(&claim, "came");
+}
+
 static void test_rows(void **state)
 {
     cli_trainlog log;
@@ -78,7 +102,7 @@ static void test_rows(void **state)
     json_t *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
     assert_false(cli_trainlog_exists("run"));
     assert_int_equal(cli_trainlog_open(&app, "run", NULL, &log), 0);
-    assert_true(app.log_file == log.text && !log.hook && !log.samples);
+    assert_true(app.log_file == log.text && !log.hook.pipe && !log.samples);
     assert_true(cli_trainlog_metrics(&log, row) && cli_trainlog_spans(&log, row) &&
                 cli_trainlog_checkpoint(&log, row));
     assert_false(is_there("run/samples.jsonl"));
@@ -251,7 +275,7 @@ static void test_hooks(void **state)
     (void)state;
     json_t *event = json_pack("{s:s}", "event", "start");
     assert_int_equal(cli_trainlog_open(&app, "hooked", "cat > hooked/events", &log), 0);
-    assert_non_null(log.hook);
+    assert_non_null(log.hook.pipe);
     cli_trainlog_event(&app, &log, event);
     cli_trainlog_event(&app, &log, event);
     end_log(&log); /* waits for it */
@@ -263,18 +287,53 @@ static void test_hooks(void **state)
     cli_trainlog_event(&app, &log, event);
     cli_trainlog_event(&app, &log, event);
     assert_said("warning: --hook: the command has ended; training continues without it\n");
-    assert_null(log.hook);
+    assert_null(log.hook.pipe);
     end_log(&log);
     json_decref(event);
+}
+
+/* The run's key is not for the hook, nor are its connections. */
+static void a_hook_gets_no_credentials_and_no_descriptors(void **state)
+{
+    static const char tells[] =
+        "exec > seen; env | grep -o 'SECRET.*'; n=3; while [ $n -lt 256 ]; do "
+        "[ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done";
+    cli_trainlog log;
+    (void)state;
+    app.command = cli_find("train", "sft");
+    setenv("TINKER_API_KEY", "SECRET1", 1);
+    setenv("GIVEN", "SECRET2", 1);
+    int leaked = dup(1); /* not close-on-exec */
+    assert_int_equal(cli_trainlog_open(&app, "seeing", tells, &log), 0);
+    end_log(&log);
+    assert_holds("seen", "");
+    assert_int_equal(cli_set_value(&app, "pass-env", "GIVEN", CLI_FROM_PROGRAM, "test"), 0);
+    assert_int_equal(cli_trainlog_open(&app, "seeing", tells, &log), 0);
+    end_log(&log);
+    assert_holds("seen", "SECRET2\n");
+    assert_int_equal(cli_set_value(&app, "pass-env", "A=B", CLI_FROM_PROGRAM, "test"), 0);
+    hold_output();
+    assert_int_equal(cli_trainlog_open(&app, "seeing", tells, &log), CLI_EXIT_USAGE);
+    assert_said("error: --pass-env: 'A=B' is not the name of a variable\n");
+    end_log(&log);
+    close(leaked);
+    cli_parse_free(&app);
+    app = (cli_app){ 0 };
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_writer), cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_full_disks), cmocka_unit_test(test_rewinding),
-        cmocka_unit_test(test_records),    cmocka_unit_test(test_what_tells_a_run),
-        cmocka_unit_test(test_removing),   cmocka_unit_test(test_hooks),
+        cmocka_unit_test(links_out_of_the_folder_are_refused),
+        cmocka_unit_test(a_hook_gets_no_credentials_and_no_descriptors),
+        cmocka_unit_test(test_one_writer),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_full_disks),
+        cmocka_unit_test(test_rewinding),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_what_tells_a_run),
+        cmocka_unit_test(test_removing),
+        cmocka_unit_test(test_hooks),
     };
     return cmocka_run_group_tests(tests, enter_folder, leave_folder);
 }

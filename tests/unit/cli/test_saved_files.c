@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "files.h"
+#include "cli/main/files.h"
 #include "support/held_output.h"
 #include "support/own_folder.h"
 

@@ -64,9 +64,9 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 #define cli_trainlog_metrics script_metrics
 #define cli_samples_due      script_samples_due
 #define cli_samples_take     script_samples
-#include "../../../cli/train_run.c"
+#include "../../../cli/train/train_run.c"
 
-#include "commands.h"
+#include "cli/main/commands.h"
 #include "support/held_output.h"
 #include "support/noted.h"
 
@@ -378,7 +378,7 @@ static int setup(void **state)
     };
     clock_ms = 9000000;
     noted[0] = '\0';
-    return app.command ? cli_set_value(&app, "submit-ahead", "0", "test") : -1;
+    return app.command ? cli_set_value(&app, "submit-ahead", "0", CLI_FROM_PROGRAM, "test") : -1;
 }
 
 static int teardown(void **state)
@@ -393,7 +393,7 @@ static int teardown(void **state)
 
 static void given(const char *option, const char *value)
 {
-    assert_int_equal(cli_set_value(&app, option, value, "test"), 0);
+    assert_int_equal(cli_set_value(&app, option, value, CLI_FROM_PROGRAM, "test"), 0);
 }
 
 /* Runs it all, and expects that nothing is left of batches and futures. */

@@ -11,15 +11,15 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "commands.h"
-#include "dataset.h"
-#include "list.h"
-#include "models.h"
-#include "out.h"
+#include "cli/main/commands.h"
+#include "cli/data/dataset.h"
+#include "cli/output/list.h"
+#include "cli/models/models.h"
+#include "cli/output/out.h"
 #include "support/held_output.h"
 #include "support/sheet.h"
-#include "term.h"
-#include "text.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
 
 static int set_up(void **state)
 {
@@ -1001,18 +1001,18 @@ static void test_problems(void **state)
 /* ---- lists ---- */
 
 static const cli_column sample_columns[] = {
-    { .name = "id", .header = "ID", .path = "id", .standard = true },
-    { .name = "size", .header = "Size", .path = "n", .kind = CLI_CELL_SIZE, .standard = true },
+    { .name = "id", .header = "ID", .path = "id", .is_default = true },
+    { .name = "size", .header = "Size", .path = "n", .kind = CLI_CELL_SIZE, .is_default = true },
     { .name = "when",
       .header = "When",
       .path = "at",
       .kind = CLI_CELL_TIME,
       .none = "never",
-      .standard = true,
+      .is_default = true,
       .spare = true },
     { .name = "yes", .header = "Yes", .path = "b", .kind = CLI_CELL_BOOL, .none = "-" },
-    { .name = "rate", .header = "Rate", .path = "x", .kind = CLI_CELL_NUMBER, .standard = true },
-    { .name = "path", .header = "A, \"b\"", .path = "in.side", .standard = true, .is_id = true },
+    { .name = "rate", .header = "Rate", .path = "x", .kind = CLI_CELL_NUMBER, .is_default = true },
+    { .name = "path", .header = "A, \"b\"", .path = "in.side", .is_default = true, .is_id = true },
     { 0 }
 };
 
@@ -1043,7 +1043,7 @@ static void put_list(int format, const char *fields, bool compat, const char *co
             compat ? " compatible" : "");
     for (; options && options[0]; options += 2) {
         fprintf(sheet, " --%s %s", options[0], options[1]);
-        assert_int_equal(cli_set_value(&app, options[0], options[1], "test"), 0);
+        assert_int_equal(cli_set_value(&app, options[0], options[1], CLI_FROM_PROGRAM, "test"), 0);
     }
     fputc('\n', sheet);
     for (size_t i = 0; i < N(sample_items); i++) {

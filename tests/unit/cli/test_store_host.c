@@ -37,7 +37,7 @@ static int script_peer(int fd, int level, int name, void *out, socklen_t *len);
 /* What other files of the command would do: the headers declare these instead. */
 #define cli_now_ms           script_now
 #define cli_store_models_add script_models
-#include "../../../cli/store_host.c"
+#include "../../../cli/store/store_host.c"
 
 #include "support/own_folder.h"
 

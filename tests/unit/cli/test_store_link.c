@@ -35,9 +35,9 @@ static ssize_t script_readlink(const char *path, char *out, size_t cap);
 #define cli_status      script_line
 #define cli_stop_signal script_signal
 #define cli_stop_count  script_signals
-#include "../../../cli/store_link.c"
+#include "../../../cli/store/store_link.c"
 
-#include "commands.h"
+#include "cli/main/commands.h"
 #include "support/held_output.h"
 #include "support/own_folder.h"
 
@@ -519,7 +519,7 @@ static void test_linked_to_one_that_is_started(void **state)
     script.heard[2] = HELLO "!";
     script.heard[3] = HELLO "ok cpu\n";
     script.host[0] = "ready\n";
-    assert_int_equal(cli_set_value(&app, "device", "cuda", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "device", "cuda", CLI_FROM_PROGRAM, "test"), 0);
     hold_output();
     int bad = cli_store_link_open(&app, store);
     assert_shown(

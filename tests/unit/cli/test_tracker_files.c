@@ -8,13 +8,13 @@
 
 #include "support/check.h"
 #include "support/tiny_model.h"
-#include "commands.h"
-#include "files.h"
-#include "metric_exports.h"
+#include "cli/main/commands.h"
+#include "cli/main/files.h"
+#include "cli/track/metric_exports.h"
 #include "support/held_output.h"
-#include "text.h"
-#include "tfevents.h"
-#include "wandb_run.h"
+#include "cli/output/text.h"
+#include "cli/track/tfevents.h"
+#include "cli/track/wandb_run.h"
 
 static char *folder;
 
@@ -446,7 +446,8 @@ static void test_exports(void **state)
         assert_null(e); /* nothing was asked for */
         cli_exports_row(e, row);
         cli_exports_close(e);
-        assert_int_equal(cli_set_value(&app, "wandb-project", i ? "" : "sums", "test"), 0);
+        assert_int_equal(
+            cli_set_value(&app, "wandb-project", i ? "" : "sums", CLI_FROM_PROGRAM, "test"), 0);
         /* Rows that the run has already are written again. */
         snprintf(path, sizeof path, "%s/metrics.jsonl", at);
         FILE *f = fopen(path, "w");
@@ -492,7 +493,7 @@ static void test_exports_that_cannot_begin(void **state)
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     assert_int_equal(fclose(f), 0);
-    assert_int_equal(cli_set_value(&app, "wandb-project", "p", "test"), 0);
+    assert_int_equal(cli_set_value(&app, "wandb-project", "p", CLI_FROM_PROGRAM, "test"), 0);
     hold_output();
     int code = cli_exports_open(&app, folder, config, 0, &e);
     char *said = release_output();
@@ -541,8 +542,9 @@ static void test_exports_on_a_full_disk(void **state)
                         .log_file = open_memstream(&log, &len) };
         cli_exports *e = NULL;
         assert_non_null(app.log_file);
-        assert_int_equal(
-            cli_set_value(&app, when == BOARD ? "tensorboard" : "wandb", "true", "test"), 0);
+        assert_int_equal(cli_set_value(&app, when == BOARD ? "tensorboard" : "wandb", "true",
+                                       CLI_FROM_PROGRAM, "test"),
+                         0);
         snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
         FILE *f = fopen(path, "w");
         assert_non_null(f);

@@ -38,7 +38,7 @@ static int script_poll(struct pollfd *, unsigned long n, int ms);
 #define cli_progress_begin  script_begin
 #define cli_progress_step   script_step
 #define cli_store_link_keep script_keep
-#include "../../../cli/wait.c"
+#include "../../../cli/main/wait.c"
 
 #undef poll
 

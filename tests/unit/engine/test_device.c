@@ -173,6 +173,18 @@ static void test_places(void **state)
     expect_found(folder, "", "found");
     shell("mv '%s/lib/libtinkc-engine-cuda.so' '%s/bin'", folder);
     expect_found(folder, "", "found");
+    /* pip: into an environment, into Debian's own folder, with --target */
+    static const char *const pip[] = { "lib/python3.13/site-packages",
+                                       "lib/python3.9/dist-packages", "." };
+    for (size_t i = 0; i < sizeof pip / sizeof *pip; i++) {
+        char move[300];
+        snprintf(move, sizeof move,
+                 "mkdir -p '%%s/%s/tinkc_cuda'; mv $(find '%%s' -name 'libtinkc-engine-cuda.so') "
+                 "'%%s/%s/tinkc_cuda/'",
+                 pip[i], pip[i]);
+        shell(move, folder);
+        expect_found(folder, "", "found");
+    }
     tiny_model_remove(folder);
 }
 

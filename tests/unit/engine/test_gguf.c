@@ -512,17 +512,19 @@ static char *save(const tke_adapter *a)
 static size_t matrices_of(const tke_model *m, matrix out[9])
 {
     const tke_layer *l = &m->layers[0];
-    bool llama = m->config.family == TKE_LLAMA;
+    bool llama = !strcmp(m->config.arch, "llama");
     size_t q = llama ? m->config.n_heads : 0, k = llama ? m->config.n_kv_heads : 0;
-    const matrix all[9] = { { "blk.0.attn_q.weight", &l->qkv->w[0], q, l->qkv->index, 0 },
-                            { "blk.0.attn_k.weight", &l->qkv->w[1], k, l->qkv->index, 1 },
-                            { "blk.0.attn_v.weight", &l->qkv->w[2], 0, l->qkv->index, 2 },
-                            { "blk.0.attn_output.weight", &l->o->w[0], 0, l->o->index, 0 },
-                            { "blk.0.ffn_gate.weight", &l->gate_up->w[0], 0, l->gate_up->index, 0 },
-                            { "blk.0.ffn_up.weight", &l->gate_up->w[1], 0, l->gate_up->index, 1 },
-                            { "blk.0.ffn_down.weight", &l->down->w[0], 0, l->down->index, 0 },
-                            { "output.weight", &m->head.w[0], 0, m->head.index, 0 },
-                            { "token_embd.weight", &m->embed, 0, 0, 0 } };
+    const matrix all[9] = {
+        { "blk.0.attn_q.weight", &l->attn->qkv->w[0], q, l->attn->qkv->index, 0 },
+        { "blk.0.attn_k.weight", &l->attn->qkv->w[1], k, l->attn->qkv->index, 1 },
+        { "blk.0.attn_v.weight", &l->attn->qkv->w[2], 0, l->attn->qkv->index, 2 },
+        { "blk.0.attn_output.weight", &l->attn->o->w[0], 0, l->attn->o->index, 0 },
+        { "blk.0.ffn_gate.weight", &l->dense->gate_up->w[0], 0, l->dense->gate_up->index, 0 },
+        { "blk.0.ffn_up.weight", &l->dense->gate_up->w[1], 0, l->dense->gate_up->index, 1 },
+        { "blk.0.ffn_down.weight", &l->dense->down->w[0], 0, l->dense->down->index, 0 },
+        { "output.weight", &m->head.w[0], 0, m->head.index, 0 },
+        { "token_embd.weight", &m->embed, 0, 0, 0 }
+    };
     memcpy(out, all, sizeof all);
     return 9;
 }
@@ -551,16 +553,16 @@ static void test_numbers_of_llama(void **state)
         assert_int_equal(g->n, n + 4 + 7);
         for (size_t i = 0; i < n; i++)
             same_matrix(g, &list[i], i == n - 1 ? NULL : a, types[t].type, types[t].off);
-        same_vector(g, "blk.0.attn_norm.weight", l->norm_in, 32, 0);
-        same_vector(g, "blk.0.ffn_norm.weight", l->norm_post, 32, 0);
+        same_vector(g, "blk.0.attn_norm.weight", l->mixer_norm, 32, 0);
+        same_vector(g, "blk.0.ffn_norm.weight", l->feed_norm, 32, 0);
         same_vector(g, "output_norm.weight", m->norm, 32, 0);
-        same_vector(g, "blk.0.attn_q.bias", l->qkv->w[0].bias, 32, 4);
-        same_vector(g, "blk.0.attn_k.bias", l->qkv->w[1].bias, 16, 2);
-        same_vector(g, "blk.0.attn_v.bias", l->qkv->w[2].bias, 16, 0);
-        same_vector(g, "blk.0.attn_output.bias", l->o->w[0].bias, 32, 0);
-        same_vector(g, "blk.0.ffn_gate.bias", l->gate_up->w[0].bias, 64, 0);
-        same_vector(g, "blk.0.ffn_up.bias", l->gate_up->w[1].bias, 64, 0);
-        same_vector(g, "blk.0.ffn_down.bias", l->down->w[0].bias, 32, 0);
+        same_vector(g, "blk.0.attn_q.bias", l->attn->qkv->w[0].bias, 32, 4);
+        same_vector(g, "blk.0.attn_k.bias", l->attn->qkv->w[1].bias, 16, 2);
+        same_vector(g, "blk.0.attn_v.bias", l->attn->qkv->w[2].bias, 16, 0);
+        same_vector(g, "blk.0.attn_output.bias", l->attn->o->w[0].bias, 32, 0);
+        same_vector(g, "blk.0.ffn_gate.bias", l->dense->gate_up->w[0].bias, 64, 0);
+        same_vector(g, "blk.0.ffn_up.bias", l->dense->gate_up->w[1].bias, 64, 0);
+        same_vector(g, "blk.0.ffn_down.bias", l->dense->down->w[0].bias, 32, 0);
         const tensor *f = find(g, "rope_freqs.weight");
         assert_non_null(f);
         assert_int_equal(f->dims[0], 4);
@@ -600,8 +602,8 @@ static void test_numbers_of_qwen(void **state)
                 same_matrix(g, &list[i], i == n - 1 ? NULL : a, down ? F16 : Q8_0,
                             down ? 5e-4 : 2e-2);
         }
-        same_vector(g, "blk.0.attn_q_norm.weight", m->layers[0].q_norm, 16, 0);
-        same_vector(g, "blk.0.attn_k_norm.weight", m->layers[0].k_norm, 16, 0);
+        same_vector(g, "blk.0.attn_q_norm.weight", m->layers[0].attn->q_norm, 16, 0);
+        same_vector(g, "blk.0.attn_k_norm.weight", m->layers[0].attn->k_norm, 16, 0);
         gguf_free(g);
         tiny_model_remove(adapter);
         tke_adapter_free(a);

@@ -40,18 +40,33 @@ static tke_adapter *adapter_of(const world *w, int32_t rank, uint64_t seed)
     return a;
 }
 
+/* All tests run on the first, those of bits on every one. */
+static const tiny_model families[] = {
+    { .family = "llama",
+      .seed = 5,
+      .layers = 3,
+      .dtype = "BF16",
+      .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+              "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64" },
+    { .family = "qwen3_moe", .seed = 6, .layers = 3, .dtype = "BF16" },
+    { .family = "gpt_oss",
+      .seed = 7,
+      .layers = 3,
+      .dtype = "BF16",
+      .mxfp4 = true,
+      .rope = "\"rope_type\": \"yarn\", \"factor\": 8.0, "
+              "\"original_max_position_embeddings\": 64, \"truncate\": false" },
+    { .family = "qwen3_5_text", .seed = 7, .layers = 3, .dtype = "BF16" },
+    { .family = "qwen3_5_moe_text", .seed = 8, .layers = 2, .dtype = "BF16" },
+};
+static const tiny_model *family = &families[0];
+
 static int setup(void **state)
 {
     static world w;
     tinkc_error err = { 0 };
     uint64_t r = 12;
-    w.folder = tiny_model_make(&(tiny_model){
-        .family = "llama",
-        .seed = 5,
-        .layers = 3,
-        .dtype = "BF16",
-        .rope = "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64" });
+    w.folder = tiny_model_make(family);
     w.model = tke_model_open(w.folder, &err);
     assert_string_equal(err.message, "");
     w.device = device_cpu(2);
@@ -216,9 +231,10 @@ static void test_rows_of_a_step_are_bounded(void **state)
     for (uint64_t prefilled = 0, decoded = 0; tke_infer_step(e);) {
         tke_infer_stats now = tke_infer_get_stats(e);
         assert_true(now.tokens_prefilled - prefilled <= ROWS);
-        /* the last row of a prompt gives each sample its first token */
-        assert_true(now.tokens_decoded - decoded <= ROWS - 1 + SAMPLES);
-        if (now.tokens_prefilled == prefilled)
+        /* the last row of each of the two prompts gives its samples their first tokens */
+        assert_true(now.tokens_decoded - decoded <= ROWS - 2 + 2 * SAMPLES);
+        /* (where prompts are cut at an edge, one may end in a single row, which counts as decoded) */
+        if (now.tokens_prefilled == prefilled && w->model->layers[0].mixer == TKE_MIX_ATTENTION)
             assert_true(now.tokens_decoded - decoded <= ROWS || decoded < 2 * SAMPLES);
         prefilled = now.tokens_prefilled;
         decoded = now.tokens_decoded;
@@ -289,6 +305,63 @@ static void test_company_changes_no_bit(void **state)
     tke_infer_free(e);
 }
 
+/* Two tokens far above all others: what follows shows the penalty of each draw before it. */
+static void test_penalties_count_the_tokens_of_a_sample(void **state)
+{
+    world *w = *state;
+    enum { A = 40, B = 7 };
+    static const tke_bias two[2] = { { B, 1000 }, { A, 2000 } };
+    static const struct {
+        double presence, frequency;
+        int32_t wanted[6];
+    } rows[] = { { 0, 0, { A, A, A, A, A, A } },
+                 { 600, 0, { A, A, A, A, A, A } }, /* once, however often the token came */
+                 { 1200, 0, { A, B, A, A, A, A } },
+                 { 0, 600, { A, A, B, A, B, A } },
+                 { -600, 600, { A, A, A, B, B, A } } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tke_infer *e;
+        tke_gen_request r = request_of(w);
+        r.rule.temperature = 0;
+        r.max_tokens = 6;
+        r.biases = two;
+        r.n_biases = 2;
+        r.presence_penalty = rows[i].presence;
+        r.frequency_penalty = rows[i].frequency;
+        tke_gen *g = alone(w, &r, &e);
+        for (size_t k = 0; k < r.n_samples; k++)
+            assert_memory_equal(tke_gen_sequence(g, k).tokens, rows[i].wanted,
+                                sizeof rows[i].wanted);
+        tke_infer_free(e);
+    }
+}
+
+/* Samples of one request do not count each other's tokens, nor those of other requests. */
+static void test_company_changes_no_penalty(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f = engine_of(w, (tke_infer_options){ .prefill_chunk = 32 });
+    tke_gen_request r = request_of(w), noise = r;
+    r.presence_penalty = 1;
+    r.frequency_penalty = 0.5;
+    noise.seed = 3;
+    noise.frequency_penalty = -2;
+    tke_gen *want = alone(w, &r, &e);
+    add(f, &noise);
+    tke_infer_step(f);
+    tke_gen *got = add(f, &r);
+    finish_all(f);
+    assert_same(want, got);
+    r.presence_penalty = r.frequency_penalty = 0;
+    tke_infer *h;
+    tke_gen *plain = alone(w, &r, &h);
+    assert_memory_not_equal(tke_gen_sequence(plain, 0).tokens, tke_gen_sequence(want, 0).tokens,
+                            TOKENS * sizeof(int32_t));
+    tke_infer_free(e);
+    tke_infer_free(f);
+    tke_infer_free(h);
+}
+
 static void test_cache_hits_change_no_bit(void **state)
 {
     world *w = *state;
@@ -313,6 +386,36 @@ static void test_cache_hits_change_no_bit(void **state)
     tke_infer_free(f);
 }
 
+/* Two prompts leave something in the cache; each continues from what is its own. */
+static void a_prompt_continues_from_its_own_snapshot(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
+    tke_gen_request first = request_of(w), second = first;
+    second.prompt = w->prompt + 50;
+    tke_gen *want = alone(w, &second, &e);
+    add(f, &first);
+    finish_all(f);
+    add(f, &second);
+    finish_all(f);
+    tke_gen *again = add(f, &second);
+    finish_all(f);
+    assert_true(tke_gen_cache_hits(again) > 0);
+    assert_same(want, again);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* Of the cache: keys and values of the layers that attend. */
+static size_t block_bytes(world *w)
+{
+    size_t bytes = (size_t)64 << 20;
+    tke_infer *e = engine_of(w, (tke_infer_options){ .kv_bytes = bytes });
+    size_t n = tke_infer_get_stats(e).n_blocks;
+    tke_infer_free(e);
+    return bytes / n;
+}
+
 /* So few blocks that sequences push each other out again and again. */
 static void test_preemption_changes_no_bit(void **state)
 {
@@ -322,9 +425,7 @@ static void test_preemption_changes_no_bit(void **state)
     second.seed = 7;
     second.prompt = w->prompt + 50;
     tke_gen *want = alone(w, &r, &e);
-    const tke_config *c = &w->model->config;
-    size_t block = 16 * 2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float);
-    tke_infer *f = engine_of(w, (tke_infer_options){ .kv_bytes = 11 * block });
+    tke_infer *f = engine_of(w, (tke_infer_options){ .kv_bytes = 11 * block_bytes(w) });
     tke_gen *got = add(f, &r), *also = add(f, &second);
     finish_all(f);
     assert_true(tke_infer_get_stats(f).preemptions > 0);
@@ -391,6 +492,33 @@ static void test_stop_strings_span_tokens(void **state)
     assert_true(cut.stopped);
     assert_true(cut.n <= 13 && cut.n > 0);
     assert_memory_equal(cut.tokens, all.tokens, cut.n * sizeof *cut.tokens);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* A string of three tokens is found although a shorter one is listed behind it. */
+static void the_longest_stop_string_decides_what_is_remembered(void **state)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    tke_gen *free_run = alone(w, &r, &e);
+    tke_sequence all = tke_gen_sequence(free_run, 1);
+    char stop[3];
+    const char *bytes;
+    for (int i = 0; i < 3; i++) {
+        letter(NULL, all.tokens[10 + i], &bytes);
+        stop[i] = *bytes;
+    }
+    tinkc_str strings[3] = { { "??", 2 }, { stop, 3 }, { "!", 1 } };
+    r.never_stop = false;
+    r.stop_strings = strings;
+    r.n_stop_strings = 3;
+    r.token_bytes = letter;
+    tke_gen *g = alone(w, &r, &f);
+    tke_sequence cut = tke_gen_sequence(g, 1);
+    assert_true(cut.stopped);
+    assert_true(cut.n <= 13);
     tke_infer_free(e);
     tke_infer_free(f);
 }
@@ -643,7 +771,7 @@ static void test_faulty_requests(void **state)
 {
     world *w = *state;
     tke_gen_request good = request_of(w), r = good;
-    refused(w, &r, TINKC_E_MEMORY, "cache");
+    refused(w, &r, TINKC_E_BAD_REQUEST, "cache");
     r.n_prompt = 0;
     refused(w, &r, TINKC_E_BAD_REQUEST, "empty");
     r = good;
@@ -669,6 +797,10 @@ static void test_faulty_requests(void **state)
     refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
     bad[1] = -1;
     refused(w, &r, TINKC_E_BAD_REQUEST, "token -1 at 1");
+    r = good;
+    r.biases = &(tke_bias){ VOCAB, 1 };
+    r.n_biases = 1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "logit_bias: token");
 }
 
 /* The largest values that are taken, and the first beyond them. */
@@ -793,7 +925,7 @@ static void test_small_requests_do_not_wait(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest bits[] = {
         cmocka_unit_test(test_log_probs_are_the_trainers),
         cmocka_unit_test(test_chunks_change_no_bit),
         cmocka_unit_test(test_rows_of_a_step_are_bounded),
@@ -801,9 +933,25 @@ int main(void)
         cmocka_unit_test(test_samples_have_the_prefix_property),
         cmocka_unit_test(test_company_changes_no_bit),
         cmocka_unit_test(test_cache_hits_change_no_bit),
+        cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
+        cmocka_unit_test(test_preemption_changes_no_bit),
+        cmocka_unit_test(test_snapshots_do_not_follow_training),
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_log_probs_are_the_trainers),
+        cmocka_unit_test(test_chunks_change_no_bit),
+        cmocka_unit_test(test_rows_of_a_step_are_bounded),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_samples_have_the_prefix_property),
+        cmocka_unit_test(test_company_changes_no_bit),
+        cmocka_unit_test(test_penalties_count_the_tokens_of_a_sample),
+        cmocka_unit_test(test_company_changes_no_penalty),
+        cmocka_unit_test(test_cache_hits_change_no_bit),
+        cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
         cmocka_unit_test(test_preemption_changes_no_bit),
         cmocka_unit_test(test_snapshots_do_not_follow_training),
         cmocka_unit_test(test_stop_strings_span_tokens),
+        cmocka_unit_test(the_longest_stop_string_decides_what_is_remembered),
         cmocka_unit_test(test_stop_tokens_and_length),
         cmocka_unit_test(test_top_k_of_prompts),
         cmocka_unit_test(test_top_k_of_samples),
@@ -816,5 +964,10 @@ int main(void)
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_small_requests_do_not_wait),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    int failed = cmocka_run_group_tests(tests, setup, teardown);
+    for (size_t i = 1; i < sizeof families / sizeof *families; i++) {
+        family = &families[i];
+        failed += cmocka_run_group_tests_name(family->family, bits, setup, teardown);
+    }
+    return failed;
 }

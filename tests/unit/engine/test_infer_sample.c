@@ -133,6 +133,32 @@ static void test_allowed_tokens(void **state)
     tke_sample_space_free(&s);
 }
 
+/* A bias decides what is drawn, warm or greedy, and is not in the log-prob. */
+static void test_biases(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_sample_space s;
+    const float z[3] = { 0, 1, 4 };
+    const tke_bias biases[2] = { { 0, -50 }, { 1, 50 } };
+    double sum = exp(0) + exp(1) + exp(4);
+    assert_true(tke_sample_space_init(&s, 3, &err));
+    for (int warm = 0; warm < 2; warm++) {
+        tke_sample_rule rule = { warm, 1, -1, TKE_LOGPROBS_RAW };
+        tke_draw d = { .rule = &rule, .seed = 1, .biases = biases, .n_biases = 2 };
+        int32_t token = -1;
+        float lp;
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &d, &s, &token, &lp, &err));
+        assert_int_equal(token, 1);
+        assert_true(fabs((double)lp - (1 - log(sum))) < 1e-6);
+        uint32_t allowed[1] = { 5 }; /* no bias allows a token */
+        d.allowed = allowed;
+        assert_true(tke_sample_draw(z, 3, norm_of(z, 3), &d, &s, &token, &lp, &err));
+        assert_int_equal(token, 2);
+    }
+    tke_sample_space_free(&s);
+}
+
 /* Draws come as often as they should. */
 static void test_frequencies(void **state)
 {
@@ -329,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_filters),
         cmocka_unit_test(test_draws_that_fail),
         cmocka_unit_test(test_allowed_tokens),
+        cmocka_unit_test(test_biases),
         cmocka_unit_test(test_frequencies),
         cmocka_unit_test(test_log_prob_settings),
         cmocka_unit_test(test_top_k),

@@ -30,6 +30,10 @@ static struct {
     size_t rows_of[VOCAB]; /* of the last step, by token */
     size_t n_rows, n_draws, n_copies;
     bool copies_fail;
+    size_t slab_blocks;      /* of the next sampler; 0 = all memory is there */
+    bool there[MOST_BLOCKS]; /* by slab */
+    size_t n_there, budget;  /* blocks with memory, and how many more() allows */
+    bool commits_fail;
 } fake;
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -56,7 +60,11 @@ static tke_device_sampler *sampler_new(tke_device_model *m, const tke_device_sam
                                        tinkc_error *err)
 {
     (void)m, (void)err;
-    fake.cache = (tke_device_cache){ .n_blocks = o->cache_bytes, .block_bytes = 1 << 20 };
+    fake.cache = (tke_device_cache){ .n_blocks = o->cache_bytes,
+                                     .block_bytes = 1 << 20,
+                                     .slab_blocks = fake.slab_blocks };
+    memset(fake.there, 0, sizeof fake.there);
+    fake.n_there = 0;
     fake.max_rows = o->max_rows;
     fake.max_seqs = o->max_seqs;
     assert_true(fake.cache.n_blocks <= MOST_BLOCKS && o->max_rows <= MOST_ROWS);
@@ -83,6 +91,39 @@ static bool cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_er
     memcpy(fake.content[to], fake.content[from], sizeof fake.content[to]);
     fake.n_copies++;
     return true;
+}
+
+static size_t slab_size(size_t slab)
+{
+    size_t left = fake.cache.n_blocks - slab * fake.cache.slab_blocks;
+    return left < fake.cache.slab_blocks ? left : fake.cache.slab_blocks;
+}
+
+static bool may_grow(void *user, size_t bytes)
+{
+    assert_ptr_equal(user, &fake);
+    return fake.n_there + (bytes >> 20) <= fake.budget;
+}
+
+static bool cache_commit(tke_device_sampler *s, size_t slab, tinkc_error *err)
+{
+    (void)s;
+    assert_false(fake.there[slab]);
+    if (fake.commits_fail)
+        return tkc_fail(err, TINKC_E_MEMORY, "the card is full");
+    fake.there[slab] = true;
+    fake.n_there += slab_size(slab);
+    return true;
+}
+
+static void cache_release(tke_device_sampler *s, size_t slab)
+{
+    (void)s;
+    assert_true(fake.there[slab]);
+    fake.there[slab] = false;
+    fake.n_there -= slab_size(slab);
+    for (size_t i = 0; i < slab_size(slab); i++)
+        memset(fake.content[slab * fake.cache.slab_blocks + i], 0xee, sizeof fake.content[0]);
 }
 
 static void check_segments(const tke_step *p)
@@ -117,6 +158,8 @@ static void run_rows(const tke_step *p, uint64_t *h)
                 segment++;
             const tke_lora *lora = p->segments[segment].lora;
             assert_int_equal(p->positions[row], pos);
+            assert_true(!fake.cache.slab_blocks ||
+                        fake.there[(size_t)q->blocks[pos / BLOCK] / fake.cache.slab_blocks]);
             uint64_t before =
                 pos ? fake.content[q->blocks[(pos - 1) / BLOCK]][(pos - 1) % BLOCK] : 0;
             h[row] = mix(before + (lora ? lora->layout->rank : 0), (uint64_t)p->ids[row]);
@@ -179,6 +222,8 @@ static tke_device_ops ops = { .sampler_new = sampler_new,
                               .sampler_free = sampler_free,
                               .sampler_cache = sampler_cache,
                               .cache_copy = cache_copy,
+                              .cache_commit = cache_commit,
+                              .cache_release = cache_release,
                               .step_run = step_run };
 static tke_device device = { .ops = &ops };
 static tke_device_model loaded = { .device = &device };
@@ -225,11 +270,14 @@ static tke_infer *engine_of(size_t blocks, size_t chunk, size_t running, size_t 
     fake.fail_at = -1;
     fake.n_copies = fake.n_rows = 0;
     fake.copies_fail = false;
-    tke_infer *e = tke_infer_new(
-        &loaded,
-        &(tke_infer_options){
-            .kv_bytes = blocks, .prefill_chunk = chunk, .max_running = running, .max_rows = rows },
-        &err);
+    tke_infer *e = tke_infer_new(&loaded,
+                                 &(tke_infer_options){ .kv_bytes = blocks,
+                                                       .prefill_chunk = chunk,
+                                                       .max_running = running,
+                                                       .max_rows = rows,
+                                                       .more = fake.slab_blocks ? may_grow : NULL,
+                                                       .user = &fake },
+                                 &err);
     assert_non_null(e);
     return e;
 }
@@ -423,6 +471,17 @@ static void check_books(const tke_infer *e)
         held += e->kv.blocks[i].refs > 0;
     assert_int_equal(s.n_blocks, e->kv.n_blocks);
     assert_int_equal(s.n_free + s.n_cached + held, s.n_blocks);
+    assert_true(!fake.slab_blocks || tke_infer_bytes(e) == fake.n_there << 20);
+}
+
+/* Someone else wants memory, or gives some back; a longest sequence always fits. */
+static void change_budget(tke_infer *e, uint64_t *state)
+{
+    if (dice(state, 8))
+        return;
+    fake.budget = 12 + dice(state, 60);
+    tke_infer_shrink(e, fake.budget << 20);
+    assert_true(fake.n_there <= fake.budget);
 }
 
 static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running, size_t rows)
@@ -446,6 +505,8 @@ static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running,
         }
         tke_infer_step(e);
         check_books(e);
+        if (fake.slab_blocks)
+            change_budget(e, &state);
         for (tke_gen *g; (g = tke_infer_next_done(e)); done++) {
             job *j = tke_gen_user(g);
             assert_ptr_equal(j->g, g);
@@ -476,6 +537,20 @@ static void test_any_company(void **state)
         run_jobs(seed, 30, 5, 3, 7);      /* few rows */
         run_jobs(seed, 20, 16, 1, 1);
     }
+}
+
+/* Nor does a result depend on memory that comes and goes meanwhile. */
+static void test_any_memory(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        fake.slab_blocks = 1 + seed % 4;
+        fake.budget = 12;
+        run_jobs(seed, 400, 512, 256, 0);
+        run_jobs(seed, 14, 32, 8, 0);
+        run_jobs(seed, 61, 5, 3, 7); /* the last slab is a short one */
+    }
+    fake.slab_blocks = 0;
 }
 
 /* What a request points to is copied: the caller's arrays may change at once. */
@@ -1064,11 +1139,123 @@ static void test_the_least_cache(void **state)
     tke_gen *g = add(e, &r);
     r.max_tokens = 16;
     assert_null(tke_infer_add(e, &r, &err));
-    assert_int_equal(err.code, TINKC_E_MEMORY);
-    assert_string_equal(err.message, "a sequence of 49 tokens needs 5 MiB of cache, there are 4");
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_string_equal(err.message,
+                        "a sequence of 49 tokens needs 5 MiB of cache, there are 4: ask for fewer "
+                        "tokens, or give the cache more memory (setting kv_bytes)");
     while (tke_infer_step(e))
         ;
     assert_int_equal(tke_gen_error(g)->code, 0);
+    tke_infer_free(e);
+}
+
+static tke_infer *growing(size_t blocks, size_t slab, size_t budget)
+{
+    fake.slab_blocks = slab;
+    fake.budget = budget;
+    tke_infer *e = engine_of(blocks, 64, 16, 0);
+    fake.slab_blocks = 0;
+    return e;
+}
+
+static void run_all(tke_infer *e)
+{
+    for (int guard = 0; tke_infer_step(e); guard++)
+        assert_true(guard < 1000);
+}
+
+/* Memory is taken when a block is first needed, a slab at a time, and prefixes stay in it until
+ * others want it: first those that nobody uses, then those of sequences, which run again. */
+static void test_the_cache_grows_and_shrinks(void **state)
+{
+    (void)state;
+    tke_infer *e = growing(40, 4, 40);
+    assert_int_equal(tke_infer_bytes(e), 0);
+    add_echo(e, 4, 30, 1, 4, 0);
+    run_all(e);
+    assert_int_equal(fake.n_there, 4); /* three blocks */
+    tke_gen *g = add_echo(e, 5, 30, 1, 50, 0);
+    tke_infer_step(e);
+    assert_int_equal(fake.n_there, 4); /* two kept, two in use */
+    for (int i = 0; i < 10; i++)
+        tke_infer_step(e);
+    assert_int_equal(fake.n_there, 8); /* growing comes before forgetting */
+    assert_int_equal(tke_infer_get_stats(e).n_cached, 2);
+    tke_infer_shrink(e, 4 << 20); /* of slabs with blocks in use none goes; the sequence does */
+    assert_int_equal(fake.n_there, 4);
+    assert_int_equal(tke_infer_get_stats(e).preemptions, 1);
+    tke_infer_shrink(e, 0);
+    assert_int_equal(fake.n_there, 0);
+    run_all(e);
+    assert_int_equal(tke_gen_sequence(g, 0).n, 50);
+    tke_infer_free(e);
+}
+
+/* A sequence that has the cache to itself and still too little of it: one without a limit of its
+ * own ends there, with what it has; another fails. Both say so. */
+static void test_a_cache_too_small_for_one(void **state)
+{
+    (void)state;
+    tke_infer *e = growing(20, 1, 3);
+    for (int cap = 0; cap < 2; cap++) {
+        int32_t prompt[20] = { 4 };
+        tke_gen_request r = { .prompt = prompt,
+                              .n_prompt = 20,
+                              .n_samples = 1,
+                              .max_tokens = 200,
+                              .never_stop = true,
+                              .may_cap = cap,
+                              .rule = { 1, 1, 0, 0 } };
+        tke_gen *g = add(e, &r);
+        run_all(e);
+        assert_int_equal(tke_gen_capped(g), cap);
+        assert_int_equal(tke_gen_error(g)->code, cap ? 0 : TINKC_E_MEMORY);
+        tke_sequence q = tke_gen_sequence(g, 0);
+        assert_true(q.done && !q.stopped);
+        assert_int_equal(q.n, 29); /* 48 positions hold all tokens but the last */
+        if (!cap)
+            assert_string_equal(tke_gen_error(g)->message,
+                                "a sequence of 50 tokens needs 5 MiB of cache, there are 3: ask "
+                                "for fewer tokens, or give the cache more memory (setting "
+                                "kv_bytes)");
+    }
+    fake.budget = 20; /* what was refused once is asked for again */
+    tke_gen *later = add_echo(e, 6, 20, 1, 100, 0);
+    run_all(e);
+    assert_int_equal(tke_gen_error(later)->code, 0);
+    fake.commits_fail = true; /* a device that has no memory is like a refusal */
+    tke_infer_shrink(e, 0);
+    tke_gen *none = add_echo(e, 7, 20, 1, 10, 0);
+    run_all(e);
+    assert_int_equal(tke_gen_error(none)->code, TINKC_E_MEMORY);
+    fake.commits_fail = false;
+    tke_infer_free(e);
+}
+
+/* Without a limit of its own a sample has as many tokens as the whole cache can hold. */
+static void test_samples_are_capped_by_the_cache(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    int32_t prompt[60] = { 4 };
+    tke_infer *e = engine_of(4, 64, 16, 0);
+    tke_gen_request r = { .prompt = prompt,
+                          .n_prompt = 33,
+                          .n_samples = 2,
+                          .max_tokens = 200,
+                          .never_stop = true,
+                          .may_cap = true,
+                          .rule = { 1, 1, 0, 0 } };
+    tke_gen *g = add(e, &r);
+    run_all(e);
+    assert_true(tke_gen_capped(g) && !tke_gen_sequence(g, 0).stopped);
+    assert_int_equal(tke_gen_sequence(g, 0).n, 15); /* three blocks, and one for a copy */
+    assert_int_equal(tke_gen_sequence(g, 1).n, 15);
+    r.max_tokens = 15;
+    assert_false(tke_gen_capped(add(e, &r)));
+    r.n_prompt = 48; /* the prompt alone is too long */
+    assert_null(tke_infer_add(e, &r, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
     tke_infer_free(e);
 }
 
@@ -1254,6 +1441,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_company),
+        cmocka_unit_test(test_any_memory),
+        cmocka_unit_test(test_the_cache_grows_and_shrinks),
+        cmocka_unit_test(test_a_cache_too_small_for_one),
+        cmocka_unit_test(test_samples_are_capped_by_the_cache),
         cmocka_unit_test(test_requests_are_copied),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_nothing_to_compute),

@@ -7,8 +7,8 @@
 #define tke_narrow     tke_narrow_double
 #define tke_f16_to_f32 tke_f16_to_f32_double
 #define tke_f32_to_f16 tke_f32_to_f16_double
-#include "../../../engine/tensor/dtype.c"
-#include "../../../engine/kernels/reference.c"
+#include "../../../engine/math/dtype.c"
+#include "../../../engine/math/reference.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,7 +160,9 @@ static void attention_gradient_for(int64_t window)
 {
     static double in[NQ + 2 * NKV], d[NQ + 2 * NKV], weights[NQ + T * NH], out[NQ + T * NH];
     static double delta[T * NH];
-    tke_attention shape = { NH, NK, HD, window, 0.8 };
+    tke_attention shape = {
+        .n_heads = NH, .n_kv_heads = NK, .head_dim = HD, .window = window, .scale = 0.8
+    };
     fill(in, NQ + 2 * NKV);
     fill(weights, NQ);
     for (int i = 0; i < NQ; i++)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "tensor/threads.h"
+#include "math/threads.h"
 
 enum { MOST = 1000 };
 

@@ -42,7 +42,7 @@ static void test_defaults(void **state)
     tke_config c;
     tinkc_error err;
     assert_true(parse(LLAMA "}", "", &c, &err));
-    assert_int_equal(c.family, TKE_LLAMA);
+    assert_string_equal(c.arch, "llama");
     assert_int_equal(c.n_kv_heads, 4);
     assert_int_equal(c.head_dim, 16);
     assert_true(c.rms_eps == 1e-6 && c.rope_theta == 10000 && !c.tied && !c.bias_qkv);
@@ -79,7 +79,7 @@ static void test_refusals(void **state)
     refused(LLAMA ",\"rope_theta\":-1}", TINKC_E_MODEL, "rope_theta");
     refused(LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", TINKC_E_MODEL,
             "low_freq_factor");
-    refused("{\"model_type\":\"llama\",\"hidden_size\":64}", TINKC_E_MODEL, "intermediate_size");
+    refused("{\"model_type\":\"llama\",\"hidden_size\":64}", TINKC_E_MODEL, "num_hidden_layers");
     refused("{\"model_type\":\"llama\",\"hidden_size\":9999999999999}", TINKC_E_MODEL,
             "hidden_size");
     refused("[1]", TINKC_E_MODEL, "");
@@ -141,7 +141,7 @@ static void test_shards_equal_one_file(void **state)
             const tke_weight *y = &b->layers[l].groups[i / TKE_GROUP_MAX].w[i % TKE_GROUP_MAX];
             assert_memory_equal(x->m.data, y->m.data, x->in * x->out * 4);
             assert_string_equal(x->path, y->path);
-            assert_int_equal(x->bias != NULL, g == a->layers[l].qkv);
+            assert_int_equal(x->bias != NULL, g == a->layers[l].attn->qkv);
         }
     assert_string_not_equal(a->fingerprint, b->fingerprint);
     assert_int_equal(strlen(a->fingerprint), 64);
@@ -182,7 +182,7 @@ static void test_element_types(void **state)
         assert_string_equal(err.message, "");
         assert_int_equal(m->embed.m.dtype, types[i]);
         assert_true(fabsf(m->norm[0] - 1) < 0.5f);
-        assert_non_null(m->layers[1].q_norm);
+        assert_non_null(m->layers[1].attn->q_norm);
         tke_model_drop(m);
         tiny_model_remove(folder);
     }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "service/service_state.h"
+#include "service/core/service_state.h"
 #include "support/check.h"
 #include "support/service_call.h"
 #include "support/service_call.h"
@@ -72,7 +72,7 @@ static const number numbers[] = {
     { "max_lora_rank", AT(max_lora_rank), 256, 1, 65536, 1 },
     { "lora_alpha", AT(lora_alpha), 32, 1, 65536, 1 },
     { "microbatch_tokens", AT(microbatch_tokens), 8192, 1, 1073741824, 1 },
-    { "kv_bytes", AT(kv_bytes), 0, 1048576, MOST, 1 }, /* 0: the generator's own */
+    { "kv_bytes", AT(kv_bytes), 0, 1048576, MOST, 1 }, /* 0: planned */
     { "prefill_chunk", AT(prefill_chunk), 512, 1, 1048576, 1 },
     { "max_context", AT(max_context), 0, 0, 67108864, 1 },
     { "max_batch_tokens", AT(max_batch_tokens), 0, 0, 1073741824, 1 },
@@ -82,10 +82,11 @@ static const number numbers[] = {
     { "max_queued_bytes", AT(max_queued_bytes), GIB / 4, 65536, MOST, 1 },
     { "max_num_samples", AT(max_num_samples), 1024, 1, 1048576, 1 },
     { "max_topk", AT(max_topk), 128, 1, 65536, 1 },
+    { "max_temperature", AT(max_temperature), 2, 1, MOST, 1 },
     { "autosave_s", AT(autosave_ms), 60, 1, 1000000, 1000 },
     { "disk_reserve", AT(disk_reserve), GIB, 0, MOST, 1 },
     { "max_body_bytes", AT(max_body_bytes), GIB, 1024, MOST, 1 },
-    { "train_memory_bytes", AT(train_memory_bytes), GIB / 2, 1048576, MOST, 1 },
+    { "train_memory_bytes", AT(train_memory_bytes), 0, 1048576, MOST, 1 }, /* 0: planned */
     { "snapshot_memory_bytes", AT(snapshot_memory_bytes), GIB / 8, 1, MOST, 1 },
     { "keep_last_k", AT(keep_last_k), 0, 0, 1048576, 1 },
 };
@@ -109,8 +110,8 @@ static void defaults(void **state)
         holds(engine, &numbers[i], numbers[i].standard);
     assert_true(s->train_share == 0.5);
     assert_int_equal(s->archive_ms, 2 * 3600 * 1000);
-    assert_true(s->emit_elementwise_loss);
-    assert_false(s->strict || s->strict_steps || s->share_disk || s->jwt_auth || s->use_pyqwest ||
+    assert_true(s->emit_elementwise_loss && s->jwt_auth);
+    assert_false(s->strict || s->strict_steps || s->share_disk || s->use_pyqwest ||
                  s->use_retrieve_futures || s->openai);
     assert_int_equal(s->sample_logprobs, TKE_LOGPROBS_SCALED);
     assert_int_equal(s->adapter_dtype, TKE_F32);
@@ -315,16 +316,16 @@ static void shares_of_memory(void **state)
 {
     (void)state;
     static const struct {
-        int64_t memory, train, queued, snapshots, bodies;
+        int64_t memory, queued, snapshots, bodies;
     } rows[] = {
-        { 64 * GIB, 4 * GIB, 16 * GIB, GIB, 16 * GIB },
-        { 8 * GIB, 4 * GIB, 2 * GIB, GIB, 2 * GIB },
-        { GIB, GIB / 2, GIB / 4, GIB / 8, GIB / 4 },
-        { GIB / 4, GIB / 8, GIB / 16, GIB / 32, GIB / 8 },
-        { 17 * GIB / 2, 4 * GIB, 17 * GIB / 8, GIB, 17 * GIB / 8 },
-        { 9 * GIB / 32, 9 * GIB / 64, 9 * GIB / 128, 9 * GIB / 256, GIB / 8 },
-        { 17 * GIB / 32, 17 * GIB / 64, 17 * GIB / 128, 17 * GIB / 256, 17 * GIB / 128 },
-        { GIB / 16, GIB / 32, GIB / 16, GIB / 128, GIB / 8 },
+        { 64 * GIB, 16 * GIB, GIB, 16 * GIB },
+        { 8 * GIB, 2 * GIB, GIB, 2 * GIB },
+        { GIB, GIB / 4, GIB / 8, GIB / 4 },
+        { GIB / 4, GIB / 16, GIB / 32, GIB / 8 },
+        { 17 * GIB / 2, 17 * GIB / 8, GIB, 17 * GIB / 8 },
+        { 9 * GIB / 32, 9 * GIB / 128, 9 * GIB / 256, GIB / 8 },
+        { 17 * GIB / 32, 17 * GIB / 128, 17 * GIB / 256, 17 * GIB / 128 },
+        { GIB / 16, GIB / 16, GIB / 128, GIB / 8 },
     };
     tinkc_error err;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -332,7 +333,7 @@ static void shares_of_memory(void **state)
             make(&(tinkc_engine_options){ .threads = 1, .memory_bytes = rows[i].memory }, &err);
         const tke_settings *s = set_of(engine);
         assert_true(s->memory_bytes == rows[i].memory);
-        assert_true(s->train_memory_bytes == rows[i].train);
+        assert_true(s->train_memory_bytes == 0 && s->kv_bytes == 0); /* planned */
         assert_true(s->max_queued_bytes == rows[i].queued);
         assert_true(s->snapshot_memory_bytes == rows[i].snapshots);
         assert_true((int64_t)tke_engine_service(engine)->bodies.max == rows[i].bodies);

@@ -42,6 +42,9 @@ static struct {
     int fail_finite;    /* so many looks at a sum fail */
     int fail_squares;   /* this many norms from now fail; 0 = none does */
     bool fail_adam;
+    int64_t now_ns, token_ns; /* a clock that only microbatches move */
+    size_t between[200];      /* microbatches before each call of other_work */
+    size_t n_between;
 } fake;
 
 static tke_real *block_of(tke_block *b)
@@ -138,6 +141,7 @@ static bool microbatch_run(tke_device_trainer *t, const tke_microbatch *job, tin
     size_t n = job->size.n, k = job->size.max_k, seq = 0, segment = 0;
     (void)t;
     check_job(job);
+    fake.now_ns += fake.token_ns * (int64_t)n;
     for (size_t i = 0; i < n; i++) {
         while ((size_t)job->starts[seq + 1] <= i)
             seq++;
@@ -434,6 +438,98 @@ static int64_t tokens_of(const work *w)
 
 /* ---- tests ---- */
 
+static int64_t now_ns(void)
+{
+    return fake.now_ns;
+}
+
+static void other_work(void *user)
+{
+    assert_ptr_equal(user, &fake);
+    fake.between[fake.n_between++] = fake.n_ran;
+}
+
+static tke_trainer *sharing_trainer(int64_t slice_ns, size_t tokens)
+{
+    tinkc_error err = { 0 };
+    tke_trainer_free(trainer_of(1 << 30, 0)); /* a new fake */
+    return tke_trainer_new(loaded,
+                           &(tke_trainer_options){ .memory_bytes = 1 << 30,
+                                                   .microbatch_tokens = tokens,
+                                                   .between = other_work,
+                                                   .user = &fake,
+                                                   .slice_ns = slice_ns,
+                                                   .now_ns = now_ns },
+                           &err);
+}
+
+/* Other work waits for one microbatch, not for a pass: it is asked for between any two of a run,
+ * and neither before the first nor after the last. */
+static void other_work_comes_between_microbatches(void **state)
+{
+    (void)state;
+    tke_trainer *t = sharing_trainer(0, 1);
+    tke_adapter *a = adapter_of(2, 7);
+    work *w[2] = { work_of(1, a, true, "cross_entropy", 3, 1),
+                   work_of(2, NULL, false, "cross_entropy", 2, 1) };
+    double *g = zeros(a);
+    run(t, w, 2);
+    static const size_t want[] = { 1, 2, 3, 4 };
+    assert_int_equal(fake.n_ran, 5);
+    assert_int_equal(fake.n_between, 4);
+    assert_memory_equal(fake.between, want, sizeof want);
+    check_pass(w[0], g);
+    check_pass(w[1], NULL);
+    check_grads(a, g);
+    tke_pass_free(&w[1]->pass);
+    run(t, w + 1, 1); /* a new run begins with a microbatch */
+    assert_int_equal(fake.n_between, 5);
+    assert_int_equal(fake.between[4], 6);
+    for (size_t i = 0; i < 2; i++)
+        work_free(w[i]);
+    test_free(g);
+    tke_adapter_free(a);
+    tke_trainer_free(t);
+}
+
+/* The rows of microbatches of a pass whose datums all have ten tokens. */
+static void slices(tke_trainer *t, int64_t token_ns, const size_t *want, size_t n)
+{
+    static example e;
+    static tke_datum data[200];
+    work w = { .pass = { .data = data, .n_data = 200 } };
+    tinkc_error err = { 0 };
+    assert_true(tke_loss_parse(&w.pass.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    for (size_t i = 0; i < 200; i++)
+        data[i] = (tke_datum){
+            .tokens = e.tokens, .n = 10, .k = 1, .targets = e.targets, .weights = e.weights
+        };
+    fake.n_ran = fake.n_between = 0;
+    fake.token_ns = token_ns;
+    tke_trainer_run(t, (tke_pass *const[]){ &w.pass }, 1);
+    assert_string_equal(w.pass.err.message, "");
+    assert_int_equal(fake.n_ran, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(fake.ran[i].n, want[i]);
+    tke_pass_free(&w.pass);
+}
+
+/* A microbatch has as many rows as fit the slice at the rate of the last one of its kind, not fewer
+ * than 256; the first has 256. */
+static void microbatches_fit_their_slice(void **state)
+{
+    (void)state;
+    tke_trainer *t = sharing_trainer(600000, 1000);
+    slices(t, 1000, (size_t[]){ 250, 600, 600, 550 }, 4);
+    slices(t, 1500, (size_t[]){ 600, 400, 400, 400, 200 }, 5);
+    slices(t, 3000, (size_t[]){ 400, 250, 250, 250, 250, 250, 250, 100 }, 8);
+    slices(t, 1, (size_t[]){ 250, 1000, 750 }, 3); /* no more than allowed */
+    tke_trainer_free(t);
+    t = sharing_trainer(0, 1000); /* no bound of time */
+    slices(t, 1000000, (size_t[]){ 1000, 1000 }, 2);
+    tke_trainer_free(t);
+}
+
 /* Losses, adapters, directions, soft targets and sizes of all kinds in one call. */
 static void test_mixed_passes(void **state)
 {
@@ -588,9 +684,10 @@ static void test_memory_of_a_datum(void **state)
     tke_pass_free(&w->pass);
     tke_trainer_set_memory(t, 40 * 2220 - 1);
     run(t, &w, 1);
-    assert_int_equal(w->pass.err.code, TINKC_E_MEMORY);
+    assert_int_equal(w->pass.err.code, TINKC_E_BAD_REQUEST);
     assert_string_equal(w->pass.err.message,
-                        "datum 1 of 40 tokens needs 0 MiB of work space, 0 are allowed");
+                        "datum 1 of 40 tokens needs 0 MiB of work space, 0 are there: send a "
+                        "shorter one, or give training more memory (setting train_memory_bytes)");
     assert_int_equal(a->n_failed, 1);
     tke_pass_free(&w->pass); /* the last one, by numbers that can be seen */
     w->data[1].n = 3;
@@ -599,7 +696,8 @@ static void test_memory_of_a_datum(void **state)
     tke_trainer_set_memory(t, 5 << 20);
     run(t, &w, 1);
     assert_string_equal(w->pass.err.message,
-                        "datum 2 of 40 tokens needs 8 MiB of work space, 5 are allowed");
+                        "datum 2 of 40 tokens needs 8 MiB of work space, 5 are there: send a "
+                        "shorter one, or give training more memory (setting train_memory_bytes)");
     fake.scale = 1;
     tke_trainer_set_memory(t, 40 * 2000); /* without an adapter it is less */
     w->pass.adapter = NULL;
@@ -1054,6 +1152,8 @@ static void test_limits_of_steps(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_work_comes_between_microbatches),
+        cmocka_unit_test(microbatches_fit_their_slice),
         cmocka_unit_test(test_mixed_passes),
         cmocka_unit_test(test_packing),
         cmocka_unit_test(test_good_size),

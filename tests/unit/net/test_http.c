@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <semaphore.h>
@@ -346,6 +348,25 @@ static void test_get(void **state)
         drop(a);
     }
     assert_int_equal(stub_connections(fx->server), 1); /* kept alive until the server closed it */
+}
+
+/* A program that is started meanwhile, must not get the connection. */
+static void connections_are_close_on_exec(void **state)
+{
+    fixture *fx = *state;
+    answer *a = get(fx, fx->url, "/x");
+    size_t n = 0;
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in peer = { 0 };
+        socklen_t len = sizeof peer;
+        if (getpeername(fd, (struct sockaddr *)&peer, &len) != 0 || peer.sin_family != AF_INET ||
+            ntohs(peer.sin_port) != (uint16_t)atoi(strrchr(fx->url, ':') + 1))
+            continue;
+        n++;
+        assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    }
+    assert_true(n >= 1);
+    drop(a);
 }
 
 static void test_a_400_costs_its_connection(void **state)
@@ -1134,6 +1155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_get, setup, teardown),
+        cmocka_unit_test_setup_teardown(connections_are_close_on_exec, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_400_costs_its_connection, setup, teardown),
         cmocka_unit_test_setup_teardown(test_base_path_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_methods, setup, teardown),

@@ -149,6 +149,9 @@ static void test_hangs(void **state)
     assert_ok(err);
     assert_int_equal(s.answers, 2);
     assert_non_null(strstr(s.why, "did not answer within 120000 ms"));
+    const char *said = strstr(s.log, "did not answer within");
+    assert_non_null(said);
+    assert_null(strstr(said + 1, "did not answer within")); /* the next process is not tried with it */
     hangs_at[0] = '\0';
     assert_int_equal(rmdir(folder), 0);
 }
@@ -210,6 +213,82 @@ static void test_stderr(void **state)
     assert_non_null(strstr(s.log, "grader 0: line 1\n"));
 }
 
+/* Answers, and writes its variables and descriptors to the log first. */
+#define TELLS                                                                                      \
+    "env | sed 's/^/var /' >&2; n=0; while [ $n -lt 256 ]; do [ -e /proc/$$/fd/$n ] && "           \
+    "echo \"fd $n\" >&2; n=$((n+1)); done; " EACH ID                                               \
+    "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done"
+
+static void children_see_no_credentials(void **state)
+{
+    static const char *const secrets[] = { "TINKER_API_KEY",        "HF_TOKEN",    "WANDB_API_KEY",
+                                           "AWS_SECRET_ACCESS_KEY", "https_proxy", "A_NEW_SECRET" };
+    seen s;
+    (void)state;
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
+        assert_int_equal(setenv(secrets[i], "do-not-show", 1), 0);
+    tinkc_error err = ask_all(TELLS, 1, 1, PATIENCE_MS, 1, &s);
+    assert_ok(err);
+    assert_non_null(strstr(s.log, "var PATH="));
+    assert_non_null(strstr(s.log, "var HOME="));
+    assert_null(strstr(s.log, "do-not-show"));
+    for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
+        assert_false(tinkc_recipe_command_sees(secrets[i]));
+        assert_int_equal(unsetenv(secrets[i]), 0);
+    }
+}
+
+static void children_inherit_no_descriptors(void **state)
+{
+    seen s;
+    (void)state;
+    int ours = socket(AF_UNIX, SOCK_STREAM, 0); /* of a library that does not say CLOEXEC */
+    int far = fcntl(ours, F_DUPFD, 200);
+    assert_true(ours >= 3 && far >= 200);
+    tinkc_error err = ask_all(TELLS, 1, 1, PATIENCE_MS, 1, &s);
+    close(ours);
+    close(far);
+    assert_ok(err);
+    const char *fds = strstr(s.log, "grader 0: fd ");
+    assert_string_equal(fds, "grader 0: fd 0\ngrader 0: fd 1\ngrader 0: fd 2\n");
+}
+
+static void a_variable_that_is_named_is_passed(void **state)
+{
+    tinkc_error err = { 0 };
+    seen s = { 0 };
+    (void)state;
+    setenv("GRADER_KEY", "shown", 1);
+    setenv("GRADER_KEYS", "do-not-show", 1);
+    tkr_children *c = tkr_children_new(&(tkr_children_options){ .command = TELLS,
+                                                                .name = "grader",
+                                                                .processes = 1,
+                                                                .asks_each = 1,
+                                                                .attempts = 1,
+                                                                .timeout_ms = PATIENCE_MS,
+                                                                .log = on_log,
+                                                                .user = &s },
+                                       &err);
+    assert_true(tkr_children_pass(c, "GRADER_KEY", &err));
+    assert_true(tkr_children_ask(c, 1, "{\"id\":1}", TKR_ANY_CHILD, on_answer, &s, &err));
+    while (!s.answers && tkr_children_run(c, &err)) {
+        struct pollfd fds[4];
+        int64_t until = INT64_MAX;
+        if (!s.answers)
+            (void)poll(fds, tkr_children_poll(c, fds, 4, &until), 20000);
+    }
+    assert_ok(err);
+    assert_non_null(strstr(s.log, "var GRADER_KEY=shown\n"));
+    assert_null(strstr(s.log, "do-not-show"));
+    static const char *const wrong[] = { "", "A=B", NULL };
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(tkr_children_pass(c, wrong[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        err = (tinkc_error){ 0 };
+    }
+    tkr_children_free(c);
+}
+
 static void expect_numbers(const tkr_children *c, size_t processes, size_t asks_each, int64_t ms)
 {
     assert_non_null(c);
@@ -239,11 +318,19 @@ static void test_usual_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),       cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_dies),          cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_hangs),         cmocka_unit_test(test_broken_rules),
-        cmocka_unit_test(test_answers_twice), cmocka_unit_test(test_useless),
-        cmocka_unit_test(test_stderr),        cmocka_unit_test(test_usual_numbers),
+        cmocka_unit_test(children_see_no_credentials),
+        cmocka_unit_test(children_inherit_no_descriptors),
+        cmocka_unit_test(a_variable_that_is_named_is_passed),
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_hangs),
+        cmocka_unit_test(test_broken_rules),
+        cmocka_unit_test(test_answers_twice),
+        cmocka_unit_test(test_useless),
+        cmocka_unit_test(test_stderr),
+        cmocka_unit_test(test_usual_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

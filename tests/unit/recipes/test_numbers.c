@@ -121,12 +121,55 @@ static void test_seeds(void **state)
                 a != tinkc_recipe_seed(1, 2, 3, 5));
 }
 
+/* (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n), z = 1.959964. */
+static void test_wilson_knows_more_than_its_examples(void **state)
+{
+    (void)state;
+    const struct {
+        size_t right, n;
+        double low, high;
+    } rows[] = { { 20, 20, 0.838870, 1 }, { 0, 10, 0, 0.277533 }, { 7, 10, 0.396774, 0.892209 } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_interval w = tinkc_recipe_wilson(rows[i].right, rows[i].n, 0.95);
+        assert_true(fabs(w.mean - ((double)rows[i].right / (double)rows[i].n)) < 1e-12);
+        assert_true(fabs(w.low - (rows[i].low)) < 1e-5);
+        assert_true(fabs(w.high - (rows[i].high)) < 1e-5);
+    }
+    assert_true(isnan(tinkc_recipe_wilson(0, 0, 0.95).mean));
+    assert_true(isnan(tinkc_recipe_wilson(3, 2, 0.95).low));
+    assert_true(isnan(tinkc_recipe_wilson(1, 2, 1).high));
+}
+
+/* Newcombe's interval, by hand for 8 both, 1 only the first, 7 only the second, 4 neither: shares 0.45 and
+ * 0.75 with Wilson's limits 0.258198 to 0.657915 and 0.531299 to 0.888138; phi = (8*4 - 1*7 - 20/2) /
+ * sqrt(9*11*15*5) = 0.174078. */
+static void test_differences_of_pairs(void **state)
+{
+    (void)state;
+    tinkc_interval same = tinkc_recipe_paired_difference(20, 0, 0, 0, 0.95);
+    assert_true(fabs(same.mean - (0)) < 1e-12);
+    assert_true(fabs(same.low - (-0.161130)) < 1e-5);
+    assert_true(fabs(same.high - (0.161130)) < 1e-5);
+    tinkc_interval d = tinkc_recipe_paired_difference(8, 1, 7, 4, 0.95);
+    assert_true(fabs(d.mean - (0.3)) < 1e-12);
+    assert_true(fabs(d.low - (0.025724)) < 1e-4);
+    assert_true(fabs(d.high - (0.515976)) < 1e-4);
+    tinkc_interval back = tinkc_recipe_paired_difference(8, 7, 1, 4, 0.95);
+    assert_true(fabs(back.low - (-d.high)) < 1e-12);
+    assert_true(fabs(back.high - (-d.low)) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_advantages), cmocka_unit_test(test_advantages_refused),
-        cmocka_unit_test(test_constant),   cmocka_unit_test(test_kl),
-        cmocka_unit_test(test_pass_at_k),  cmocka_unit_test(test_bootstrap),
+        cmocka_unit_test(test_advantages),
+        cmocka_unit_test(test_advantages_refused),
+        cmocka_unit_test(test_constant),
+        cmocka_unit_test(test_kl),
+        cmocka_unit_test(test_wilson_knows_more_than_its_examples),
+        cmocka_unit_test(test_differences_of_pairs),
+        cmocka_unit_test(test_pass_at_k),
+        cmocka_unit_test(test_bootstrap),
         cmocka_unit_test(test_seeds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

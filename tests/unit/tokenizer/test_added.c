@@ -2,7 +2,7 @@
  * long they are. */
 #include "tok_support.h"
 
-#include "tokenizer/added.h"
+#include "bpe/added.h"
 
 enum { MOST_TOKENS = 8, MOST_BYTES = 6, TEXT = 60 };
 

@@ -2,7 +2,7 @@
 #include "tok_support.h"
 
 #include "base/buf.h"
-#include "tokenizer/bpe.h"
+#include "bpe/bpe.h"
 #include "tokenizer/tokenizer_priv.h"
 
 enum { MOST = 4000 };

@@ -320,6 +320,34 @@ static void turns_can_be_split(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+/* BOS is never generated: it has no weight, in the first example of an array and in those behind it. */
+static void the_begin_mark_of_no_example_is_learnt(void **state)
+{
+    static const char marked[] =
+        "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
+    tinkc_chat_options o = { .train_on = TINKC_TRAIN_ALL_TOKENS };
+    tinkc_tokens ids = { 0 };
+    tinkc_floats weights = { 0 };
+    tinkc_sizes ends = { 0 };
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_tokenizer *tok = small_tokenizer(marked);
+    int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
+    for (int i = 0; i < 3; i++)
+        assert_true(tinkc_chat_train(tok, "[{\"role\":\"user\",\"content\":\"ab\"}]", &o, &ids,
+                                     &weights, &ends, &err));
+    assert_int_equal(ids.len, 9);
+    assert_int_equal(weights.len, 9);
+    for (size_t i = 0; i < 9; i++) {
+        assert_int_equal(ids.data[i] == bos, i % 3 == 0);
+        assert_true(weights.data[i] == (ids.data[i] == bos ? 0.0f : 1.0f));
+    }
+    tinkc_tokens_free(&ids);
+    tinkc_floats_free(&weights);
+    tinkc_sizes_free(&ends);
+    tinkc_tokenizer_free(tok);
+}
+
 /* Tokens are those of the whole text, unless one would reach across the prompt's end. */
 static void tokens_do_not_cross_the_prompt(void **state)
 {
@@ -770,6 +798,7 @@ int main(void)
         cmocka_unit_test(marked_messages_need_marks),
         cmocka_unit_test(messages_of_no_weight_are_not_learnt),
         cmocka_unit_test(turns_can_be_split),
+        cmocka_unit_test(the_begin_mark_of_no_example_is_learnt),
         cmocka_unit_test(tokens_do_not_cross_the_prompt),
         cmocka_unit_test(history_may_change),
         cmocka_unit_test(prompts_may_differ_from_headers),

@@ -145,6 +145,38 @@ static void test_threads(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+/* A long text that is cut for several threads (by a tokenizer whose added tokens have no rules about their
+ * surroundings) has its marks once, in front and at the end, and the same ids between them. */
+static void marks_stand_around_the_whole_text(void **state)
+{
+    static const char config[] = "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\","
+                                 "\"add_bos_token\":true,\"add_eos_token\":true}";
+    tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
+    size_t len;
+    (void)state;
+    char *text = long_text(&len);
+    tinkc_bytes json = tkc_read_file(&arena, "models/nano/tokenizer.json", 1 << 20, &err);
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config,
+                                                 strlen(config), NULL, &err);
+    assert_non_null(tok);
+    tinkc_tokens want = encode_all(tok, text, len);
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        tinkc_tokens got = { 0 };
+        tinkc_encode_options o = { .threads = threads, .add_special = true };
+        assert_true(tinkc_encode_span(tok, text, len, &o, &got, NULL, &err));
+        assert_int_equal(got.len, want.len + 2);
+        assert_int_equal(got.data[0], tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS));
+        assert_int_equal(got.data[got.len - 1], tinkc_tokenizer_special(tok, TINKC_TOKEN_EOS));
+        assert_memory_equal(got.data + 1, want.data, want.len * sizeof *want.data);
+        tinkc_tokens_free(&got);
+    }
+    tinkc_tokens_free(&want);
+    tinkc_tokenizer_free(tok);
+    tkc_arena_free(&arena);
+    free(text);
+}
+
 static void test_many(void **state)
 {
     enum { N = 200 };
@@ -221,6 +253,51 @@ static void test_not_utf8(void **state)
     tinkc_tokenizer_free(tok);
 }
 
+/* What the caller's arrays held before a text that fails is what they hold after it: with marks, with offsets, one text or
+ * several, on one thread or more. */
+static void a_failed_text_leaves_the_callers_arrays_as_they_were(void **state)
+{
+    enum { LONG = 3 << 18 };
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    for (size_t i = 0; i < LONG; i++)
+        text[i] = "the cat sat on "[i % 15];
+    text[LONG - 1] = '\xFF';
+    const struct {
+        const char *text;
+        size_t len;
+    } bad[] = { { "ok \xFF", 4 }, { text, LONG } };
+    for (int32_t threads = 1; threads <= 2; threads++)
+        for (size_t i = 0; i < 2; i++) {
+            tinkc_encode_options o = { .add_special = true, .threads = threads };
+            tinkc_tokens out = { 0 };
+            tinkc_sizes offsets = { 0 }, ends = { 0 };
+            tinkc_error err = { 0 };
+            assert_true(tinkc_encode_span(tok, "x", 1, &o, &out, &offsets, &err));
+            assert_int_equal(out.len, 2); /* BOS and x */
+            assert_int_equal(offsets.len, 4);
+            assert_false(tinkc_encode_span(tok, bad[i].text, bad[i].len, &o, &out, NULL, &err));
+            assert_int_equal(err.code, TINKC_E_ARGUMENT);
+            assert_int_equal(out.len, 2);
+            err = (tinkc_error){ 0 };
+            assert_false(tinkc_encode_span(tok, bad[i].text, bad[i].len, &o, &out, &offsets, &err));
+            assert_int_equal(out.len, 2);
+            assert_int_equal(offsets.len, 4);
+            tinkc_str texts[] = { { "x", 1 }, { bad[i].text, bad[i].len }, { "x", 1 } };
+            err = (tinkc_error){ 0 };
+            assert_false(tinkc_encode_many(tok, texts, 3, &o, &out, &ends, &err));
+            assert_int_equal(out.len, 2);
+            assert_int_equal(ends.len, 0);
+            tinkc_tokens_free(&out);
+            tinkc_sizes_free(&offsets);
+            tinkc_sizes_free(&ends);
+        }
+    free(text);
+    tinkc_tokenizer_free(tok);
+}
+
 static void test_random_bytes(void **state)
 {
     (void)state;
@@ -292,8 +369,10 @@ int main(void)
         cmocka_unit_test(test_offsets_of_normal_form),
         cmocka_unit_test(test_offsets_beside_normal_form),
         cmocka_unit_test(test_threads),
+        cmocka_unit_test(marks_stand_around_the_whole_text),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(a_failed_text_leaves_the_callers_arrays_as_they_were),
         cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_arguments),
     };

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tinkc/tokenizer.h"
-#include "tokenizer/jinja.h"
-#include "tokenizer/template.h"
+#include "jinja/jinja.h"
+#include "chat/template.h"
 
 typedef struct outcome {
     tinkc_error err;

@@ -3,9 +3,11 @@
 #include "tok_support.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <zstd.h>
 
+#include "bpe/tables_layout.h"
 #include "tokenizer/open_with.h"
 #include "tokenizer/load.h"
 
@@ -412,6 +414,42 @@ static void test_marks(void **state)
     tinkc_tokens_free(&ids);
 }
 
+/* add_bos_token and add_eos_token: each mark is put in where its flag is set and the model has such a token,
+ * whatever holds for the other one. */
+static void each_mark_depends_on_its_own_flag_and_token(void **state)
+{
+#define BOS "\"bos_token\":\"<|begin|>\","
+#define EOS "\"eos_token\":\"<|end|>\","
+    static const struct {
+        const char *config;
+        bool begin, end;
+    } rows[] = {
+        { "{" EOS "\"add_eos_token\":true}", false, true },
+        { "{" EOS "\"add_bos_token\":true,\"add_eos_token\":true}", false, true },
+        { "{" BOS "\"add_bos_token\":true}", true, false },
+        { "{" BOS "\"add_bos_token\":true,\"add_eos_token\":true}", true, false },
+        { "{" BOS EOS "\"add_bos_token\":false,\"add_eos_token\":true}", false, true },
+        { "{" BOS EOS "\"add_bos_token\":true,\"add_eos_token\":false}", true, false },
+        { "{\"add_bos_token\":true,\"add_eos_token\":true}", false, false },
+    };
+#undef BOS
+#undef EOS
+    (void)state;
+    tinkc_tokenizer *tiny = open_tokenizer(TINY);
+    int32_t begin = tinkc_tokenizer_id(tiny, "<|begin|>"),
+            end = tinkc_tokenizer_id(tiny, "<|end|>");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_tokens ids = { 0 };
+        int32_t bos;
+        parse_config(rows[i].config, &bos, &ids);
+        assert_int_equal(ids.len, 1 + rows[i].begin + rows[i].end);
+        assert_int_equal(ids.data[0] == begin, rows[i].begin);
+        assert_int_equal(ids.data[ids.len - 1] == end, rows[i].end);
+        tinkc_tokens_free(&ids);
+    }
+    tinkc_tokenizer_free(tiny);
+}
+
 /* ---- folders ---- */
 
 static char *copy_to_folder(char folder[], bool packed)
@@ -623,19 +661,38 @@ static void expect_works(tinkc_tokenizer *tok, bool mapped)
     tinkc_tokenizer_free(tok);
 }
 
+/* A cache folder of the test's own. */
+static void new_home(char home[])
+{
+    assert_non_null(mkdtemp(home));
+    assert_int_equal(setenv("XDG_CACHE_HOME", home, 1), 0);
+}
+
+/* The one compiled file below it. */
+static void find_compiled(const char *home, char out[400])
+{
+    char pattern[300];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/tinkc/tokenizers/*.tkc", home);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    snprintf(out, 400, "%s", found.gl_pathv[0]);
+    globfree(&found);
+}
+
 static void test_cache(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/tinkc-cache-XXXXXX", path[300], compiled[310];
+    char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", path[300];
     tinkc_error err = { 0 };
+    struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
     snprintf(path, sizeof path, "%s", copy_to_folder(folder, false));
-    snprintf(compiled, sizeof compiled, "%s.tkc", path);
+    new_home(home);
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     expect_works(open_cached(folder), false);
-    assert_true(tkc_is_file(compiled));
     expect_works(open_cached(folder), true);
     /* Touched but the same: still good. */
-    struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
-    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, NULL, 0), 0);
     expect_works(open_cached(folder), true);
     /* Changed: rebuilt, and good again afterwards. */
     tkc_arena arena = { 0 };
@@ -645,15 +702,176 @@ static void test_cache(void **state)
     assert_non_null(mark);
     memcpy(mark, "<|other|>", 9);
     assert_true(tkc_write_file(path, text, json.len, 0644, &err));
+    /* With the time of the old one, as an archive can set it: contents count. */
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     tinkc_tokenizer *tok = open_cached(folder);
     assert_true(tinkc_tokenizer_id(tok, "<|other|>") > 0);
     expect_works(tok, false);
     expect_works(open_cached(folder), true);
     tkc_arena_free(&arena);
-    /* Writable by others: not trusted. */
-    assert_int_equal(chmod(compiled, 0666), 0);
+    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err));
+}
+
+/* A file that the group or others may write may hold what they wrote; each alone is enough. So does a
+ * folder that they may write, and a link. */
+static void a_cache_that_others_may_write_is_not_trusted(void **state)
+{
+    static const struct {
+        mode_t mode, folder;
+        bool trusted;
+    } rows[] = { { 0600, 0700, true },  { 0644, 0755, true },  { 0444, 0700, true },
+                 { 0620, 0700, false }, { 0602, 0700, false }, { 0666, 0700, false },
+                 { 0600, 0770, false }, { 0600, 0702, false } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
+        char compiled[400], kept[400];
+        tinkc_error err = { 0 };
+        (void)copy_to_folder(folder, false);
+        new_home(home);
+        expect_works(open_cached(folder), false);
+        find_compiled(home, compiled);
+        snprintf(kept, sizeof kept, "%s/tinkc/tokenizers", home);
+        assert_int_equal(chmod(compiled, rows[i].mode), 0);
+        assert_int_equal(chmod(kept, rows[i].folder), 0);
+        expect_works(open_cached(folder), rows[i].trusted);
+        assert_int_equal(chmod(kept, 0700), 0);
+        assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err));
+    }
+}
+
+static void a_cache_that_is_a_link_is_not_trusted(void **state)
+{
+    char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
+    char compiled[400], moved[300];
+    tinkc_error err = { 0 };
+    (void)state;
+    (void)copy_to_folder(folder, false);
+    new_home(home);
     expect_works(open_cached(folder), false);
-    assert_true(tkc_remove_tree(folder, &err));
+    find_compiled(home, compiled);
+    snprintf(moved, sizeof moved, "%s/moved", folder);
+    assert_int_equal(rename(compiled, moved), 0);
+    assert_int_equal(symlink(moved, compiled), 0);
+    expect_works(open_cached(folder), false);
+    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err));
+}
+
+/* A model's folder may come from a hub, with a compiled file whose checksum fits. It is not even
+ * looked at, and none is written there. */
+static void a_compiled_file_of_a_model_is_never_read(void **state)
+{
+    char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
+    char compiled[400], beside[310];
+    tinkc_error err = { 0 };
+    (void)state;
+    snprintf(beside, sizeof beside, "%s.tkc", copy_to_folder(folder, false));
+    new_home(home);
+    expect_works(open_cached(folder), false);
+    assert_false(tkc_is_file(beside));
+    find_compiled(home, compiled);
+    assert_int_equal(rename(compiled, beside), 0); /* valid in all else */
+    expect_works(open_cached(folder), false);
+    assert_true(tkc_remove_tree(folder, &err) && tkc_remove_tree(home, &err));
+}
+
+/* ---- blocks whose checksum fits ---- */
+
+static void seal(unsigned char *block, size_t len)
+{
+    tkc_block_header *h = (tkc_block_header *)block;
+    h->checksum = tkc_block_hash(block + sizeof *h, len - sizeof *h);
+}
+
+static void *part_of(unsigned char *block, int which)
+{
+    return block + ((tkc_block_header *)block)->sections[which].offset;
+}
+
+static bool attaches(unsigned char *block, size_t len)
+{
+    tinkc_error err = { 0 };
+    tkc_tables t;
+    seal(block, len);
+    bool ok = tkc_tables_attach(&t, block, len, false, &err);
+    assert_true(ok || err.code == TINKC_E_TOKENIZER);
+    return ok;
+}
+
+/* What each table promises to the encoder, broken one at a time. */
+static void tables_that_contradict_each_other_are_refused(void **state)
+{
+    (void)state;
+    tinkc_tokenizer *tok = open_tokenizer(TINY);
+    size_t len = tok->tables.block_len;
+    unsigned char *copy = aligned_alloc(64, (len + 63) / 64 * 64);
+    const tkc_tables *t = &tok->tables;
+    assert_non_null(copy);
+    uint32_t empty = 0, node = 1, slot = 0, merged = 0;
+    while (empty < t->n && tkc_token_text(t, empty).len)
+        empty++;
+    while (t->nodes[node].token < 0)
+        node++;
+    while (!t->words[slot].tag)
+        slot++;
+    while (!t->split[merged].made)
+        merged++;
+    for (int fault = 0; fault < 13; fault++) {
+        memcpy(copy, t->block, len);
+        tkc_block_header *h = (tkc_block_header *)copy;
+        tkc_trie_node *nodes = part_of(copy, TKC_SEC_NODES);
+        tkc_word_slot *words = part_of(copy, TKC_SEC_WORDS);
+        uint32_t *offset = part_of(copy, TKC_SEC_OFFSET);
+        tkc_split *split = part_of(copy, TKC_SEC_SPLIT);
+        int32_t *bytes = part_of(copy, TKC_SEC_BYTES);
+        uint32_t id = (uint32_t)t->nodes[node].token;
+        assert_true(attaches(copy, len));
+        switch (fault) {
+        case 0: /* the token of a node becomes empty: the encoder would not advance */
+            offset[id + 1] = offset[id];
+            break;
+        case 1:
+            nodes[0].token = (int32_t)id;
+            break;
+        case 2:
+            nodes[node].token = (int32_t)merged == nodes[node].token ? 0 : (int32_t)merged;
+            break;
+        case 3: /* a node that is its own child */
+            nodes[1].child = 1;
+            break;
+        case 4:
+            nodes[0].child = 2;
+            break;
+        case 5:
+            words[slot].len++;
+            break;
+        case 6:
+            words[slot].offset++;
+            break;
+        case 7:
+            split[merged].left = split[merged].right = merged;
+            break;
+        case 8:
+            split[merged].made = t->n_ranks + 1;
+            break;
+        case 9:
+            bytes['a'] = (int32_t)merged;
+            break;
+        case 10:
+            h->max_len = 1;
+            break;
+        case 11:
+            ((uint32_t *)part_of(copy, TKC_SEC_MERGED))[0] = (uint32_t)bytes['a'];
+            break;
+        case 12: /* sections that overlap */
+            h->sections[TKC_SEC_LABELS].offset = h->sections[TKC_SEC_TEXT].offset;
+            break;
+        }
+        if (attaches(copy, len))
+            fail_msg("fault %d was not noticed", fault);
+    }
+    free(copy);
+    tinkc_tokenizer_free(tok);
 }
 
 /* Every kind of damage is noticed; nothing is read out of bounds (run under sanitizers). */
@@ -828,9 +1046,14 @@ int main(void)
         cmocka_unit_test(test_added_ids),
         cmocka_unit_test(test_config),
         cmocka_unit_test(test_marks),
+        cmocka_unit_test(each_mark_depends_on_its_own_flag_and_token),
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_legacy),
         cmocka_unit_test(test_cache),
+        cmocka_unit_test(a_cache_that_others_may_write_is_not_trusted),
+        cmocka_unit_test(a_cache_that_is_a_link_is_not_trusted),
+        cmocka_unit_test(a_compiled_file_of_a_model_is_never_read),
+        cmocka_unit_test(tables_that_contradict_each_other_are_refused),
         cmocka_unit_test(test_damaged_block),
         cmocka_unit_test(test_cache_elsewhere),
         cmocka_unit_test(test_cache_of_a_link),

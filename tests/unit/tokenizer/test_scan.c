@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "base/clock.h"
-#include "tokenizer/pretok.h"
+#include "bpe/pretok.h"
 
 static const char kimi_pattern[] =
     "[\\p{Han}]+|"

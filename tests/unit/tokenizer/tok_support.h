@@ -15,7 +15,7 @@
 #include "base/json_read.h"
 #include "base/str.h"
 #include "tinkc/tinkc.h"
-#include "tokenizer/unicode.h"
+#include "unicode/unicode.h"
 
 #define TINY     "tests/data/tokenizer/tiny"
 #define TINY_NFC "tests/data/tokenizer/tiny-nfc"

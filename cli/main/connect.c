@@ -1,0 +1,521 @@
+/* connect.c - what a command stands on: the service, or the engine in this process.
+ *
+ * With --local, base URL "local:", or neither key nor address configured, an engine is opened on
+ * the user's data folder with the shipped model; everything above it is the same either way.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/main/app.h"
+#include "cli/main/config_file.h"
+#include "cli/main/files.h"
+#include "cli/models/hub_models.h"
+#include "cli/models/model_folder.h"
+#include "cli/store/store_host.h"
+#include "cli/store/store_link.h"
+#include "cli/store/store_models.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
+
+#ifndef TINKC_DATADIR
+#define TINKC_DATADIR "/usr/local/share/tinkc"
+#endif
+
+/* ---- the shipped model ---- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
+}
+
+/* Beside the program (a build tree), else where it was installed. */
+const char *cli_nano_folder(void)
+{
+    static const char *const places[] = { "../models/nano", "../../models/nano",
+                                          "../share/tinkc/models/nano",
+                                          TINKC_DATADIR "/models/nano" };
+    static char found[4096];
+    const char *given = getenv("TINKC_NANO");
+    if (given && *given)
+        return has_file(given, "config.json") ? given : NULL;
+    char self[3800] = "/"; /* without /proc: not the folder that the user happens to be in */
+    (void)!readlink("/proc/self/exe", self, sizeof self - 1);
+    strrchr(self, '/')[1] = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        (void)snprintf(found, sizeof found, "%s%s", *places[i] == '/' ? "" : self, places[i]);
+        if (has_file(found, "config.json"))
+            return found;
+    }
+    return NULL;
+}
+
+const char *cli_store_folder(const cli_app *app)
+{
+    static char *folder;
+    (void)app;
+    if (!folder)
+        folder = cli_data_path("store");
+    return folder && cli_make_folder(folder, 0700) ? folder : NULL;
+}
+
+/* ---- settings ---- */
+
+static const char *setting(const cli_app *app, const char *option, const char *key)
+{
+    const char *text = cli_text(app, option);
+    return text && *text ? text : cli_config_get(app, key, NULL);
+}
+
+static bool is_model_folder(const char *folder)
+{
+    return has_file(folder, "config.json") && has_file(folder, "tokenizer.json");
+}
+
+/* On the local engine a folder's model is named by its whole path, wherever the command runs. */
+static const char *whole_name(const char *model)
+{
+    static char *given, *whole;
+    if (given && strcmp(given, model) == 0)
+        return whole;
+    free(given);
+    free(whole);
+    given = strdup(model);
+    whole = realpath(model, NULL);
+    return whole ? whole : model;
+}
+
+const char *cli_model(const cli_app *app)
+{
+    const char *model = cli_text(app, "model");
+    if (!model)
+        model = cli_config_get(app, "model", NULL);
+    if (!cli_wants_local(app))
+        return model;
+    return !model ? "nano" : is_model_folder(model) ? whole_name(model) : model;
+}
+
+const char *cli_renderer(const cli_app *app, const char *model)
+{
+    const char *given = cli_text(app, "renderer");
+    given = given ? given : cli_config_get(app, "renderer", NULL);
+    return given ? given : tinkc_chat_renderer(model);
+}
+
+static char *read_key_file(cli_app *app, const char *path, int *bad)
+{
+    size_t len;
+    *bad = cli_check_secret_file(app, path);
+    char *text = *bad ? NULL : cli_read_all(app, path, &len, bad);
+    if (text)
+        text[strcspn(text, "\r\n")] = '\0';
+    return text;
+}
+
+static bool has_credential(const cli_app *app)
+{
+    const char *key = getenv("TINKER_API_KEY"), *cmd = getenv("TINKER_CREDENTIAL_CMD");
+    return (key && *key) || (cmd && *cmd) || cli_given(app, "api-key-file") ||
+           cli_config_get(app, "api_key", NULL) || cli_config_get(app, "credential_cmd", NULL);
+}
+
+bool cli_wants_local(const cli_app *app)
+{
+    const char *url = setting(app, "base-url", "base_url");
+    if (cli_flag(app, "local") || (url && strcmp(url, "local:") == 0))
+        return true;
+    return !url && !has_credential(app);
+}
+
+/* Said by the commands that compute, so that nobody trains on the wrong machine unawares. */
+static void say_local(const cli_app *app)
+{
+    const char *url = setting(app, "base-url", "base_url");
+    if (!cli_flag(app, "local") && !url && strcmp(app->command->noun, "train") == 0)
+        cli_note(app, "no key is configured: using the engine inside this program (tinkc auth "
+                      "login to use the service)");
+}
+
+/* ---- the engine ---- */
+
+/* Only these need the weights of the model that is named; others may run beside it. */
+static bool needs_weights(const cli_app *app)
+{
+    static const char *const nouns[] = { "sample", "chat", "logprobs", "train", "eval" };
+    for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)
+        if (strcmp(app->command->noun, nouns[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool looks_like_path(const char *model)
+{
+    size_t n = strlen(model);
+    return model[0] == '/' || model[0] == '.' || model[0] == '~' || (n && model[n - 1] == '/');
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* A path that is neither a model nor a log directory cannot be what was meant: says what it is. */
+static int check_path(const cli_app *app, const char *model)
+{
+    bool gguf = ends_with(model, ".gguf");
+    if ((!looks_like_path(model) && !gguf) || has_file(model, "checkpoints.jsonl"))
+        return 0;
+    if (access(model, F_OK) != 0)
+        return cli_fail(app, "not_found", NULL, "there is no such %s: %s", gguf ? "file" : "folder",
+                        model);
+    if (gguf)
+        return cli_fail(
+            app, "usage",
+            "give the Hugging Face folder that it was converted from, with *.safetensors",
+            "%s is a GGUF file, and the engine does not read these", model);
+    if (has_file(model, "adapter_config.json"))
+        return cli_fail(app, "usage", "name its base model with -m, and add --from-adapter DIR",
+                        "%s is a PEFT adapter, not a model", model);
+    return cli_fail(app, "not_found",
+                    "a model's folder has config.json, tokenizer.json and *.safetensors",
+                    "%s is neither a model nor a log directory", model);
+}
+
+/* The folder of a model: a folder of the user's, or one that was pulled from a hub; yours, NULL = it is
+ * named otherwise. Pulling comes before the store is opened: it may take long. *name is what the
+ * engine is to call it; yours. */
+static char *named_folder(cli_app *app, const char *model, char **name, int *bad)
+{
+    char *folder = NULL;
+    if (!model)
+        return NULL;
+    if (needs_weights(app) && cli_is_hub_name(model)) {
+        folder = cli_hub_model(app, model, bad);
+        *name = folder ? strdup(model) : NULL;
+    } else if (*model == '/' &&
+               is_model_folder(model)) { /* not the shipped one's name in a folder "nano" */
+        folder = strdup(model);
+        *name = strdup(model);
+    } else if (needs_weights(app)) {
+        *bad = check_path(app, model);
+    }
+    if (folder && !*bad && needs_weights(app) && !cli_flag(app, "force"))
+        *bad = cli_model_fits(app, folder);
+    return folder;
+}
+
+/* Where the weights lie that a log directory's run stands on; yours, NULL = not known. */
+static char *logged_folder(const char *log_dir, const char *store)
+{
+    char *model = has_file(log_dir, "checkpoints.jsonl") ? cli_logged_model(log_dir) : NULL;
+    if (!model || is_model_folder(model))
+        return model;
+    char *folder = store ? cli_store_models_get(store, model) : NULL;
+    free(model);
+    return folder;
+}
+
+/* Large weights are read now, with a bar, and not while a request waits for them. */
+static int load_weights(const cli_app *app, const char *named, const char *store)
+{
+    const char *model = cli_model(app);
+    if (!needs_weights(app))
+        return 0;
+    char *logged = named || !model ? NULL : logged_folder(model, store);
+    const char *folder = named ? named : logged;
+    int bad = folder ? cli_load_weights(app, folder) : 0;
+    free(logged);
+    return bad;
+}
+
+/* The store in this process: nobody else can use it meanwhile. */
+static int open_alone(cli_app *app, const char *store, const char *name, const char *folder)
+{
+    tinkc_error err = { 0 };
+    app->engine = tinkc_engine_new(
+        &(tinkc_engine_options){ .store = store, .device = cli_text(app, "device") }, &err);
+    if (err.code == TINKC_E_STORE && err.cause == TINKC_E_CONFLICT)
+        return cli_fail(
+            app, "local_io",
+            "wait until it ends, or share the store: unset TINKC_SHARE_STORE and share_store", "%s",
+            err.message);
+    if (app->engine && folder && tinkc_engine_add_model(app->engine, name, folder, &err) && store)
+        (void)cli_store_models_set(store, name, folder);
+    if (app->engine && !err.code)
+        (void)cli_store_models_add(app->engine, store, &err);
+    return err.code ? cli_fail_error(app, &err, "local engine") : 0;
+}
+
+static int open_shared(cli_app *app, const char *store, const char *name, const char *folder)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_store_link_open(app, store);
+    if (!bad && folder && !cli_store_link_model(app, name, folder, &err))
+        bad = cli_fail_error(app, &err, NULL);
+    return bad;
+}
+
+static int open_engine(cli_app *app)
+{
+    int bad = 0;
+    char *name = NULL, *folder = named_folder(app, cli_model(app), &name, &bad);
+    const char *store = cli_store_folder(app);
+    if (!bad && !store)
+        cli_warn(app, "no folder for the store can be made: nothing will be kept");
+    if (!bad)
+        bad = load_weights(app, folder, store);
+    if (!bad)
+        bad = store && cli_store_shared(app) ? open_shared(app, store, name, folder)
+                                             : open_alone(app, store, name, folder);
+    free(name);
+    free(folder);
+    return bad;
+}
+
+int cli_add_model(cli_app *app, const char *name, const char *folder)
+{
+    tinkc_error err = { 0 };
+    char *whole = realpath(folder, NULL);
+    int bad = whole ? cli_connect(app)
+                    : cli_fail(app, "not_found", NULL, "there is no such folder: %s", folder);
+    const char *store = cli_store_folder(app);
+    if (!bad && app->engine && tinkc_engine_add_model(app->engine, name, whole, &err) && store)
+        (void)cli_store_models_set(store, name, whole);
+    else if (!bad && !app->engine)
+        (void)cli_store_link_model(app, name, whole, &err);
+    free(whole);
+    return bad ? bad : err.code ? cli_fail_error(app, &err, NULL) : 0;
+}
+
+char *cli_add_named(cli_app *app, const char *model, int *bad)
+{
+    char *name = NULL;
+    if (!cli_wants_local(app))
+        return strdup(model);
+    char *whole = is_model_folder(model) ? realpath(model, NULL) : NULL;
+    char *folder = named_folder(app, whole ? whole : model, &name, bad);
+    if (folder && name && !*bad)
+        *bad = cli_add_model(app, name, folder);
+    free(folder);
+    free(whole);
+    return name ? name : strdup(model);
+}
+
+/* ---- the client ---- */
+
+static void log_line(int32_t level, const char *line, void *user)
+{
+    static const char *const names[] = { "", "error", "warning", "info", "debug" };
+    const cli_app *app = user;
+    if (app->quiet && level > TINKC_LOG_ERROR)
+        return;
+    cli_progress_clear();
+    fprintf(stderr, "%s: %s\n", names[level], line);
+}
+
+/* Management gives up after half a minute, work after five: --retry-for overrides both. */
+static int64_t retry_window_ms(const cli_app *app)
+{
+    double seconds;
+    const char *given = setting(app, "retry-for", "retry_for");
+    if (given && cli_parse_duration(given, &seconds)) {
+        int64_t ms = cli_ms_of(seconds);
+        return ms ? ms : TINKC_ZERO;
+    }
+    static const char *const work[] = { "sample", "chat", "logprobs", "train" };
+    for (size_t i = 0; i < sizeof work / sizeof *work; i++)
+        if (strcmp(app->command->noun, work[i]) == 0)
+            return 300000;
+    return 30000;
+}
+
+static void fill_options(cli_app *app, tinkc_client_options *o)
+{
+    const char *retry = setting(app, "retry-for", "retry_for");
+    const char *telemetry = cli_config_get(app, "telemetry", NULL);
+    const char *wanted = getenv("TINKER_TELEMETRY");
+    o->project_id = setting(app, "project", "project_id");
+    o->user_metadata = app->session_metadata;
+    o->user_agent = "tinkc-cli/" TINKC_VERSION;
+    o->log = log_line;
+    o->log_user = app;
+    o->log_level = app->verbose >= 2   ? TINKC_LOG_DEBUG
+                   : app->verbose == 1 ? TINKC_LOG_INFO
+                                       : TINKC_LOG_ERROR;
+    o->retry_window_ms = app->retry_window_ms = retry_window_ms(app);
+    /* Ten attempts at one exchange take a minute by themselves: with less than that to spend, the
+     * time alone decides. */
+    o->max_retries = o->retry_window_ms < 60000 ? 1 : 0;
+    o->billing_pause_ms = o->retry_window_ms; /* an hour is too long at a prompt */
+    if (app->deadline_ms != INT64_MAX) {
+        int64_t left = app->deadline_ms - cli_now_ms();
+        o->operation_timeout_ms = left > 1 ? left : 1;
+    }
+    o->no_retries = retry && strcmp(retry, "0") == 0;
+    o->telemetry = wanted && *wanted                             ? TINKC_TELEMETRY_DEFAULT
+                   : telemetry && strcmp(telemetry, "true") == 0 ? TINKC_TELEMETRY_ON
+                                                                 : TINKC_TELEMETRY_OFF;
+}
+
+/* Settings that the library knows by its environment alone. */
+static void hand_on(const cli_app *app, const char *key, const char *variable)
+{
+    const char *value = cli_config_get(app, key, NULL), *there = getenv(variable);
+    if (value && *value && !(there && *there))
+        setenv(variable, value, 1);
+}
+
+static void hand_on_settings(const cli_app *app)
+{
+    const char *token = getenv("HF_TOKEN"), *other = getenv("HUGGING_FACE_HUB_TOKEN");
+    if (!(token && *token) && other && *other)
+        setenv("HF_TOKEN", other, 1);
+    hand_on(app, "hf_token", "HF_TOKEN");
+    hand_on(app, "cf_access_client_id", "CLOUDFLARE_ACCESS_CLIENT_ID");
+    hand_on(app, "cf_access_client_secret", "CLOUDFLARE_ACCESS_CLIENT_SECRET");
+}
+
+/* Events are a convenience: without them waiting is only less talkative. `what` begins the message of an error. */
+static int make_client(cli_app *app, const tinkc_client_options *o, const char *what)
+{
+    tinkc_error err = { 0 };
+    cli_give_back_pages();
+    app->client = tinkc_client_new(o, &err);
+    if (!app->client)
+        return cli_fail_error(app, &err, what);
+    app->events = tinkc_queue_new(app->client, NULL);
+    if (app->events)
+        (void)tinkc_client_on_event(app->client, app->events, TINKC_EVENT_RETRY, cli_note_retry,
+                                    app, NULL);
+    return 0;
+}
+
+static int reach_service(cli_app *app, tinkc_client_options *o)
+{
+    if (app->offline)
+        return cli_fail(app, "network", "leave --offline out, or add --local",
+                        "this command needs the network");
+    o->base_url = setting(app, "base-url", "base_url");
+    return make_client(app, o, NULL);
+}
+
+static int connect_service(cli_app *app, tinkc_client_options *o)
+{
+    int bad = 0;
+    char *key = NULL;
+    if (cli_given(app, "api-key-file"))
+        key = read_key_file(app, cli_text(app, "api-key-file"), &bad);
+    if (bad)
+        return bad;
+    const char *env_key = getenv("TINKER_API_KEY"), *env_cmd = getenv("TINKER_CREDENTIAL_CMD");
+    o->api_key = key ? key
+                 : (env_key && *env_key) || (env_cmd && *env_cmd)
+                     ? NULL
+                     : cli_config_get(app, "api_key", NULL);
+    o->credential_cmd = cli_config_get(app, "credential_cmd", NULL);
+    bad = reach_service(app, o);
+    free(key);
+    return bad;
+}
+
+int cli_connect(cli_app *app)
+{
+    tinkc_client_options o = { 0 };
+    if (app->client)
+        return 0;
+    fill_options(app, &o);
+    hand_on_settings(app);
+    if (!cli_wants_local(app))
+        return connect_service(app, &o);
+    say_local(app);
+    int bad = open_engine(app);
+    char socket[64];
+    if (bad)
+        return bad;
+    o.base_url = "http://localhost"; /* not what the environment says: it may be "local:" */
+    o.api_key = "tml-local";
+    if (app->engine) {
+        o.transport = tinkc_engine_transport(app->engine);
+    } else {
+        (void)cli_store_socket(app->store, "engine.sock", &app->store_folder_fd, socket);
+        o.unix_socket = socket;
+    }
+    return make_client(app, &o, "local engine");
+}
+
+int cli_connect_as(cli_app *app, const char *key, const char *command)
+{
+    tinkc_client_options o = { 0 };
+    fill_options(app, &o);
+    hand_on_settings(app);
+    o.api_key = key;
+    o.credential_cmd = command;
+    if (command) { /* the library would take these first, and so try another credential */
+        unsetenv("TINKER_API_KEY");
+        unsetenv("TINKER_CREDENTIAL_CMD");
+    }
+    return reach_service(app, &o);
+}
+
+bool cli_prove_credential(cli_app *app, tinkc_error *err)
+{
+    tinkc_future *f = tinkc_capabilities_get(app->client, err);
+    bool ok = cli_wait(app, f, "checking the credential", err);
+    tinkc_future_free(f);
+    return ok;
+}
+
+void cli_disconnect(cli_app *app)
+{
+    tinkc_queue_free(app->events);
+    app->events = NULL;
+    if (app->client)
+        tinkc_client_close(app->client, cli_stop_count() > 1 ? 0 : 2000, NULL);
+    tinkc_client_free(app->client);
+    tinkc_engine_free(app->engine);
+    cli_store_link_close(app);
+    app->client = NULL;
+    app->engine = NULL;
+}
+
+/* ---- tokenizers ---- */
+
+tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err)
+{
+    if (has_file(model, "tokenizer.json") || has_file(model, "tiktoken.model") ||
+        access(model, R_OK) == 0)
+        return tinkc_tokenizer_open(model, NULL, err);
+    if (strcmp(model, "nano") == 0 && cli_nano_folder())
+        return tinkc_tokenizer_open(cli_nano_folder(), NULL, err);
+    const char *store = cli_wants_local(app) ? cli_store_folder(app) : NULL;
+    char *folder = store ? cli_store_models_get(store, model) : NULL;
+    if (folder && has_file(folder, "tokenizer.json")) {
+        tinkc_tokenizer *remembered = tinkc_tokenizer_open(folder, NULL, err);
+        free(folder);
+        return remembered;
+    }
+    if (folder) {
+        char *why =
+            cli_printf("the base model %s was in %s, which no longer exists; say where it is "
+                       "now with: tinkc model add %s FOLDER",
+                       model, folder, model);
+        tinkc_error_set(err, TINKC_E_MODEL, why ? why : "out of memory");
+        free(why);
+        free(folder);
+        return NULL;
+    }
+    if (cli_connect(app) != 0) {
+        tinkc_error_set(err, TINKC_E_CLOSED, "no connection to fetch the tokenizer with");
+        return NULL;
+    }
+    tinkc_tokenizer_options options = { .offline = app->offline };
+    tinkc_future *f = tinkc_tokenizer_fetch(app->client, model, NULL, &options, err);
+    tinkc_tokenizer *tokenizer = NULL;
+    if (cli_wait(app, f, "tokenizer", err))
+        tokenizer = tinkc_future_tokenizer(f, 0, err);
+    tinkc_future_free(f);
+    return tokenizer;
+}

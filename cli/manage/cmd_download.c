@@ -1,0 +1,91 @@
+/* cmd_download.c - `tinkc checkpoint download`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/manage/checkpoint_files.h"
+#include "cli/main/commands.h"
+#include "cli/main/files.h"
+#include "cli/output/out.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
+
+static json_t *files_json(const tinkc_download *d)
+{
+    json_t *files = json_array();
+    for (size_t i = 0; i < tinkc_download_count(d); i++) {
+        const tinkc_file *f = tinkc_download_at(d, i);
+        json_array_append_new(files, json_pack("{s:s,s:I,s:s}", "name", f->name, "size_bytes",
+                                               (json_int_t)f->size_bytes, "sha256", f->sha256));
+    }
+    return files;
+}
+
+static int show_download(cli_app *app, const tinkc_download *d)
+{
+    char size[CLI_SHORT_TEXT];
+    json_t *rows = json_array();
+    json_t *v = json_pack("{s:s,s:o,s:I,s:o}", "checkpoint_path", app->args[0], "destination",
+                          cli_json_text(tinkc_download_target(d)), "file_size_bytes",
+                          (json_int_t)tinkc_download_bytes(d), "files", files_json(d));
+    if (app->compat)
+        json_object_del(v, "files");
+    cli_format_size(tinkc_download_bytes(d), size);
+    cli_row(rows, "Checkpoint Path", app->args[0]);
+    cli_row(rows, "Archive Size", size);
+    cli_row(rows, "Extracted to", tinkc_download_target(d));
+    char *title = cli_printf("Checkpoint Download: %s", app->args[0]);
+    int bad = cli_show_record(app, title, rows, v);
+    return bad;
+}
+
+/* What went wrong, and how to continue where that is possible. */
+static int report_failed_download(cli_app *app, const cli_place *place, const tinkc_error *err)
+{
+    int bad = cli_place_fault(app, place, err);
+    if (bad)
+        return bad;
+    if (!cli_stop_signal())
+        return cli_fail_error(app, err, NULL);
+    cli_note(app, place->piped ? "stopped; the file is incomplete"
+                               : "stopped; run the same command again to continue");
+    return cli_stop_exit();
+}
+
+int cli_checkpoint_download(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    if (!cli_path_kind(app->args[0]))
+        return cli_fail(app, "usage", "paths look like tinker://RUN/weights/NAME",
+                        "invalid checkpoint path: %s", app->args[0]);
+    tinkc_path parsed;
+    if (app->compat == CLI_COMPAT_NEW && tinkc_path_parse(app->args[0], &parsed, NULL) &&
+        parsed.kind == TINKC_CHECKPOINT_SAMPLER)
+        return cli_fail_checked(app, "training checkpoints and external weights can be",
+                                "sampler checkpoints cannot be downloaded: %s", app->args[0]);
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_download_options o = { .dir = cli_text(app, "output"),
+                                 .name = cli_text(app, "name"),
+                                 .flat = cli_flag(app, "flat"),
+                                 .replace = cli_flag(app, "force"),
+                                 .portable_names = cli_flag(app, "portable-names"),
+                                 .no_digests =
+                                     app->format != CLI_JSON && app->format != CLI_JSONL };
+    cli_place place = { 0 };
+    const char *archive = cli_text(app, "archive");
+    if (!archive && o.dir && strcmp(o.dir, "-") == 0)
+        archive = "-";
+    if (archive) {
+        o.keep_archive = true;
+        cli_place_begin(&place, archive, &o);
+    }
+    tinkc_future *f = cli_fetch_files(app, &(cli_wanted_files){ .path = app->args[0] }, &o, &err);
+    if (!f)
+        bad = report_failed_download(app, &place, &err);
+    else if (!place.piped)
+        bad = show_download(app, tinkc_future_download(f, 0, &err));
+    tinkc_future_free(f);
+    cli_place_free(&place);
+    return bad;
+}

@@ -1,0 +1,242 @@
+/* cmd_run.c - `tinkc run`: training runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/manage/checkpoints.h"
+#include "cli/main/commands.h"
+#include "cli/manage/recent_ids.h"
+#include "cli/output/list.h"
+#include "cli/output/records.h"
+#include "cli/output/text.h"
+
+const char *const cli_time_keys[] = { "time", "last_request_time", "expires_at", "timestamp",
+                                      NULL };
+
+json_t *cli_checkpoint_json(const cli_app *app, const json_t *sent)
+{
+    static const char *const old[] = { "checkpoint_id", "checkpoint_type", "time",
+                                       "tinker_path",   "size_bytes",      "public",
+                                       "expires_at" };
+    static const char *const now[] = { "checkpoint_id", "checkpoint_type", "time",
+                                       "tinker_path",   "size_bytes",      "public",
+                                       "user_metadata", "expires_at" };
+    return app->compat == CLI_COMPAT_NEW ? cli_in_order(app, sent, now, sizeof now / sizeof *now)
+                                         : cli_in_order(app, sent, old, sizeof old / sizeof *old);
+}
+
+json_t *cli_in_order(const cli_app *app, const json_t *sent, const char *const *keys, size_t n)
+{
+    json_t *out = json_object();
+    for (size_t i = 0; i < n; i++) {
+        json_t *v = json_object_get(sent, keys[i]);
+        json_object_set(out, keys[i], v ? v : json_null());
+    }
+    if (!app->compat)
+        json_object_update_missing(out, (json_t *)(uintptr_t)sent);
+    cli_normalise_times(app, out, cli_time_keys);
+    return out;
+}
+
+static json_t *run_json(const cli_app *app, tinkc_str json)
+{
+    static const char *const keys[] = {
+        "training_run_id",   "base_model",      "model_owner",
+        "is_lora",           "corrupted",       "lora_rank",
+        "last_request_time", "last_checkpoint", "last_sampler_checkpoint",
+        "user_metadata"
+    };
+    json_t *sent = cli_record_json(json);
+    json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
+    if (json_is_null(json_object_get(out, "corrupted")))
+        json_object_set_new(out, "corrupted", json_false());
+    static const char *const inner[] = { "last_checkpoint", "last_sampler_checkpoint" };
+    for (size_t i = 0; i < 2; i++) {
+        json_t *c = json_object_get(out, inner[i]);
+        if (json_is_object(c))
+            json_object_set_new(out, inner[i], cli_checkpoint_json(app, c));
+    }
+    json_decref(sent);
+    return out;
+}
+
+static char *lora_cell(const cli_app *app, const json_t *run, bool people)
+{
+    (void)app, (void)people;
+    json_t *rank = json_object_get(run, "lora_rank");
+    if (!json_is_true(json_object_get(run, "is_lora")))
+        return strdup("No");
+    if (!json_integer_value(rank))
+        return strdup("Yes");
+    return cli_printf("Rank %lld", (long long)json_integer_value(rank));
+}
+
+static char *status_cell(const cli_app *app, const json_t *run, bool people)
+{
+    (void)app, (void)people;
+    return strdup(json_is_true(json_object_get(run, "corrupted")) ? "Failed" : "OK");
+}
+
+const cli_column cli_run_columns[] = {
+    { .name = "id", .header = "Run ID", .path = "training_run_id", .is_default = true },
+    { .name = "model",
+      .header = "Base Model",
+      .path = "base_model",
+      .cut_left = true,
+      .is_default = true },
+    { .name = "owner", .header = "Owner", .path = "model_owner" },
+    { .name = "lora", .header = "LoRA", .cell = lora_cell, .spare = true, .is_default = true },
+    { .name = "updated",
+      .header = "Last Update",
+      .path = "last_request_time",
+      .kind = CLI_CELL_TIME,
+      .none = "N/A",
+      .is_default = true },
+    { .name = "status", .header = "Status", .cell = status_cell, .is_default = true },
+    { .name = "checkpoint",
+      .header = "Last Checkpoint",
+      .path = "last_checkpoint.checkpoint_id",
+      .none = "None" },
+    { .name = "checkpoint_time",
+      .header = "Checkpoint Time",
+      .path = "last_checkpoint.time",
+      .kind = CLI_CELL_TIME,
+      .none = "N/A" },
+    { .name = "project", .header = "Project", .path = "project_id" },
+    { .name = "metadata", .header = "Metadata", .path = "user_metadata" },
+    { .name = "sampler",
+      .header = "Last Sampler Checkpoint",
+      .path = "last_sampler_checkpoint.checkpoint_id",
+      .none = "None" },
+    { 0 }
+};
+
+/* All that pass, up to --limit. */
+static void collect_runs(cli_pager *p, const tinkc_list_options *how, int64_t *total,
+                         tinkc_error *err)
+{
+    tinkc_runs *runs = tinkc_runs_list(p->app->client, how, err);
+    const tinkc_run *run;
+    cli_pager_begin(p, p->app, cli_int(p->app, "limit"), "training runs");
+    while (cli_pager_go(p, tinkc_runs_total(runs), err) &&
+           (tinkc_runs_ready(runs) || cli_pager_fetch(p, tinkc_runs_fetch(runs, err), err)) &&
+           (run = tinkc_runs_next(runs, err)))
+        cli_pager_add(p, run_json(p->app, run->json));
+    cli_pager_end(p);
+    *total = tinkc_runs_total(runs);
+    tinkc_runs_free(runs);
+}
+
+int cli_run_list(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int64_t total;
+    tinkc_list_options how = cli_list_options(app);
+    int bad = cli_check_filters(app);
+    if (!bad)
+        bad = cli_connect(app);
+    if (bad)
+        return bad;
+    cli_pager p = { .app = app };
+    collect_runs(&p, &how, &total, &err);
+    if (err.code || p.bad) {
+        bad = p.bad ? p.bad : cli_fail_error(app, &err, NULL);
+    } else {
+        cli_ids_seen(app, "run", p.items, "training_run_id");
+        cli_arrange(app, p.items);
+        int64_t shown = (int64_t)json_array_size(p.items);
+        char *title = cli_list_title("training run", shown,
+                                     cli_given(app, "filter") ? shown : total - how.offset, "");
+        cli_list list = {
+            .key = "runs", .title = title, .columns = cli_run_columns, .total = total
+        };
+        bad = cli_print_list(app, &list, p.items);
+        free(title);
+    }
+    json_decref(p.items);
+    return bad;
+}
+
+/* ---- info ---- */
+
+static const char *text_at(const json_t *v, const char *path)
+{
+    return json_string_value(cli_json_at(v, path));
+}
+
+static void checkpoint_rows(const cli_app *app, json_t *rows, const char *label, const json_t *c)
+{
+    if (!json_is_object(c))
+        return;
+    cli_row(rows, label, text_at(c, "checkpoint_id"));
+    cli_row_time(app, rows, "  - Time", text_at(c, "time"));
+    cli_row(rows, "  - Path", text_at(c, "tinker_path"));
+}
+
+static json_t *run_rows(const cli_app *app, const json_t *run)
+{
+    json_t *rows = json_array(), *metadata = json_object_get(run, "user_metadata"), *value;
+    char *lora = lora_cell(app, run, true), *status = status_cell(app, run, true);
+    char *shown = lora && strncmp(lora, "Rank", 4) == 0 ? cli_printf("Yes (%s)", lora)
+                                                        : strdup(lora ? lora : "");
+    cli_row(rows, "Run ID", text_at(run, "training_run_id"));
+    cli_row(rows, "Base Model", text_at(run, "base_model"));
+    cli_row(rows, "Owner", text_at(run, "model_owner"));
+    cli_row(rows, "LoRA", shown);
+    cli_row_time(app, rows, "Last Update", text_at(run, "last_request_time"));
+    cli_row(rows, "Status", status);
+    checkpoint_rows(app, rows, "Last Training Checkpoint", json_object_get(run, "last_checkpoint"));
+    checkpoint_rows(app, rows, "Last Sampler Checkpoint",
+                    json_object_get(run, "last_sampler_checkpoint"));
+    const char *key;
+    if (json_object_size(metadata))
+        cli_row(rows, "Metadata", "");
+    json_object_foreach(metadata, key, value)
+    {
+        char *label = cli_printf("  - %s", key);
+        cli_row(rows, label ? label : key, json_string_value(value));
+        free(label);
+    }
+    free(lora);
+    free(status);
+    free(shown);
+    return rows;
+}
+
+/* --checkpoints: the run's own, under "checkpoints" in JSON and as rows in the table. */
+static void add_checkpoints(cli_app *app, const char *run_id, json_t *run, json_t *rows,
+                            tinkc_error *err)
+{
+    int64_t total;
+    tinkc_list_options how = { .run_id = run_id };
+    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        cli_row(rows, "Checkpoint", text_at(json_array_get(all, i), "tinker_path"));
+    json_object_set_new(run, "checkpoints", all);
+}
+
+int cli_run_info(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = cli_connect(app);
+    if (bad)
+        return bad;
+    tinkc_future *f = tinkc_run_get(app->client, app->args[0], cli_list_options(app).scope, &err);
+    json_t *run = NULL, *rows = NULL;
+    if (cli_wait(app, f, NULL, &err)) {
+        run = run_json(app, tinkc_future_run(f, 0, &err)->json);
+        rows = run_rows(app, run);
+        if (cli_flag(app, "checkpoints"))
+            add_checkpoints(app, app->args[0], run, rows, &err);
+    }
+    tinkc_future_free(f);
+    if (err.code) {
+        bad = cli_fail_error(app, &err, NULL);
+    } else {
+        char *title = cli_printf("Training Run: %s", app->args[0]);
+        bad = cli_print_record(app, title, rows, run);
+        free(title);
+    }
+    json_decref(run);
+    json_decref(rows);
+    return bad;
+}

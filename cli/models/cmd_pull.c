@@ -1,0 +1,110 @@
+/* cmd_pull.c - `tinkc pull`: a model or a tokenizer from a hub into the cache. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/main/commands.h"
+#include "cli/models/hub_models.h"
+#include "cli/output/text.h"
+
+const cli_option cli_pull_options[] = {
+    { .name = "include",
+      .kind = CLI_TEXT,
+      .value = "PATTERN",
+      .repeats = true,
+      .help = "only files that match; * also matches /" },
+    { .name = "exclude",
+      .kind = CLI_TEXT,
+      .value = "PATTERN",
+      .repeats = true,
+      .help = "not the files that match" },
+    { .name = "tokenizer-only",
+      .kind = CLI_FLAG,
+      .help = "only the files that a tokenizer is made of" },
+    { .name = "all",
+      .kind = CLI_FLAG,
+      .help = "every file, also weights in forms that tinkc does not read" },
+    { .name = "jobs",
+      .letter = 'j',
+      .kind = CLI_COUNT,
+      .value = "N",
+      .default_value = "4",
+      .help = "files at once" },
+    { .name = "dry-run", .kind = CLI_FLAG, .help = "show what would be downloaded" },
+    { 0 }
+};
+const char *const cli_pull_examples[] = { "tinkc pull Qwen/Qwen3-0.6B",
+                                          "tinkc pull Qwen/Qwen3-8B@main --tokenizer-only", NULL };
+
+static json_t *files_json(const tinkc_hub_snapshot *s, int64_t *total, int64_t *missing)
+{
+    json_t *files = json_array();
+    const tinkc_hub_file *f;
+    *total = *missing = 0;
+    for (size_t i = 0; (f = tinkc_hub_snapshot_at(s, i)); i++) {
+        *total += f->size;
+        *missing += f->was_cached ? 0 : f->size;
+        json_array_append_new(files,
+                              json_pack("{s:o,s:I,s:s,s:b,s:b}", "name", cli_json_text(f->name),
+                                        "size_bytes", (json_int_t)f->size, "digest", f->digest,
+                                        "lfs", f->is_lfs, "cached", f->was_cached));
+    }
+    return files;
+}
+
+static int show_pulled(cli_app *app, const char *name, const char *revision,
+                       const tinkc_hub_snapshot *s)
+{
+    char all[CLI_SHORT_TEXT], came[CLI_SHORT_TEXT], count[2 * CLI_SHORT_TEXT];
+    int64_t total, missing;
+    bool dry = cli_flag(app, "dry-run");
+    json_t *rows = json_array(), *files = files_json(s, &total, &missing);
+    json_t *v =
+        json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:o}", "repo", name, "revision",
+                  revision ? revision : "main", "commit", tinkc_hub_snapshot_commit(s), "folder",
+                  cli_json_text(tinkc_hub_snapshot_folder(s)), "total_bytes", (json_int_t)total,
+                  dry ? "missing_bytes" : "downloaded_bytes",
+                  (json_int_t)(dry ? missing : tinkc_hub_snapshot_moved(s)), "files", files);
+    cli_format_size(total, all);
+    cli_format_size(dry ? missing : tinkc_hub_snapshot_moved(s), came);
+    (void)snprintf(count, sizeof count, "%zu (%s)", tinkc_hub_snapshot_count(s), all);
+    cli_row(rows, "Model", name);
+    cli_row(rows, "Commit", tinkc_hub_snapshot_commit(s));
+    cli_row(rows, "Files", count);
+    cli_row(rows, dry ? "To download" : "Downloaded", came);
+    cli_row(rows, "Folder", tinkc_hub_snapshot_folder(s));
+    return cli_show_record(app, NULL, rows, v);
+}
+
+int cli_pull(cli_app *app)
+{
+    tinkc_error err = { 0 };
+    int bad = 0;
+    if (cli_int(app, "jobs") < 1 || cli_int(app, "jobs") > 64)
+        return cli_fail(app, "usage", NULL, "--jobs must be 1 to 64");
+    if (cli_flag(app, "all") && cli_flag(app, "tokenizer-only"))
+        return cli_fail(app, "usage", NULL, "--all and --tokenizer-only exclude each other");
+    char *name, *revision;
+    cli_hub_split(app->args[0], &name, &revision);
+    const char **include = cli_values(app, "include"), **exclude = cli_values(app, "exclude");
+    tinkc_hub *hub = cli_hub_open(app, &err);
+    if (!hub)
+        bad = cli_fail_hub(app, &err);
+    tinkc_pull_options o = { .repo = name,
+                             .revision = revision,
+                             .include = include,
+                             .exclude = exclude,
+                             .dry_run = cli_flag(app, "dry-run"),
+                             .what = cli_flag(app, "tokenizer-only") ? TINKC_PULL_TOKENIZER
+                                     : cli_flag(app, "all")          ? TINKC_PULL_ALL
+                                                                     : TINKC_PULL_MODEL };
+    tinkc_hub_snapshot *s = hub ? cli_hub_pull(app, hub, &o, &bad) : NULL;
+    if (s)
+        bad = show_pulled(app, name, revision, s);
+    tinkc_hub_snapshot_free(s);
+    tinkc_hub_free(hub);
+    free(include);
+    free(exclude);
+    free(name);
+    free(revision);
+    return bad;
+}

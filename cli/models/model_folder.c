@@ -1,0 +1,225 @@
+/* model_folder.c - config.json and the weights. Touches the folder, /proc/meminfo and the status line. */
+#include "cli/models/model_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/models/models.h"
+#include "cli/output/term.h"
+#include "cli/output/text.h"
+
+static json_t *load_config(const char *folder)
+{
+    char *path = cli_printf("%s/config.json", folder);
+    json_t *config = path ? json_load_file(path, 0, NULL) : NULL;
+    free(path);
+    return config;
+}
+
+/* A member, or that of the language model inside a larger one. */
+static const json_t *member(const json_t *config, const char *key)
+{
+    const json_t *v = json_object_get(config, key);
+    return v ? v : json_object_get(json_object_get(config, "text_config"), key);
+}
+
+int64_t cli_folder_number(const char *folder, const char *key)
+{
+    json_t *config = load_config(folder);
+    int64_t n = json_integer_value(member(config, key));
+    json_decref(config);
+    return n > 0 ? n : 0;
+}
+
+/* A text of config.json; yours, NULL = it does not say. */
+static char *config_text(const char *folder, const char *key)
+{
+    json_t *config = load_config(folder);
+    const char *text = json_string_value(member(config, key));
+    char *copy = text ? strdup(text) : NULL;
+    json_decref(config);
+    return copy;
+}
+
+char *cli_folder_type(const char *folder)
+{
+    return config_text(folder, "model_type");
+}
+
+char *cli_logged_model(const char *log_dir)
+{
+    return config_text(log_dir, "model_name");
+}
+
+static bool is_weights(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
+}
+
+/* Calls fn for every file of weights until it returns false. */
+static void each_weights(const char *folder, bool (*fn)(const char *path, void *user), void *user)
+{
+    DIR *dir = opendir(folder);
+    bool more = true;
+    for (const struct dirent *e; dir && more && (e = readdir(dir));) {
+        char *path = is_weights(e->d_name) ? cli_printf("%s/%s", folder, e->d_name) : NULL;
+        more = !path || fn(path, user);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static bool add_size(const char *path, void *user)
+{
+    int64_t *total = user;
+    struct stat file;
+    if (stat(path, &file) == 0)
+        *total += file.st_size;
+    return true;
+}
+
+static int64_t weight_bytes(const char *folder)
+{
+    int64_t total = 0;
+    each_weights(folder, add_size, &total);
+    return total;
+}
+
+/* INT64_MAX = not known. */
+static int64_t available_bytes(void)
+{
+    char line[256];
+    int64_t kb = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        char *number = line + strcspn(line, "0123456789");
+        number[strspn(number, "0123456789")] = '\0';
+        if (strncmp(line, "MemAvailable:", 13) == 0 && cli_parse_int(number, &kb))
+            break;
+    }
+    if (f)
+        fclose(f);
+    return kb > 0 ? kb * 1024 : INT64_MAX;
+}
+
+int cli_model_fits(const cli_app *app, const char *folder)
+{
+    char needed[CLI_SHORT_TEXT], free_text[CLI_SHORT_TEXT];
+    int64_t bytes = weight_bytes(folder), available = available_bytes();
+    if (bytes <= available)
+        return 0;
+    cli_format_size(bytes, needed);
+    cli_format_size(available, free_text);
+    return cli_fail(app, "local_io", "choose a smaller model, free memory, or add --force to try",
+                    "%s does not fit into memory: its weights are %s (%lld bytes), %s (%lld bytes) "
+                    "are available",
+                    folder, needed, (long long)bytes, free_text, (long long)available);
+}
+
+/* ---- reading ahead ---- */
+
+enum { SHOWN_FROM = 1 << 30, PIECE = 16 << 20 };
+
+typedef struct reading {
+    cli_progress bar;
+    int64_t done, total;
+    bool cold; /* something had to be read */
+} reading;
+
+/* Whether the file cache has every page of this piece. */
+static bool is_cached(int fd, int64_t at, size_t len)
+{
+    enum { PAGE = 4096 }; /* the smallest there is: enough places in any case */
+    static unsigned char pages[PIECE / PAGE];
+    void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, at);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (len + page - 1) / page;
+    bool all = map != MAP_FAILED && mincore(map, len, pages) == 0;
+    for (size_t i = 0; all && i < n; i++)
+        all = pages[i] & 1;
+    if (map != MAP_FAILED)
+        munmap(map, len);
+    return all;
+}
+
+/* A fault of the file is the engine's to report, so reading it merely ends there. */
+static bool read_piece(int fd, int64_t at, size_t len)
+{
+    static char buffer[1 << 20];
+    (void)posix_fadvise(fd, at, (off_t)len, POSIX_FADV_WILLNEED);
+    for (size_t have = 0; have < len;) {
+        ssize_t n = pread(fd, buffer, sizeof buffer, at + (int64_t)have);
+        if (n <= 0)
+            return false;
+        have += (size_t)n;
+    }
+    return true;
+}
+
+static bool read_file(const char *path, void *user)
+{
+    reading *r = user;
+    struct stat file;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool ok = fd >= 0 && fstat(fd, &file) == 0;
+    for (int64_t at = 0; ok && at < file.st_size && !cli_stop_signal(); at += PIECE) {
+        int64_t left = file.st_size - at;
+        size_t len = left < PIECE ? (size_t)left : PIECE;
+        if (!is_cached(fd, at, len)) {
+            r->cold = true;
+            ok = read_piece(fd, at, len);
+        }
+        r->done += (int64_t)len;
+        if (r->cold)
+            cli_progress_step(&r->bar, r->done, r->total, NULL);
+    }
+    if (fd >= 0)
+        close(fd);
+    return !cli_stop_signal();
+}
+
+int cli_read_weights(const cli_app *app, const char *folder, int64_t least)
+{
+    reading r = { .total = weight_bytes(folder) };
+    if (r.total <= least || r.total > available_bytes())
+        return 0;
+    cli_catch_signals();
+    cli_progress_begin(&r.bar, app, "loading the weights", r.total, true);
+    each_weights(folder, read_file, &r);
+    cli_progress_end(&r.bar);
+    return cli_stop_signal() ? cli_stop_exit() : 0;
+}
+
+int cli_load_weights(const cli_app *app, const char *folder)
+{
+    return cli_read_weights(app, folder, SHOWN_FROM);
+}
+
+double cli_model_default_rate(const char *name, const char *folder, char why[96])
+{
+    double known = cli_model_suggested_rate(name);
+    const cli_model_facts *f = cli_model_find(name);
+    (void)snprintf(why, 96, "the default for %.70s", name);
+    if (known > 0)
+        return known;
+    int64_t hidden = f ? f->hidden : folder ? cli_folder_number(folder, "hidden_size") : 0;
+    if (hidden <= 0) {
+        (void)snprintf(why, 96, "the default for a model of unknown size");
+        return 5e-4;
+    }
+    char *type = folder ? cli_folder_type(folder) : NULL;
+    bool llama = type && strstr(type, "llama") != NULL;
+    free(type);
+    (void)snprintf(why, 96, "the default for hidden size %lld", (long long)hidden);
+    char rounded[CLI_SHORT_TEXT]; /* nobody means more digits than these */
+    double rate = cli_model_rate(llama ? "llama" : "qwen", hidden, true);
+    (void)snprintf(rounded, sizeof rounded, "%.2g", rate);
+    (void)cli_parse_number(rounded, &rate);
+    return rate;
+}

@@ -1,0 +1,28 @@
+/* model_folder.h - what a model's folder says about itself without loading it. */
+#ifndef CLI_MODEL_FOLDER_H
+#define CLI_MODEL_FOLDER_H
+
+#include "cli/main/app.h"
+
+/* Of config.json, also where it is nested in text_config; 0 = it does not say. */
+int64_t cli_folder_number(const char *folder, const char *key);
+/* "llama", "qwen3", ...; yours, NULL = it does not say. */
+char *cli_folder_type(const char *folder);
+/* Whether the weights fit into the memory that is free. 0, or an exit code after reporting needed and
+ * available bytes; --force is the way around it. */
+int cli_model_fits(const cli_app *, const char *folder);
+
+/* Reads the weights of a model above 1 GB into the system's file cache, in order and with a bar: the
+ * engine maps them and would otherwise stop at every page. What is cached already is not read again; a
+ * model that does not fit is left alone. 0, or the exit code after a signal. */
+int cli_load_weights(const cli_app *, const char *folder);
+/* The same for weights of more than `least` bytes. */
+int cli_read_weights(const cli_app *, const char *folder, int64_t least);
+/* The model that a log directory's run was trained from; yours, NULL = it does not say. */
+char *cli_logged_model(const char *log_dir);
+
+/* For LoRA on any model: the same formula with what its folder says (NULL = it has none). *why says in
+ * a few words what it was made from. */
+double cli_model_default_rate(const char *name, const char *folder, char why[96]);
+
+#endif

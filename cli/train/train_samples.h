@@ -1,0 +1,37 @@
+/* train_samples.h - what the model says while it is trained, in samples.jsonl: one object a sample
+ * with "step", "prompt" (a text or messages), "completion", and "reward" where there is one.
+ *
+ * A recipe that samples anyway notes some of its answers; others ask --sample-prompt between steps.
+ */
+#ifndef CLI_TRAIN_SAMPLES_H
+#define CLI_TRAIN_SAMPLES_H
+
+#include "cli/train/train_job.h"
+
+/* The options of recipes that do not sample by themselves. */
+#define CLI_SAMPLE_OPTIONS                                                                         \
+    { .name = "sample-prompt",                                                                     \
+      .kind = CLI_TEXT,                                                                            \
+      .value = "TEXT",                                                                             \
+      .repeats = true,                                                                             \
+      .help = "answer this while training, for LOG_DIR/samples.jsonl; may be repeated" },          \
+        { .name = "sample-every",                                                                  \
+          .kind = CLI_COUNT,                                                                       \
+          .value = "N",                                                                            \
+          .default_value = "20",                                                                   \
+          .help = "steps between such answers; 0 = only at the end" },                             \
+    {                                                                                              \
+        .name = "sample-tokens", .kind = CLI_COUNT, .value = "N", .default_value = "64",           \
+        .help = "longest such answer"                                                              \
+    }
+
+/* Are prompts to be answered before this step? */
+bool cli_samples_due(const cli_job *, size_t step);
+/* Answers the prompts with the weights as they are, with no step in flight. What fails warns: the
+ * training is worth more. False only after a signal. */
+bool cli_samples_take(cli_job *);
+/* Writes one sample. prompt: taken over. */
+void cli_samples_note(cli_job *, size_t step, json_t *prompt, const char *completion,
+                      const double *reward);
+
+#endif

@@ -1,0 +1,66 @@
+/* avx512.c - the kernel set for AVX-512: the fast kernels in vectors of 16. Compiled for its target
+ * whatever the build's flags; called only if the processor supports it. */
+#include "math/kernel_set.h"
+
+#if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
+
+#include <assert.h>
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq"))),                   \
+    apply_to = function)
+#else
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq")
+#endif
+
+#define TILE_M_COUNT 14
+enum { TILE_M = TILE_M_COUNT };
+#include "math/simd_avx512.h"
+#include "math/fast_gemm.h"
+#include "math/fast_transposed.h"
+#include "math/fast_gemv.h"
+#include "math/fast_rows.h"
+#include "math/fast_attention.h"
+
+/* The two sets differ in how they multiply. */
+#define FAST_SET(NAME, GEMM)                                                                       \
+    {                                                                                              \
+        .name = NAME, .isa = TKE_ISA_AVX512, .tile_m = TILE_M, .tile_n = TILE_N, .gemm = GEMM,     \
+        .rmsnorm = rmsnorm, .rmsnorm_backward = rmsnorm_backward, .rope = rope, .swiglu = swiglu,  \
+        .swiglu_backward = swiglu_backward, .attention = attention,                                \
+        .attention_backward = attention_backward, .lse_update = lse_update,                        \
+        .softmax_scaled = softmax_scaled, .sum_squares = sum_squares, .adam = adam,                \
+    }
+
+static const tke_kernel_set plain_set = FAST_SET("avx512", gemm);
+static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", tke_gemm_avx512bf16);
+
+void tke_gemm_avx512(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                     void *scratch)
+{
+    gemm(g, m0, m1, n0, n1, scratch);
+}
+
+const tke_kernel_set *tke_set_avx512(bool bf16)
+{
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+        return NULL;
+    return bf16 && __builtin_cpu_supports("avx512bf16") ? &bf16_set : &plain_set;
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+
+#else
+
+const tke_kernel_set *tke_set_avx512(bool bf16)
+{
+    (void)bf16;
+    return NULL;
+}
+
+#endif

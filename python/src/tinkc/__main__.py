@@ -1,0 +1,5 @@
+"""``python -m tinkc`` is the command ``tinkc``."""
+
+from ._program import main
+
+main()

@@ -1,0 +1,278 @@
+/* housekeeping.c - the timer thread: polls, sessions, gaps, images, expiry.
+ *
+ * It neither computes nor waits for a disk; it marks what is due and wakes the thread that does it.
+ */
+#include <assert.h>
+
+#include "base/file.h"
+#include "base/heap.h"
+#include "service/core/service_state.h"
+
+/* Expires sessions without heartbeats: their models go to sleep, and nothing is lost. */
+static void expire_sessions(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    bool any = false;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
+        tke_session *s = e->value;
+        s->expired |= now_ms - s->seen_ms > svc->set.session_timeout_ms;
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        bool written = !tke_run_image_is_written(run->is) && run->is.image != TKE_IMAGE_FAILED;
+        if (run->session && run->session->expired && run->is.memory == TKE_RUN_AWAKE &&
+            !run->queue && written) {
+            tke_run_on(run, TKE_ON_ASKED_TO_SLEEP);
+            any = true;
+        }
+    }
+    if (any)
+        pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static void remove_spill(tke_store *store, void *folder, tinkc_error *err)
+{
+    (void)store;
+    tkc_remove_tree(folder, err);
+}
+
+/* Also of a row that could not be deleted: the next start of the service finds it with its files. */
+static void spill_forgotten(void *folder, const tinkc_error *err)
+{
+    (void)err;
+    if (folder)
+        tkc_release_str(NULL, folder);
+}
+
+/* Locks: needs svc->lock. Removes the row with the files, so later requests report that they are
+ * gone. */
+static void forget_spill(tke_service *svc, tke_sampler *s)
+{
+    tinkc_error err = { 0 };
+    char *folder = tkc_copy_str(NULL, tkc_str(s->spill), &err);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
+    if (txn && folder)
+        tke_txn_call(txn, remove_spill, folder);
+    tke_txn_commit(txn, spill_forgotten, folder);
+    tkc_release_str(svc->a, s->spill);
+    s->spill = NULL;
+}
+
+/* Locks: needs svc->lock. Drops its weights; running samples hold their own reference. */
+static void drop_weights(tke_service *svc, tke_sampler *s)
+{
+    if (s->spill)
+        forget_spill(svc, s);
+    if (!s->snapshot)
+        return;
+    assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
+    svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
+    tke_snapshot_drop(s->snapshot);
+    s->snapshot = NULL;
+    svc->room_changes++;
+}
+
+static bool holds_weights(const tke_sampler *s)
+{
+    return s->ephemeral && (s->snapshot || s->spill);
+}
+
+/* Locks: needs svc->lock. Of a session's ephemeral samplers, how many were used after this one? */
+static int64_t used_later(tke_service *svc, const tke_sampler *than)
+{
+    const tkc_map_entry *e;
+    int64_t n = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        const tke_sampler *s = e->value;
+        n += holds_weights(s) && s->session == than->session && s->used_ms > than->used_ms;
+    }
+    return n;
+}
+
+/* Clients that sample while training make an ephemeral save at every step and never delete it. It
+ * is dropped when its session expires, when it has not been sampled for ephemeral_idle_ms, or when
+ * enough others were used more recently and it has been unused for a minute. */
+static void drop_ephemeral(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    enum { IN_USE_MS = 60000 };
+    int64_t after = svc->set.session_timeout_ms + svc->set.ephemeral_grace_ms;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
+        tke_sampler *s = e->value;
+        if (!holds_weights(s))
+            continue;
+        bool over = s->session && s->session->expired && now_ms - s->session->seen_ms > after;
+        int64_t unused_ms = now_ms - s->used_ms;
+        if (over || unused_ms > svc->set.ephemeral_idle_ms ||
+            (unused_ms > IN_USE_MS && used_later(svc, s) >= svc->set.max_ephemeral))
+            drop_weights(svc, s);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* ---- memory ---- */
+
+/* Locks: needs svc->lock. Is nothing of any size running or queued? The worker, which releases, does
+ * so between two things. */
+static bool is_idle(const tke_service *svc)
+{
+    return !svc->n_samples && !svc->n_images && !svc->queued_bytes;
+}
+
+static void ask_for_release(tke_service *svc, int64_t now_ms)
+{
+    pthread_mutex_lock(&svc->lock);
+    if (!is_idle(svc)) {
+        svc->idle_since_ms = 0;
+    } else if (!svc->idle_since_ms) {
+        svc->idle_since_ms = now_ms;
+    } else if (!svc->released && now_ms - svc->idle_since_ms >= svc->set.idle_release_ms) {
+        svc->released = svc->wants_release = true;
+        pthread_cond_signal(&svc->work);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Under load the service is never idle, so unused heap is also returned from time to time. */
+static void trim(void)
+{
+    enum { WORTH_IT = 64 << 20 };
+    if (tkc_heap_now().unused > WORTH_IT)
+        tkc_heap_trim();
+}
+
+static void ask_for_images(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    bool any = false;
+    if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
+        return;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        bool under_way = tke_run_image_is_written(run->is) || tke_run_image_is_wanted(run->is);
+        if (run->adapter && run->dirty_since_ms && !under_way &&
+            now_ms - run->dirty_since_ms >= svc->set.autosave_ms) {
+            tke_run_on(run, TKE_ON_IMAGE_ASKED);
+            any = true;
+        }
+    }
+    if (any)
+        pthread_cond_signal(&svc->work);
+    pthread_mutex_unlock(&svc->lock);
+}
+
+/* Removes the files of expired checkpoints, which lookups already ignore. */
+static void reap_checkpoints(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    int64_t now_us = tkc_wall_us(svc->clock);
+    for (;;) {
+        tke_checkpoint *due = NULL;
+        pthread_mutex_lock(&svc->lock);
+        for (size_t at = 0; !due && (e = tkc_map_next(&svc->checkpoints, &at));) {
+            tke_checkpoint *c = e->value;
+            if (c->state == TKE_CKPT_DONE && c->expires_us && c->expires_us <= now_us)
+                due = c;
+        }
+        if (due)
+            due->state = TKE_CKPT_GONE;
+        pthread_mutex_unlock(&svc->lock);
+        if (!due)
+            return;
+        tke_checkpoint_delete(svc, due, NULL);
+    }
+}
+
+static void forget_keys(tke_service *svc, int64_t now_ms)
+{
+    const tkc_map_entry *e;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));) {
+        tke_idempotent *one = e->value;
+        if (now_ms - one->at_ms < 600000)
+            continue;
+        tkc_map_remove(&svc->idempotent, tkc_str(one->key));
+        tke_idempotent_free(svc, one);
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
+        tke_archive *one = e->value;
+        if (now_ms < one->expires_ms)
+            continue;
+        tkc_map_remove(&svc->archives, tkc_str(one->token));
+        tke_archive_free(svc, one);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_service_end_links(tke_service *svc, const char *owner)
+{
+    const tkc_map_entry *e;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
+        tke_archive *one = e->value;
+        if (!tkc_cstr_eq(one->owner, owner))
+            continue;
+        tkc_map_remove(&svc->archives, tkc_str(one->token));
+        tke_archive_free(svc, one);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
+static bool results_overflow(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    bool over = svc->result_bytes > svc->set.result_store_bytes;
+    pthread_mutex_unlock(&svc->lock);
+    return over;
+}
+
+int64_t tke_housekeep(tke_service *svc, tke_due *due)
+{
+    int64_t now = tkc_now_ms(svc->clock), next = tke_poll_expire(svc, now);
+    if (now >= due->second) {
+        due->second = now + 1000;
+        expire_sessions(svc, now);
+        tke_gaps_expire(svc, now);
+        ask_for_images(svc, now);
+        tke_streams_ping(svc, now);
+        ask_for_release(svc, now);
+        if (results_overflow(svc))
+            tke_results_reap(svc, now);
+    }
+    if (now >= due->flush) {
+        due->flush = now + 5000;
+        tke_usage_flush(svc);
+        tke_results_reap(svc, now);
+    }
+    if (now >= due->minute) {
+        due->minute = now + 60000;
+        drop_ephemeral(svc, now);
+        tke_sessions_forget(svc, now);
+        reap_checkpoints(svc);
+        forget_keys(svc, now);
+        trim();
+    }
+    return next < now + 1000 ? next - now : 1000;
+}
+
+void *tke_housekeeping_main(void *arg)
+{
+    tke_service *svc = arg;
+    tke_due due = { 0 };
+    for (;;) {
+        int64_t wait = tke_housekeep(svc, &due);
+        pthread_mutex_lock(&svc->lock);
+        if (svc->stop) {
+            pthread_mutex_unlock(&svc->lock);
+            return NULL;
+        }
+        /* Woken early by a clock that jumps, and by a poll that becomes the first in the list. */
+        tkc_cond_wait_until(&svc->timer, &svc->lock, tkc_deadline_ns(wait > 0 ? wait : 1));
+        pthread_mutex_unlock(&svc->lock);
+    }
+}

@@ -1,0 +1,238 @@
+/* tenants.c - usage and quotas of each owner: requests a minute, tokens a day, bytes of storage.
+ *
+ * A tenant exists from its first request until the service ends; there are as many as keys. After a
+ * restart today's tokens are read from the usage table; what was used in the seconds before a crash
+ * may be missing. Refusals name the limit, the usage, and when to retry.
+ */
+#include "service/core/service_state.h"
+
+#define DAY_US ((int64_t)86400 * 1000000)
+
+/* Resets the counters of a minute or a day that is over. */
+static tke_tenant *turn_over(const tke_service *svc, tke_tenant *t)
+{
+    int64_t now_us = tkc_wall_us(svc->clock), minute = now_us / 60000000, day = now_us / DAY_US;
+    if (t->minute != minute) {
+        t->minute = minute;
+        t->n_requests = 0;
+    }
+    if (t->day != day) {
+        t->day = day;
+        t->n_tokens = 0;
+    }
+    return t;
+}
+
+/* Locks: needs svc->lock. NULL: memory is short, and nothing is limited. */
+static tke_tenant *tenant_of(tke_service *svc, const char *owner)
+{
+    tinkc_error ignored = { 0 };
+    tke_tenant *t = tkc_map_get(&svc->tenants, tkc_str(owner));
+    if (t)
+        return turn_over(svc, t);
+    t = tkc_zalloc(svc->a, sizeof *t, &ignored);
+    if (t && !tkc_map_set(&svc->tenants, tkc_str(owner), t, NULL, &ignored)) {
+        tkc_release(svc->a, t, sizeof *t);
+        return NULL;
+    }
+    return t ? turn_over(svc, t) : NULL;
+}
+
+/* Locks: needs svc->lock. The same; never NULL. */
+static const tke_tenant *known(tke_service *svc, const char *owner)
+{
+    static const tke_tenant none;
+    const tke_tenant *t = tenant_of(svc, owner);
+    return t ? t : &none;
+}
+
+void tke_tenants_free(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    for (size_t at = 0; (e = tkc_map_next(&svc->tenants, &at));)
+        tkc_release(svc->a, e->value, sizeof(tke_tenant));
+    tkc_map_free(&svc->tenants);
+}
+
+void tke_service_set_quota(tke_service *svc, const char *owner, const tke_quota *quota)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    if (t)
+        t->quota = *quota;
+    pthread_mutex_unlock(&svc->lock);
+}
+
+void tke_tenant_used(tke_service *svc, const char *owner, int64_t tokens)
+{
+    tke_tenant *t = tenant_of(svc, owner);
+    if (t)
+        t->n_tokens += tokens;
+}
+
+static bool tenant_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    char owner[64];
+    tinkc_str text = tke_row_text(row, 0);
+    (void)err;
+    if (text.data && text.len < sizeof owner) {
+        memcpy(owner, text.data, text.len);
+        owner[text.len] = '\0';
+        tke_tenant_used(user, owner, tke_row_i64(row, 1));
+    }
+    return true;
+}
+
+bool tke_tenants_load(tke_service *svc, tinkc_error *err)
+{
+    int64_t today_us = tkc_wall_us(svc->clock) / DAY_US * DAY_US;
+    return tke_store_query(svc->store,
+                           "SELECT owner, sum(count) FROM usage WHERE bucket_us >= ? AND kind IN "
+                           "(?, ?, ?) GROUP BY owner",
+                           tenant_row, svc, err, "iiii", today_us, (int64_t)TKE_USE_TRAINING,
+                           (int64_t)TKE_USE_PREFILL, (int64_t)TKE_USE_SAMPLED);
+}
+
+int64_t tke_tenant_storage(tke_service *svc, const char *owner)
+{
+    const tkc_map_entry *e;
+    int64_t sum = 0;
+    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
+        const tke_checkpoint *c = e->value;
+        if (c->state == TKE_CKPT_DONE && tkc_cstr_eq(c->owner, owner))
+            sum += c->bytes;
+    }
+    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
+        const tke_session *s = e->value;
+        if (s->loss_bytes && tkc_cstr_eq(s->owner, owner))
+            sum += (int64_t)s->loss_bytes;
+    }
+    return sum;
+}
+
+bool tke_quota_request(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, call->owner);
+    int64_t limit = 0, left_s = 60 - tkc_wall_us(svc->clock) / 1000000 % 60;
+    bool over = false;
+    if (t) {
+        limit = t->quota.requests_per_minute;
+        over = limit && t->n_requests >= limit;
+        t->n_requests += !over;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (over)
+        tke_refuse_for(call, left_s, "quota_requests",
+                       "This key may make %lld requests a minute; try again in %lld s",
+                       (long long)limit, (long long)left_s);
+    return !over;
+}
+
+bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t most, bool *soon,
+                      tinkc_error *err)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    int64_t limit = t ? t->quota.tokens_per_day : 0, used = t ? t->n_tokens : 0;
+    int64_t held = t ? atomic_load(&t->held_tokens) : 0;
+    bool ok = !limit || used + held < limit;
+    if (ok && limit && job) {
+        job->tenant = t;
+        job->held_tokens += most;
+        atomic_fetch_add(&t->held_tokens, most);
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (soon)
+        *soon = !ok && used < limit;
+    if (ok)
+        return true;
+    return used < limit
+               ? tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "the rest of this key's %lld tokens a day may be used by "
+                          "requests in progress (%lld were used, up to %lld more)",
+                          (long long)limit, (long long)used, (long long)held)
+               : tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "this key's %lld tokens a day are used up (%lld were used); more "
+                          "from midnight UTC on",
+                          (long long)limit, (long long)used);
+}
+
+bool tke_quota_storage(tke_service *svc, const char *owner, tke_job *job, int64_t most,
+                       tinkc_error *err)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_tenant *t = tenant_of(svc, owner);
+    int64_t limit = t ? t->quota.storage_bytes : 0;
+    int64_t used = limit ? tke_tenant_storage(svc, owner) : 0;
+    int64_t held = t ? atomic_load(&t->held_bytes) : 0;
+    bool ok = !limit || used + held < limit;
+    if (ok && limit && job) {
+        job->tenant = t;
+        job->held_bytes += most;
+        atomic_fetch_add(&t->held_bytes, most);
+    }
+    pthread_mutex_unlock(&svc->lock);
+    if (ok)
+        return true;
+    return used < limit
+               ? tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "the rest of this key's %lld bytes of storage may be used by saves in "
+                          "progress (%lld are stored, up to %lld more); wait for them",
+                          (long long)limit, (long long)used, (long long)held)
+               : tkc_fail(err, TINKC_E_TOO_LARGE,
+                          "this key's %lld bytes of storage are used up (%lld are stored); "
+                          "delete checkpoints",
+                          (long long)limit, (long long)used);
+}
+
+bool tke_quota_hold(tke_service *svc, const char *owner, int64_t bytes, tke_tenant **tenant)
+{
+    tke_tenant *t = tenant_of(svc, owner);
+    int64_t limit = t ? t->quota.storage_bytes : 0;
+    *tenant = NULL;
+    if (!limit)
+        return true;
+    if (tke_tenant_storage(svc, owner) + atomic_load(&t->held_bytes) + bytes > limit)
+        return false;
+    atomic_fetch_add(&t->held_bytes, bytes);
+    *tenant = t;
+    return true;
+}
+
+void tke_quota_release(tke_tenant *t, int64_t bytes)
+{
+    if (t)
+        atomic_fetch_sub(&t->held_bytes, bytes);
+}
+
+void tke_quota_settle(tke_job *job)
+{
+    if (!job->tenant)
+        return;
+    atomic_fetch_sub(&job->tenant->held_tokens, job->held_tokens);
+    atomic_fetch_sub(&job->tenant->held_bytes, job->held_bytes);
+    job->tenant = NULL;
+    job->held_tokens = job->held_bytes = 0;
+}
+
+void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
+{
+    const tke_tenant *now = known(svc, owner);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = { { "requests_per_minute", now->quota.requests_per_minute },
+                    { "requests_this_minute", now->n_requests },
+                    { "tokens_per_day", now->quota.tokens_per_day },
+                    { "tokens_today", now->n_tokens },
+                    { "storage_bytes", now->quota.storage_bytes },
+                    { "storage_bytes_used", tke_tenant_storage(svc, owner) } };
+    tkc_jsonw_object(w);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        tkc_jsonw_key(w, numbers[i].name);
+        tkc_jsonw_i64(w, numbers[i].value);
+    }
+    tkc_jsonw_end(w);
+}

@@ -1,0 +1,438 @@
+/* unknown_fields.c - finds fields and query parameters of a request that this server does not know,
+ * and those given twice.
+ *
+ * No field is ignored silently: an unknown field with a value is refused by name. A field without
+ * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
+ * Protobuf does not send defaults, and has numbers instead of names; there the wrong type would be
+ * ignored, too. Of two fields with one name only one would count.
+ */
+#include <stdio.h>
+
+#include "codec/pb.h"
+#include "codec/query.h"
+#include "codec/url.h"
+#include "codec/utf8.h"
+#include "service/core/service_state.h"
+#include "wire/bulk.h"
+
+/* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */
+static const char *const harmless[] = { "type", "model_input_spans", "loss_fn_input_spans", NULL };
+
+/* Length of a name in a message. */
+static int shown(tinkc_str name)
+{
+    if (!tkc_utf8_valid(name.data, name.len))
+        return 0;
+    return (int)(name.len <= 60 ? name.len : tkc_utf8_prefix(name.data, 60));
+}
+
+static const tkc_field *field_of(const tkc_message *type, tinkc_str key)
+{
+    for (size_t i = 0; i < type->n_fields; i++)
+        if (type->fields[i].name && tkc_str_is(key, type->fields[i].name))
+            return &type->fields[i];
+    return NULL;
+}
+
+static bool is_listed(const char *const *names, tinkc_str key)
+{
+    for (; names && *names; names++)
+        if (tkc_str_is(key, *names))
+            return true;
+    return false;
+}
+
+bool tke_value_is_set(tkc_json *j)
+{
+    tinkc_str key;
+    switch (tkc_json_peek(j)) {
+    case TKC_JSON_NULL:
+        tkc_json_skip(j);
+        return false;
+    case TKC_JSON_TRUE:
+    case TKC_JSON_FALSE:
+        return tkc_json_bool(j);
+    case TKC_JSON_NUMBER: {
+        double number = tkc_json_double(j);
+        return number < 0 || number > 0;
+    }
+    case TKC_JSON_STRING:
+        return tkc_json_string(j).len > 0;
+    default:
+        break;
+    }
+    tkc_json ahead = *j;
+    bool any = tkc_json_peek(j) == TKC_JSON_ARRAY
+                   ? tkc_json_array(&ahead) && tkc_json_item(&ahead)
+                   : tkc_json_object(&ahead) && tkc_json_key(&ahead, &key);
+    tkc_json_skip(j);
+    return any;
+}
+
+/* The message that describes the objects in a field; NULL = it has none. */
+static const tkc_message *inside(const tkc_field *field, bool *is_map)
+{
+    const tkc_custom *custom = field->kind == TKC_CUSTOM ? field->type : NULL;
+    *is_map = field->kind == TKC_MAP || (custom && custom->is_map);
+    switch (field->kind) {
+    case TKC_OBJECT:
+    case TKC_OBJECT_PTR:
+    case TKC_OBJECTS:
+    case TKC_MAP:
+        return field->type;
+    default:
+        return custom ? custom->members : NULL;
+    }
+}
+
+static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
+                           tkc_arena *arena);
+
+/* The first unknown member in the value that comes next: an object, a list or a map of them. */
+static const char *find_below(tkc_json *j, const tkc_field *field, tkc_arena *arena)
+{
+    bool is_map;
+    const tkc_message *type = inside(field, &is_map);
+    const char *found = NULL;
+    tinkc_str key;
+    int kind = tkc_json_peek(j);
+    if (type && kind == TKC_JSON_ARRAY && tkc_json_array(j)) {
+        while (!found && tkc_json_item(j))
+            found = find_in(j, type, NULL, arena);
+    } else if (type && is_map && kind == TKC_JSON_OBJECT && tkc_json_object(j)) {
+        while (!found && tkc_json_key(j, &key))
+            found = find_in(j, type, NULL, arena);
+    } else if (type && kind == TKC_JSON_OBJECT) {
+        found = find_in(j, type, NULL, arena);
+    } else {
+        tkc_json_skip(j);
+    }
+    return found;
+}
+
+/* The first unknown member of the object that comes next, or of an object inside it. */
+static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
+                           tkc_arena *arena)
+{
+    tinkc_str key;
+    const char *found = NULL;
+    if (tkc_json_peek(j) != TKC_JSON_OBJECT) {
+        tkc_json_skip(j); /* the decoder has refused it, or takes it */
+        return NULL;
+    }
+    (void)tkc_json_object(j);
+    while (!found && tkc_json_key(j, &key)) {
+        const tkc_field *field = field_of(type, key);
+        if (field)
+            found = find_below(j, field, arena);
+        else if (is_listed(harmless, key) || is_listed(more, key))
+            tkc_json_skip(j);
+        else if (tke_value_is_set(j))
+            found = tkc_arena_str(arena, key, j->err);
+    }
+    return found;
+}
+
+const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_message *type,
+                              const char *const *more)
+{
+    tinkc_error err = { 0 };
+    tkc_json j;
+    tkc_json_open(&j, body, arena, &err);
+    const char *found = find_in(&j, type, more, arena);
+    return tkc_failed(&err) ? NULL : found;
+}
+
+/* ---- protobuf ---- */
+
+struct pb_shape;
+
+/* once: 0 = may be repeated; fields with one number exclude each other. */
+typedef struct pb_field {
+    uint8_t wire, once;
+    const struct pb_shape *inside; /* a message too */
+} pb_field;
+
+/* Fields 1 to n are known. */
+typedef struct pb_shape {
+    const char *name;
+    uint32_t n;
+    pb_field fields[8];
+} pb_shape;
+
+enum { NUMBER = TKC_PB_VARINT, DOUBLE = TKC_PB_FIXED64, BYTES = TKC_PB_BYTES };
+
+static const pb_shape pb_sparse = {
+    "a sparse tensor", 3, { [1] = { BYTES, 1, NULL }, { BYTES, 2, NULL }, { BYTES, 3, NULL } }
+};
+static const pb_shape pb_tensor = {
+    "a tensor",
+    4,
+    { [1] = { BYTES, 1, NULL }, { BYTES, 1, &pb_sparse }, { NUMBER, 2, NULL }, { BYTES, 0, NULL } }
+};
+static const pb_shape pb_input = { "a loss input",
+                                   2,
+                                   { [1] = { BYTES, 1, NULL }, { BYTES, 2, &pb_tensor } } };
+static const pb_shape pb_text = { "a text chunk", 1, { [1] = { BYTES, 1, NULL } } };
+static const pb_shape pb_image = {
+    "an image", 3, { [1] = { BYTES, 1, NULL }, { BYTES, 2, NULL }, { NUMBER, 3, NULL } }
+};
+static const pb_shape pb_dmel = { "a dmel chunk", 1, { [1] = { BYTES, 1, NULL } } };
+static const pb_shape pb_chunk = {
+    "a chunk", 3, { [1] = { BYTES, 1, &pb_text }, { BYTES, 1, &pb_image }, { BYTES, 1, &pb_dmel } }
+};
+static const pb_shape pb_datum = { "a datum",
+                                   4,
+                                   { [1] = { BYTES, 0, &pb_chunk },
+                                     { BYTES, 0, &pb_input },
+                                     { BYTES, 0, NULL },
+                                     { BYTES, 0, NULL } } };
+static const pb_shape pb_config = { "loss_fn_config",
+                                    2,
+                                    { [1] = { BYTES, 1, NULL }, { DOUBLE, 2, NULL } } };
+static const pb_shape pb_value = { "a value of loss_fn_config_v2",
+                                   2,
+                                   { [1] = { DOUBLE, 1, NULL }, { BYTES, 1, NULL } } };
+static const pb_shape pb_config_v2 = { "loss_fn_config_v2",
+                                       2,
+                                       { [1] = { BYTES, 1, NULL }, { BYTES, 2, &pb_value } } };
+static const pb_shape pb_pass = { "the request",
+                                  7,
+                                  { [1] = { BYTES, 1, NULL },
+                                    { NUMBER, 2, NULL },
+                                    { BYTES, 0, &pb_datum },
+                                    { BYTES, 3, NULL },
+                                    { BYTES, 0, &pb_config },
+                                    { NUMBER, 4, NULL },
+                                    { BYTES, 0, &pb_config_v2 } } };
+
+/* The shape of a tensor is a list of numbers, which may be packed into bytes or not. */
+static bool has_type(const pb_shape *shape, const tkc_pb *p)
+{
+    return p->wire == shape->fields[p->field].wire ||
+           (shape == &pb_tensor && tkc_pb_is(p, 4, TKC_PB_VARINT));
+}
+
+/* The depth is that of the tables above. */
+static bool find_in_pb(tinkc_bytes bytes, const pb_shape *shape, char *out, size_t size)
+{
+    tkc_pb p;
+    uint32_t seen = 0;
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p)) {
+        bool known = p.field <= shape->n;
+        uint32_t once = known ? shape->fields[p.field].once : 0;
+        const char *why = !known                 ? ""
+                          : !has_type(shape, &p) ? " has the wrong type"
+                          : once && seen >> once & 1
+                              ? " is given twice, or with one that excludes it"
+                              : NULL;
+        if (why) {
+            (void)snprintf(out, size, "%s protobuf field %lu of %s%s",
+                           known ? "the" : "this server does not know the", (unsigned long)p.field,
+                           shape->name, why);
+            return true;
+        }
+        seen |= (uint32_t)1 << once;
+        if (shape->fields[p.field].inside &&
+            find_in_pb(p.bytes, shape->fields[p.field].inside, out, size))
+            return true;
+    }
+    return false;
+}
+
+/* ---- names in maps of protobuf ---- */
+
+static tinkc_str text_of(tinkc_bytes bytes)
+{
+    return bytes.len ? tkc_strn((const char *)bytes.data, bytes.len) : tkc_str("");
+}
+
+/* Key and value of an entry; the value's `wire` and `field` are 0 if it has none. */
+static tinkc_str entry_of(tinkc_bytes entry, tkc_pb *value)
+{
+    tkc_pb p;
+    tinkc_str key = tkc_str("");
+    *value = (tkc_pb){ 0 };
+    tkc_pb_open(&p, entry);
+    while (tkc_pb_next(&p))
+        if (p.field == 1)
+            key = text_of(p.bytes);
+        else
+            *value = p;
+    return key;
+}
+
+/* A name that two entries of this map have; data NULL: none. */
+static tinkc_str repeated_in(tinkc_bytes message, uint32_t field, tkc_arena *arena,
+                             tinkc_error *err)
+{
+    tkc_pb p, value;
+    size_t n = tkc_bulk_count(message, field), i = 0;
+    tinkc_str *names = tkc_arena_array(arena, n, sizeof *names, err);
+    tkc_pb_open(&p, message);
+    while (names && tkc_pb_next(&p))
+        if (tkc_pb_is(&p, field, TKC_PB_BYTES))
+            names[i++] = entry_of(p.bytes, &value);
+    return names ? tkc_repeated_name(names, i) : (tinkc_str){ NULL, 0 };
+}
+
+/* SDKs since 0.36 send the numbers of loss_fn_config a second time, in loss_fn_config_v2. One that
+ * is only there, or differs, would be ignored. Texts are only there: decoding takes or refuses them. */
+static bool agrees(const tkc_numbers *config, tinkc_bytes entry)
+{
+    tkc_pb value, number;
+    double there = 0;
+    tinkc_str name = entry_of(entry, &value);
+    tkc_pb_open(&number, value.bytes);
+    while (tkc_pb_next(&number)) {
+        if (tkc_pb_is(&number, 2, TKC_PB_BYTES))
+            return true;
+        if (tkc_pb_is(&number, 1, TKC_PB_FIXED64))
+            memcpy(&there, &number.number, sizeof there);
+    }
+    for (size_t i = 0; i < config->len; i++)
+        if (tkc_str_is(name, config->names[i]))
+            return memcmp(&there, &config->values[i], sizeof there) == 0;
+    return false;
+}
+
+enum { MANY_NAMES = 64 }; /* no valid request has more, and comparing takes quadratic time */
+
+static bool find_in_names(tinkc_bytes bytes, const tkc_numbers *config, tkc_arena *arena, char *out,
+                          size_t size, tinkc_error *err)
+{
+    tkc_pb p, value;
+    tinkc_str twice = repeated_in(bytes, 5, arena, err);
+    if (!twice.data)
+        twice = repeated_in(bytes, 7, arena, err);
+    if (twice.data) {
+        (void)snprintf(out, size, "loss_fn_config has '%.*s' twice", shown(twice), twice.data);
+        return true;
+    }
+    tkc_pb_open(&p, bytes);
+    while (tkc_pb_next(&p) && !tkc_failed(err)) {
+        if (p.field == 3 && (twice = repeated_in(p.bytes, 2, arena, err)).data) {
+            (void)snprintf(out, size, "loss_fn_inputs has '%.*s' twice", shown(twice), twice.data);
+            return true;
+        }
+        if (p.field == 7 && config->len <= MANY_NAMES && !agrees(config, p.bytes)) {
+            tinkc_str name = entry_of(p.bytes, &value);
+            (void)snprintf(out, size, "loss_fn_config_v2 '%.*s' differs from loss_fn_config",
+                           shown(name), name.data);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena *arena, char *out,
+                           size_t size, tinkc_error *err)
+{
+    tinkc_bytes bytes = { (const unsigned char *)body.data, body.len };
+    return find_in_pb(bytes, &pb_pass, out, size) ||
+           (config && find_in_names(bytes, config, arena, out, size, err));
+}
+
+/* ---- names that an object has twice ---- */
+
+bool tke_call_names_unique(tke_call *call)
+{
+    if (!call->body.len || tke_call_is_protobuf(call))
+        return true;
+    tinkc_str twice = tkc_json_repeated(call->body, &call->arena, &call->err);
+    if (tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return false;
+    }
+    if (!twice.data)
+        return true;
+    tke_refuse_after(call, tke_handle_refused(call), 400, "repeated_field",
+                     "An object of the request has the field '%.*s' twice", shown(twice),
+                     twice.data);
+    return false;
+}
+
+bool tke_call_fields_known(tke_call *call, const tkc_message *type)
+{
+    const char *unknown = tke_unknown_field(&call->arena, call->body, type, NULL);
+    if (unknown)
+        tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
+                   unknown);
+    return !unknown;
+}
+
+bool tke_call_bodiless(tke_call *call)
+{
+    const tkc_endpoint *endpoint = call->route.endpoint;
+    tkc_empty nothing;
+    if (!endpoint || endpoint->request_encoding != TKC_ENC_NONE || !call->body.len)
+        return true;
+    return tke_call_decode(call, &tkc_empty_type, &nothing);
+}
+
+/* ---- query parameters ---- */
+
+enum { MOST_PARAMETERS = 4 };
+
+/* Endpoints that are not listed have none. Sessions are never shared, so there access_scope, which
+ * clients send, changes nothing. */
+static const char *const parameters[TKC_EP_COUNT][MOST_PARAMETERS + 1] = {
+    [TKC_EP_TRAINING_RUN] = { "access_scope" },
+    [TKC_EP_TRAINING_RUNS] = { "limit", "offset", "access_scope", "project_id" },
+    [TKC_EP_CHECKPOINTS] = { "limit", "offset" },
+    [TKC_EP_SESSIONS] = { "limit", "offset", "access_scope" },
+    [TKC_EP_SESSION] = { "access_scope" },
+    [TKC_EP_AUDIT] = { "event_type", "day" },
+    [TKC_EP_USAGE] = { "starting_on", "ending_before" },
+    [TKC_EP_STORAGE] = { "project_id" },
+};
+/* Sent by clients made for Azure, and by Anthropic's for what is in beta. */
+static const char *const of_openai[] = { "api-version", "beta", NULL };
+
+static bool refuse_parameter(tke_call *call, const char *name, const char *why)
+{
+    char text[200];
+    (void)snprintf(text, sizeof text, "%s '%.100s'", why, name);
+    if (call->openai)
+        tke_openai_refuse(call, 400, "unknown_parameter", name, text);
+    else
+        tke_refuse_after(call, tke_handle_refused(call), 400, "unknown_parameter", "%s", text);
+    return false;
+}
+
+static bool is_given_before(tke_call *call, size_t until, const char *name)
+{
+    return name && tkc_query_find(tkc_strn(call->query.data, until), name, &call->arena,
+                                  &call->err) != NULL;
+}
+
+bool tke_call_query_known(tke_call *call)
+{
+    const tkc_endpoint *endpoint = call->route.endpoint;
+    tinkc_str rest = call->query, pair;
+    if (endpoint && endpoint->id == TKC_EP_HEALTH)
+        return true; /* monitors add what defeats caches */
+    const char *const *known = endpoint       ? parameters[endpoint->id]
+                               : call->openai ? of_openai
+                                              : NULL;
+    while (tkc_str_cut(&rest, '&', &pair)) {
+        size_t equals = tkc_str_find(pair, '=');
+        const char *name = tkc_form_decode(tkc_strn(pair.data, equals), &call->arena, &call->err);
+        const char *all = tkc_form_decode(pair, &call->arena, &call->err);
+        bool again = is_given_before(call, (size_t)(pair.data - call->query.data), name);
+        if (tkc_failed(&call->err)) {
+            tke_send_failure(call->reply, call->svc->a, &call->err);
+            return false;
+        }
+        if (!name || !all) {
+            tke_refuse(call, 400, "bad_request", "The query is not percent-encoded UTF-8");
+            return false;
+        }
+        if (pair.len && !is_listed(known, tkc_str(name)))
+            return refuse_parameter(call, name, "This server does not know the query parameter");
+        if (pair.len && again)
+            return refuse_parameter(call, name, "The query has more than one parameter");
+    }
+    return true;
+}

@@ -1,0 +1,296 @@
+/* store_check.c - tinkc_store_check: verifies a store, and repairs what can be repaired.
+ *
+ * Reads every byte of every checkpoint and image. With repair, damaged folders are moved to
+ * STORE/damaged, and a database that is lost or damaged is rebuilt from the folders. No other
+ * process may have the store open meanwhile.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json_read.h"
+#include "service/store/checksums.h"
+#include "service/core/service_state.h"
+
+typedef struct checking {
+    tke_store *store;
+    const char *folder;
+    const char *owner;
+    tinkc_store_report_fn *report;
+    void *user;
+    tkc_arena arena;
+    size_t n_bad, n_left; /* found; with repair, of those not repaired */
+    bool repair, rebuild; /* rebuild: rows of runs are made from files */
+    tke_txn *rows;
+} checking;
+
+static void tell(checking *c, bool bad, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void tell(checking *c, bool bad, const char *format, ...)
+{
+    char line[700];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    c->n_bad += bad;
+    if (c->report)
+        c->report(line, bad, c->user);
+}
+
+/* ---- what a folder tells of its run ---- */
+
+typedef struct described {
+    const char *base_model;
+    int64_t rank, train, seed;
+} described;
+
+static void read_description(checking *c, const char *folder, described *out)
+{
+    tinkc_error err = { 0 };
+    tkc_json j;
+    tinkc_str key;
+    char *path = tkc_path_join(&c->arena, folder, "train_state.json", &err);
+    bool state = path && tkc_is_file(path);
+    if (!state)
+        path = tkc_path_join(&c->arena, folder, "adapter_config.json", &err);
+    if (!path || !tkc_is_file(path))
+        return;
+    tinkc_bytes text = tkc_read_file(&c->arena, path, 1 << 20, &err);
+    tkc_json_open(&j, tkc_strn((const char *)text.data, text.len), &c->arena, &err);
+    if (tkc_json_object(&j))
+        while (tkc_json_key(&j, &key)) {
+            if (tkc_str_is(key, "base_model") || tkc_str_is(key, "base_model_name_or_path"))
+                out->base_model = tkc_arena_str(&c->arena, tkc_json_string(&j), &err);
+            else if (tkc_str_is(key, "rank") || (!state && tkc_str_is(key, "r")))
+                out->rank = tkc_json_i64(&j);
+            else if (tkc_str_is(key, "train"))
+                out->train = tkc_json_i64(&j);
+            else if (tkc_str_is(key, "seed"))
+                out->seed = tkc_json_i64(&j);
+            else
+                tkc_json_skip(&j);
+        }
+}
+
+/* A run's row, and that of its session, from its name ("SESSION:train:N") and one of its
+ * folders. */
+static void rebuild_run(checking *c, const char *run_id, const described *d)
+{
+    const char *mark = strstr(run_id, ":train:");
+    int64_t number = 0, now_us = tkc_wall_us(tkc_clock_real());
+    if (!mark || !d->base_model || d->rank < 1 || !tkc_parse_i64(tkc_str(mark + 7), &number)) {
+        tell(c, true, "%s: its folders do not name its base model; it cannot be rebuilt", run_id);
+        c->n_left++;
+        return;
+    }
+    tinkc_error err = { 0 };
+    char *session = tkc_arena_str(&c->arena, tkc_strn(run_id, (size_t)(mark - run_id)), &err);
+    tke_txn_exec(
+        c->rows,
+        "INSERT OR IGNORE INTO sessions(id, owner, created_us, tags) VALUES(?, ?, ?, '[]')", "tti",
+        session, c->owner, now_us);
+    tke_txn_exec(
+        c->rows,
+        "INSERT OR IGNORE INTO runs(id, session_id, model_seq, owner, base_model, rank, "
+        "seed, flags, created_us, last_request_us, state, corrupted) VALUES(?, ?, ?, ?, ?, "
+        "?, ?, ?, ?, ?, 1, 0)",
+        "ttittiiiii", run_id, session, number, c->owner, d->base_model, d->rank, d->seed,
+        d->train ? d->train : 7, now_us, now_us);
+    tell(c, false, "%s: made again from its files (base model %s, rank %lld)", run_id,
+         d->base_model, (long long)d->rank);
+}
+
+/* ---- folders ---- */
+
+static void put_aside(checking *c, const char *path, const char *label)
+{
+    tinkc_error err = { 0 };
+    char *target = tkc_arena_printf(&c->arena, &err, "%s/damaged/%s", c->folder, label);
+    char *parent = target ? tkc_arena_cstr(&c->arena, target, &err) : NULL;
+    if (!parent)
+        return;
+    *strrchr(parent, '/') = '\0';
+    if (tkc_make_dirs(parent, &err) && rename(path, target) == 0) {
+        tell(c, false, "%s: moved to %s", label, target);
+        return;
+    }
+    c->n_left++;
+    tell(c, false, "%s: could not be moved to %s: %s", label, target,
+         err.code ? err.message : strerrordesc_np(errno));
+}
+
+/* One checkpoint or image. True: it is whole. */
+static bool check_folder(checking *c, const char *path, const char *label)
+{
+    tinkc_error err = { 0 };
+    char *mark = tkc_path_join(&c->arena, path, "checkpoint_complete", &err);
+    bool listed = false;
+    if (!mark || !tkc_is_file(mark)) {
+        tell(c, true, "%s: it was never finished", label);
+    } else {
+        char *sums = tkc_path_join(&c->arena, path, TKE_SUMS_FILE, &err);
+        listed = sums && tkc_is_file(sums);
+        if (tke_sums_check(path, &err)) {
+            tell(c, false, "%s: %s", label, listed ? "whole" : "no checksums to hold it against");
+            return true;
+        }
+        tell(c, true, "%s", err.message);
+    }
+    if (c->repair)
+        put_aside(c, path, label);
+    return false;
+}
+
+static void check_part(checking *c, const char *run_path, const char *run_id, const char *part,
+                       described *d)
+{
+    tinkc_error err = { 0 };
+    bool image = tkc_starts_with(tkc_str(part), "image.");
+    char *parent = tkc_path_join(&c->arena, run_path, part, &err);
+    if (image && parent && tkc_is_dir(parent)) {
+        char *label = tkc_arena_printf(&c->arena, &err, "%s/%s", run_id, part);
+        if (check_folder(c, parent, label))
+            read_description(c, parent, d);
+        return;
+    }
+    DIR *dir = parent && !image ? opendir(parent) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (e->d_name[0] == '.')
+            continue;
+        char *path = tkc_path_join(&c->arena, parent, e->d_name, &err);
+        char *label = tkc_arena_printf(&c->arena, &err, "%s/%s/%s", run_id, part, e->d_name);
+        if (path && label && check_folder(c, path, label) && !d->rank)
+            read_description(c, path, d);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void check_runs(checking *c)
+{
+    static const char *const parts[] = { "image.0", "image.1", "weights", "sampler_weights",
+                                         "external_weights" };
+    tinkc_error err = { 0 };
+    char *runs = tkc_path_join(&c->arena, c->folder, "runs", &err);
+    DIR *dir = runs ? opendir(runs) : NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        described d = { 0 };
+        if (e->d_name[0] == '.')
+            continue;
+        char *path = tkc_path_join(&c->arena, runs, e->d_name, &err);
+        for (size_t i = 0; path && i < sizeof parts / sizeof *parts; i++)
+            check_part(c, path, e->d_name, parts[i], &d);
+        if (c->rebuild)
+            rebuild_run(c, e->d_name, &d);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* ---- the database ---- */
+
+static bool integrity_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    checking *c = user;
+    tinkc_str text = tke_row_text(row, 0);
+    (void)err;
+    if (!tkc_str_is(text, "ok"))
+        tell(c, true, "meta.db: %.*s", (int)text.len, text.data);
+    return true;
+}
+
+/* Reports a row whose folder is gone; the next start deletes it. */
+static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    checking *c = user;
+    static const char *const kinds[] = { "weights", "sampler_weights", "external_weights" };
+    tinkc_str run = tke_row_text(row, 0), name = tke_row_text(row, 2);
+    int64_t kind = tke_row_i64(row, 1);
+    char *path =
+        tkc_arena_printf(&c->arena, err, "%s/runs/%.*s/%s/%.*s", c->folder, (int)run.len, run.data,
+                         kinds[kind < 0 || kind > 2 ? 0 : kind], (int)name.len, name.data);
+    if (path && !tkc_is_dir(path))
+        tell(c, true, "meta.db names %s, which is not there", path + strlen(c->folder) + 6);
+    return true;
+}
+
+static bool open_store(checking *c, const char *folder, tinkc_error *err)
+{
+    static const tkc_log silent = { 0 };
+    char *db = tkc_path_join(&c->arena, folder, "meta.db", err);
+    if (!tkc_is_dir(folder))
+        return tkc_fail(err, TINKC_E_NOT_FOUND, "%s: there is no such folder", folder);
+    bool lost = db && !tkc_is_file(db);
+    if (lost && !tke_store_has_checkpoints(folder)) /* opening would make one */
+        return tkc_fail(err, TINKC_E_NOT_FOUND, "%s is not a store: it has no meta.db", folder);
+    if (lost)
+        tell(c, true, "meta.db is missing");
+    c->rebuild = lost && c->repair;
+    if (lost && !c->repair)
+        return true; /* the folders can still be checked */
+    c->store = tke_store_open_as(NULL, &silent, folder, c->rebuild, err);
+    if (c->store || err->cause == TINKC_E_CONFLICT || !c->repair)
+        return c->store != NULL;
+    tell(c, true, "meta.db cannot be used: %s", err->message);
+    char *aside = tkc_arena_printf(&c->arena, &(tinkc_error){ 0 }, "%s.damaged-%lld", db,
+                                   (long long)(tkc_wall_us(tkc_clock_real()) / 1000000));
+    if (!aside || rename(db, aside) != 0)
+        return false;
+    *err = (tinkc_error){ 0 };
+    c->rebuild = true;
+    c->store = tke_store_open_as(NULL, &silent, folder, true, err);
+    return c->store != NULL;
+}
+
+static void rows_written(void *user, const tinkc_error *err)
+{
+    tkc_error_copy(user, err);
+}
+
+bool tinkc_store_check(const char *folder, const tinkc_store_check_options *options,
+                       tinkc_store_report_fn *report, void *user, tinkc_error *err)
+{
+    static const tinkc_store_check_options none;
+    const tinkc_store_check_options *o = options ? options : &none;
+    tinkc_error local;
+    char owner[TKE_OWNER_TEXT] = "default";
+    if (!tkc_enter(&err, &local))
+        return false;
+    if (!folder || !*folder || !tkc_all_zero(o->reserved, sizeof o->reserved) ||
+        !tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "folder is required, reserved fields must be zero");
+    if (o->owner_key) /* a rebuilt store has no salt */
+        tke_owner_of_key(&(tke_owner_salt){ { 0 } }, tkc_str(o->owner_key), owner);
+    checking c = {
+        .folder = folder, .owner = owner, .report = report, .user = user, .repair = o->repair
+    };
+    tkc_arena_init(&c.arena, NULL, 0);
+    if (open_store(&c, folder, err)) {
+        c.rows = c.rebuild ? tke_txn_new(c.store, err) : NULL;
+        check_runs(&c);
+        if (c.rebuild) {
+            tke_txn_exec(c.rows, "SELECT 1", "");
+            tke_txn_commit(c.rows, rows_written, err);
+            tke_store_sync(c.store);
+        } else if (c.store) {
+            tke_store_query(c.store, "PRAGMA integrity_check", integrity_row, &c, err, "");
+            tke_store_query(c.store, "SELECT run_id, kind, name FROM checkpoints", checkpoint_row,
+                            &c, err, "");
+        }
+        if (c.store)
+            tell(&c, false, "meta.db: %s", c.rebuild ? "made again" : "read");
+    }
+    tke_store_close(c.store);
+    tkc_arena_free(&c.arena);
+    size_t left = c.repair ? c.n_left : c.n_bad;
+    if (left)
+        tkc_fail(err, TINKC_E_STORE, "%zu %s damaged or missing%s", left,
+                 left == 1 ? "entry is" : "entries are",
+                 c.repair ? " and could not be repaired" : "");
+    return !tkc_failed(err);
+}

@@ -1,0 +1,167 @@
+/* test_client_memory.c - whose memory is used, and how little while a call waits. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "support/api_support.h"
+#include "support/counting.h"
+
+#define API  "/api/v1/"
+#define POLL API "retrieve_future"
+
+static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+
+/* Lines of the log, written by the client's thread. */
+typedef struct notes {
+    pthread_mutex_t lock;
+    char text[4000];
+} notes;
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_sampler *sampler;
+    tinkc_batch *batch;
+    counting memory;
+    tinkc_allocator allocator;
+    notes log;
+} fixture;
+
+static void on_log(int32_t level, const char *line, void *user)
+{
+    notes *n = user;
+    pthread_mutex_lock(&n->lock);
+    size_t used = strlen(n->text);
+    (void)snprintf(n->text + used, sizeof n->text - used, "%d %s\n", (int)level, line);
+    pthread_mutex_unlock(&n->lock);
+}
+
+static int setup(void **state)
+{
+    fixture *x = calloc(1, sizeof *x);
+    pthread_mutex_init(&x->log.lock, NULL);
+    x->allocator = counting_allocator(&x->memory);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    x->client = mock_client(x->mock,
+                            &(tinkc_client_options){ .api_key = "tml-key",
+                                                     .allocator = &x->allocator,
+                                                     .billing_pause_ms = TINKC_FOREVER,
+                                                     .log = on_log,
+                                                     .log_user = &x->log },
+                            &x->err);
+    x->trainer =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
+                                   &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_sampler_free(x->sampler);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    bool empty = counting_is_empty_soon(&x->memory);
+    pthread_mutex_destroy(&x->log.lock);
+    free(x);
+    return empty ? 0 : -1;
+}
+
+static void once(fixture *x, const char *path, int32_t status, const char *body)
+{
+    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body },
+                    &x->err);
+    assert_ok(&x->err);
+}
+
+static tinkc_future *sample(fixture *x)
+{
+    tinkc_sampling o = TINKC_SAMPLING_INIT;
+    o.max_tokens = 3;
+    tinkc_future *f = tinkc_sample(x->sampler, ids, 3, 1, &o, &x->err);
+    assert_ok(&x->err);
+    return f;
+}
+
+/* However long it waits: polls leave nothing behind in memory. */
+static void waiting_takes_no_memory(void **state)
+{
+    enum { POLLS = 200 };
+    fixture *x = *state;
+    char body[1200];
+    (void)snprintf(body, sizeof body,
+                   "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":\"active\","
+                   "\"queue_state_reason\":\"%01000d\"}",
+                   0);
+    for (int i = 0; i < POLLS; i++)
+        once(x, POLL, 200, body);
+    tinkc_future *f = sample(x);
+    size_t early = 0, late = 0;
+    while (!tinkc_future_done(f)) {
+        int64_t next = tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        size_t polls = tinkc_mock_count(x->mock, POLL), now = atomic_load(&x->memory.bytes);
+        early = polls == 5 ? now : early;
+        late = polls == POLLS - 5 ? now : late;
+        if (!tinkc_future_done(f))
+            tinkc_mock_advance(x->mock, next);
+    }
+    assert_true(early && late);
+    assert_true(late < early + 50000); /* what 190 answers hold is four times that */
+    tinkc_future_free(f);
+}
+
+/* Inputs are made of the client's memory. */
+static void inputs_take_the_clients_memory(void **state)
+{
+    enum { N = 50000 };
+    static int32_t many[N];
+    fixture *x = *state;
+    tinkc_input *input = tinkc_input_new(x->client, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    size_t before = atomic_load(&x->memory.bytes);
+    assert_true(tinkc_input_add_tokens(input, many, N, &x->err));
+    assert_true(atomic_load(&x->memory.bytes) >= before + sizeof many);
+    tinkc_input_free(input);
+}
+
+static void an_empty_body_is_one(void **state)
+{
+    static const struct {
+        tinkc_http_options o;
+        const char *method;
+    } rows[] = { { { .path = "/x" }, "GET" }, { { .path = "/x", .body = "" }, "POST" } };
+    fixture *x = *state;
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_future *f = tinkc_http_call(x->client, &rows[i].o, &x->err);
+        (void)run_until_done(x->mock, f, 60000);
+        assert_string_equal(nth_request(x->mock, "/x", i)->method, rows[i].method);
+        tinkc_future_free(f);
+    }
+    static const tinkc_http_options bad = { .path = "/x", .body_len = 1 };
+    assert_null(tinkc_http_call(x->client, &bad, &x->err));
+    assert_string_equal(x->err.message, "body is NULL but body_len is not 0");
+    x->err = (tinkc_error){ 0 };
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(waiting_takes_no_memory),
+        TEST(inputs_take_the_clients_memory),
+        TEST(an_empty_body_is_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

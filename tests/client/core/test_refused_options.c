@@ -1,0 +1,221 @@
+/* test_refused_options.c - options of a client that are refused, each in its own words, and names of machines. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/core/options.h"
+#include "support/api_support.h"
+#include "support/counting.h"
+
+static void no_attach(void *self, void (*wake)(void *arg), void *arg)
+{
+    (void)self;
+    (void)wake;
+    (void)arg;
+}
+
+static void no_arg(void *self)
+{
+    (void)self;
+}
+
+static void no_detach(void *self, void *arg)
+{
+    (void)self;
+    (void)arg;
+}
+
+static int64_t no_time(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static uint64_t no_chance(void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static void refused(const tinkc_client_options *more, const char *message)
+{
+    tinkc_error err = { 0 };
+    tinkc_client_options o = *more;
+    o.api_key = "tml-key";
+    assert_null(tinkc_client_new(&o, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_string_equal(err.message, message);
+}
+
+/* A clock or an allocator has all of its functions, or is refused. */
+static void functions_that_are_missing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) {
+        tinkc_clock c = { .acquire = i == 0 ? NULL : no_arg,
+                          .release = i == 1 ? NULL : no_arg,
+                          .now_ms = i == 2 ? NULL : no_time,
+                          .wall_us = i == 3 ? NULL : no_time,
+                          .random = i == 4 ? NULL : no_chance,
+                          .attach = i == 5 ? NULL : no_attach,
+                          .detach = i == 6 ? NULL : no_detach };
+        refused(&(tinkc_client_options){ .clock = &c }, "clock: a function is missing");
+    }
+    counting memory = { 0 };
+    for (int i = 0; i < 3; i++) {
+        tinkc_allocator a = counting_allocator(&memory);
+        if (i == 0)
+            a.alloc = NULL;
+        else if (i == 1)
+            a.resize = NULL;
+        else
+            a.release = NULL;
+        refused(&(tinkc_client_options){ .allocator = &a }, "allocator: a function is missing");
+    }
+    static const tinkc_transport dumb = { .abi = TINKC_TRANSPORT_ABI },
+                                 other = { .abi = TINKC_TRANSPORT_ABI + 1 };
+    refused(&(tinkc_client_options){ .transport = &dumb },
+            "transport: of another version, or without send");
+    refused(&(tinkc_client_options){ .transport = &other },
+            "transport: of another version, or without send");
+}
+
+static void numbers_that_make_no_sense(void **state)
+{
+#define NUMBER(field, value, message)                                                              \
+    {                                                                                              \
+        { .field = value }, #field ": " message                                                    \
+    }
+#define NEGATIVE(field)    NUMBER(field, -3, "must not be negative")
+#define NOT_ENDLESS(field) NUMBER(field, TINKC_FOREVER, "TINKC_FOREVER makes no sense here")
+#define NOT_ZERO(field)    NUMBER(field, TINKC_ZERO, "TINKC_ZERO makes no sense here")
+    static const struct {
+        tinkc_client_options o;
+        const char *message;
+    } rows[] = {
+        NEGATIVE(connect_timeout_ms),
+        NOT_ENDLESS(connect_timeout_ms),
+        NOT_ZERO(connect_timeout_ms),
+        NEGATIVE(idle_timeout_ms),
+        NOT_ZERO(idle_timeout_ms),
+        NEGATIVE(retry_window_ms),
+        NEGATIVE(operation_timeout_ms),
+        NOT_ENDLESS(operation_timeout_ms),
+        NOT_ZERO(operation_timeout_ms),
+        NEGATIVE(billing_pause_ms),
+        NEGATIVE(max_retries),
+        NOT_ENDLESS(max_retries),
+        NEGATIVE(max_connections),
+        NOT_ENDLESS(max_connections),
+        NEGATIVE(max_response_bytes),
+        NOT_ENDLESS(max_response_bytes),
+        NOT_ZERO(max_response_bytes),
+        { { .log_level = -1 }, "log_level: unknown value -1" },
+        { { .log_level = TINKC_LOG_DEBUG + 1 }, "log_level: unknown value 5" },
+        { { .telemetry = -1 }, "telemetry: unknown value -1" },
+        { { .telemetry = TINKC_TELEMETRY_OFF + 1 }, "telemetry: unknown value 3" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        refused(&rows[i].o, rows[i].message);
+}
+
+static void headers_that_no_header_can_be(void **state)
+{
+    static const char *const rows[][2] = { { "", "v" },    { "a b", "v" }, { "a:", "v" },
+                                           { "a\n", "v" }, { "a\r", "v" }, { "a", "v\nb: c" },
+                                           { "a", "v\rb" } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *const pairs[] = { "good", "one", rows[i][0], rows[i][1], NULL };
+        refused(&(tinkc_client_options){ .headers = pairs },
+                "headers: a name or value that no header can have");
+    }
+}
+
+static void names_of_machines(void **state)
+{
+    static const char *const rows[][2] = {
+        { "x86_64", "x64" }, { "aarch64", "arm64" },   { "arm64", "arm64" },
+        { "arm", "arm" },    { "unknown", "unknown" }, { "riscv64", "other:riscv64" }
+    };
+    tkc_arena arena;
+    tinkc_error err = { 0 };
+    (void)state;
+    tkc_arena_init(&arena, NULL, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_string_equal(tkc_arch_name(rows[i][0], &arena, &err), rows[i][1]);
+    assert_ok(&err);
+    tkc_arena_free(&arena);
+}
+
+/* The query of all requests has 64 KiB at most. */
+static void queries_have_a_length(void **state)
+{
+    enum { MOST = 64 * 1024 };
+    static char text[MOST];
+    (void)state;
+    memset(text, 'q', MOST);
+    const char *const pairs[] = { "a", text, NULL }; /* a=qqq */
+    text[MOST - 2] = '\0';
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err);
+    assert_ok(&err);
+    tinkc_client_free(client);
+    text[MOST - 2] = 'q';
+    text[MOST - 1] = '\0';
+    assert_null(
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-key", .query = pairs }, &err));
+    assert_true(err.code);
+    tinkc_mock_free(mock);
+}
+
+/* Members that have no meaning yet must be zero: a program that fills them in expects something of them. */
+static void reserved_members(void **state)
+{
+    static const tinkc_lora_options loras[] = { { .base_model = "m", .reserved[4] = 1 },
+                                                { .base_model = "m", .reserved_bools[6] = true } };
+    static const tinkc_state_options states[] = {
+        { .path = "tinker://r/weights/a", .reserved[4] = 1 },
+        { .path = "tinker://r/weights/a", .reserved_bools[6] = true }
+    };
+    static const tinkc_retry_options retries[] = { { .reserved[3] = 1 },
+                                                   { .reserved_bools[4] = true } };
+    static const tinkc_sampler_options samplers[] = { { .base_model = "m", .reserved[3] = 1 },
+                                                      { .base_model = "m",
+                                                        .reserved_bools[6] = true },
+                                                      { .base_model = "m", .retry = &retries[0] },
+                                                      { .base_model = "m", .retry = &retries[1] } };
+    tinkc_error err[8] = { { 0 } }, made = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &made);
+    tinkc_client *client = mock_client(mock, NULL, &made);
+    (void)state;
+    assert_ok(&made);
+    for (size_t i = 0; i < 2; i++) {
+        assert_null(tinkc_trainer_open(client, &loras[i], &err[i]));
+        assert_null(tinkc_trainer_open_from(client, &states[i], &err[2 + i]));
+    }
+    for (size_t i = 0; i < 4; i++)
+        assert_null(tinkc_sampler_open(client, &samplers[i], &err[4 + i]));
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(err[i].code, TINKC_E_ARGUMENT);
+        assert_string_equal(err[i].message, "reserved: must be zero");
+    }
+    assert_int_equal(tinkc_mock_count(mock, NULL), 0);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_that_are_missing),
+        cmocka_unit_test(numbers_that_make_no_sense),
+        cmocka_unit_test(headers_that_no_header_can_be),
+        cmocka_unit_test(names_of_machines),
+        cmocka_unit_test(queries_have_a_length),
+        cmocka_unit_test(reserved_members),
+    };
+    return cmocka_run_group_tests_name("refused_options", tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+/* test_searches.c - searches, lists without items, queries and days. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "support/api_support.h"
+#include "support/counting.h"
+
+#define API "/api/v1/"
+
+static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
+
+/* Lines of the log, written by the client's thread. */
+typedef struct notes {
+    pthread_mutex_t lock;
+    char text[4000];
+} notes;
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_sampler *sampler;
+    tinkc_batch *batch;
+    counting memory;
+    tinkc_allocator allocator;
+    notes log;
+} fixture;
+
+static void on_log(int32_t level, const char *line, void *user)
+{
+    notes *n = user;
+    pthread_mutex_lock(&n->lock);
+    size_t used = strlen(n->text);
+    (void)snprintf(n->text + used, sizeof n->text - used, "%d %s\n", (int)level, line);
+    pthread_mutex_unlock(&n->lock);
+}
+
+static int setup(void **state)
+{
+    fixture *x = calloc(1, sizeof *x);
+    pthread_mutex_init(&x->log.lock, NULL);
+    x->allocator = counting_allocator(&x->memory);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    x->client = mock_client(x->mock,
+                            &(tinkc_client_options){ .api_key = "tml-key",
+                                                     .allocator = &x->allocator,
+                                                     .billing_pause_ms = TINKC_FOREVER,
+                                                     .log = on_log,
+                                                     .log_user = &x->log },
+                            &x->err);
+    x->trainer =
+        tinkc_trainer_new(x->client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &x->err);
+    x->sampler = tinkc_sampler_new(x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" },
+                                   &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
+    assert_ok(&x->err);
+    tinkc_mock_forget(x->mock);
+    *state = x;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_sampler_free(x->sampler);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    bool empty = counting_is_empty_soon(&x->memory);
+    pthread_mutex_destroy(&x->log.lock);
+    free(x);
+    return empty ? 0 : -1;
+}
+
+static void once(fixture *x, const char *path, int32_t status, const char *body)
+{
+    tinkc_mock_once(x->mock, NULL, path, &(tinkc_mock_answer){ .status = status, .body = body },
+                    &x->err);
+    assert_ok(&x->err);
+}
+
+static bool contains(const tinkc_request *r, const char *text)
+{
+    return r && memmem(r->body.data, r->body.len, text, strlen(text));
+}
+
+/* Pages are asked for after the call: nothing of its arguments may be needed then. */
+static void searches_keep_their_question(void **state)
+{
+    fixture *x = *state;
+    char texts[7][8] = { "sess-1", "name-2", "proj-3", "key-4", "val-5", "owner-6", "owner-7" };
+    const char *projects[] = { texts[2], NULL }, *metadata[] = { texts[3], texts[4], NULL };
+    const char *owners[] = { texts[5], texts[6], NULL };
+    tinkc_search_options o = { .session_id = texts[0],
+                               .display_name = texts[1],
+                               .project_ids = projects,
+                               .user_metadata = metadata,
+                               .owners = owners };
+    tinkc_search *list = tinkc_search_list(x->client, &o, &x->err);
+    assert_ok(&x->err);
+    memset(texts, '#', sizeof texts);
+    projects[0] = metadata[0] = owners[0] = NULL;
+    tinkc_future *f = tinkc_search_fetch(list, &x->err);
+    assert_true(run_until_done(x->mock, f, 60000));
+    static const char *const wanted[] = { "sess-1", "name-2",  "proj-3", "key-4",
+                                          "val-5",  "owner-6", "owner-7" };
+    const tinkc_request *r = tinkc_mock_request(x->mock, 0);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!contains(r, wanted[i]))
+            fail_msg("%s is not in %.*s", wanted[i], (int)r->body.len, (const char *)r->body.data);
+    tinkc_future_free(f);
+    tinkc_search_free(list);
+}
+
+#define RUN                                                                                        \
+    "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"      \
+    "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
+
+/* What the service says of the whole is believed, 0 too. */
+static void lists_with_a_total_of_zero(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"training_runs\":[],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}",
+        "{\"training_runs\":[" RUN "],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}",
+    };
+    fixture *x = *state;
+    for (int i = 0; i < 2; i++) {
+        tinkc_mock_forget(x->mock);
+        once(x, API "training_runs", 200, bodies[i]);
+        tinkc_runs *list = tinkc_runs_list(x->client, NULL, &x->err);
+        assert_int_equal(tinkc_runs_total(list), -1);
+        tinkc_future *f = tinkc_runs_fetch(list, &x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        assert_int_equal(tinkc_runs_total(list), 0);
+        tinkc_future_free(f);
+        for (int k = 0; k < i; k++)
+            assert_string_equal(tinkc_runs_next(list, &x->err)->id, "r");
+        assert_null(tinkc_runs_next(list, &x->err));
+        assert_ok(&x->err);
+        assert_int_equal(tinkc_mock_count(x->mock, NULL), 1);
+        tinkc_runs_free(list);
+    }
+}
+
+/* The query of the client's options is for the service alone. */
+static void queries_stay_with_the_service(void **state)
+{
+    static const char *const query[] = { "key", "secret", NULL };
+    static const struct {
+        const char *url, *path;
+    } rows[] = { { "https://elsewhere.example/far?x=1", "/far?x=1" },
+                 { "/near?x=1", "/near?x=1&key=secret" },
+                 { "/near", "/near?key=secret" } };
+    fixture *x = *state;
+    tinkc_client *client = mock_client(
+        x->mock, &(tinkc_client_options){ .api_key = "tml-key", .query = query }, &x->err);
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &x->err));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_mock_forget(x->mock);
+        tinkc_future *f =
+            tinkc_http_call(client, &(tinkc_http_options){ .path = rows[i].url }, &x->err);
+        assert_true(run_until_done(x->mock, f, 600000));
+        assert_string_equal(tinkc_mock_request(x->mock, 0)->path, rows[i].path);
+        tinkc_future_free(f);
+    }
+    tinkc_client_free(client);
+}
+
+static void days_that_do_not_exist(void **state)
+{
+    static const char *const days[] = { "2026-02-29", "2026-02-30", "2026-04-31", "2026-13-01",
+                                        "2026-00-01", "2026-01-00", "2026-1-011", "2026-01-1" };
+    fixture *x = *state;
+    for (size_t i = 0; i < sizeof days / sizeof *days; i++) {
+        assert_null(tinkc_audit_get(x->client, NULL, days[i], &x->err));
+        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+        assert_string_equal(x->err.message, "day must have the form YYYY-MM-DD");
+        x->err = (tinkc_error){ 0 };
+    }
+    tinkc_future *f = tinkc_audit_get(x->client, NULL, "2028-02-29", &x->err);
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(searches_keep_their_question),
+        TEST(lists_with_a_total_of_zero),
+        TEST(queries_stay_with_the_service),
+        TEST(days_that_do_not_exist),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

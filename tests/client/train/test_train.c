@@ -1,0 +1,1150 @@
+/* test_train.c - trainers on the mock: batches, passes, order, saves, custom losses. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/api_support.h"
+#include "wire/train_message.h"
+
+typedef struct fixture {
+    tinkc_error err;
+    tinkc_mock *mock;
+    tinkc_client *client;
+    tinkc_trainer *trainer;
+    tinkc_batch *batch;
+} fixture;
+
+static const tinkc_lora_options lora = { .base_model = "mock/nano", .rank = 8 };
+
+static void add_examples(fixture *x, size_t n, size_t len)
+{
+    int32_t ids[64];
+    for (size_t k = 0; k < n; k++) {
+        for (size_t i = 0; i < len; i++)
+            ids[i] = (int32_t)(1 + (i * 7 + k) % 200);
+        tinkc_batch_add_sft(x->batch, ids, len, 1, &x->err);
+    }
+}
+
+static int make(void **state, const char *config)
+{
+    fixture *x = calloc(1, sizeof *x);
+    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
+    if (config)
+        tinkc_mock_always(x->mock, "POST", "/api/v1/client/config",
+                          &(tinkc_mock_answer){ .body = config }, &x->err);
+    x->client = mock_client(x->mock, NULL, &x->err);
+    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
+    x->batch = tinkc_batch_new(x->client, &x->err);
+    assert_ok(&x->err);
+    *state = x;
+    return 0;
+}
+
+static int setup(void **state)
+{
+    return make(state, NULL);
+}
+static int setup_chunks(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2}");
+}
+static int setup_serial(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}");
+}
+static int setup_packed(void **state)
+{
+    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"proto_compress_fwdbwd\":true}");
+}
+
+static int teardown(void **state)
+{
+    fixture *x = *state;
+    tinkc_batch_free(x->batch);
+    tinkc_trainer_free(x->trainer);
+    tinkc_client_free(x->client);
+    tinkc_mock_free(x->mock);
+    free(x);
+    return 0;
+}
+
+/* Sequence number of a recorded request, JSON or protobuf. */
+static int64_t seq_of(const tinkc_request *r)
+{
+    if (strcmp(r->path, "/api/v1/forward_backward") == 0) {
+        tkc_arena arena = { 0 };
+        tinkc_error err = { 0 };
+        tkc_forward_backward_request q;
+        tkc_forward_backward_from_pb(r->body, TINKC_E_BAD_RESPONSE, &arena, &q, &err);
+        assert_ok(&err);
+        int64_t seq = q.seq_id;
+        tkc_arena_free(&arena);
+        return seq;
+    }
+    const char *at = strstr((const char *)r->body.data, "\"seq_id\":");
+    return at ? strtol(at + 9, NULL, 10) : -1;
+}
+
+static void c38_trains_and_the_loss_falls(void **state)
+{
+    fixture *x = *state;
+    double losses[3];
+    add_examples(x, 4, 10);
+    for (int i = 0; i < 3; i++) {
+        tinkc_future *pass =
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        tinkc_adam adam = TINKC_ADAM_INIT;
+        tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
+        const tinkc_fwdbwd *out = tinkc_future_fwdbwd(pass, PATIENCE_MS, &x->err);
+        losses[i] = tinkc_fwdbwd_metric(out, "loss:sum", NAN);
+        assert_int_equal(tinkc_fwdbwd_count(out), 4);
+        assert_int_equal(tinkc_fwdbwd_output(out, 3, "logprobs")->count, 9);
+        assert_non_null(tinkc_future_step(step, PATIENCE_MS, &x->err));
+        assert_ok(&x->err);
+        tinkc_future_free(pass);
+        tinkc_future_free(step);
+    }
+    assert_true(losses[1] < losses[0] && losses[2] < losses[1]);
+    const tinkc_request *r = nth_request(x->mock, "/api/v1/optim_step", 0);
+    assert_string_equal((const char *)r->body.data,
+                        "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,"
+                        "\"eps\":1e-12,\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":"
+                        "\"mock-session-1:train:0\",\"seq_id\":2,\"type\":\"optim_step\"}");
+}
+
+static void parts_come_back_in_order(void **state)
+{
+    fixture *x = *state;
+    for (size_t i = 0; i < 5; i++) /* their lengths differ */
+        add_examples(x, 1, 8 + i);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_future_part_count(f), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
+        assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
+    }
+    const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_int_equal(tinkc_fwdbwd_count(all), 5);
+    for (size_t i = 0; i < 5; i++)
+        assert_int_equal(tinkc_fwdbwd_output(all, i, "logprobs")->count, 7 + i);
+    double sum = 0;
+    for (size_t i = 0; i < 3; i++)
+        sum += tinkc_fwdbwd_metric(tinkc_future_part(f, i, 0, &x->err), "loss:sum", NAN);
+    assert_true(fabs(tinkc_fwdbwd_metric(all, "loss:sum", NAN) - sum) < 1e-9);
+    int64_t done, total;
+    tinkc_future_progress(f, &done, &total);
+    assert_int_equal(done, 3);
+    assert_int_equal(total, 3);
+    tinkc_future_free(f);
+}
+
+/* Parallel: 2 and 3 before 1; serial: 1, 2, 3. */
+static void chunks_leave_in_the_right_order(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 5, 8);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_ok(&x->err);
+    int64_t last = seq_of(nth_request(x->mock, "/api/v1/forward_backward", 2));
+    assert_int_equal(last, 1);
+    tinkc_future_free(f);
+}
+
+static void serial_chunks_leave_one_by_one(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 5, 8);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    for (size_t i = 0; i < 3; i++)
+        assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/forward_backward", i)), i + 1);
+    tinkc_future_free(f);
+}
+
+static void packed_chunks_say_so(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 3, 40);
+    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_ok(&x->err);
+    const tinkc_request *r = nth_request(x->mock, "/api/v1/forward_backward", 0);
+    assert_string_equal(request_header(r, "content-encoding"), "zstd");
+    assert_string_equal(request_header(r, "content-type"), "application/x-protobuf");
+    tinkc_future_free(f);
+}
+
+static void saves_and_loads(void **state)
+{
+    fixture *x = *state;
+    tinkc_future *save = tinkc_trainer_save(x->trainer, "first", NULL, &x->err);
+    tinkc_future *sampler = tinkc_trainer_save_for_sampler(
+        x->trainer, "s1", &(tinkc_save_options){ .ttl_s = 60 }, &x->err);
+    const char *path = tinkc_future_path(save, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(path, "tinker://mock-session-1:train:0/weights/first");
+    assert_string_equal(tinkc_future_path(sampler, PATIENCE_MS, &x->err),
+                        "tinker://mock-session-1:train:0/sampler_weights/s1");
+    tinkc_future *load =
+        tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
+    assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), path);
+    tinkc_trainer *again = tinkc_trainer_new_from(
+        x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(again), "mock-session-1:train:1");
+    tinkc_future *info = tinkc_trainer_info(again, &x->err);
+    assert_int_equal(tinkc_future_model_info(info, PATIENCE_MS, &x->err)->lora_rank, 8);
+    tinkc_future *gone = tinkc_trainer_unload(again, &x->err);
+    assert_true(tinkc_future_wait(gone, PATIENCE_MS, &x->err));
+    assert_null(tinkc_trainer_info(again, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future *all[] = { save, sampler, load, info, gone };
+    for (size_t i = 0; i < 5; i++)
+        tinkc_future_free(all[i]);
+    tinkc_trainer_free(again);
+}
+
+/* One end of an unload that fails: the trainer is as it was, and the next unload goes through. */
+static void unload_again(fixture *x, tinkc_future *failed, int32_t code)
+{
+    assert_int_equal(x->err.code, 0);
+    assert_null(tinkc_trainer_info(x->trainer, &x->err)); /* not while it is being unloaded */
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    if (code == TINKC_E_CANCELLED)
+        tinkc_future_cancel(failed);
+    assert_true(run_until_done(x->mock, failed, 1000 * 1000));
+    assert_false(tinkc_future_wait(failed, 0, &x->err));
+    assert_int_equal(x->err.code, code);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(failed);
+    tinkc_future *info = tinkc_trainer_info(x->trainer, &x->err);
+    assert_true(tinkc_future_wait(info, PATIENCE_MS, &x->err));
+    tinkc_future_free(info);
+}
+
+static void an_unload_that_fails_can_be_tried_again(void **state)
+{
+    static const char path[] = "/api/v1/unload_model", retrieve[] = "/api/v1/retrieve_future";
+    static const struct {
+        const char *path;
+        tinkc_mock_answer answer;
+        int32_t code;
+    } ends[] = {
+        { path, { .status = 403, .body = "{\"error\":\"no\"}" }, TINKC_E_FORBIDDEN },
+        { path, { .fault = TINKC_FAULT_SILENT }, TINKC_E_CANCELLED },
+        { path, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
+        { retrieve, { .status = 410 }, TINKC_E_PROMISE_EXPIRED },
+        { retrieve,
+          { .body = "{\"error\":\"busy\",\"category\":\"server\"}" },
+          TINKC_E_REQUEST_FAILED },
+        { retrieve, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
+    };
+    fixture *x = *state;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        tinkc_mock_answer answer = ends[i].answer;
+        answer.delay_ms = 50; /* on the mock's clock: nothing ends before it moves */
+        if (ends[i].path == retrieve)
+            tinkc_mock_once(x->mock, "POST", path,
+                            &(tinkc_mock_answer){ .body = "{\"request_id\":\"u\"}" }, &x->err);
+        assert_true(tinkc_mock_once(x->mock, "POST", ends[i].path, &answer, &x->err));
+        unload_again(x, tinkc_trainer_unload(x->trainer, &x->err), ends[i].code);
+    }
+    tinkc_future *gone = tinkc_trainer_unload(x->trainer, &x->err);
+    assert_true(tinkc_future_wait(gone, PATIENCE_MS, &x->err));
+    assert_ok(&x->err);
+    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CLOSED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(gone);
+}
+
+static const char *sent(fixture *x, const char *path, size_t i)
+{
+    const tinkc_request *r = nth_request(x->mock, path, i);
+    assert_non_null(r);
+    return (const char *)r->body.data;
+}
+
+static tinkc_mock_answer says(const char *body)
+{
+    return (tinkc_mock_answer){ .body = body };
+}
+
+/* Another optimizer is the service's to know: what is said here is what is sent. */
+static void another_optimizer(void **state)
+{
+    fixture *x = *state;
+    tinkc_lora_options how = { .base_model = "mock/nano", .rank = 8, .optimizer = "dimuon" };
+    tinkc_dimuon step = TINKC_DIMUON_INIT;
+    tinkc_trainer *t = tinkc_trainer_new(x->client, &how, &x->err);
+    assert_ok(&x->err);
+    assert_non_null(strstr(sent(x, "/api/v1/create_model", 1),
+                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":1}"));
+    assert_null(strstr(sent(x, "/api/v1/create_model", 0), "optimizer"));
+    assert_null(tinkc_dimuon_step(t, &step, &x->err)); /* no learning rate */
+    assert_non_null(strstr(x->err.message, "learning_rate"));
+    x->err = (tinkc_error){ 0 };
+    step.learning_rate = 0.02;
+    tinkc_mock_answer accepted = says("{\"request_id\":\"d\"}");
+    tinkc_mock_answer result = says("{\"metrics\":{\"grad_norm:mean\":2.5}}");
+    tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step", &accepted, &x->err);
+    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future", &result, &x->err);
+    tinkc_future *f = tinkc_dimuon_step(t, &step, &x->err);
+    const tinkc_metrics *m = tinkc_future_step(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_metrics_get(m, "grad_norm:mean", 0) == 2.5);
+    assert_string_equal(sent(x, "/api/v1/optim_step", 0),
+                        "{\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.02,"
+                        "\"grad_clip_norm\":0.0,\"beta1\":0.9},\"model_id\":"
+                        "\"mock-session-1:train:1\",\"seq_id\":1,\"type\":\"optim_step\"}");
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+    /* A restored optimizer is the checkpoint's own. */
+    tinkc_state_options from = { .path = "tinker://r/weights/a", .with_optimizer = true };
+    tinkc_mock_answer info = says("{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,"
+                                  "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}}");
+    tinkc_mock_once(x->mock, "POST", "/api/v1/weights_info", &info, &x->err);
+    tinkc_mock_once(x->mock, "POST", "/api/v1/load_weights", &accepted, &x->err);
+    f = tinkc_trainer_open_from(x->client, &from, &x->err);
+    assert_ok(&x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_non_null(strstr(sent(x, "/api/v1/create_model", 2),
+                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}"));
+    tinkc_future_free(f);
+    from.optimizer = "dimuon";
+    assert_null(tinkc_trainer_open_from(x->client, &from, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
+/* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
+ */
+/* Notes of the caller's own with a checkpoint, and weights for other programs. */
+static void saves_with_notes_and_for_others(void **state)
+{
+    fixture *x = *state;
+    static const char *const notes[] = { "stage", "two", NULL };
+    static const char *const keys[] = { "age1abc", "ssh-ed25519 AAAA", NULL };
+    static const char *const odd[] = { "stage", NULL };
+    static const char *const none[] = { NULL };
+    tinkc_save_options o = { .user_metadata = notes };
+    tinkc_external_options e = { .ttl_s = 3600, .recipients = keys };
+    tinkc_future *all[] = { tinkc_trainer_save(x->trainer, "a", &o, &x->err),
+                            tinkc_trainer_save_for_sampler(x->trainer, "b", &o, &x->err),
+                            tinkc_trainer_save_external(x->trainer, "c", &e, &x->err),
+                            tinkc_trainer_save_external(x->trainer, "d", NULL, &x->err) };
+    assert_true(tinkc_future_wait_all(all, 4, PATIENCE_MS, &x->err));
+    assert_ok(&x->err);
+    assert_non_null(
+        strstr(sent(x, "/api/v1/save_weights", 0), "\"user_metadata\":{\"stage\":\"two\"}"));
+    assert_non_null(strstr(sent(x, "/api/v1/save_weights_for_sampler", 0),
+                           "\"user_metadata\":{\"stage\":\"two\"}"));
+    assert_string_equal(sent(x, "/api/v1/save_weights_external", 0),
+                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"c\",\"seq_id\":3,"
+                        "\"ttl_seconds\":3600,\"age_encryption_recipients\":[\"age1abc\","
+                        "\"ssh-ed25519 AAAA\"],\"type\":\"save_weights_external\"}");
+    assert_string_equal(sent(x, "/api/v1/save_weights_external", 1),
+                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"d\",\"seq_id\":4,"
+                        "\"type\":\"save_weights_external\"}");
+    assert_string_equal(tinkc_future_path(all[2], 0, &x->err),
+                        "tinker://mock-session-1:train:0/external_weights/c");
+    for (size_t i = 0; i < 4; i++)
+        tinkc_future_free(all[i]);
+    o.user_metadata = odd;
+    assert_null(tinkc_trainer_save(x->trainer, "a", &o, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    e.recipients = none;
+    assert_null(tinkc_trainer_save_external(x->trainer, "c", &e, &x->err));
+    assert_non_null(strstr(x->err.message, "recipients"));
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_save_external(x->trainer, "a/b", NULL, &x->err));
+    assert_non_null(strstr(x->err.message, "name"));
+    x->err = (tinkc_error){ 0 };
+}
+
+static void paths_of_other_servers(void **state)
+{
+    fixture *x = *state;
+    const tinkc_state_options short_path = { .path = "tinker://model_1/final" };
+    tinkc_future *load = tinkc_trainer_load(x->trainer, &short_path, &x->err);
+    assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), short_path.path);
+    tinkc_future *info = tinkc_checkpoint_get(x->client, short_path.path, &x->err);
+    assert_null(tinkc_future_weights(info, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND); /* it was asked */
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = "final" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_PATH);
+    x->err = (tinkc_error){ 0 };
+    assert_null(
+        tinkc_trainer_open_from(x->client, &(tinkc_state_options){ .path = "tinker://" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_PATH);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(load);
+    tinkc_future_free(info);
+}
+
+/* ---- custom losses ---- */
+
+static bool plain_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    double *scale = user, sum = 0;
+    for (size_t i = 0; i < tinkc_batch_count(tinkc_loss_batch(loss)); i++) {
+        tinkc_f32s p = tinkc_tensor_f32s(tinkc_loss_logprobs(loss, i));
+        for (size_t k = 0; k < p.len; k++) {
+            sum -= *scale * (double)p.data[k];
+            tinkc_loss_grad(loss, i)[k] = (float)-*scale;
+        }
+    }
+    tinkc_loss_set(loss, sum);
+    return tinkc_loss_metric(loss, "mine", sum, err);
+}
+
+static void check_custom(fixture *x, tinkc_future *f)
+{
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_fwdbwd_metric(out, "mine", 0) > 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
+    tkc_arena arena = { 0 };
+    tkc_forward_backward_request q;
+    tkc_forward_backward_from_pb(nth_request(x->mock, "/api/v1/forward_backward", 1)->body,
+                                 TINKC_E_BAD_RESPONSE, &arena, &q, &x->err);
+    assert_ok(&x->err);
+    assert_false(q.forward_only);
+    const tkc_tensor *w = tkc_datum_input(&q.data.data[0], "weights");
+    assert_true(((const float *)w->data)[0] == 2.0f); /* minus the gradient */
+    tkc_arena_free(&arena);
+    tinkc_future_free(f);
+}
+
+static void custom_loss_on_this_thread(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                                  &x->err));
+}
+
+static void custom_loss_together(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                                  plain_loss, &scale, &x->err));
+}
+
+static void custom_loss_in_a_queue(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
+                                                    queue, plain_loss, &scale, &x->err);
+    assert_ok(&x->err);
+    tinkc_batch_clear(x->batch); /* it was copied */
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+    check_custom(x, f);
+    tinkc_queue_free(queue);
+}
+
+/* Its passes are futures of their own: what they meet shows at the one the caller has. */
+static void a_custom_loss_shows_how_its_passes_go(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    int32_t attempts;
+    tinkc_text text = { 0 };
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    for (int i = 0; i < 2; i++)
+        tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
+                        &(tinkc_mock_answer){ .status = 503 }, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_SERVER);
+    assert_int_equal(attempts, 1);
+    assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
+    assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
+    tinkc_mock_advance(x->mock, 1000);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    tinkc_mock_advance(x->mock, 1000);
+    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
+    assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "loss function"));
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+    check_custom(x, f);
+    tinkc_text_free(&text);
+    tinkc_queue_free(queue);
+}
+
+static bool bad_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)loss, (void)user;
+    tinkc_error_set(err, TINKC_E_ARGUMENT, "no such thing");
+    return false;
+}
+
+static void assert_parts(fixture *x, tinkc_future *f)
+{
+    for (size_t i = 0; i < 3; i++) {
+        const tinkc_fwdbwd *part = tinkc_future_part(f, i, PATIENCE_MS, &x->err);
+        assert_ok(&x->err);
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
+        assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
+    }
+    assert_int_equal(tinkc_future_part_count(f), 3);
+    assert_null(tinkc_future_part(f, 3, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_fwdbwd_count(tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err)), 5);
+    assert_ok(&x->err);
+    tinkc_future_free(f);
+}
+
+static void custom_losses_have_parts_too(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 5, 8);
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                                  &x->err));
+    assert_parts(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                                  plain_loss, &scale, &x->err));
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, plain_loss, &scale, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    /* Before the loss function has run there is no second pass. */
+    assert_int_equal(tinkc_future_part_count(f), 0);
+    assert_null(tinkc_future_part(f, 0, 0, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_future_part(f, 0, 5, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+    assert_parts(x, f);
+    f = tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, bad_loss, NULL, &x->err);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
+    assert_null(tinkc_future_part(f, 0, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    x->err = (tinkc_error){ 0 };
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+static void custom_loss_that_fails_sends_nothing_more(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 2, 8);
+    assert_null(
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, bad_loss, NULL, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    assert_int_equal(x->err.cause, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
+                                              bad_loss, NULL, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
+    tinkc_adam adam = TINKC_ADAM_INIT; /* and the trainer works on */
+    tinkc_future *f = tinkc_optim_step(x->trainer, &adam, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+}
+
+static void freed_queue_ends_a_custom_loss(void **state)
+{
+    fixture *x = *state;
+    double scale = 2;
+    add_examples(x, 2, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
+                                                    queue, plain_loss, &scale, &x->err);
+    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
+    tinkc_queue_free(queue);
+    assert_false(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_CANCELLED);
+    x->err = (tinkc_error){ 0 };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    tinkc_future *step = tinkc_optim_step(x->trainer, &adam, &x->err);
+    assert_true(tinkc_future_wait(step, PATIENCE_MS, &x->err));
+    tinkc_future_free(step);
+    tinkc_future_free(f);
+}
+
+/* ---- options ---- */
+
+static void a_repeated_save_that_conflicts_counts_as_saved(void **state)
+{
+    fixture *x = *state;
+    tinkc_client *careful =
+        mock_client(x->mock, &(tinkc_client_options){ .conflict_recovery = true }, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(careful, &lora, &x->err);
+    tinkc_mock_once(x->mock, NULL, "/api/v1/save_weights", &(tinkc_mock_answer){ .status = 502 },
+                    &x->err);
+    tinkc_mock_always(x->mock, NULL, "/api/v1/save_weights",
+                      &(tinkc_mock_answer){ .status = 409, .body = "{}" }, &x->err);
+    tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &x->err);
+    assert_true(run_until_done(x->mock, f, 10000));
+    assert_string_equal(tinkc_future_path(f, 0, &x->err),
+                        "tinker://mock-session-2:train:0/weights/a");
+    assert_ok(&x->err);
+    tinkc_future *fresh = tinkc_trainer_save(t, "b", NULL, &x->err); /* no attempt before it */
+    assert_false(run_until_done(x->mock, fresh, 500));
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights"), 3);
+    tinkc_future_free(f);
+    tinkc_future_free(fresh);
+    tinkc_trainer_free(t);
+    tinkc_client_free(careful);
+}
+
+static void results_of_passes_may_be_json(void **state)
+{
+    fixture *x = *state;
+    static const char json[] =
+        "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":1."
+        "0}}";
+    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
+                      &(tinkc_mock_answer){ .body = json }, &x->err);
+    add_examples(x, 1, 8);
+    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
+    assert_ok(&x->err);
+    assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 1);
+    assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 7);
+    tinkc_future_free(f);
+}
+
+/* ---- from checkpoints ---- */
+
+static void a_checkpoint_that_is_no_lora_is_refused(void **state)
+{
+    fixture *x = *state;
+    tinkc_mock_always(x->mock, NULL, "/api/v1/weights_info",
+                      &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":false}" },
+                      &x->err);
+    assert_null(tinkc_trainer_new_from(
+        x->client, &(tinkc_state_options){ .path = "tinker://r/weights/a" }, &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_LORA);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
+}
+
+/* Nothing is sent: an option that has no effect is an error that names it. */
+static void options_of_another_call_are_refused(void **state)
+{
+    fixture *x = *state;
+    static const char *const pairs[] = { "a", "b", NULL };
+    static const struct {
+        tinkc_state_options how;
+        const char *name;
+    } rows[] = {
+        { { .path = "tinker://r/weights/a", .base_model = "m" }, "base_model" },
+        { { .path = "tinker://r/weights/a", .user_metadata = pairs }, "user_metadata" },
+        { { .path = "tinker://r/weights/a", .optimizer = "dimuon" }, "optimizer" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_trainer_load(x->trainer, &rows[i].how, &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_int_equal(strncmp(err.message, rows[i].name, strlen(rows[i].name)), 0);
+    }
+    tinkc_sampler_options of[] = { { .base_model = "m" }, { .model_path = "tinker://r/s/a" } };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tinkc_trainer_open_sampler(x->trainer, &of[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+        assert_non_null(strstr(err.message, i ? "model_path" : "base_model"));
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/load_weights"), 0);
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights_for_sampler"), 0);
+}
+
+static void one_request_is_enough_where_the_service_says_so(void **state)
+{
+    fixture *x = *state;
+    tinkc_trainer *t = tinkc_trainer_new_from(
+        x->client,
+        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
+        &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:1");
+    assert_string_equal(
+        (const char *)nth_request(x->mock, "/api/v1/load_weights", 0)->body.data,
+        "{\"session_id\":\"mock-session-1\",\"model_seq_id\":1,\"path\":\"tinker://r/weights/a\","
+        "\"optimizer\":false,\"weights_access_token\":\"tml-other\",\"type\":\"load_weights\"}");
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/weights_info"), 0);
+    tinkc_trainer_free(t);
+}
+
+static void the_token_of_another_account_is_exchanged(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
+                      &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
+    tinkc_mock_always(
+        mock, NULL, "/api/v1/weights_info",
+        &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":4}" },
+        &err);
+    tinkc_client *client =
+        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-mine" }, &err);
+    tinkc_trainer *t = tinkc_trainer_new_from(
+        client,
+        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
+        &err);
+    assert_ok(&err);
+    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 1), "X-API-Key"),
+                        "tml-other");
+    const char *used = request_header(nth_request(mock, "/api/v1/weights_info", 0), "X-API-Key");
+    assert_memory_equal(used, "eyJ", 3);
+    const char *body = (const char *)nth_request(mock, "/api/v1/load_weights", 0)->body.data;
+    assert_non_null(strstr(body, used));
+    assert_null(strstr(body, "tml-other"));
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+static int setup_via_load(void **state)
+{
+    return make(state, "{\"create_model_via_load_weights\":true}");
+}
+
+/* ---- events ---- */
+
+typedef struct parts_seen {
+    size_t n, part[8];
+} parts_seen;
+
+static void take_part(const tinkc_event *event, void *user)
+{
+    parts_seen *seen = user;
+    assert_int_equal(event->kind, TINKC_EVENT_PART);
+    assert_true(event->request_id[0] != '\0');
+    if (seen->n < 8)
+        seen->part[seen->n++] = event->part;
+}
+
+/* An event loop learns of each part when it is there, of a loss of one's own too. */
+static void parts_are_events(void **state)
+{
+    fixture *x = *state;
+    parts_seen seen = { 0 };
+    add_examples(x, 5, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    assert_true(
+        tinkc_client_on_event(x->client, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    while (seen.n < 3 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
+        ;
+    assert_ok(&x->err);
+    assert_int_equal(seen.n, 3);
+    bool there[3] = { false };
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(seen.part[i] < 3);
+        there[seen.part[i]] = true;
+        const tinkc_fwdbwd *part = tinkc_future_part(f, seen.part[i], 0, &x->err);
+        assert_ok(&x->err); /* without waiting */
+        assert_int_equal(tinkc_fwdbwd_first(part), 2 * seen.part[i]);
+    }
+    assert_true(there[0] && there[1] && there[2]);
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+static bool zero_loss(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)user, (void)err;
+    tinkc_loss_set(loss, 0);
+    return true;
+}
+
+static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
+{
+    fixture *x = *state;
+    parts_seen seen = { 0 };
+    add_examples(x, 3, 8);
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward_custom(x->trainer, x->batch, 0, queue, zero_loss, NULL, &x->err);
+    assert_true(tinkc_future_on_event(f, queue, TINKC_EVENT_PART, take_part, &seen, &x->err));
+    while (seen.n < 2 && tinkc_queue_run(queue, PATIENCE_MS, &x->err))
+        ;
+    assert_ok(&x->err);
+    assert_int_equal(seen.n, 2); /* of the second pass alone */
+    assert_non_null(tinkc_future_part(f, seen.part[1], 0, &x->err));
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    tinkc_queue_free(queue);
+}
+
+/* ---- services that know JSON alone ---- */
+
+#define PASS    "/api/v1/forward_backward"
+#define FORWARD "/api/v1/forward"
+
+typedef struct json_service {
+    int32_t refuses; /* status for protobuf */
+    const char *says;
+    size_t protobuf, json;
+} json_service;
+
+static bool refuse_protobuf(const tinkc_request *request, tinkc_mock_answer *answer, void *user)
+{
+    json_service *s = user;
+    if (strcmp(request->path, PASS) != 0 && strcmp(request->path, FORWARD) != 0)
+        return false;
+    const char *type = request_header(request, "Content-Type");
+    if (strcmp(type, "application/json") != 0) {
+        s->protobuf++;
+        *answer = (tinkc_mock_answer){ .status = s->refuses, .body = s->says };
+        return true;
+    }
+    s->json++;
+    assert_null(request_header(request, "Content-Encoding"));
+    *answer = (tinkc_mock_answer){ .body = "{\"request_id\":\"json-1\"}" };
+    return true;
+}
+
+/* ---- where tokens come from ---- */
+
+static const tinkc_span two_spans[] = {
+    { .sequence_id = "p", .offset = 2, .length = 3, .kind = TINKC_SPAN_PROMPT },
+    { .sequence_id = "s/0", .length = 4, .kind = TINKC_SPAN_SAMPLED },
+};
+
+/* In protobuf as in JSON: both lists of each example that has them, in a custom loss' second pass too. */
+static void spans_travel_with_their_example(void **state)
+{
+    fixture *x = *state;
+    static const char one[] = "\x0a\x07\x0a\x01p\x10\x02\x18\x03";
+    double scale = 1;
+    json_service s = { .refuses = 415, .says = "JSON, please" };
+    add_examples(x, 2, 8);
+    size_t before = tinkc_batch_bytes(x->batch);
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans + 1, 0, &x->err) ==
+                false);
+    assert_string_equal(x->err.message, "targets: the spans cover 0 of 7 tokens");
+    x->err = (tinkc_error){ 0 };
+    assert_int_equal(tinkc_batch_bytes(x->batch), before); /* nothing of it stays */
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    assert_true(tinkc_batch_bytes(x->batch) > before + 8);
+    for (int k = 0; k < 2; k++) {
+        tinkc_future *f =
+            k ? tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
+                                              &x->err)
+              : tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+        tinkc_future_free(f);
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 3);
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_bytes b = nth_request(x->mock, PASS, i)->body;
+        const void *first = memmem(b.data, b.len, one, sizeof one - 1);
+        assert_non_null(first);
+        const char *at = first;
+        assert_true(at[-1] == 9 && at[-2] == 0x1a); /* field 3, then 4 */
+        assert_memory_equal(at + 9, "\x1a\x09\x12\x07\x0a\x03s/0\x18\x04", 11);
+        assert_memory_equal(at + 20, "\x22\x09\x0a\x07\x0a\x01p\x10\x02\x18\x03", 11);
+        assert_memory_equal(at + 31, "\x22\x09\x12\x07\x0a\x03s/0\x18\x04", 11);
+        assert_null(memmem(at + 42, b.len - (size_t)(at + 42 - (const char *)b.data), "s/0", 3));
+    }
+    tinkc_client *client = mock_client(x->mock, NULL, &x->err);
+    tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+    tinkc_mock_forget(x->mock);
+    tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+    tinkc_future *f = tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    (void)tinkc_future_wait(f, PATIENCE_MS, &x->err);
+    x->err = (tinkc_error){ 0 };
+    const char *json = (const char *)nth_request(x->mock, PASS, 1)->body.data;
+    assert_non_null(strstr(
+        json, "\"model_input_spans\":[{\"prompt_tokens\":{\"sequence_id\":\"p\",\"offset\":2,"
+              "\"length\":3}},{\"sampled_tokens\":{\"sequence_id\":\"s/0\",\"offset\":0,"
+              "\"length\":4}}],\"loss_fn_input_spans\":[{\"prompt_tokens\":"));
+    tinkc_future_free(f);
+    tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
+    tinkc_trainer_free(t);
+    tinkc_client_free(client);
+}
+
+static void refuse_spans(fixture *x, const tinkc_span *input, size_t n, const tinkc_span *targets,
+                         size_t n_targets, const char *message)
+{
+    assert_false(tinkc_batch_set_provenance(x->batch, input, n, targets, n_targets, &x->err));
+    assert_string_equal(x->err.message, message);
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
+static void spans_are_checked(void **state)
+{
+    fixture *x = *state;
+    static const int64_t five[] = { 1, 2, 3, 4, 5 };
+    static const float weights[] = { 1, 1, 1, 1, 1 };
+    refuse_spans(x, two_spans, 2, two_spans, 2, "batch: has no example to set provenance of");
+    add_examples(x, 1, 8);
+    const struct {
+        tinkc_span span;
+        const char *message;
+    } bad[] = {
+        { { .sequence_id = "s", .length = 7 }, "input: span 0 has no kind" },
+        { { .sequence_id = "s", .length = 7, .kind = 3 }, "input: span 0 has no kind" },
+        { { .length = 7, .kind = 1 }, "input: span 0: sequence_id must not be empty" },
+        { { .sequence_id = "", .length = 7, .kind = 1 },
+          "input: span 0: sequence_id must not be empty" },
+        { { .sequence_id = "s", .offset = -1, .length = 7, .kind = 1 },
+          "input: span 0: offset must not be negative" },
+        { { .sequence_id = "s", .length = -7, .kind = 2 },
+          "input: span 0: length must not be negative" },
+        { { .sequence_id = "s", .length = 6, .kind = 2 }, "input: the spans cover 6 of 7 tokens" },
+        { { .sequence_id = "s", .length = 8, .kind = 2 }, "input: the spans cover 8 of 7 tokens" },
+        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved_int = 1 },
+          "input: span 0: reserved must be zero" },
+        { { .sequence_id = "s", .length = 7, .kind = 2, .reserved = { 0, 1 } },
+          "input: span 0: reserved must be zero" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refuse_spans(x, &bad[i].span, 1, two_spans, 2, bad[i].message);
+    const tinkc_span huge[] = { { .sequence_id = "s", .length = INT64_MAX, .kind = 1 },
+                                { .sequence_id = "s", .length = INT64_MAX, .kind = 1 } };
+    refuse_spans(x, huge, 2, two_spans, 2,
+                 "input: the spans cover 9223372036854775807 of 7 tokens");
+    refuse_spans(x, two_spans, 2, &bad[5].span, 1, "targets: span 0: length must not be negative");
+    refuse_spans(x, two_spans, 2, NULL, 0, "targets: must not be NULL");
+    refuse_spans(x, NULL, 0, two_spans, 2, "input: must not be NULL");
+    refuse_spans(x, two_spans, 2, two_spans, 1, "targets: the spans cover 3 of 7 tokens");
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    refuse_spans(x, two_spans, 2, two_spans, 2, "provenance: is set already");
+
+    /* Targets that come later are compared when the batch is used. */
+    tinkc_batch_clear(x->batch);
+    tinkc_batch_add_tokens(x->batch, (const int32_t[]){ 1, 2, 3, 4, 5, 6, 7 }, 7, &x->err);
+    assert_true(tinkc_batch_set_provenance(x->batch, two_spans, 2, two_spans, 2, &x->err));
+    assert_true(tinkc_batch_set_i64(x->batch, "target_tokens", five, 5, &x->err));
+    assert_true(tinkc_batch_set_f32(x->batch, "weights", weights, 5, &x->err));
+    assert_null(tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err));
+    assert_string_equal(x->err.message, "targets: the spans cover 7 of 5 tokens");
+    x->err = (tinkc_error){ 0 };
+
+    /* An image needs a length to be covered. */
+    tinkc_input *input = tinkc_input_new(x->client, &x->err);
+    tinkc_input_add_image(input, "\x89PNG", 4, "png", -1, &x->err);
+    tinkc_batch_clear(x->batch);
+    tinkc_batch_add(x->batch, input, &x->err);
+    refuse_spans(x, two_spans, 2, two_spans, 2,
+                 "input: spans need the length of every chunk: give images expected_tokens");
+    tinkc_input_free(input);
+}
+
+static void passes_fall_back_to_json(void **state)
+{
+    fixture *x = *state;
+    static const char result[] =
+        "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
+        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":7}"
+        "}";
+    static const json_service services[] = {
+        { .refuses = 415, .says = "Unsupported Media Type" },
+        { .refuses = 500, .says = "Internal Server Error" },
+        { .refuses = 422,
+          .says = "{\"detail\":[{\"type\":\"model_attributes_type\",\"loc\":[\"body\"],"
+                  "\"msg\":\"Input should be a valid dictionary\"}]}" },
+        { .refuses = 422,
+          .says = "{\"detail\":[{\"type\":\"json_invalid\",\"loc\":[\"body\",0]}]}" },
+    };
+    add_examples(x, 1, 8);
+    for (size_t k = 0; k < sizeof services / sizeof *services; k++) {
+        json_service s = services[k];
+        tinkc_client *client = mock_client(x->mock, NULL, &x->err); /* a limit record of its own */
+        tinkc_trainer *t = tinkc_trainer_new(client, &lora, &x->err);
+        tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+        for (size_t i = 0; i < 3; i++) {
+            tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
+                            &(tinkc_mock_answer){ .body = result }, &x->err);
+            tinkc_future *f =
+                i == 1 ? tinkc_forward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err)
+                       : tinkc_forward_backward(t, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+            const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err); /* at once */
+            assert_ok(&x->err);
+            assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 7);
+            tinkc_future_free(f);
+        }
+        assert_int_equal(s.protobuf, 1); /* and never again */
+        assert_int_equal(s.json, 3);
+        assert_int_equal(tinkc_mock_count(x->mock, FORWARD), k + 1);
+        const tinkc_request *r = nth_request(x->mock, PASS, 3 * k + 1);
+        assert_non_null(strstr((const char *)r->body.data, "\"forward_backward_input\":"));
+        assert_non_null(strstr((const char *)r->body.data, "\"seq_id\":1"));
+        tinkc_mock_compute(x->mock, NULL, NULL, &x->err);
+        tinkc_trainer_free(t);
+        tinkc_client_free(client);
+    }
+}
+
+/* Any other 422 is about what the request says: it is final, and sent once. */
+static void a_422_about_a_field_is_final(void **state)
+{
+    fixture *x = *state;
+    json_service s = { .refuses = 422,
+                       .says = "{\"detail\":[{\"type\":\"missing\",\"loc\":[\"body\",\"loss_fn\"],"
+                               "\"msg\":\"Field required\"}]}" };
+    add_examples(x, 1, 8);
+    tinkc_mock_compute(x->mock, refuse_protobuf, &s, &x->err);
+    tinkc_future *f =
+        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+    assert_false(tinkc_future_wait(f, 5000, &x->err));
+    assert_int_equal(x->err.http_status, 422);
+    assert_non_null(strstr(x->err.message, "Field required"));
+    assert_int_equal(s.protobuf, 1);
+    assert_int_equal(s.json, 0);
+    tinkc_future_free(f);
+    tinkc_mock_compute(x->mock, NULL, NULL, &(tinkc_error){ 0 });
+}
+
+/* Where protobuf was accepted once, a 500 is what it says: it is retried as it is. */
+static void a_500_after_protobuf_was_accepted_is_retried(void **state)
+{
+    fixture *x = *state;
+    add_examples(x, 1, 8);
+    for (size_t i = 0; i < 2; i++) {
+        if (i == 1)
+            tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 500 }, &x->err);
+        tinkc_future *f =
+            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
+        assert_true(run_until_done(x->mock, f, 60000));
+        assert_true(tinkc_future_wait(f, 0, &x->err));
+        tinkc_future_free(f);
+    }
+    assert_int_equal(tinkc_mock_count(x->mock, PASS), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(request_header(nth_request(x->mock, PASS, i), "Content-Type"),
+                            "application/x-protobuf");
+}
+
+/* ---- models that are there ---- */
+
+static void a_live_model_is_taken_up_again(void **state)
+{
+    fixture *x = *state;
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    static const char info[] = "{\"model_id\":\"mock-session-1:train:0\",\"model_data\":{"
+                               "\"model_name\":\"mock/nano\"},\"next_seq_id\":41}";
+    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info", &(tinkc_mock_answer){ .body = info },
+                    &x->err);
+    tinkc_trainer *t = tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err);
+    assert_ok(&x->err);
+    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:0");
+    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
+    tinkc_future *f = tinkc_optim_step(t, &adam, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/optim_step", 0)), 41);
+    tinkc_future_free(f);
+    tinkc_trainer_free(t);
+}
+
+/* A service that does not say the number: the error names what is left. */
+static void a_live_model_without_a_number_names_the_checkpoint(void **state)
+{
+    fixture *x = *state;
+    static const char *const runs[] = {
+        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
+        "\"last_request_time\":\"2026-01-01T00:00:00Z\",\"last_checkpoint\":{\"checkpoint_id\":"
+        "\"weights/7\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:00Z\","
+        "\"tinker_path\":\"tinker://r/weights/7\"}}",
+        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
+        "\"last_request_time\":\"2026-01-01T00:00:00Z\"}",
+        "{}",
+    };
+    static const char *const messages[] = { "resume from tinker://r/weights/7",
+                                            "no checkpoint of it was saved",
+                                            "no checkpoint of it was saved" };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_mock_once(x->mock, NULL, "/api/v1/training_runs/mock-session-1:train:0",
+                        &(tinkc_mock_answer){ .body = runs[i] }, &x->err);
+        assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
+        assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
+        assert_non_null(strstr(x->err.message, messages[i]));
+        x->err = (tinkc_error){ 0 };
+    }
+    /* a number that none can be */
+    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info",
+                    &(tinkc_mock_answer){ .body = "{\"model_id\":\"mock-session-1:train:0\","
+                                                  "\"model_data\":{\"model_name\":\"m\"},"
+                                                  "\"next_seq_id\":0}" },
+                    &x->err);
+    assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_new_live(x->client, "unknown", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND);
+    x->err = (tinkc_error){ 0 };
+    assert_null(tinkc_trainer_new_live(x->client, "", &x->err));
+    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
+    x->err = (tinkc_error){ 0 };
+}
+
+int main(void)
+{
+#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
+    const struct CMUnitTest tests[] = {
+        WITH(c38_trains_and_the_loss_falls, setup),
+        WITH(parts_come_back_in_order, setup_chunks),
+        WITH(chunks_leave_in_the_right_order, setup_chunks),
+        WITH(serial_chunks_leave_one_by_one, setup_serial),
+        WITH(packed_chunks_say_so, setup_packed),
+        WITH(saves_and_loads, setup),
+        WITH(an_unload_that_fails_can_be_tried_again, setup),
+        WITH(saves_with_notes_and_for_others, setup),
+        WITH(another_optimizer, setup),
+        WITH(paths_of_other_servers, setup),
+        WITH(custom_loss_on_this_thread, setup),
+        WITH(custom_loss_together, setup),
+        WITH(custom_loss_in_a_queue, setup),
+        WITH(a_custom_loss_shows_how_its_passes_go, setup),
+        WITH(custom_losses_have_parts_too, setup_chunks),
+        WITH(custom_loss_that_fails_sends_nothing_more, setup),
+        WITH(freed_queue_ends_a_custom_loss, setup),
+        WITH(a_repeated_save_that_conflicts_counts_as_saved, setup),
+        WITH(results_of_passes_may_be_json, setup),
+        WITH(a_checkpoint_that_is_no_lora_is_refused, setup),
+        WITH(options_of_another_call_are_refused, setup_via_load),
+        WITH(one_request_is_enough_where_the_service_says_so, setup_via_load),
+        cmocka_unit_test(the_token_of_another_account_is_exchanged),
+        cmocka_unit_test_setup_teardown(parts_are_events, setup_chunks, teardown),
+        cmocka_unit_test_setup_teardown(parts_of_a_custom_loss_are_events_of_its_future,
+                                        setup_chunks, teardown),
+        cmocka_unit_test_setup_teardown(a_live_model_is_taken_up_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
+                                        teardown),
+        WITH(spans_travel_with_their_example, setup),
+        WITH(spans_are_checked, setup),
+        cmocka_unit_test_setup_teardown(passes_fall_back_to_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_422_about_a_field_is_final, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_500_after_protobuf_was_accepted_is_retried, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,278 @@
+/* test_families.c - rules of single model families: layouts of files, counts, refusals. What holds for
+ * all of them is in test_train_bits.c and test_infer_bits.c. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "support/on_device.h"
+#include "support/tiny_model.h"
+#include "support/tiny_world.h"
+#include "train/adapter_state.h"
+#include "train/training.h"
+
+enum { LEN = 40 };
+
+/* ---- helpers ---- */
+
+static tke_adapter *adapter_of(const tiny_world *w, uint32_t train)
+{
+    tinkc_error err = { 0 };
+    uint64_t r = 3;
+    tke_adapter_spec spec = { .rank = 3, .train = train, .seed = 5 };
+    tke_adapter *a = tke_adapter_new(w->device, w->model, &spec, &err);
+    assert_non_null(a);
+    for (size_t i = 0; i < a->layout->n_floats; i++)
+        adapter_weights(a)[i] += 0.05f * tiny_normal(&r);
+    return a;
+}
+
+/* One pass over n tokens; log-probs go to out, gradients stay in the adapter. */
+static void train(const tiny_world *w, tke_adapter *a, size_t n, float *out)
+{
+    static int32_t tokens[LEN];
+    static int64_t targets[LEN];
+    static float weights[LEN];
+    tinkc_error err = { 0 };
+    uint64_t r = 9;
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = (int32_t)(tiny_random(&r) % 101);
+        targets[i] = (int64_t)(tiny_random(&r) % 101);
+        weights[i] = 1;
+    }
+    tke_trainer *t = tke_trainer_new(w->loaded, &(tke_trainer_options){ 0 }, &err);
+    tke_datum d = { .tokens = tokens, .n = n, .k = 1, .targets = targets, .weights = weights };
+    tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
+    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
+    tke_trainer_run(t, list, 1);
+    assert_string_equal(p.err.message, "");
+    memcpy(out, p.out.logprobs, n * sizeof *out);
+    tke_pass_free(&p);
+    tke_trainer_free(t);
+}
+
+/* Two models that must compute the same. */
+static void same_bits(const tiny_model *x, const tiny_model *y)
+{
+    float got[2][LEN];
+    tke_real *grads[2] = { NULL, NULL };
+    size_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        tiny_world w = tiny_world_open(i ? y : x, 2);
+        tke_adapter *a = adapter_of(&w, 7);
+        train(&w, a, LEN, got[i]);
+        n = a->layout->n_floats * sizeof *grads[i];
+        grads[i] = test_malloc(n);
+        memcpy(grads[i], adapter_grads(a), n);
+        tke_adapter_free(a);
+        tiny_world_close(&w);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+    assert_memory_equal(grads[0], grads[1], n);
+    test_free(grads[0]);
+    test_free(grads[1]);
+}
+
+static void refused(const char *text, int32_t code, const char *what)
+{
+    tke_config c;
+    tinkc_error err = { 0 };
+    tkc_arena arena;
+    tkc_arena_init(&arena, NULL, 0);
+    bool ok = tke_config_parse(&c, tkc_str(text), tkc_str(""), "config.json", &arena, &err);
+    tkc_arena_free(&arena);
+    if (ok || err.code != code || !strstr(err.message, what))
+        fail_msg("%s: wanted %d '%s', got %d '%s'", text, code, what, err.code, err.message);
+}
+
+/* ---- experts ---- */
+
+static void separate_and_fused_experts_give_the_same_bits(void **state)
+{
+    (void)state;
+    same_bits(&(tiny_model){ .family = "qwen3_moe", .seed = 1, .dtype = "BF16" },
+              &(tiny_model){ .family = "qwen3_moe", .seed = 1, .dtype = "BF16", .fused = true });
+}
+
+static const tiny_model one_layer = { .family = "qwen3_moe",
+                                      .layers = 1,
+                                      .extra = "\"mlp_only_layers\": []" };
+
+/* One token reaches two of five experts; the factors of the others get exactly nothing. */
+static void an_expert_without_tokens_has_no_gradient(void **state)
+{
+    (void)state;
+    float unused[LEN];
+    tiny_world w = tiny_world_open(&one_layer, 1);
+    tke_adapter *a = adapter_of(&w, TKE_TRAIN_MLP);
+    train(&w, a, 1, unused);
+    size_t touched = 0, copies = 0;
+    tke_tensor_ref ref;
+    for (size_t place = 0; tke_layout_next(a->layout, &place, &ref);) {
+        for (size_t e = 0; ref.copies > 1 && e < ref.copies; e++) {
+            bool any = false;
+            const tke_real *g = adapter_grads(a) + ref.offset + e * ref.rows * ref.cols;
+            for (size_t i = 0; i < ref.rows * ref.cols; i++)
+                any = any || g[i] != 0;
+            touched += any;
+            copies++;
+        }
+    }
+    assert_int_equal(copies, 3 * 5); /* B of gate and up, A of down */
+    assert_int_equal(touched, 3 * 2);
+    tke_adapter_free(a);
+    tiny_world_close(&w);
+}
+
+/* Of a layer of experts: 3 (H + E f) for each unit of rank. */
+static void experts_share_one_factor(void **state)
+{
+    (void)state;
+    tiny_world w = tiny_world_open(&one_layer, 1);
+    tke_adapter *a = adapter_of(&w, TKE_TRAIN_MLP);
+    assert_int_equal(tke_adapter_n_params(a), 3 * 3 * (32 + 5 * 20));
+    tke_adapter_free(a);
+    tiny_world_close(&w);
+}
+
+#define SIZES                                                                                      \
+    "\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,"                        \
+    "\"num_attention_heads\":4,\"vocab_size\":160,\"max_position_embeddings\":256"
+#define MOE(rest) "{\"model_type\":\"qwen3_moe\"," SIZES rest "}"
+#define EXPERTS   ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+
+static void experts_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    refused(MOE(",\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"), TINKC_E_MODEL,
+            "num_experts");
+    refused(MOE(EXPERTS ",\"num_local_experts\":9"), TINKC_E_MODEL, "num_local_experts");
+    refused(MOE(EXPERTS ",\"num_experts_per_tok\":9"), TINKC_E_MODEL, "num_experts_per_tok");
+    refused(MOE(EXPERTS ",\"moe_intermediate_size\":0"), TINKC_E_MODEL, "moe_intermediate_size");
+    refused(MOE(EXPERTS ",\"mlp_only_layers\":[2]"), TINKC_E_MODEL, "mlp_only_layers");
+    refused(MOE(EXPERTS ",\"mlp_only_layers\":[\"a\"]"), TINKC_E_MODEL, "mlp_only_layers");
+    refused(MOE(EXPERTS ",\"decoder_sparse_step\":0"), TINKC_E_MODEL, "decoder_sparse_step");
+    refused(MOE(EXPERTS ",\"hidden_act\":\"gelu\""), TINKC_E_UNSUPPORTED, "gelu");
+    refused(MOE(EXPERTS ",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED,
+            "fp8");
+}
+
+/* ---- gpt-oss ---- */
+
+static void packed_experts_give_the_bits_of_their_bf16_twin(void **state)
+{
+    (void)state;
+    static const size_t widths[] = { 32, 96 };
+    for (int i = 0; i < 2; i++)
+        same_bits(&(tiny_model){ .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16" },
+                  &(tiny_model){
+                      .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16", .mxfp4 = true });
+}
+
+/* Each byte holds two codes, the first in its low half; the scale is a power of two. */
+static void every_packed_byte_is_decoded_exactly(void **state)
+{
+    (void)state;
+    static const float codes[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
+    static const uint8_t scales[] = { 0, 1, 100, 127, 128, 252 };
+    for (size_t s = 0; s < sizeof scales; s++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint8_t block[16];
+            uint16_t out[32];
+            memset(block, byte, sizeof block);
+            tke_matrix m = { block, 32, TKE_MXFP4, &scales[s] };
+            tke_mxfp4_decode(&m, 0, 0, 32, out);
+            for (int i = 0; i < 32; i++) {
+                int code = i % 2 ? byte >> 4 : byte & 15;
+                float want = ldexpf(codes[code & 7], scales[s] - 127);
+                assert_true(tke_bf16_to_f32(out[i]) == (code & 8 ? -want : want));
+            }
+        }
+}
+
+#define OSS(rest)                                                                                  \
+    "{\"model_type\":\"gpt_oss\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2" rest \
+    "}"
+
+static void gpt_oss_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    refused(OSS(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED, "fp8");
+    refused(OSS(",\"quantization_config\":{\"quant_method\":\"mxfp4\"},\"intermediate_size\":33"),
+            TINKC_E_MODEL, "multiple of 32");
+    refused(OSS(",\"layer_types\":[\"full_attention\",\"chunked_attention\"]"), TINKC_E_UNSUPPORTED,
+            "chunked_attention");
+    refused(OSS(",\"layer_types\":[\"full_attention\"]"), TINKC_E_MODEL, "layer_types");
+    refused(OSS(",\"swiglu_limit\":0"), TINKC_E_MODEL, "swiglu_limit");
+    refused(OSS(",\"sliding_window\":0"), TINKC_E_MODEL, "sliding_window");
+    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"mscale\":1}"),
+            TINKC_E_UNSUPPORTED, "mscale");
+    refused(OSS(",\"rope_scaling\":{\"rope_type\":\"longrope\",\"factor\":2}"), TINKC_E_UNSUPPORTED,
+            "longrope");
+}
+
+/* Per unit of rank, q, k: H + kd; v, z, out: H + vd (kd 16, vd 24); nothing on strength and decay. */
+static void linear_attention_has_five_adapters(void **state)
+{
+    (void)state;
+    tiny_world w = tiny_world_open(&(tiny_model){ .family = "qwen3_5_text", .layers = 1 }, 1);
+    tke_adapter *a = adapter_of(&w, TKE_TRAIN_ATTN);
+    assert_int_equal(tke_adapter_n_params(a), 3 * (2 * (32 + 16) + 3 * (32 + 24)));
+    tke_adapter_free(a);
+    tiny_world_close(&w);
+}
+
+#define LINEAR(rest) "{\"model_type\":\"qwen3_5_text\",\"head_dim\":16," SIZES rest "}"
+
+static void linear_attention_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    refused(LINEAR(",\"layer_types\":[\"linear_attention\"]"), TINKC_E_MODEL, "layer_types");
+    refused(LINEAR(",\"layer_types\":[\"linear_attention\",\"chunked\"]"), TINKC_E_UNSUPPORTED,
+            "chunked");
+    refused(LINEAR(",\"full_attention_interval\":0"), TINKC_E_MODEL, "full_attention_interval");
+    refused(LINEAR(",\"linear_num_value_heads\":24"), TINKC_E_MODEL, "linear_num_value_heads");
+    refused(LINEAR(",\"linear_key_head_dim\":512"), TINKC_E_MODEL, "linear_key_head_dim");
+    refused(LINEAR(",\"linear_conv_kernel_dim\":9"), TINKC_E_MODEL, "linear_conv_kernel_dim");
+    refused(LINEAR(",\"attn_output_gate\":false"), TINKC_E_UNSUPPORTED, "attn_output_gate");
+    refused(LINEAR(",\"output_gate_type\":\"tanh\""), TINKC_E_UNSUPPORTED, "tanh");
+    refused(LINEAR(",\"partial_rotary_factor\":0.2"), TINKC_E_MODEL, "rotates");
+    refused(LINEAR(",\"partial_rotary_factor\":1.5"), TINKC_E_MODEL, "partial_rotary_factor");
+    refused("{\"model_type\":\"qwen3_next\"," SIZES "}", TINKC_E_UNSUPPORTED, "qwen3_next");
+}
+
+#define SHARED(rest)                                                                               \
+    "{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS                                          \
+    ",\"shared_expert_intermediate_size\":16,\"linear_num_value_heads\":16" rest "}"
+
+static void experts_of_qwen3_5_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    refused("{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS "}", TINKC_E_MODEL,
+            "shared_expert_intermediate_size");
+    refused(SHARED(",\"norm_topk_prob\":false"), TINKC_E_UNSUPPORTED, "norm_topk_prob");
+    refused(SHARED(",\"mlp_only_layers\":[1]"), TINKC_E_UNSUPPORTED, "mlp_only_layers");
+    refused(SHARED(",\"decoder_sparse_step\":2"), TINKC_E_UNSUPPORTED, "decoder_sparse_step");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_attention_has_five_adapters),
+        cmocka_unit_test(linear_attention_that_does_not_fit_is_refused),
+        cmocka_unit_test(separate_and_fused_experts_give_the_same_bits),
+        cmocka_unit_test(an_expert_without_tokens_has_no_gradient),
+        cmocka_unit_test(experts_share_one_factor),
+        cmocka_unit_test(experts_that_do_not_fit_are_refused),
+        cmocka_unit_test(packed_experts_give_the_bits_of_their_bf16_twin),
+        cmocka_unit_test(every_packed_byte_is_decoded_exactly),
+        cmocka_unit_test(gpt_oss_that_does_not_fit_is_refused),
+        cmocka_unit_test(experts_of_qwen3_5_that_do_not_fit_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

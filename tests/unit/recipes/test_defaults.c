@@ -1,0 +1,94 @@
+/* test_defaults.c - the limits and sizes of the recipes where an option says nothing. All times are milliseconds. */
+#include <stdio.h>
+#include <string.h>
+
+#include "recipes/env.h"
+#include "recipes/reward.h"
+#include "support/api_support.h"
+
+static void a_reward_url_has_a_minute(void **state)
+{
+    static const struct {
+        int64_t given, used;
+    } rows[] = { { 0, 60000 }, { 1, 1 }, { 90000, 90000 } };
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        tinkc_reward *r = tinkc_reward_url("http://127.0.0.1:1/", rows[i].given, &err);
+        assert_ok(&err);
+        assert_int_equal(tkr_reward_timeout_ms(r), rows[i].used);
+        tinkc_reward_free(r);
+    }
+}
+
+static void no_verdict(void *user, size_t which, bool ok, double reward, const json_t *metrics,
+                       const char *why)
+{
+    (void)user, (void)which, (void)ok, (void)reward, (void)metrics, (void)why;
+}
+
+/* Greedy, at most 512 tokens, and five minutes for them. */
+static void a_rubric_has_five_minutes_for_512_tokens(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
+    tinkc_client *client = mock_client(mock, NULL, &err);
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
+    tinkc_tokenizer *tokenizer = tinkc_tokenizer_open("models/nano", NULL, &err);
+    tinkc_queue *queue = tinkc_queue_new(client, &err);
+    tinkc_reward *r = tinkc_reward_rubric(sampler, tokenizer, NULL, "Is it short?", &err);
+    assert_ok(&err);
+    assert_int_equal(tkr_reward_timeout_ms(r), 300000);
+    tinkc_mock_always(mock, NULL, "/api/v1/asample",
+                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
+    tinkc_rollout rollout = { .row_json = "{}",
+                              .messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
+                              .text = "Ho" };
+    tkr_asking asking = { .fn = no_verdict };
+    assert_true(tkr_reward_begin(&asking, r, &rollout, 1, queue, &err));
+    (void)tinkc_mock_settle(mock, PATIENCE_MS, &err);
+    assert_ok(&err);
+    const tinkc_request *sent = nth_request(mock, "/api/v1/asample", 0);
+    assert_non_null(sent);
+    assert_non_null(memmem(sent->body.data, sent->body.len, "\"max_tokens\":512", 16));
+    assert_non_null(memmem(sent->body.data, sent->body.len, "\"temperature\":0", 15));
+    tkr_reward_cancel(&asking);
+    tinkc_reward_free(r);
+    tinkc_queue_free(queue);
+    tinkc_tokenizer_free(tokenizer);
+    tinkc_sampler_free(sampler);
+    tinkc_client_free(client);
+    tinkc_mock_free(mock);
+}
+
+static void note_first(const char *what, bool passed, const char *why, void *user)
+{
+    char *first = user;
+    if (!first[0])
+        snprintf(first, 400, "%s: %s %s", what, passed ? "yes" : "no", why ? why : "");
+}
+
+/* Ten seconds for each line: one that needs a tenth of a second for its first is in time. */
+static void a_check_of_an_environment_waits_for_slow_ones(void **state)
+{
+    tinkc_error err = { 0 };
+    char first[400] = "";
+    (void)state;
+    (void)tinkc_env_check("read -r l; sleep 0.1; echo '{\"id\":0,\"messages\":[{\"role\":\"user\","
+                          "\"content\":\"a\"}]}'",
+                          NULL, 0, note_first, first, &err);
+    if (strstr(first, "did not answer within"))
+        fail_msg("%s", first);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reward_url_has_a_minute),
+        cmocka_unit_test(a_rubric_has_five_minutes_for_512_tokens),
+        cmocka_unit_test(a_check_of_an_environment_waits_for_slow_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
