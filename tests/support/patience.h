@@ -8,6 +8,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 enum { PATIENCE_MS = 120000 };
@@ -26,12 +28,16 @@ static inline bool patience_lasts(int64_t began_ms)
     return patience_now_ms() - began_ms < PATIENCE_MS;
 }
 
-/* Waits for what another thread or process is about to do. Check the condition afterwards. */
+/* Waits for what another thread or process is about to do. What never happens ends the program: a test that went on would
+ * pass without having seen what it is about. cmocka reports the signal as a failure of the test. */
 #define wait_until(condition)                                                                      \
     do {                                                                                           \
         int64_t began_ms_ = patience_now_ms();                                                     \
-        while (!(condition) && patience_lasts(began_ms_))                                          \
-            ;                                                                                      \
+        while (!(condition))                                                                       \
+            if (!patience_lasts(began_ms_)) {                                                      \
+                fprintf(stderr, "%s:%d: never happened: %s\n", __FILE__, __LINE__, #condition);    \
+                abort();                                                                           \
+            }                                                                                      \
     } while (0)
 
 #endif

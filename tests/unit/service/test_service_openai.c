@@ -775,8 +775,9 @@ static void a_client_that_goes_away(void **state)
     tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .port = 0 }, &err);
     assert_ok(err);
     char body[400];
-    snprintf(body, sizeof body, /* so hot that few meet the end of a turn by chance */
-             "{\"model\":\"nano\",\"temperature\":1000,\"n\":1024,\"messages\":%s}", question);
+    snprintf(body, sizeof body, /* no sample ends by itself: the end of a turn cannot be drawn */
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
+             question);
     int fd = dial(tinkc_server_url(server));
     send_post(fd, "", body);
     wait_until(count_of(p, "samples_in_flight") != 0);
@@ -829,13 +830,13 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
 static void cancelled_and_too_many(void **state)
 {
     (void)state;
-    static const char *const one[] = { "openai", "true", "max_sample_queue", "1", "max_temperature",
-                                       "1000",   NULL };
+    static const char *const one[] = { "openai", "true", "max_sample_queue", "1", NULL };
     tinkc_engine *e = open_engine(one);
     const tinkc_transport *p = tinkc_engine_transport(e);
     char body[400];
     snprintf(body, sizeof body,
-             "{\"model\":\"nano\",\"temperature\":1000,\"n\":1024,\"messages\":%s}", question);
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
+             question);
     pending w = { .reply = { .status = on_status,
                              .header = on_header,
                              .write = on_write,
