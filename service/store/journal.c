@@ -105,6 +105,72 @@ done:
     return !tkc_failed(err);
 }
 
+/* ---- what follows the last record that can be read ---- */
+
+/* The length alone is not enough: a flipped bit in it must not hide the records after it. */
+static bool is_record(tinkc_str at)
+{
+    head h;
+    tke_journal_record ignored;
+    if (at.len < 2 * sizeof(uint32_t) + sizeof h)
+        return false;
+    memcpy(&h, at.data + 2 * sizeof(uint32_t), sizeof h);
+    return h.kind && h.is_pb <= 1 && h.forward <= 1 && !h.zero && h.seq >= 1 &&
+           h.seq <= INT32_MAX && take_record(&at, &ignored);
+}
+
+/* An interrupted append leaves an incomplete record, or one whose last bytes were never written;
+ * and nothing after it, since each append is synced before the next. */
+static bool is_torn(tinkc_str rest)
+{
+    uint32_t len = 0;
+    const size_t before = 2 * sizeof len; /* of the body: its checksum too */
+    for (size_t i = 1; i < rest.len; i++)
+        if (is_record(tkc_strn(rest.data + i, rest.len - i)))
+            return false;
+    if (rest.len < before)
+        return true;
+    memcpy(&len, rest.data, sizeof len);
+    return len > rest.len - before || rest.data[rest.len - 1] == '\0';
+}
+
+static void describe_file(tinkc_str bytes, tke_journal_file *out)
+{
+    tke_journal_record ignored;
+    tinkc_str rest = bytes;
+    *out = (tke_journal_file){ 0 };
+    while (take_record(&rest, &ignored))
+        out->n_records++;
+    out->whole_bytes = bytes.len - rest.len;
+    out->torn = rest.len && is_torn(rest);
+    out->damaged = rest.len && !out->torn;
+}
+
+bool tke_journal_scan(const char *path, tke_journal_file *out, tinkc_error *err)
+{
+    tkc_mapping file;
+    if (!tkc_map_file(path, &file, err))
+        return false;
+    describe_file(tkc_strn((const char *)file.data, file.len), out);
+    tkc_unmap_file(&file);
+    return true;
+}
+
+/* Requests that were acknowledged must not vanish without a trace. */
+static bool keep_damaged(const char *path, const tkc_mapping *file, tinkc_error *err)
+{
+    tkc_arena arena;
+    tke_journal_file found;
+    describe_file(tkc_strn((const char *)file->data, file->len), &found);
+    if (!found.damaged)
+        return true;
+    tkc_arena_init(&arena, NULL, 0);
+    char *aside = tkc_arena_printf(&arena, err, "%s.damaged", path);
+    bool ok = aside && tkc_write_file(aside, file->data, file->len, 0600, err);
+    tkc_arena_free(&arena);
+    return ok;
+}
+
 static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc_error *err)
 {
     tkc_mapping file;
@@ -117,6 +183,8 @@ static bool read_records(const char *path, tke_journal_fn *fn, void *user, tinkc
             tkc_fail(err, TINKC_E_STORE, "%s: record %lld cannot be used", path, (long long)r.seq);
     /* Records appended after a torn one would never be read: cuts it off. */
     size_t whole = file.len - rest.len;
+    if (!tkc_failed(err) && rest.len)
+        keep_damaged(path, &file, err);
     tkc_unmap_file(&file);
     if (!tkc_failed(err) && rest.len && truncate(path, (off_t)whole) != 0)
         tkc_fail_errno(err, "%s", path);

@@ -464,9 +464,27 @@ static void mark_lost(tke_service *svc, tke_run *run)
     }
 }
 
+/* Reading it cuts the rest off, so this is the last time that it can be noticed. */
+static void warn_of_damage(tke_service *svc, const tke_run *run)
+{
+    tkc_arena arena;
+    tinkc_error err = { 0 };
+    tke_journal_file file = { 0 };
+    tkc_arena_init(&arena, svc->a, 0);
+    char *path = tke_store_run_path(svc->store, &arena, run->id, "journal", &err);
+    if (path && tkc_is_file(path) && tke_journal_scan(path, &file, &err) && file.damaged)
+        tkc_log_line(&svc->log, TINKC_LOG_ERROR,
+                     "%s: its journal is damaged after %zu records: later requests cannot be "
+                     "executed again; the file is kept as journal.damaged",
+                     run->id, file.n_records);
+    tkc_arena_free(&arena);
+}
+
 static bool read_journal(tke_service *svc, tke_run *run, tke_journal_fn *fn, replay *p)
 {
     tinkc_error err = { 0 };
+    if (svc->set.durability == TINKC_DURABILITY_JOURNAL)
+        warn_of_damage(svc, run);
     if (svc->set.durability == TINKC_DURABILITY_JOURNAL &&
         !tke_journal_read(svc->store, run->id, fn, p, &err))
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "%s: its journal cannot be read: %s", run->id,

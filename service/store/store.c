@@ -94,7 +94,8 @@ struct tke_store {
     char *root;   /* of files: folder, or a temporary one, removed on close */
     int lock_fd;
     int64_t epoch;
-    bool rebuild; /* make a missing database even if checkpoints exist */
+    bool rebuild;  /* make a missing database even if checkpoints exist */
+    bool lost_log; /* see the mark in the lock file */
 
     /* Only the writer's thread (before it starts and after it ended: the opener's). */
     sqlite3 *db;
@@ -471,6 +472,79 @@ static bool read_i64(const tke_row *row, void *user, tinkc_error *err)
     return true;
 }
 
+/* ---- the mark in the lock file ----
+ *
+ * "STATE EPOCH": open, closed, or lost. SQLite deletes meta.db-wal only when the database is closed,
+ * and it is closed only after the mark says so. So a store whose mark says "open" must have that
+ * file, with the epoch of the mark: otherwise the last commits were removed with it, which SQLite
+ * itself cannot notice. "lost" stays until a repair. A store of an older version has no mark. */
+
+enum { MARK_BYTES = 32 };
+
+static int64_t read_mark(const tke_store *s, bool *lost, bool *open)
+{
+    char text[MARK_BYTES + 1] = "";
+    int64_t epoch = 0;
+    if (s->lock_fd < 0 || pread(s->lock_fd, text, MARK_BYTES, 0) != MARK_BYTES)
+        return 0;
+    tinkc_str rest = tkc_str(text), state, number;
+    if (!tkc_str_cut(&rest, ' ', &state) || !tkc_str_cut(&rest, ' ', &number) ||
+        !tkc_parse_i64(number, &epoch))
+        return 0;
+    *lost = tkc_str_is(state, "lost");
+    *open = tkc_str_is(state, "open");
+    return epoch;
+}
+
+/* Fixed size and in place: needs no disk space. If it fails, only a later loss is not noticed. */
+static void write_mark(const tke_store *s, const char *state)
+{
+    char text[MARK_BYTES + 1];
+    if (s->lock_fd < 0)
+        return;
+    int len = snprintf(text, sizeof text, "%s %lld ", state, (long long)s->epoch);
+    memset(text + len, '\n', sizeof text - (size_t)len);
+    if (pwrite(s->lock_fd, text, MARK_BYTES, 0) == MARK_BYTES)
+        (void)fdatasync(s->lock_fd);
+}
+
+/* Before SQLite opens the database, which makes a new log. */
+static int64_t find_lost_log(tke_store *s, const char *db, tkc_arena *arena, tinkc_error *err)
+{
+    bool open = false;
+    int64_t epoch = read_mark(s, &s->lost_log, &open);
+    char *log = tkc_arena_printf(arena, err, "%s-wal", db);
+    if (open && log && !tkc_is_file(log))
+        s->lost_log = true;
+    return epoch;
+}
+
+/* The epoch is never one that was used before: it is part of the ids of requests. */
+static bool next_epoch(tke_store *s, int64_t marked, tinkc_error *err)
+{
+    static const char sql[] = "SELECT value FROM meta WHERE key = 'epoch'";
+    char update[120];
+    if (!tke_store_query(s, sql, read_i64, &s->epoch, err, ""))
+        return false;
+    s->lost_log |= marked > s->epoch;
+    s->epoch = (marked > s->epoch ? marked : s->epoch) + 1;
+    (void)snprintf(update, sizeof update,
+                   "INSERT OR REPLACE INTO meta(key, value) VALUES('epoch', %lld)",
+                   (long long)s->epoch);
+    return run_sql(s, update, err);
+}
+
+bool tke_store_lost_log(const tke_store *s)
+{
+    return s->lost_log;
+}
+
+void tke_store_accept_loss(tke_store *s)
+{
+    s->lost_log = false;
+    write_mark(s, "open");
+}
+
 static bool prepare_folders(tke_store *s, tkc_arena *arena, tinkc_error *err)
 {
     char *tmp = tkc_path_join(arena, s->folder, "tmp", err);
@@ -496,6 +570,7 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
     const char *path = s->folder ? tkc_path_join(arena, s->folder, "meta.db", err) : ":memory:";
     if (!path || (s->folder && !keep_private(path, err)))
         return false;
+    int64_t marked = s->folder ? find_lost_log(s, path, arena, err) : 0;
     int rc = sqlite3_open_v2(
         path, &s->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
     if (rc != SQLITE_OK)
@@ -509,20 +584,30 @@ static bool open_db(tke_store *s, tkc_arena *arena, tinkc_error *err)
     if (version > SCHEMA_VERSION)
         return tkc_fail(err, TINKC_E_STORE, "store %s: made by a newer version of this program",
                         s->folder ? s->folder : "memory");
-    return run_sql(s, schema, err) && run_sql(s, "PRAGMA user_version=1", err) &&
-           run_sql(s,
-                   "INSERT INTO meta(key, value) VALUES('epoch', 1) ON CONFLICT(key) DO UPDATE "
-                   "SET value = value + 1",
-                   err) &&
-           tke_store_query(s, "SELECT value FROM meta WHERE key = 'epoch'", read_i64, &s->epoch,
-                           err, "");
+    if (!run_sql(s, schema, err) || !run_sql(s, "PRAGMA user_version=1", err) ||
+        !next_epoch(s, marked, err))
+        return false;
+    write_mark(s, s->lost_log ? "lost" : "open");
+    if (s->lost_log)
+        tkc_log_line(s->log, TINKC_LOG_ERROR,
+                     "store %s: the last commits of meta.db are missing (was meta.db-wal removed?); "
+                     "stop the server and run 'tinkc store repair %s'",
+                     s->folder, s->folder);
+    return true;
+}
+
+bool tke_store_has_database(const char *folder)
+{
+    char path[4200];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s/meta.db", folder);
+    return n < (int)sizeof path && stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0;
 }
 
 /* Checkpoints without a database mean that it was lost; a new empty one would hide them. */
-static bool has_database(tke_store *s, tkc_arena *arena, tinkc_error *err)
+static bool has_database(tke_store *s, tinkc_error *err)
 {
-    char *db = tkc_path_join(arena, s->folder, "meta.db", err);
-    if (!db || tkc_is_file(db) || s->rebuild || !tke_store_has_checkpoints(s->folder))
+    if (tke_store_has_database(s->folder) || s->rebuild || !tke_store_has_checkpoints(s->folder))
         return !tkc_failed(err);
     return tkc_fail(err, TINKC_E_STORE,
                     "store %s has checkpoints but no meta.db; 'tinkc store repair %s' makes it "
@@ -536,7 +621,7 @@ static bool open_folder(tke_store *s, const char *folder, tkc_arena *arena, tink
         return true;
     s->folder = tkc_copy_str(s->a, tkc_str(folder), err);
     return s->folder && tkc_make_lasting_dirs(folder, err) && take_lock(s, arena, err) &&
-           has_database(s, arena, err) && prepare_folders(s, arena, err);
+           has_database(s, err) && prepare_folders(s, arena, err);
 }
 
 tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const char *folder,
@@ -571,6 +656,20 @@ tke_store *tke_store_open_as(const tinkc_allocator *a, const tkc_log *log, const
     return s;
 }
 
+/* The log is emptied first and the mark written then: see there. If that fails, the log stays. */
+static void close_db(tke_store *s)
+{
+    if (!s->db)
+        return;
+    bool emptied = s->epoch && sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_TRUNCATE,
+                                                         NULL, NULL) == SQLITE_OK;
+    if (emptied && !s->lost_log)
+        write_mark(s, "closed");
+    if (!emptied)
+        sqlite3_db_config(s->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_close_v2(s->db);
+}
+
 void tke_store_close(tke_store *s)
 {
     if (!s)
@@ -584,8 +683,7 @@ void tke_store_close(tke_store *s)
     }
     for (size_t i = 0; i < s->n_statements; i++)
         sqlite3_finalize(s->statements[i].stmt);
-    if (s->db)
-        sqlite3_close_v2(s->db);
+    close_db(s);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     pthread_mutex_destroy(&s->lock);
@@ -599,6 +697,63 @@ void tke_store_close(tke_store *s)
     if (s->folder)
         tkc_release_str(s->a, s->folder);
     tkc_release(s->a, s, sizeof *s);
+}
+
+/* ---- a damaged database ---- */
+
+/* Row by row: one that cannot be read ends its table, but what was read before it is kept. */
+static int64_t copy_rows(tke_store *s, sqlite3_stmt *from, sqlite3_stmt *to, tinkc_error *err)
+{
+    int64_t n_rows = 0;
+    while (!tkc_failed(err) && sqlite3_step(from) == SQLITE_ROW) {
+        for (int i = 0; i < sqlite3_column_count(from); i++)
+            sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
+        int rc = sqlite3_step(to);
+        n_rows += rc == SQLITE_DONE ? sqlite3_changes(s->db) : 0;
+        sqlite3_reset(to);
+        if (rc == SQLITE_FULL || rc == SQLITE_IOERR || rc == SQLITE_NOMEM)
+            fail_db(s, rc, err); /* another row that is refused is damaged */
+    }
+    return n_rows;
+}
+
+static int64_t copy_table(tke_store *s, sqlite3 *old, const char *table, tinkc_error *err)
+{
+    static const char marks[] = "?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?";
+    char sql[120];
+    sqlite3_stmt *from = NULL, *to = NULL;
+    int64_t n_rows = 0;
+    (void)snprintf(sql, sizeof sql, "SELECT * FROM %s", table);
+    if (sqlite3_prepare_v2(old, sql, -1, &from, NULL) == SQLITE_OK) {
+        (void)snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO %s VALUES(%.*s)", table,
+                       sqlite3_column_count(from) * 2 - 1, marks);
+        if (sqlite3_prepare_v2(s->db, sql, -1, &to, NULL) == SQLITE_OK)
+            n_rows = copy_rows(s, from, to, err);
+    }
+    sqlite3_finalize(from);
+    sqlite3_finalize(to);
+    return n_rows;
+}
+
+int64_t tke_store_salvage(tke_store *s, const char *damaged, tinkc_error *err)
+{
+    static const char *const tables[] = { "sessions", "session_notes", "runs",
+                                          "requests", "checkpoints",   "samplers",
+                                          "meta",     "custom_losses", "audit",
+                                          "usage" };
+    int64_t n_rows = 0;
+    sqlite3 *old = NULL;
+    assert(may_read(s));
+    if (sqlite3_open_v2(damaged, &old, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) ==
+            SQLITE_OK &&
+        run_sql(s, "BEGIN", err)) {
+        for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+            n_rows += copy_table(s, old, tables[i], err);
+        tinkc_error ignored = { 0 };
+        run_sql(s, tkc_failed(err) ? "ROLLBACK" : "COMMIT", tkc_failed(err) ? &ignored : err);
+    }
+    sqlite3_close_v2(old);
+    return n_rows;
 }
 
 bool tke_store_durable(const tke_store *s)

@@ -30,6 +30,13 @@ tke_store *tke_store_open(const tinkc_allocator *a, const tkc_log *log, const ch
 /* rebuild: makes a new database if checkpoints exist without one, instead of failing. */
 tke_store *tke_store_open_as(const tinkc_allocator *a, const tkc_log *log, const char *folder,
                              bool rebuild, tinkc_error *err);
+/* Were the last commits removed, with the file that had them? Stays true for later openings, until
+ * they are given up: accept_loss. */
+bool tke_store_lost_log(const tke_store *);
+void tke_store_accept_loss(tke_store *);
+/* Copies the rows that can be read out of a damaged database; those that are there already stay.
+ * Returns how many. Before the writer has work. */
+int64_t tke_store_salvage(tke_store *, const char *damaged, tinkc_error *err);
 /* Commits what is queued, then closes. NULL allowed. */
 void tke_store_close(tke_store *);
 
@@ -89,6 +96,8 @@ bool tke_store_move(tke_store *, const char *from, const char *to, tinkc_error *
 /* Fills a folder with hard links to the regular files of another, or copies if links are
  * impossible. */
 bool tke_link_folder(const char *from, const char *to, tinkc_error *err);
+/* Is there a meta.db below this folder, and something in it? */
+bool tke_store_has_database(const char *folder);
 /* Is there any run with a checkpoint or an image below this folder? */
 bool tke_store_has_checkpoints(const char *folder);
 /* Bytes of all regular files in a folder. */

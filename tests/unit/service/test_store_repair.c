@@ -187,6 +187,228 @@ static void a_lost_database_is_noticed(void **state)
     tiny_model_remove(store);
 }
 
+/* ---- what a repair leaves is intact ---- */
+
+static bool check_store(const char *store, bool repair, seen *s, tinkc_error *err)
+{
+    *s = (seen){ 0 };
+    *err = (tinkc_error){ 0 };
+    return tinkc_store_check(store, &(tinkc_store_check_options){ .repair = repair }, note, s, err);
+}
+
+static void assert_repaired(const char *store)
+{
+    tinkc_error err;
+    seen s;
+    if (!check_store(store, true, &s, &err))
+        fail_msg("repair: %s; %s", err.message, s.last);
+    if (!check_store(store, false, &s, &err) || s.n_bad)
+        fail_msg("after the repair: %s; %s", err.message, s.last);
+}
+
+static void shell(const char *format, ...)
+{
+    char command[1500];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+/* A store with one run and the checkpoint "kept", closed; returns the run. */
+static const char *saved_store(const char *store)
+{
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    save_as(t, model, 3, "kept");
+    tinkc_engine_free(engine);
+    return model;
+}
+
+static void assert_lists(const char *store, const char *model)
+{
+    char path[300];
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const char *list = service_json(tinkc_engine_transport(engine), 200, "GET",
+                                    "/api/v1/checkpoints", "%s", "");
+    snprintf(path, sizeof path, "tinker://%s/weights/kept", model);
+    assert_non_null(strstr(list, path));
+    tinkc_engine_free(engine);
+}
+
+static void an_empty_database_is_a_lost_one(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    seen s;
+    char *store = tiny_folder();
+    const char *model = saved_store(store);
+    shell("rm -f '%s'/meta.db-*; : > '%s'/meta.db", store, store);
+    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .store = store }, &err));
+    assert_non_null(strstr(err.message, "tinkc store repair"));
+    assert_false(check_store(store, false, &s, &err));
+    assert_string_equal(s.last, "meta.db is empty");
+    assert_repaired(store);
+    assert_lists(store, model);
+    tiny_model_remove(store);
+}
+
+/* The log of a store that was open when its process ended holds its last commits. */
+static void a_removed_log_is_noticed(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    seen s;
+    char *store = tiny_folder(), *copy = tiny_folder();
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    save_as(t, model, 1, "kept");
+    shell("cp -r '%s'/. '%s'", store, copy); /* as a sudden end leaves it */
+    tinkc_engine_free(engine);
+    assert_true(check_store(store, false, &s, &err)); /* closed: it needs no log */
+    shell("rm '%s'/meta.db-wal", copy);
+    for (int i = 0; i < 2; i++) { /* looking at it does not hide it */
+        assert_false(check_store(copy, false, &s, &err));
+        assert_true(s.n_bad >= 1);
+    }
+    assert_repaired(copy);
+    assert_lists(copy, model);
+    tiny_model_remove(store);
+    tiny_model_remove(copy);
+}
+
+/* Rows that are missing from a database of good appearance: files show it. */
+static void an_older_database_is_noticed(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    seen s;
+    char *store = tiny_folder();
+    tinkc_engine_free(world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL));
+    shell("cp '%s'/meta.db '%s'/older", store, store);
+    const char *model = saved_store(store);
+    shell("mv '%s'/older '%s'/meta.db", store, store);
+    assert_false(check_store(store, false, &s, &err));
+    assert_int_equal(s.n_bad, 2); /* the database, and the run that it does not have */
+    assert_repaired(store);
+    assert_lists(store, model);
+    tiny_model_remove(store);
+}
+
+static void a_repair_of_one_flipped_bit_converges(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    seen s;
+    char *store = tiny_folder(), path[700];
+    const char *model = saved_store(store);
+    static const char *const files[] = { "weights/kept/adapter_model.safetensors",
+                                         "weights/kept/train_state.json",
+                                         "weights/kept/optimizer.safetensors" };
+    for (int i = 0; i < 2; i++) { /* the second time, damaged/ has one of this name */
+        shell("cp -r '%s/runs/%s/weights/kept' '%s/good'", store, model, store);
+        snprintf(path, sizeof path, "%s/runs/%s/%s", store, model, files[i]);
+        flip(path, 5);
+        assert_false(check_store(store, false, &s, &err));
+        assert_repaired(store);
+        shell("mv '%s/good' '%s/runs/%s/weights/kept'", store, store, model);
+        assert_repaired(store);
+    }
+    shell("test -d '%s/damaged/%s/weights/kept' -a -d '%s/damaged/%s/weights/kept.2'", store, model,
+          store, model);
+    assert_lists(store, model);
+    tiny_model_remove(store);
+}
+
+/* The type of one page of the database, for several. What can still be read stays, also the owner. */
+static void a_damaged_database_is_replaced(void **state)
+{
+    (void)state;
+    tinkc_error err;
+    seen s;
+    struct stat st;
+    char *store = tiny_folder(), path[800], copy[700];
+    const char *model = saved_store(store);
+    snprintf(path, sizeof path, "%s/meta.db", store);
+    assert_int_equal(stat(path, &st), 0);
+    int n_noticed = 0, n_tried = 0, n_pages = (int)(st.st_size / 4096);
+    for (int i = 1; i < n_pages; i += 1 + n_pages / 6, n_tried++) {
+        snprintf(copy, sizeof copy, "%s-%d", store, i);
+        shell("cp -r '%s' '%s'", store, copy);
+        snprintf(path, sizeof path, "%s/meta.db", copy);
+        flip(path, st.st_size - (long)i * 4096);
+        n_noticed += !check_store(copy, false, &s, &err);
+        assert_repaired(copy);
+        assert_lists(copy, model);
+        shell("rm -r '%s'", copy);
+    }
+    assert_true(n_tried > 4 && n_noticed == n_tried);
+    tiny_model_remove(store);
+}
+
+/* ---- journals ---- */
+
+static void journal_store(const char *store, char journal[700])
+{
+    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 3);
+    snprintf(journal, 700, "%s/runs/%s/journal", store, model);
+    shell("cp '%s' '%s'/kept", journal, store); /* a clean end writes an image and trims it */
+    tinkc_engine_free(engine);
+    shell("mv '%s'/kept '%s'", store, journal);
+}
+
+static void a_damaged_journal_is_noticed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        long from_start;
+    } rows[] = { { "length", 2 }, { "checksum", 5 }, { "number", 9 }, { "body", 60 } };
+    tinkc_error err;
+    seen s;
+    char *store = tiny_folder(), journal[700];
+    struct stat st;
+    journal_store(store, journal);
+    assert_int_equal(stat(journal, &st), 0);
+    assert_true(check_store(store, false, &s, &err));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cp '%s' '%s'/kept", journal, store);
+        flip(journal, st.st_size - rows[i].from_start);
+        if (check_store(store, false, &s, &err) || !strstr(s.last, "journal: damaged"))
+            fail_msg("%s of the first record: %s", rows[i].name, s.last);
+        assert_repaired(store);
+        shell("mv '%s'/kept '%s'", store, journal);
+    }
+    /* An append that was interrupted is not damage: it was not acknowledged. */
+    shell("truncate -s -3 '%s'", journal);
+    if (!check_store(store, false, &s, &err))
+        fail_msg("%s", s.last);
+    tiny_model_remove(store);
+}
+
+/* Starting with it cuts it off, but what was acknowledged does not vanish without a trace. */
+static void a_start_keeps_a_damaged_journal(void **state)
+{
+    (void)state;
+    char *store = tiny_folder(), journal[700];
+    struct stat st, kept;
+    journal_store(store, journal);
+    assert_int_equal(stat(journal, &st), 0);
+    flip(journal, st.st_size - 60);
+    shell("cp '%s' '%s'/as-damaged", journal, store);
+    tinkc_engine_free(world_open(store, TINKC_DURABILITY_JOURNAL, NULL));
+    shell("cmp '%s'/as-damaged '%s.damaged'", store, journal);
+    assert_int_not_equal(stat(journal, &kept) == 0 ? kept.st_size : 0, st.st_size);
+    tiny_model_remove(store);
+}
+
 typedef struct lines {
     char text[20][400];
     size_t n;
@@ -394,6 +616,13 @@ int main(void)
         cmocka_unit_test(other_folders_are_refused),
         cmocka_unit_test(flipped_bits_are_noticed),
         cmocka_unit_test(a_lost_database_is_noticed),
+        cmocka_unit_test(an_empty_database_is_a_lost_one),
+        cmocka_unit_test(a_removed_log_is_noticed),
+        cmocka_unit_test(an_older_database_is_noticed),
+        cmocka_unit_test(a_repair_of_one_flipped_bit_converges),
+        cmocka_unit_test(a_damaged_database_is_replaced),
+        cmocka_unit_test(a_damaged_journal_is_noticed),
+        cmocka_unit_test(a_start_keeps_a_damaged_journal),
         cmocka_unit_test(runs_are_made_again),
         cmocka_unit_test(what_cannot_be_put_aside),
         cmocka_unit_test(nobody_else_reads_it),
