@@ -37,7 +37,7 @@ foreach(source ${cuda_kernels})
     get_filename_component(name ${source} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
     add_custom_command(OUTPUT ${object} DEPENDS ${source} ${cuda_headers} VERBATIM COMMENT "nvcc ${name}"
-        COMMAND ${NVCC} ${cuda_flags} ${cuda_code} -I${CMAKE_SOURCE_DIR}/engine -c ${source} -o ${object})
+        COMMAND $ENV{CMAKE_CUDA_COMPILER_LAUNCHER} ${NVCC} ${cuda_flags} ${cuda_code} -I${CMAKE_SOURCE_DIR}/engine -c ${source} -o ${object})
     list(APPEND cuda_objects ${object})
 endforeach()
 
