@@ -12,6 +12,7 @@ As a build backend it only says how the wheel is built: pip cannot build the pro
 import argparse
 import base64
 import hashlib
+import json
 import os
 import pathlib
 import stat
@@ -36,7 +37,14 @@ def pinned(need: str, version: str) -> str:
     return f"{need}=={version}" if need in ("tinkc", "tinkc-cuda") else need
 
 
-def metadata(project: dict, version: str, licences: list[str]) -> str:
+def licence_expression(own: str, sboms: list[dict]) -> str:
+    """The terms of all that the wheel holds: tinkc's own first, then those of what is linked in, each once."""
+    kinds = [kind for sbom in sboms for component in sbom["components"] for kind in component["licenses"]]
+    others = {kind.get("expression") or kind["license"].get("id") or kind["license"]["name"] for kind in kinds}
+    return " AND ".join([own, *sorted(others - {own}, key=str.lower)])
+
+
+def metadata(project: dict, version: str, licence: str, licences: list[str]) -> str:
     """PKG-INFO of core metadata 2.4."""
     lines = [
         "Metadata-Version: 2.4",
@@ -44,7 +52,7 @@ def metadata(project: dict, version: str, licences: list[str]) -> str:
         f"Version: {version}",
         f"Summary: {project['description']}",
     ]
-    lines += [f"License-Expression: {project['license']}", *(f"License-File: {name}" for name in licences)]
+    lines += [f"License-Expression: {licence}", *(f"License-File: {name}" for name in licences)]
     lines += ["Keywords: " + ",".join(project.get("keywords", []))] if project.get("keywords") else []
     lines += [f"Classifier: {c}" for c in project.get("classifiers", [])]
     lines += [f"Project-URL: {name}, {url}" for name, url in project.get("urls", {}).items()]
@@ -99,7 +107,9 @@ def write(tree: pathlib.Path, tag: str, version: str, out: pathlib.Path, name: s
     wheel.add_folder(tree / "licences", f"{wheel.info}/licenses/")
     wheel.add_folder(tree / "sboms", f"{wheel.info}/sboms/")
     licences = sorted(p.relative_to(tree / "licences").as_posix() for p in (tree / "licences").rglob("*") if p.is_file())
-    wheel.add(f"{wheel.info}/METADATA", metadata(project, version, licences).encode())
+    sboms = [json.loads(p.read_text()) for p in sorted((tree / "sboms").glob("*.json"))]
+    licence = licence_expression(project["license"], sboms)
+    wheel.add(f"{wheel.info}/METADATA", metadata(project, version, licence, licences).encode())
     fields = ["Wheel-Version: 1.0", "Generator: tinkc", "Root-Is-Purelib: false", f"Tag: py3-none-{tag}"]
     wheel.add(f"{wheel.info}/WHEEL", ("\n".join(fields) + "\n").encode())
     if points := entry_points(project):

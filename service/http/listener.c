@@ -84,6 +84,8 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
         err->cause = TINKC_E_NO_CREDENTIAL;
         return false;
     }
+    if (!bound && port == 0 && why == EADDRINUSE)
+        return tkc_fail(err, TINKC_E_CONNECTION, "%.100s: no port is free; wait, or name one", name);
     if (!bound)
         return tkc_fail(err, TINKC_E_CONNECTION, "%.100s:%d: %s", name, (int)port,
                         why == EADDRINUSE ? "the address is in use" : "cannot listen there");

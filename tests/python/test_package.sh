@@ -13,4 +13,4 @@ export TINKC_PROGRAM=$build/tinkc TINKC_LIBRARY=$build/libtinkc.so TINKC_NANO=$r
 export HOME=$work XDG_CACHE_HOME=$work/cache HF_HOME=$work/hf PYTHONDONTWRITEBYTECODE=1
 unset TINKER_BASE_URL TINKER_API_KEY
 cd "$root/tests/python"
-python3 -W error::ResourceWarning -m unittest -q test_serve test_tokenizer
+python3 -W error::ResourceWarning -m unittest -q test_serve test_tokenizer test_wheel

@@ -198,6 +198,29 @@ class Failing(unittest.TestCase):
                 done = subprocess.run([sys.executable, "-m", "tinkc"], capture_output=True, text=True)
             self.assertIn("glibc 2.28", done.stderr)
 
+    def test_a_c_library_that_is_too_old_is_reported_in_the_loaders_words(self):
+        refusal = "tinkc: /lib/libc.so.6: version `GLIBC_2.28' not found (required by tinkc)"
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "tinkc")
+            program.write_text(f"#!/bin/sh\ncat >&2 << 'E'\n{refusal}\nE\nexit 1\n")
+            program.chmod(0o755)
+            with other_program(program), self.assertRaises(tinkc.ProgramNotFoundError) as failed:
+                tinkc.serve().start()
+        self.assertIn(refusal, str(failed.exception))
+        self.assertIn("needs Linux with glibc 2.28 or later", str(failed.exception))
+
+    @unittest.skipIf(subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode, "no namespaces")
+    def test_without_a_free_port_it_says_so(self):
+        code = (
+            "import fcntl, socket, struct, tinkc\n"
+            "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh14x', b'lo', 1))  # SIOCSIFFLAGS: up\n"
+            "open('/proc/sys/net/ipv4/ip_local_port_range', 'w').write('50000 50000')\n"
+            "taken = socket.create_server(('127.0.0.1', 50000))\n"
+            "tinkc.serve().start()\n"
+        )
+        done = subprocess.run(["unshare", "-rn", sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertIn("127.0.0.1: no port is free", done.stderr)
+
     def test_a_missing_program_says_where_it_was_looked_for(self):
         with other_program("/nowhere/tinkc"), self.assertRaisesRegex(tinkc.ProgramNotFoundError, "/nowhere/tinkc"):
             tinkc.find_program()

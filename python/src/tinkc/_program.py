@@ -79,9 +79,15 @@ def nano_folder() -> str | None:
     return None
 
 
-def cannot_run(program: str, problem: OSError) -> ProgramNotFoundError:
+def cannot_run(program: str, why: str | None) -> ProgramNotFoundError:
     """Why the system refuses to start a program that is there: usually its loader is missing."""
-    return ProgramNotFoundError(f"{program} cannot be started ({problem.strerror}); {NEEDS}")
+    return ProgramNotFoundError(f"{program} cannot be started ({why}); {NEEDS}")
+
+
+def loader_refusal(words: str) -> str | None:
+    """The loader's own words in a program's output, where the C library is older than the program needs."""
+    lines = (line for line in words.splitlines() if "version `GLIBC_" in line and "not found" in line)
+    return next(lines, None)
 
 
 def run(args: list[str]) -> subprocess.CompletedProcess[str]:
@@ -90,7 +96,7 @@ def run(args: list[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run([program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as problem:
-        raise cannot_run(program, problem) from problem
+        raise cannot_run(program, problem.strerror) from problem
 
 
 def main() -> None:
@@ -100,6 +106,6 @@ def main() -> None:
         try:
             os.execv(program, ["tinkc", *sys.argv[1:]])
         except OSError as problem:
-            raise cannot_run(program, problem) from problem
+            raise cannot_run(program, problem.strerror) from problem
     except ProgramNotFoundError as problem:
         sys.exit(f"error: {problem}")

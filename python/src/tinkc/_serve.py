@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from ._errors import ServerError, TinkcError
-from ._program import cannot_run, find_program
+from ._program import cannot_run, find_program, loader_refusal
 
 if TYPE_CHECKING:
     import tinker
@@ -212,7 +212,7 @@ class Server:
         except OSError as problem:
             os.close(ready)
             self._clean_up()
-            raise cannot_run(program, problem) from problem
+            raise cannot_run(program, problem.strerror) from problem
         finally:
             os.close(ready_theirs)
             os.close(stop_theirs)
@@ -230,9 +230,13 @@ class Server:
                 assert self._process is not None
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(10)
-                raise self._error("the server did not start")
+                raise self._failed_start()
             address += part
         return address.decode().strip()
+
+    def _failed_start(self) -> TinkcError:
+        refused = loader_refusal(self.log)
+        return cannot_run(find_program(), refused) if refused else self._error("the server did not start")
 
     def _error(self, what: str) -> ServerError:
         log = self.log
