@@ -160,14 +160,24 @@ bool tke_call_is_python(tke_call *call)
     return runtime && (strstr(runtime, "CPython") || strstr(runtime, "PyPy"));
 }
 
+/* Who reads the record of a sampler, and who wants to open its tokenizer: the Python SDK's REST
+ * client sends X-SDK-Method ("get_sampler", since 0.38 "RestClient.get_sampler"); its other clients
+ * send none before 0.38, and then one that begins with their class. */
+static bool reads_record(tke_call *call)
+{
+    const char *method = tke_call_header(call, "X-SDK-Method");
+    tinkc_str name = tkc_str(method ? method : "");
+    return method && !tkc_starts_with(name, "ServiceClient.") &&
+           !tkc_starts_with(name, "TrainingClient.") && !tkc_starts_with(name, "SamplingClient.");
+}
+
 /* The Python SDK's SamplingClient loads its tokenizer by the name of the base model: a folder, or a
  * repository on the Hugging Face hub. A name without an owner ("nano") is neither, so a client that
- * may open the folder gets its path; requests accept the path as a name too. Other callers get the
- * name: the SDK's REST client sends X-SDK-Method, and other clients do not report Python. */
+ * may open the folder gets its path; requests accept the path as a name too. Other callers, and
+ * programs that do not report Python, get the name. */
 static const char *openable_name(tke_call *call, const tke_base *base, const char *name)
 {
-    if (!base || !tke_call_is_python(call) || tke_call_header(call, "X-SDK-Method") ||
-        strchr(name, '/'))
+    if (!base || !tke_call_is_python(call) || reads_record(call) || strchr(name, '/'))
         return name;
     const char *folder = tke_shared_folder(call, base);
     if (!folder || strchr(folder, ':')) /* the SDK cuts names at a colon */

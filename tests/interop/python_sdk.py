@@ -34,6 +34,11 @@ def datum(tokens, **inputs):
                            for k, v in inputs.items()}})
 
 
+def ready(client):
+    """The client itself: since 0.38 a call that makes one returns a future of it, which is also used as the client in most places here."""
+    return client.result() if hasattr(client, "result") else client
+
+
 def logprobs_of(result, i=0):
     return result.loss_fn_outputs[i]["logprobs"].to_numpy()
 
@@ -124,7 +129,7 @@ def custom_loss(service):
     def norm(client):
         return client.optim_step(types.AdamParams(learning_rate=0.0)).result().metrics["optim/grad_norm"]
 
-    client = service.create_lora_training_client(base_model="nano", rank=8, seed=42)
+    client = ready(service.create_lora_training_client(base_model="nano", rank=8, seed=42))
     try:
         out = client.forward_backward_custom(data, loss_fn).result()
     finally:
@@ -278,9 +283,9 @@ def refusals(service):
         else:
             check(False, what)
 
-    refused("an unknown base model", lambda: service.create_lora_training_client(base_model="none"),
+    refused("an unknown base model", lambda: ready(service.create_lora_training_client(base_model="none")),
             "Unknown base model")
-    refused("a rank of 0", lambda: service.create_lora_training_client(base_model="nano", rank=0),
+    refused("a rank of 0", lambda: ready(service.create_lora_training_client(base_model="nano", rank=0)),
             "rank must be positive")
     client = service.create_lora_training_client(base_model="nano", rank=4)
     sampler = service.create_sampling_client(base_model="nano")
@@ -290,8 +295,8 @@ def refusals(service):
     refused("a prompt that is too long", lambda: ask([1] * 3000, max_tokens=5), "context window")
     refused("a token that does not exist", lambda: ask([10 ** 6], max_tokens=5), "vocabulary")
     refused("a stop token that does not exist", lambda: ask([1], max_tokens=5, stop=[1, 10 ** 6]), "stop token 1")
-    refused("metadata of two megabytes", lambda: tinker.ServiceClient(  # at once, not after retries
-        base_url=URL, api_key="tml-x", user_metadata={"a": "x" * 2000000}).create_sampling_client(base_model="nano"),
+    refused("metadata of two megabytes", lambda: ready(tinker.ServiceClient(  # at once, not after retries
+        base_url=URL, api_key="tml-x", user_metadata={"a": "x" * 2000000}).create_sampling_client(base_model="nano")),
             "too large")
     refused("a negative temperature", lambda: ask([1], max_tokens=5, temperature=-1.0), "temperature")
     long = [1] * 3000
@@ -306,7 +311,7 @@ def refusals(service):
     refused("a name with a slash", lambda: client.save_state("a/b").result(), "checkpoint name")
     saved = client.save_state("kept", ttl_seconds=3600).result().path
     check(client.save_state("kept", overwrite=True).result().path == saved, "overwrite")
-    other = service.create_lora_training_client(base_model="nano", rank=8)
+    other = ready(service.create_lora_training_client(base_model="nano", rank=8))
     refused("weights of another rank", lambda: other.load_state(saved).result(), "rank 4")
     check(other.optim_step(types.AdamParams()).result().metrics["optim/step"] == 1.0,
           "and training continues")
@@ -505,6 +510,36 @@ async def asynchronous(service):
             check("404" in str(e) or "400" in str(e) or "path" in str(e).lower(), f"{bad} is refused")
 
 
+async def awaitable(service):
+    """Since 0.38 every call returns a future that is awaited, waited for, or used as before; all three give the same."""
+    made = service.create_lora_training_client(base_model="nano", rank=4, seed=5)
+    if not inspect.isawaitable(made):
+        return
+    check("pending" in repr(made) or "TrainingClient" in repr(made), "a future of a client shows its state")
+    client, later = await made, await made.result_async(timeout=60)
+    check(client is later and client is await made.coroutine() and made.future().done() and made.model_id == client.model_id, "a client that is awaited")
+    probe = [datum(t, weights=np.ones(len(t) - 1)) for t in TEXT]
+    passed, stepped = client.forward_backward(probe, "cross_entropy"), client.optim_step(types.AdamParams(learning_rate=1e-3))
+    out, step = await asyncio.gather(passed, stepped)
+    check(out.metrics["loss:sum"] > 0 and step.metrics["optim/step"] == 1.0, "passes and steps are awaited")
+    path = (await client.save_weights_for_sampler("awaited")).path
+    sampler = await service.create_sampling_client(model_path=path)
+    prompt, params = types.ModelInput.from_ints(TEXT[1]), types.SamplingParams(max_tokens=5, seed=3)
+    task = asyncio.create_task(sampler.sample(prompt, 2, params).coroutine())
+    again = await sampler.sample(prompt, 2, params)
+    check([s.tokens for s in (await task).sequences] == [s.tokens for s in again.sequences], "samples are awaited")
+    check(await sampler.compute_logprobs(prompt) == await sampler.compute_logprobs_async(prompt), "both styles give the same")
+    rest = service.create_rest_client()
+    check(await rest.get_training_run(client.model_id).coroutine() == await rest.get_training_run_async(client.model_id),
+          "both styles give the same records")
+    check("nano" in [m.model_name for m in (await rest.get_server_capabilities()).supported_models],
+          "RestClient.get_server_capabilities")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        await sampler.compute_logprobs_async(prompt)
+    check(any(w.category is FutureWarning for w in said), "an _async twin says that it is deprecated")
+
+
 def more_rest(service, saved):
     import datetime
     rest = service.create_rest_client()
@@ -603,7 +638,7 @@ def newer_calls(service, saved):
             check(False, "a copy of nothing")
         except tinker.NotFoundError as e:
             check("no such checkpoint" in str(e), "a copy of nothing")
-    client = service.create_lora_training_client(base_model="nano", rank=4)
+    client = ready(service.create_lora_training_client(base_model="nano", rank=4))
     if takes(client.save_state, "user_metadata"):
         for save in client.save_state, client.save_weights_for_sampler:
             path = save("noted", user_metadata={"step": "3", "by": "me"}).result().path
@@ -614,14 +649,14 @@ def newer_calls(service, saved):
         external_weights(client, rest)
     if takes(service.create_lora_training_client, "optimizer"):
         try:
-            service.create_lora_training_client(base_model="nano", rank=4,
-                                                optimizer=types.DimuonOptimizerConfig())
+            ready(service.create_lora_training_client(base_model="nano", rank=4,
+                                                      optimizer=types.DimuonOptimizerConfig()))
             check(False, "other optimizers are not offered")
         except Exception as e:
             check("dimuon" in str(e).lower(), "other optimizers are not offered")
     if hasattr(rest, "search_sessions"):
         with_name = tinker.ServiceClient(base_url=URL, api_key="tml-interop", display_name="Nightly Run")
-        with_name.create_lora_training_client(base_model="nano", rank=4)
+        ready(with_name.create_lora_training_client(base_model="nano", rank=4))
         name = with_name.create_rest_client().search_sessions(SessionSearchRequest(display_name="night RUN")).result()
         check(len(name.sessions) == 1 and name.sessions[0].display_name == "Nightly Run", "search_sessions by name")
         with_name.close("success", detail="all done").result()
@@ -684,7 +719,7 @@ def main():
     service = tinker.ServiceClient(base_url=URL, api_key="tml-interop")
     capabilities = service.get_server_capabilities()
     check("nano" in [m.model_name for m in capabilities.supported_models], "get_server_capabilities")
-    client = service.create_lora_training_client(base_model="nano", rank=8, seed=42)
+    client = ready(service.create_lora_training_client(base_model="nano", rank=8, seed=42))
     info = client.get_info()
     check(info.model_data.model_name == "nano" and info.lora_rank == 8, "get_info")
     train_each_loss(client)
@@ -699,6 +734,7 @@ def main():
     copied_sampler(service)
     asyncio.run(many_samples(service))
     asyncio.run(asynchronous(service))
+    asyncio.run(awaitable(service))
     more_rest(service, saved)
     newer_calls(service, saved)
     everything_else(check, asyncio.run, URL, service, client, saved)

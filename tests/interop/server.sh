@@ -28,7 +28,7 @@ clean_up() {
 
 # The releases of the Python SDK that are tested, "NAME:REQUIREMENT ..." (environments are $build/venv-NAME): the oldest that is
 # supported and the newest that is known. TINKC_SDKS names others.
-sdks=${TINKC_SDKS:-"0.25:tinker==0.25.0 0.36:tinker==0.36.0"}
+sdks=${TINKC_SDKS:-"0.25:tinker==0.25.0 0.38:tinker==0.38.0"}
 [ -z "${TINKC_NEWEST:-}" ] || sdks=sdk:tinker
 
 # Runs FUNCTION NAME for each of them, with venv set. Exits 1 when one fails, 77 where none can be installed.

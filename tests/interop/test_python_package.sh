@@ -6,7 +6,7 @@ set -u
 build=$(cd "$build" && pwd)
 nm "$build/libtinkc.so" 2> /dev/null | grep -q '__asan_\|__tsan_' && { echo "skipped: a sanitizer's build"; exit 77; }
 python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "skipped: Python 3.11 or later is not installed"; exit 77; }
-need_packages python-package "tinker, numpy, pytest, xdist, nbclient, matplotlib" tinker==0.36.0 numpy pytest pytest-xdist nbclient nbformat \
+need_packages python-package "tinker, numpy, pytest, xdist, nbclient, matplotlib" tinker==0.38.0 numpy pytest pytest-xdist nbclient nbformat \
     ipykernel matplotlib ruff mypy
 fail() { echo "FAILED: $*"; exit 1; }
 work=$(mktemp -d)

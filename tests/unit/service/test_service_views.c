@@ -199,8 +199,15 @@ static void names_that_open(void **state)
     static const char *const python[] = { "X-Stainless-Runtime", "CPython", NULL };
     static const char *const pypy[] = { "X-Stainless-Runtime", "PyPy", NULL };
     static const char *const node[] = { "X-Stainless-Runtime", "node", NULL };
-    static const char *const rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "a.b",
-                                        NULL };
+    static const char *const rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method",
+                                        "get_sampler", NULL };
+    static const char *const new_rest[] = { "X-Stainless-Runtime", "CPython", "X-SDK-Method",
+                                            "RestClient.get_sampler", NULL };
+    static const char *const made_by[][5] = {
+        { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "ServiceClient.create_sampling_client" },
+        { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "TrainingClient.create_sampling_client" },
+        { "X-Stainless-Runtime", "CPython", "X-SDK-Method", "SamplingClient.get_base_model" },
+    };
     tinkc_error err = { 0 };
     tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -221,6 +228,9 @@ static void names_that_open(void **state)
         assert_string_equal(name_for(t, sampler, plain), bases[i]);
         assert_string_equal(name_for(t, sampler, node), bases[i]);
         assert_string_equal(name_for(t, sampler, rest), bases[i]);
+        assert_string_equal(name_for(t, sampler, new_rest), bases[i]);
+        for (int k = 0; k < 3; k++)
+            assert_string_equal(name_for(t, sampler, made_by[k]), shown[i]);
         assert_string_equal(name_for(t, sampler, python), shown[i]);
         assert_string_equal(name_for(t, sampler, pypy), shown[i]);
         /* What is shown is taken as a name, too. */
