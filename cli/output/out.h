@@ -7,7 +7,7 @@
 #define CLI_OUT_H
 
 #include "cli/main/app.h"
-#include "cli/models/fit_table.h"
+#include "cli/output/fit_table.h"
 
 /* NUMBER: people see three digits of a fraction. */
 enum { CLI_CELL_TEXT, CLI_CELL_SIZE, CLI_CELL_TIME, CLI_CELL_BOOL, CLI_CELL_NUMBER };

@@ -1163,122 +1163,6 @@ static void test_records(void **state)
     compare("records");
 }
 
-/* ---- tables ---- */
-
-typedef struct sample_table {
-    const char *title;
-    size_t rows, columns;
-    int fit[6];
-    bool cut_left[6], spare[6];
-    const char *cells[24]; /* header first */
-} sample_table;
-
-static const sample_table tables[] = {
-    { "2 runs",
-      2,
-      4,
-      { CLI_FIT_CUT },
-      { false },
-      { false, false, true, true },
-      { "Run ID", "Base Model", "LoRA", "Last Update", "run-1", "Qwen/Qwen3-8B-Instruct", "Rank 32",
-        "3 hours ago", "run-22",
-        "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe3\x81\xae\xe5\x90\x8d\xe5\x89\x8d", "No",
-        "just now" } },
-    { NULL,
-      2,
-      3,
-      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_LINE },
-      { false, true, true },
-      { false },
-      { "ID", "Folder", "Path", "weights/1", "/a/long/way/to/some/folder",
-        "tinker://run-1/weights/000020", "x", "/\xe6\x97\xa5\xe6\x9c\xac/\xe8\xaa\x9e/wide", "" } },
-    { "findings\t",
-      2,
-      4,
-      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_WRAP, CLI_FIT_NOTE },
-      { false },
-      { false },
-      { "Status", "Check", "Finding", "Hint", "fail", "service.health",
-        "the service at http://127.0.0.1:9/a/b/c/d did not answer",
-        "check the network and the address, then try again", "ok", "terminal", "fine", "" } },
-    { "wrapped alone",
-      1,
-      2,
-      { CLI_FIT_CUT, CLI_FIT_WRAP },
-      { false },
-      { false },
-      { "Property", "Value", "a\nb",
-        "one-word-that-is-much-too-long-to-stand-on-a-line and  two blanks" } },
-    { "nothing", 0, 2, { CLI_FIT_CUT }, { false }, { false }, { "A", "B" } },
-    { "all spare",
-      1,
-      3,
-      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_CUT },
-      { false },
-      { true, true, true },
-      { "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC", "1", "2", "3" } },
-    { "a wide spare column before one that shrinks",
-      1,
-      4,
-      { CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_CUT, CLI_FIT_NOTE },
-      { false, false, true },
-      { false, true },
-      { "ID", "Spare", "File", "Hint", "1", "wider than all the others, and not needed",
-        "/some/long/way/to/a/file", "a hint" } },
-    { "columns of one width",
-      2,
-      4,
-      { CLI_FIT_CUT },
-      { false, true, true },
-      { false },
-      { "ID", "Left", "Other", "End", "1", "0123456789abcdef", "0123456789ABCDEF", "e", "2",
-        "\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e\xe6\x97\xa5\xe6"
-        "\x9c\xac",
-        "x", "e" } },
-    { "nothing, and too wide",
-      0,
-      3,
-      { CLI_FIT_CUT },
-      { false },
-      { false, true, true },
-      { "AAAAAAAAAAAAAAAA", "BBBBBBBBBBBBBBBB", "CCCCCCCCCCCCCCCC" } },
-};
-
-static void print_sample(const cli_app *app, const sample_table *s, size_t width)
-{
-    cli_table *t = cli_table_new(s->rows, s->columns);
-    assert_non_null(t);
-    for (size_t c = 0; c < s->columns; c++) {
-        cli_table_column(t, c, s->fit[c], s->cut_left[c], s->spare[c]);
-        for (size_t r = 0; r <= s->rows; r++)
-            cli_table_set(t, r, c, strdup(s->cells[r * s->columns + c]));
-    }
-    fprintf(sheet, "--- width %zu\n", width);
-    hold_output();
-    cli_table_print(app, t, s->title, width);
-    char *shown = release_output();
-    fputs(shown, sheet);
-    free(shown);
-    cli_table_free(t);
-}
-
-static void test_tables(void **state)
-{
-    static const size_t widths[] = { 0,  6,  13, 21, 27, 31, 33, 37, 41, 45, 51, 68, 10,
-                                     14, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40,
-                                     42, 44, 46, 48, 50, 52, 54, 56, 60, 64, 70, 80 };
-    (void)state;
-    for (size_t i = 0; i < N(tables); i++)
-        for (size_t w = 0; w < N(widths); w++)
-            print_sample(&(cli_app){ .utf8 = true, .headers = true }, &tables[i], widths[w]);
-    print_sample(&(cli_app){ .headers = true }, &tables[0], 30); /* no UTF-8 */
-    print_sample(&(cli_app){ .headers = true }, &tables[2], 50);
-    print_sample(&(cli_app){ .utf8 = true, .headers = true, .color = true }, &tables[0], 80);
-    print_sample(&(cli_app){ .utf8 = true, .color = true }, &tables[0], 30); /* no header */
-    print_sample(&(cli_app){ .utf8 = true, .headers = true, .quiet = true }, &tables[0], 30);
-    compare("tables");
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, close_sheet)
 
 int main(void)
@@ -1300,7 +1184,6 @@ int main(void)
         TEST(test_problems),
         TEST(test_lists),
         TEST(test_records),
-        TEST(test_tables),
         cmocka_unit_test(test_json_ends),
         cmocka_unit_test(test_json_peek),
     };

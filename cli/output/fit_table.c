@@ -5,7 +5,7 @@
  * widest columns shrink (never the first) and their cells are cut or wrapped. Prints to stdout alone,
  * but for the note about what is left out.
  */
-#include "cli/models/fit_table.h"
+#include "cli/output/fit_table.h"
 
 #include <stdlib.h>
 #include <string.h>
