@@ -95,6 +95,7 @@ static int compare(const char *a, const char *b)
     return strcmp(a, b);
 }
 
+/* A member that is missing or empty equals "" and is neither less nor greater than anything. */
 static bool matches(const cli_app *app, const json_t *item, const filter *f)
 {
     char *text = value_text(member(app, item, f->key));
@@ -105,8 +106,8 @@ static bool matches(const cli_app *app, const json_t *item, const filter *f)
         int order = compare(text, f->value);
         yes = f->op[0] == '='   ? order == 0
               : f->op[0] == '!' ? order != 0
-              : f->op[0] == '<' ? order < 0
-                                : order > 0;
+              : f->op[0] == '<' ? *text && order < 0
+                                : *text && order > 0;
     }
     free(text);
     return yes;

@@ -998,138 +998,7 @@ static void test_problems(void **state)
     compare("problems");
 }
 
-/* ---- lists ---- */
-
-static const cli_column sample_columns[] = {
-    { .name = "id", .header = "ID", .path = "id", .is_default = true },
-    { .name = "size", .header = "Size", .path = "n", .kind = CLI_CELL_SIZE, .is_default = true },
-    { .name = "when",
-      .header = "When",
-      .path = "at",
-      .kind = CLI_CELL_TIME,
-      .none = "never",
-      .is_default = true,
-      .spare = true },
-    { .name = "yes", .header = "Yes", .path = "b", .kind = CLI_CELL_BOOL, .none = "-" },
-    { .name = "rate", .header = "Rate", .path = "x", .kind = CLI_CELL_NUMBER, .is_default = true },
-    { .name = "path", .header = "A, \"b\"", .path = "in.side", .is_default = true, .is_id = true },
-    { 0 }
-};
-
-static const char *const sample_items[] = {
-    "[]",
-    "[{\"id\":\"a\",\"n\":5,\"at\":\"2025-01-02T03:04:05Z\",\"b\":true,\"x\":99.96,\"in\":{"
-    "\"side\":"
-    "\"p\\tq\\r\\n\\\"\"}}]",
-    "[{\"id\":\"b\",\"n\":2048,\"at\":null,\"b\":false,\"x\":100.4,\"in\":null},"
-    "{\"id\":\"a,b\",\"n\":10,\"at\":\"soon\",\"b\":null,\"x\":0.00012345,\"in\":{\"side\":[1]}},"
-    "{\"id\":\"c\",\"n\":9,\"at\":\"\",\"x\":1e15,\"in\":{\"side\":7}},{\"id\":\"d\",\"x\":-999.6}"
-    "]",
-};
-
-/* Options of `run list`, in pairs; the list is then filtered, arranged and printed. */
-static void put_list(int format, const char *fields, bool compat, const char *const *options)
-{
-    cli_app app = { .command = cli_find("run", "list"),
-                    .format = format,
-                    .fields = fields,
-                    .compat = compat,
-                    .headers = true,
-                    .time_style = CLI_TIME_EPOCH };
-    cli_command command = *app.command;
-    command.columns = sample_columns;
-    app.command = &command;
-    fprintf(sheet, "--- format %d%s%s%s", format, fields ? " " : "", fields ? fields : "",
-            compat ? " compatible" : "");
-    for (; options && options[0]; options += 2) {
-        fprintf(sheet, " --%s %s", options[0], options[1]);
-        assert_int_equal(cli_set_value(&app, options[0], options[1], CLI_FROM_PROGRAM, "test"), 0);
-    }
-    fputc('\n', sheet);
-    for (size_t i = 0; i < N(sample_items); i++) {
-        json_t *all = json_loads(sample_items[i], 0, NULL), *items = json_array(), *item, *head;
-        size_t k;
-        hold_output();
-        int bad = cli_check_filters(&app);
-        bad = bad || !json_array_size(all) ? bad : cli_check_keys(&app, json_array_get(all, 0));
-        json_array_foreach(all, k, item) if (!bad && cli_passes(&app, item))
-        {
-            if (!cli_print_early(&app, item, &bad))
-                json_array_append(items, item);
-        }
-        cli_arrange(&app, items);
-        head = i == 2 ? json_pack("{s:i}", "page", 3) : NULL;
-        char *title = cli_list_title("thing", (int64_t)json_array_size(items), i == 1 ? 3 : -1, "");
-        const cli_list list = { .key = "things",
-                                .title = title,
-                                .columns = sample_columns,
-                                .head = head,
-                                .total = i == 1 ? 3 : -1,
-                                .no_counts = i == 0 };
-        bad = bad ? bad : cli_print_list(&app, &list, items);
-        put_held();
-        fprintf(sheet, "[%d]\n", bad);
-        free(title);
-        json_decref(head);
-        json_decref(items);
-        json_decref(all);
-    }
-    cli_parse_free(&app);
-}
-
-static void test_lists(void **state)
-{
-    static const char *const options[][5] = {
-        { "columns", "id,path" },
-        { "columns", " rate , yes,when,size" },
-        { "columns", "help" },
-        { "columns", "id,nope" },
-        { "columns", "," },
-        { "sort", "n", "columns", "id" },
-        { "sort", "size", "columns", "id" },
-        { "sort", "id", "columns", "id" },
-        { "sort", "x", "columns", "id" },
-        { "sort", "nope" },
-        { "filter", "n>9", "columns", "id" },
-        { "filter", "n<10", "columns", "id" },
-        { "filter", "size=10", "columns", "id" },
-        { "filter", "n!=10", "columns", "id" },
-        { "filter", "id~a*", "columns", "id" },
-        { "filter", "b=true", "columns", "id" },
-        { "filter", "b=false", "columns", "id" },
-        { "filter", "at>2025-01-02", "columns", "id" },
-        { "filter", "x=99.96", "columns", "id" },
-        { "filter", "in.side=", "columns", "id" },
-        { "filter", "nope=1" },
-        { "filter", "=1" },
-        { "filter", "n" },
-        { "filter", "n!1" },
-        { "time", "iso", "columns", "when" },
-    };
-    static const char *const fields[] = { "id", "id,in.side", "n,nope", "in", "in.none,x" };
-    (void)state;
-    for (int format = CLI_TABLE; format <= CLI_ID; format++) {
-        put_list(format, NULL, false, NULL);
-        put_list(format, NULL, true, NULL);
-        put_list(format, NULL, false, options[0]);
-        put_list(format, NULL, false, options[5]);
-    }
-    for (size_t i = 0; i < N(options); i++)
-        put_list(i % 2 ? CLI_TSV : CLI_CSV, NULL, false, options[i]);
-    for (size_t i = 0; i < N(fields); i++) {
-        put_list(CLI_JSON, fields[i], i % 2, NULL);
-        put_list(CLI_JSONL, fields[i], false, NULL);
-        put_list(CLI_JSONL, fields[i], false, options[5]); /* which waits for all of them */
-    }
-    static const int64_t counts[][2] = { { 0, 5 }, { 1, 1 }, { 1, -1 }, { 1, 2 },
-                                         { 2, 2 }, { 2, 1 }, { 2, 12 } };
-    for (size_t i = 0; i < N(counts); i++) {
-        char *title = cli_list_title("run", counts[i][0], counts[i][1], " of S");
-        fprintf(sheet, "%s\n", title);
-        free(title);
-    }
-    compare("lists");
-}
+/* ---- records ---- */
 
 /* Records, times in them, and what a command without a result says. */
 static void test_records(void **state)
@@ -1182,7 +1051,6 @@ int main(void)
         TEST(test_kinds),
         TEST(test_models),
         TEST(test_problems),
-        TEST(test_lists),
         TEST(test_records),
         cmocka_unit_test(test_json_ends),
         cmocka_unit_test(test_json_peek),
