@@ -100,6 +100,9 @@ arm64: ## cross-build for arm64 and run the tests under qemu (build/arm64)
 firstday: ## install the packages on a bare Debian root and use them for a day (root, debootstrap)
 	@packaging/first-day
 
+pythonday: ## the same with the wheel: pip install, the README's lines, the example's tests and notebook (root, debootstrap)
+	@packaging/python-day
+
 dist: ## a source archive that is the same for everybody, with checksums (build/dist)
 	@packaging/make-dist
 
@@ -112,4 +115,4 @@ clean: ## remove build/
 help: ## this list
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-.PHONY: all tests test check asan tsan soak shake powerloss torture fuzz mutants mutants-quick bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static wheel release container arm64 firstday
+.PHONY: all tests test check asan tsan soak shake powerloss torture fuzz mutants mutants-quick bench maths format abi install uninstall clean help tidy coverage abidiff deb dist static wheel release container arm64 firstday pythonday

@@ -1,4 +1,5 @@
-# bare-root.sh - a bare Debian root to install packages into; sourced by test-deb and first-day.
+# bare-root.sh - a bare Debian root to install packages into; sourced by test-deb, first-day and python-day.
+# The files that pattern names (default: the Debian packages) are copied into its /tmp; maker is how they are made.
 # Sets work, root and top; exits 77 where no root can be made (needs root rights, debootstrap and a mirror:
 # DEBIAN_MIRROR, else debootstrap's own).
 # shellcheck shell=bash
@@ -6,7 +7,8 @@ cd "$(dirname "$0")/.."
 top=$PWD
 [ "$(id -u)" = 0 ] || { echo "skipped: needs root"; exit 77; }
 command -v debootstrap > /dev/null || { echo "skipped: debootstrap is not installed (tools/install-packages --packaging)"; exit 77; }
-ls build/deb/tinkc_*.deb > /dev/null 2>&1 || { echo "skipped: make deb first"; exit 77; }
+pattern=${pattern:-build/deb/*.deb} maker=${maker:-make deb}
+compgen -G "$pattern" > /dev/null || { echo "skipped: $maker first"; exit 77; }
 work=$(mktemp -d)
 root=$work/root
 clean() {
@@ -29,7 +31,8 @@ else
     tar -cpf build/bare-root.new -C "$root" --exclude='./var/cache/apt/archives/*.deb' --exclude='./proc/*' . && mv build/bare-root.new build/bare-root.tar
 fi
 mount -t proc proc "$root/proc"
-cp build/deb/*.deb "$root/tmp/"
+# shellcheck disable=SC2086
+cp $pattern "$root/tmp/"
 cp /etc/resolv.conf "$root/etc/" 2> /dev/null || true
 [ ! -d /etc/apt/apt.conf.d ] || cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
 quietly inside apt-get update -qq

@@ -1,8 +1,8 @@
 /* device.c - chooses the device: the CPU, or one whose module is opened at run time.
  *
  * A module is looked for at $TINKC_CUDA_MODULE, beside this library or program, in ../lib, where pip
- * installs the wheel tinkc-cuda for a program in bin, then by name; it stays open until the process
- * ends. May touch: the module. Must not: use any symbol of it except the one it exports.
+ * installs the wheel tinkc-cuda for a program in bin, then by name; one of another version is passed
+ * over. It stays open until the process ends. May touch: the module. Must not: use any symbol of it except the one it exports.
  */
 #include "device/device.h"
 
@@ -63,64 +63,77 @@ static bool own_folder(char out[PATH_MAX])
     return slash;
 }
 
-/* The first module that a pattern below this folder matches and that can be opened. */
-static void *open_matching(const char *folder, const char *pattern)
+/* The functions of a module that was built for this engine; NULL for any other. */
+static const tke_device_ops *ops_of(void *module)
+{
+    tke_device_module_fn *entry = NULL;
+    *(void **)&entry = dlsym(module, "tinkc_engine_cuda");
+    const tke_device_ops *ops = entry ? entry(TKE_DEVICE_ABI) : NULL;
+    return ops && ops->abi == TKE_DEVICE_ABI ? ops : NULL;
+}
+
+/* One place. Notes a module of another version, so that a right one further on is found and the error says
+ * what was there. */
+static const tke_device_ops *try_module(const char *path, bool *other_version)
+{
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const tke_device_ops *ops = module ? ops_of(module) : NULL;
+    if (module && !ops) {
+        *other_version = true;
+        dlclose(module);
+    }
+    return ops;
+}
+
+/* The first module that a pattern below this folder matches and that fits. */
+static const tke_device_ops *try_matching(const char *folder, const char *pattern,
+                                          bool *other_version)
 {
     char path[PATH_MAX + 64];
     glob_t found = { 0 };
-    void *module = NULL;
+    const tke_device_ops *ops = NULL;
     int n = snprintf(path, sizeof path, "%s%s%s", folder, pattern, module_name);
     if (n < 0 || (size_t)n >= sizeof path)
         return NULL;
     if (!strchr(pattern, '*')) /* the folder may have characters that a pattern understands */
-        return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        return try_module(path, other_version);
     if (glob(path, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc && !module; i++)
-            module = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+        for (size_t i = 0; i < found.gl_pathc && !ops; i++)
+            ops = try_module(found.gl_pathv[i], other_version);
     globfree(&found);
-    return module;
+    return ops;
 }
 
-static void *open_module(tinkc_error *err)
+static const tke_device_ops *find_ops(bool *other_version)
 {
     char folder[PATH_MAX];
-    const char *set = getenv("TINKC_CUDA_MODULE");
-    void *module = NULL;
-    if (set && *set) {
-        module = dlopen(set, RTLD_NOW | RTLD_LOCAL);
-        if (!module)
-            tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: TINKC_CUDA_MODULE cannot be opened: %.200s",
-                     dlerror());
-        return module;
-    }
+    const tke_device_ops *ops = NULL;
     static const char *const beside[] = { "", "../lib/",
                                           "../lib/python3*/site-packages/tinkc_cuda/",
                                           "../lib/python3*/dist-packages/tinkc_cuda/",
                                           "../tinkc_cuda/" };
-    for (size_t i = 0; i < sizeof beside / sizeof *beside && !module && own_folder(folder); i++)
-        module = open_matching(folder, beside[i]);
-    if (!module)
-        module = dlopen(module_name, RTLD_NOW | RTLD_LOCAL);
-    if (!module)
-        tkc_fail(err, TINKC_E_UNSUPPORTED,
-                 "cuda: no module (%s not found next to the engine or in TINKC_CUDA_MODULE)",
-                 module_name);
-    return module;
+    for (size_t i = 0; i < sizeof beside / sizeof *beside && !ops && own_folder(folder); i++)
+        ops = try_matching(folder, beside[i], other_version);
+    return ops ? ops : try_module(module_name, other_version);
 }
 
 static const tke_device_ops *cuda_ops(tinkc_error *err)
 {
-    tke_device_module_fn *entry = NULL;
-    void *module = open_module(err);
-    if (!module)
-        return NULL;
-    *(void **)&entry = dlsym(module, "tinkc_engine_cuda");
-    const tke_device_ops *ops = entry ? entry(TKE_DEVICE_ABI) : NULL;
-    if (ops && ops->abi == TKE_DEVICE_ABI)
+    const char *set = getenv("TINKC_CUDA_MODULE");
+    bool other_version = false, named = set && *set;
+    const tke_device_ops *ops = named ? try_module(set, &other_version) : find_ops(&other_version);
+    if (ops)
         return ops;
-    tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: %s belongs to another version of the engine",
-             module_name);
-    dlclose(module);
+    if (other_version)
+        tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: %s belongs to another version of the engine",
+                 module_name);
+    else if (named)
+        tkc_fail(err, TINKC_E_UNSUPPORTED, "cuda: TINKC_CUDA_MODULE cannot be opened: %.200s",
+                 dlerror());
+    else
+        tkc_fail(err, TINKC_E_UNSUPPORTED,
+                 "cuda: no module (%s not found next to the engine or in TINKC_CUDA_MODULE)",
+                 module_name);
     return NULL;
 }
 

@@ -346,6 +346,31 @@ class LeftBehind(unittest.TestCase):
         self.assertIsNotNone(process.wait(LIMIT_S))
 
 
+class Card(unittest.TestCase):
+    """The wheel tinkc-cuda beside this one."""
+
+    def test_the_program_gets_the_module_of_this_python_unless_another_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "tinkc")
+            program.write_text('#!/bin/sh\necho "module: $TINKC_CUDA_MODULE."\n')
+            program.chmod(0o755)
+            module = pathlib.Path(folder, "packages/tinkc_cuda/libtinkc-engine-cuda.so")
+            paths = os.pathsep.join([str(module.parents[1]), os.environ["PYTHONPATH"]])
+            given = dict(os.environ, TINKC_PROGRAM=str(program), PYTHONPATH=paths)
+            given.pop("TINKC_CUDA_MODULE", None)
+
+            def says(**more):
+                command = [sys.executable, "-m", "tinkc"]
+                return subprocess.run(command, env=given | more, capture_output=True, text=True, check=True).stdout.strip()
+
+            self.assertEqual(says(), "module: .")
+            module.parent.mkdir(parents=True)
+            self.assertEqual(says(), "module: .")  # a package without the library
+            module.touch()
+            self.assertEqual(says(), f"module: {module}.")
+            self.assertEqual(says(TINKC_CUDA_MODULE="/else.so"), "module: /else.so.")
+
+
 class Command(unittest.TestCase):
     def test_python_m_is_the_command(self):
         program = subprocess.run([tinkc.find_program(), "--version"], capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -79,6 +80,18 @@ def nano_folder() -> str | None:
     return None
 
 
+def environment() -> dict[str, str]:
+    """The program's environment. Names the module of the package tinkc-cuda that this Python has: the program itself only finds one
+    in the environment that it is installed in."""
+    given = dict(os.environ)
+    spec = importlib.util.find_spec("tinkc_cuda")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        module = pathlib.Path(folder, "libtinkc-engine-cuda.so")
+        if module.is_file():
+            given.setdefault("TINKC_CUDA_MODULE", str(module))
+    return given
+
+
 def cannot_run(program: str, why: str | None) -> ProgramNotFoundError:
     """Why the system refuses to start a program that is there: usually its loader is missing."""
     return ProgramNotFoundError(f"{program} cannot be started ({why}); {NEEDS}")
@@ -94,7 +107,7 @@ def run(args: list[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; its output as text."""
     program = find_program()
     try:
-        return subprocess.run([program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        return subprocess.run([program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment())
     except OSError as problem:
         raise cannot_run(program, problem.strerror) from problem
 
@@ -104,7 +117,7 @@ def main() -> None:
     try:
         program = find_program()
         try:
-            os.execv(program, ["tinkc", *sys.argv[1:]])
+            os.execve(program, ["tinkc", *sys.argv[1:]], environment())
         except OSError as problem:
             raise cannot_run(program, problem.strerror) from problem
     except ProgramNotFoundError as problem:

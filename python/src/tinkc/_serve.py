@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
 from ._errors import ServerError, TinkcError
-from ._program import cannot_run, find_program, loader_refusal
+from ._program import cannot_run, environment, find_program, loader_refusal
 
 if TYPE_CHECKING:
     import tinker
@@ -193,9 +193,9 @@ class Server:
         command += ["--store", str(self.store), *self._arguments]
         if self._key is not None:
             command += ["--auth-token-file", "-"]
-        environment = dict(os.environ)
+        variables = environment()
         if self._temporary is not None:
-            environment["TINKC_SHARE_STORE"] = "0"  # nobody else knows it
+            variables["TINKC_SHARE_STORE"] = "0"  # nobody else knows it
         try:
             self._process = subprocess.Popen(
                 command,
@@ -203,7 +203,7 @@ class Server:
                 stdout=subprocess.DEVNULL,
                 stderr=self._log,
                 pass_fds=(ready_theirs, stop_theirs),
-                env=environment,
+                env=variables,
                 start_new_session=True,  # Ctrl-C is Python's
             )
             if self._process.stdin is not None:

@@ -122,7 +122,10 @@ static int say_what_is_found(void)
 {
     tinkc_error err = { 0 };
     tke_device *d = tke_device_open("cuda", &(tke_device_options){ 0 }, NULL, &err);
-    puts(d ? "found" : err.message);
+    tke_device_info info = { 0 };
+    if (d)
+        d->ops->info(d, &info);
+    puts(d ? info.text : err.message);
     tke_device_close(d);
     return 0;
 }
@@ -130,7 +133,8 @@ static int say_what_is_found(void)
 static void expect_found(const char *folder, const char *environment, const char *said)
 {
     char command[1500], line[300] = "";
-    snprintf(command, sizeof command, "FAKE_CARD=works %s '%s/bin/program' look", environment,
+    snprintf(command, sizeof command,
+             "FAKE_CARD=works FAKE_CARD_ROOT='%s' %s '%s/bin/program' look", folder, environment,
              folder);
     FILE *out = popen(command, "r");
     assert_non_null(out);
@@ -151,40 +155,79 @@ static void shell(const char *format, const char *folder)
     "cuda: no module (libtinkc-engine-cuda.so not found next to the engine or in "                 \
     "TINKC_CUDA_MODULE)"
 
-static void test_places(void **state)
+/* A folder with a copy of this program in bin. */
+static char *folder_with_program(void)
 {
-    (void)state;
-    char own[PATH_MAX] = "", elsewhere[2 * PATH_MAX + 100], *folder = tiny_folder();
+    char own[PATH_MAX] = "", copy[2 * PATH_MAX + 100], *folder = tiny_folder();
     assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
     shell("mkdir -p '%s/bin' '%s/lib' '%s/else'", folder);
-    snprintf(elsewhere, sizeof elsewhere,
+    snprintf(copy, sizeof copy,
              "ln '%s' '%%s/bin/program' 2>/dev/null || cp '%s' '%%s/bin/program'", own, own);
-    shell(elsewhere, folder);
+    shell(copy, folder);
+    return folder;
+}
+
+static void test_a_module_elsewhere_is_found_by_name_only(void **state)
+{
+    (void)state;
+    char set[2 * PATH_MAX + 100], *folder = folder_with_program();
     expect_found(folder, "", NOT_FOUND);
     expect_found(folder, "TINKC_CUDA_MODULE=", NOT_FOUND);
     shell("cp '" FAKE_CARD_MODULE "' '%s/else/libtinkc-engine-cuda.so'", folder);
     expect_found(folder, "", NOT_FOUND);
-    snprintf(elsewhere, sizeof elsewhere, "LD_LIBRARY_PATH='%s/else'", folder);
-    expect_found(folder, elsewhere, "found"); /* by name */
-    snprintf(elsewhere, sizeof elsewhere, "TINKC_CUDA_MODULE='%s/else/libtinkc-engine-cuda.so'",
-             folder);
-    expect_found(folder, elsewhere, "found");
-    shell("mv '%s/else/libtinkc-engine-cuda.so' '%s/lib'", folder);
-    expect_found(folder, "", "found");
-    shell("mv '%s/lib/libtinkc-engine-cuda.so' '%s/bin'", folder);
-    expect_found(folder, "", "found");
-    /* pip: into an environment, into Debian's own folder, with --target */
-    static const char *const pip[] = { "lib/python3.13/site-packages",
-                                       "lib/python3.9/dist-packages", "." };
-    for (size_t i = 0; i < sizeof pip / sizeof *pip; i++) {
-        char move[300];
-        snprintf(move, sizeof move,
-                 "mkdir -p '%%s/%s/tinkc_cuda'; mv $(find '%%s' -name 'libtinkc-engine-cuda.so') "
-                 "'%%s/%s/tinkc_cuda/'",
-                 pip[i], pip[i]);
-        shell(move, folder);
-        expect_found(folder, "", "found");
+    snprintf(set, sizeof set, "LD_LIBRARY_PATH='%s/else'", folder);
+    expect_found(folder, set, "else");
+    snprintf(set, sizeof set, "TINKC_CUDA_MODULE='%s/else/libtinkc-engine-cuda.so'", folder);
+    expect_found(folder, set, "else");
+    tiny_model_remove(folder);
+}
+
+/* The places in their order: beside the program, its libraries, where pip installs (an environment, Debian's own
+ * folder, --target). */
+static const char *const places[] = { "bin",
+                                      "lib",
+                                      "lib/python3.10/site-packages/tinkc_cuda",
+                                      "lib/python3.13/site-packages/tinkc_cuda",
+                                      "lib/python3.9/dist-packages/tinkc_cuda",
+                                      "tinkc_cuda" };
+enum { PLACES = sizeof places / sizeof *places };
+
+static void fill_places(const char *folder)
+{
+    for (size_t i = 0; i < PLACES; i++) {
+        char fill[400];
+        snprintf(fill, sizeof fill,
+                 "mkdir -p '%%s/%s' && cp '" FAKE_CARD_MODULE "' '%%s/%s/libtinkc-engine-cuda.so'",
+                 places[i], places[i]);
+        shell(fill, folder);
     }
+}
+
+static void test_the_first_module_of_the_places_wins(void **state)
+{
+    (void)state;
+    char *folder = folder_with_program();
+    fill_places(folder);
+    for (size_t i = 0; i < PLACES; i++) {
+        char empty[200];
+        expect_found(folder, "", places[i]);
+        snprintf(empty, sizeof empty, "rm '%%s/%s/libtinkc-engine-cuda.so'", places[i]);
+        shell(empty, folder);
+    }
+    expect_found(folder, "", NOT_FOUND);
+    tiny_model_remove(folder);
+}
+
+static void test_a_module_of_another_version_is_passed_over(void **state)
+{
+    (void)state;
+    char *folder = folder_with_program();
+    fill_places(folder);
+    expect_found(folder, "FAKE_CARD_OLD=/bin", "lib");
+    shell("rm '%s/bin/libtinkc-engine-cuda.so' '%s/lib/libtinkc-engine-cuda.so'", folder);
+    expect_found(folder, "FAKE_CARD_OLD=3.10/site-packages/tinkc_cuda", places[3]);
+    expect_found(folder, "FAKE_CARD_OLD=tinkc_cuda",
+                 "cuda: libtinkc-engine-cuda.so belongs to another version of the engine");
     tiny_model_remove(folder);
 }
 
@@ -513,7 +556,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_card),
         cmocka_unit_test(test_cpu_by_name),
         cmocka_unit_test(test_card),
-        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_a_module_elsewhere_is_found_by_name_only),
+        cmocka_unit_test(test_the_first_module_of_the_places_wins),
+        cmocka_unit_test(test_a_module_of_another_version_is_passed_over),
         cmocka_unit_test(test_views),
         cmocka_unit_test(test_views_of_the_cpu),
         cmocka_unit_test(test_failing_microbatch),
