@@ -130,6 +130,7 @@ tke_sampler *tke_sampler_add(tke_service *svc, const char *id, const char *owner
 
 static void free_checkpoint(tke_service *svc, tke_checkpoint *c)
 {
+    tke_kept_give(svc, c->owner, &c->kept);
     forget(svc, c->path);
     forget(svc, c->run_id);
     forget(svc, c->name);
@@ -269,6 +270,7 @@ static void free_run(tke_service *svc, tke_run *r)
 {
     assert(!r->queue && !r->create && !r->loaded); /* all its jobs have been answered */
     tke_adapter_free(r->adapter);
+    tke_kept_give(svc, r->owner, &r->kept);
     forget(svc, r->id);
     forget(svc, r->owner);
     forget(svc, r->base_model);
@@ -307,6 +309,7 @@ static void free_session(tke_service *svc, tke_session *s)
 {
     assert(atomic_load(&s->pins) == 0);
     tke_losses_free(svc, s);
+    tke_kept_give(svc, s->owner, &s->kept);
     forget(svc, s->id);
     forget(svc, s->owner);
     forget(svc, s->user_metadata);

@@ -44,6 +44,7 @@ typedef struct tke_settings {
     int64_t session_timeout_ms;
     int64_t session_keep_ms;    /* of a session that never trained, without requests */
     int64_t max_idle_sessions;  /* how many of those are kept once expired */
+    int64_t max_kept_per_key, max_kept_bytes; /* see tke_kept_take */
     int64_t ephemeral_grace_ms; /* after its session has expired */
     int64_t ephemeral_idle_ms;  /* without a sample */
     int64_t idle_release_ms;    /* without work: frees work space and unused heap */
@@ -109,6 +110,7 @@ typedef struct tke_custom_loss { /* made by create_custom_loss; lives as long as
     int64_t seq;
     tke_hash128 hash;
     size_t bytes; /* of the request */
+    size_t kept;  /* see tke_kept_take */
     tke_graph *graph;
 } tke_custom_loss;
 
@@ -123,6 +125,7 @@ typedef struct tke_session {
     int64_t seen_ms;
     tke_custom_loss *losses;
     size_t n_losses, loss_bytes;
+    size_t kept;         /* see tke_kept_take */
     size_t n_runs;       /* ever made; a session with runs is never forgotten */
     _Atomic size_t pins; /* raised under svc->lock only */
     bool expired;
@@ -141,6 +144,7 @@ typedef struct tke_checkpoint {
     char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
     char *run_id, *name, *owner;
     char *user_metadata; /* JSON, as it is in TKE_METADATA_FILE of its folder; NULL = none */
+    size_t kept;         /* see tke_kept_take */
     struct tke_run *run; /* NULL if its row is gone */
     int32_t kind, state;
     int32_t disk; /* TKE_DISK_* */
@@ -308,6 +312,7 @@ typedef struct tke_run {
     char *base_model;
     tke_adapter_spec spec;
     char *user_metadata; /* JSON; NULL = none */
+    size_t kept;         /* see tke_kept_take */
     int64_t created_us, last_request_us;
     tke_run_states is; /* changed only by tke_run_on */
     bool corrupted;    /* shown to clients: requests or the state were lost */
@@ -355,6 +360,7 @@ typedef struct tke_tenant { /* an owner; svc->lock; lives as long as the service
     tke_quota quota;
     int64_t minute, n_requests; /* in that minute */
     int64_t day, n_tokens;      /* on that day */
+    size_t kept;                /* of svc->kept */
     /* The most that jobs in flight may still use; given back without a lock. */
     _Atomic int64_t held_tokens, held_bytes;
 } tke_tenant;
@@ -417,6 +423,7 @@ struct tke_service {
     size_t n_file_work; /* queued or running on the file thread, or being recorded */
     size_t adapter_bytes, snapshot_bytes;
     size_t loss_bytes;     /* compiled custom losses */
+    size_t kept;           /* see tke_kept_take */
     int64_t result_bytes;  /* of all results */
     int64_t result_memory; /* of those that are not in files */
     size_t queued_bytes;
@@ -910,6 +917,21 @@ void tke_quota_settle(tke_job *);
 /* Locks: needs svc->lock, for these. */
 void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
 int64_t tke_tenant_storage(tke_service *, const char *owner);
+/* What clients have the service keep in memory: metadata and notes of sessions, runs and
+ * checkpoints, and custom losses. Counted against three limits: of one note (TKE_MAX_NOTE), of the
+ * owner, of all. *kept is what is counted for an object; `give` subtracts it when the object is
+ * freed. Returns 0, or the status of a refusal: 400, 403, 503; err says which limit. */
+enum { TKE_MAX_NOTE = 32 << 10, TKE_MAX_PROJECT = 256 };
+int32_t tke_kept_take(tke_service *, const char *owner, size_t bytes, size_t *kept,
+                      tinkc_error *err);
+/* The same for a text of a client, which is a note. NULL allowed. */
+int32_t tke_kept_note(tke_service *, const char *owner, const char *text, size_t *kept,
+                      tinkc_error *err);
+/* Without a limit: what a start reads was accepted before. */
+void tke_kept_add(tke_service *, const char *owner, size_t bytes, size_t *kept);
+void tke_kept_give(tke_service *, const char *owner, size_t *kept);
+/* Answers with that status, after the transaction (NULL allowed: none). */
+void tke_refuse_kept(tke_call *, tke_txn *, int32_t status, const tinkc_error *why);
 void tke_quota_write(tke_service *, const char *owner, tkc_jsonw *);
 void tke_tenants_free(tke_service *);
 /* Reads what was used today, at startup before any thread. */

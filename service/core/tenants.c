@@ -110,6 +110,76 @@ int64_t tke_tenant_storage(tke_service *svc, const char *owner)
     return sum;
 }
 
+/* ---- what is kept in memory ---- */
+
+void tke_kept_add(tke_service *svc, const char *owner, size_t bytes, size_t *kept)
+{
+    tke_tenant *t = tenant_of(svc, owner);
+    if (!t)
+        return;
+    t->kept += bytes;
+    svc->kept += bytes;
+    *kept += bytes;
+}
+
+int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t *kept,
+                      tinkc_error *err)
+{
+    const size_t most_of_key = (size_t)svc->set.max_kept_per_key;
+    const size_t most = (size_t)svc->set.max_kept_bytes, used = known(svc, owner)->kept;
+    if (!bytes)
+        return 0;
+    if (used + bytes > most_of_key) {
+        tkc_fail(err, TINKC_E_TOO_LARGE,
+                 "metadata and custom losses of this key use %zu bytes of memory, %zu more are over "
+                 "the limit of %zu (max_kept_per_key); finish sessions, or keep less in each",
+                 used, bytes, most_of_key);
+        return 403;
+    }
+    if (svc->kept + bytes > most) {
+        tkc_fail(err, TINKC_E_MEMORY,
+                 "metadata and custom losses of all keys use the %zu bytes of memory that are "
+                 "reserved for them (max_kept_bytes); try again later",
+                 most);
+        return 503;
+    }
+    tke_kept_add(svc, owner, bytes, kept);
+    return 0;
+}
+
+int32_t tke_kept_note(tke_service *svc, const char *owner, const char *text, size_t *kept,
+                      tinkc_error *err)
+{
+    size_t len = text ? strlen(text) : 0;
+    if (len <= TKE_MAX_NOTE)
+        return tke_kept_take(svc, owner, len, kept, err);
+    tkc_fail(err, TINKC_E_BAD_REQUEST, "user_metadata or a note has %zu bytes; at most %d are kept",
+             len, TKE_MAX_NOTE);
+    return 400;
+}
+
+void tke_kept_give(tke_service *svc, const char *owner, size_t *kept)
+{
+    tke_tenant *t = owner ? tkc_map_get(&svc->tenants, tkc_str(owner)) : NULL;
+    if (t)
+        t->kept -= *kept;
+    if (t)
+        svc->kept -= *kept;
+    *kept = 0;
+}
+
+void tke_refuse_kept(tke_call *call, tke_txn *txn, int32_t status, const tinkc_error *why)
+{
+    const char *code = status == 400   ? "metadata_too_large"
+                       : status == 403 ? "quota_kept"
+                                       : "memory";
+    call->err = (tinkc_error){ 0 };
+    if (txn)
+        tke_refuse_after(call, txn, status, code, "%s", why->message);
+    else
+        tke_refuse(call, status, code, "%s", why->message);
+}
+
 bool tke_quota_request(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -228,7 +298,9 @@ void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
                     { "tokens_per_day", now->quota.tokens_per_day },
                     { "tokens_today", now->n_tokens },
                     { "storage_bytes", now->quota.storage_bytes },
-                    { "storage_bytes_used", tke_tenant_storage(svc, owner) } };
+                    { "storage_bytes_used", tke_tenant_storage(svc, owner) },
+                    { "kept_bytes", svc->set.max_kept_per_key },
+                    { "kept_bytes_used", (int64_t)now->kept } };
     tkc_jsonw_object(w);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         tkc_jsonw_key(w, numbers[i].name);

@@ -133,6 +133,31 @@ static const char *tags_json(tke_call *call, const char *const *tags)
     return text;
 }
 
+/* Locks: needs svc->lock. 0, or the status of a refusal. */
+static int32_t make_session(tke_call *call, const tkc_create_session_request *in, const char *id,
+                            tinkc_error *full)
+{
+    tke_service *svc = call->svc;
+    const tkc_metadata *m = &in->user_metadata;
+    const char *json = m->json.len ? tkc_arena_str(&call->arena, m->json, &call->err) : NULL;
+    size_t kept = 0;
+    int32_t refused = tke_kept_note(svc, call->owner, json, &kept, full);
+    if (!refused)
+        refused = tke_kept_note(svc, call->owner, in->display_name, &kept, full);
+    if (!refused)
+        refused = tke_kept_note(svc, call->owner, in->project_id, &kept, full);
+    tke_session *s = refused ? NULL : tke_session_add(svc, id, call->owner, &call->err);
+    if (!s) {
+        tke_kept_give(svc, call->owner, &kept);
+        return refused;
+    }
+    s->kept = kept;
+    s->user_metadata = tke_copy(svc, json, &call->err);
+    s->project_id = tke_copy(svc, in->project_id, &call->err);
+    s->display_name = tke_copy(svc, in->display_name, &call->err);
+    return 0;
+}
+
 void tke_handle_create_session(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -143,6 +168,8 @@ void tke_handle_create_session(tke_call *call)
     const char *key =
         given ? tkc_arena_printf(&call->arena, &call->err, "%s %s", call->owner, given) : NULL;
     char id[TKE_UUID_TEXT];
+    tinkc_error full = { 0 };
+    int32_t refused = 0;
     tke_uuid(svc->clock, id);
     const char *tags = tags_json(call, in.tags);
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
@@ -152,20 +179,18 @@ void tke_handle_create_session(tke_call *call)
         (void)snprintf(id, sizeof id, "%s", before->id);
         tke_session_store(txn, before, tags, in.sdk_version); /* in case that failed before */
     } else {
-        tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
-        if (s) {
-            char *json = in.user_metadata.json.len
-                             ? tkc_arena_str(&call->arena, in.user_metadata.json, &call->err)
-                             : NULL;
-            s->user_metadata = tke_copy(svc, json, &call->err);
-            s->project_id = tke_copy(svc, in.project_id, &call->err);
-            s->display_name = tke_copy(svc, in.display_name, &call->err);
+        refused = make_session(call, &in, id, &full);
+        const tke_session *s = tke_find_session(svc, id);
+        if (s)
             tke_session_store(txn, s, tags, in.sdk_version);
-            if (key)
-                tke_remember_key(call, key, id);
-        }
+        if (s && key)
+            tke_remember_key(call, key, id);
     }
     pthread_mutex_unlock(&svc->lock);
+    if (refused) {
+        tke_refuse_kept(call, txn, refused, &full);
+        return;
+    }
     tke_answer_stored(call, txn, &tkc_create_session_response_type,
                       &(tkc_create_session_response){ .session_id = id });
 }

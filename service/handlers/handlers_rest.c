@@ -907,6 +907,10 @@ void tke_handle_project(tke_call *call)
     bool given = tkc_message_decode(&tkc_project_request_type, call->body, TINKC_E_UNPROCESSABLE,
                                     &call->arena, &in, &bad) &&
                  in.project_id && *in.project_id;
+    if (given && strlen(in.project_id) > TKE_MAX_PROJECT) {
+        tke_refuse(call, 400, "bad_request", "project_id may have %d bytes", TKE_MAX_PROJECT);
+        return;
+    }
     pthread_mutex_lock(&svc->lock);
     tke_session *session = own_session(call);
     char *copy = session && given ? tke_copy(svc, in.project_id, &call->err) : NULL;

@@ -10,7 +10,8 @@
 #include "base/json_write.h"
 #include "service/core/service_state.h"
 
-enum { MAX_PAGE = 200 };
+/* A page ends at the first entry after so many bytes of metadata. */
+enum { MAX_PAGE = 200, PAGE_BYTES = 1 << 20 };
 
 /* ---- ending ---- */
 
@@ -36,23 +37,29 @@ void tke_handle_finish(tke_call *call)
                    "reason.type must be success, errored or interrupted");
         return;
     }
+    tinkc_error full = { 0 };
+    int32_t refused = 0;
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
     tke_session *s = tke_find_session(svc, call->route.id);
     bool mine = s && tkc_cstr_eq(s->owner, call->owner);
-    if (mine && !s->finished) {
+    if (mine && !s->finished)
+        refused = tke_kept_note(svc, s->owner, in.detail, &s->kept, &full);
+    if (mine && !s->finished && !refused) {
         s->finish_detail = tke_copy(svc, in.detail, &call->err);
         s->finished = reason;
         s->expired = true; /* its memory may be released */
     }
-    if (mine)
+    if (mine && !refused)
         tke_txn_exec(txn,
                      "INSERT INTO session_notes(id, finished, detail) VALUES(?, ?, ?) "
                      "ON CONFLICT(id) DO UPDATE SET finished = excluded.finished, "
                      "detail = excluded.detail WHERE finished IS NULL",
                      "ttt", s->id, s->finished, s->finish_detail);
     pthread_mutex_unlock(&svc->lock);
-    if (mine)
+    if (refused)
+        tke_refuse_kept(call, txn, refused, &full);
+    else if (mine)
         tke_answer_after(call, txn, 200, tkc_str("{}"));
     else
         tke_refuse_after(call, txn, 404, "not_found", "Unknown session '%.100s'", call->route.id);
@@ -254,7 +261,9 @@ void tke_handle_search(tke_call *call)
            by_age(all[first]->created_us, all[first]->id, from.last_created_at.us,
                   from.last_session_id) <= 0)
         first++;
-    size_t page = n - first < (size_t)q.limit ? n - first : (size_t)q.limit;
+    size_t page = 0;
+    for (size_t bytes = 0; page < (size_t)q.limit && first + page < n && bytes < PAGE_BYTES; page++)
+        bytes += tkc_str(all[first + page]->user_metadata).len;
     tkc_session_summary *found = tkc_arena_array(&call->arena, page, sizeof *found, &call->err);
     for (size_t i = 0; found && i < page; i++)
         fill_summary(call, all[first + i], &found[i]);
@@ -409,7 +418,9 @@ void tke_handle_checkpoint_search(tke_call *call)
            by_age(all[first]->created_us, all[first]->path, from.last_created_at.us,
                   from.last_checkpoint_uuid) <= 0)
         first++;
-    size_t page = n - first < (size_t)q.limit ? n - first : (size_t)q.limit;
+    size_t page = 0;
+    for (size_t bytes = 0; page < (size_t)q.limit && first + page < n && bytes < PAGE_BYTES; page++)
+        bytes += tkc_str(all[first + page]->user_metadata).len;
     tkc_checkpoint *found = tkc_arena_array(&call->arena, page, sizeof *found, &call->err);
     for (size_t i = 0; found && i < page; i++) {
         found[i] = (tkc_checkpoint){ 0 };

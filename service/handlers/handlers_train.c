@@ -564,15 +564,26 @@ void tke_run_store(tke_txn *txn, const tke_run *run)
                  run->create_request_id);
 }
 
+typedef struct refused_note {
+    int32_t status; /* 0 = not refused */
+    tinkc_error why;
+} refused_note;
+
 /* Locks: needs svc->lock. Adds the run and its first job. */
-static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, const char *id)
+static tke_run *add_run(tke_call *call, const new_run *n, tke_session *session, const char *id,
+                        refused_note *no)
 {
     tke_service *svc = call->svc;
+    size_t kept = 0;
     char *json =
         n->metadata->json.len ? tkc_arena_str(&call->arena, n->metadata->json, &call->err) : NULL;
-    tke_run *run = tke_run_add(svc, id, call->owner, &call->err);
-    if (!run)
+    no->status = tke_kept_note(svc, call->owner, json, &kept, &no->why);
+    tke_run *run = no->status ? NULL : tke_run_add(svc, id, call->owner, &call->err);
+    if (!run) {
+        tke_kept_give(svc, call->owner, &kept);
         return NULL;
+    }
+    run->kept = kept;
     run->session = session;
     session->n_runs++;
     run->model_seq = n->model_seq;
@@ -603,6 +614,7 @@ static void make_run(tke_call *call, const new_run *n)
     char id[128], request_id[160];
     int32_t status = 200;
     const char *finished = NULL;
+    refused_note no = { 0 };
     tke_txn *txn = NULL;
     (void)snprintf(id, sizeof id, "%.64s:train:%lld", n->session_id, (long long)n->model_seq);
     (void)snprintf(request_id, sizeof request_id, "%lld-%s:0", (long long)svc->epoch, id);
@@ -623,7 +635,7 @@ static void make_run(tke_call *call, const new_run *n)
             txn = tke_txn_new(svc->store, &call->err);
             tke_run_store(txn, run);
         }
-    } else if ((run = add_run(call, n, session, id))) {
+    } else if ((run = add_run(call, n, session, id, &no))) {
         tke_session_touch(svc, session);
         txn = tke_txn_new(svc->store, &call->err);
         tke_run_store(txn, run);
@@ -635,7 +647,9 @@ static void make_run(tke_call *call, const new_run *n)
     else if (status == 400)
         tke_refuse(call, 400, "model_seq_id_reused",
                    "model_seq_id was reused with different parameters");
-    if (status != 200)
+    if (no.status)
+        tke_refuse_kept(call, NULL, no.status, &no.why);
+    if (status != 200 || no.status)
         return;
     tke_answer_stored(call, txn, &tkc_untyped_future_type,
                       &(tkc_untyped_future){ .request_id = request_id, .model_id = id });

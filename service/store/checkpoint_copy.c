@@ -246,8 +246,10 @@ static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn 
     tke_run_store(txn, run);
     c->source = from;
     c->copy = tke_checkpoint_add(svc, run->id, from->kind, from->name, &call->err);
-    if (c->copy)
+    if (c->copy) {
         c->copy->user_metadata = tke_copy(svc, from->user_metadata, &call->err);
+        tke_kept_add(svc, c->copy->owner, tkc_str(from->user_metadata).len, &c->copy->kept);
+    }
     return c->copy != NULL;
 }
 

@@ -49,6 +49,10 @@ static bool session_row(const tke_row *row, void *user, tinkc_error *err)
     s->finished = tke_finish_reason(text_of(&b->arena, row, 6, err));
     s->finish_detail = tke_copy(b->svc, text_of(&b->arena, row, 7, err), err);
     s->expired = s->finished != NULL;
+    const char *const notes[] = { s->user_metadata, s->project_id, s->display_name,
+                                  s->finish_detail };
+    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+        tke_kept_add(b->svc, s->owner, tkc_str(notes[i]).len, &s->kept);
     return !tkc_failed(err);
 }
 
@@ -74,6 +78,7 @@ static bool run_row(const tke_row *row, void *user, tinkc_error *err)
                                     .seed = (uint64_t)tke_row_i64(row, 5) };
     run->by_load = flags & TKE_RUN_BY_LOAD;
     run->user_metadata = tke_copy(svc, text_of(&b->arena, row, 7, err), err);
+    tke_kept_add(svc, run->owner, tkc_str(run->user_metadata).len, &run->kept);
     run->last_request_us = tke_row_i64(row, 8);
     run->is.life = tke_run_life_of_row(tke_row_i64(row, 9));
     run->corrupted = tke_row_i64(row, 10) != 0;
@@ -152,6 +157,7 @@ static void read_metadata(tke_service *svc, tke_checkpoint *c, const char *folde
     tinkc_bytes text = tkc_read_file(arena, path, 1 << 20, &err);
     if (text.len)
         c->user_metadata = tkc_copy_str(svc->a, tkc_strn((const char *)text.data, text.len), &err);
+    tke_kept_add(svc, c->owner, tkc_str(c->user_metadata).len, &c->kept);
 }
 
 static bool checkpoint_row(const tke_row *row, void *user, tinkc_error *err)

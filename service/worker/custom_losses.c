@@ -31,8 +31,9 @@ static tke_custom_loss *loss_with_number(const tke_session *s, int64_t seq)
     return l;
 }
 
-static void free_loss(tke_service *svc, tke_custom_loss *l)
+static void free_loss(tke_service *svc, const tke_session *s, tke_custom_loss *l)
 {
+    tke_kept_give(svc, s->owner, &l->kept);
     if (l->graph)
         svc->loss_bytes -= tke_graph_bytes(l->graph);
     tke_graph_free(l->graph);
@@ -47,7 +48,7 @@ void tke_losses_free(tke_service *svc, tke_session *s)
 {
     while (s->losses) {
         tke_custom_loss *next = s->losses->next;
-        free_loss(svc, s->losses);
+        free_loss(svc, s, s->losses);
         s->losses = next;
     }
 }
@@ -97,12 +98,13 @@ static tke_custom_loss *add_loss(tke_service *svc, tke_session *s, new_loss *n, 
     l->id = tke_copy(svc, id, err);
     l->request_id = tke_copy(svc, n->request_id ? n->request_id : request_id, err);
     if (tkc_failed(err) || !publish(svc, s, l, err)) {
-        free_loss(svc, l);
+        free_loss(svc, s, l);
         return NULL;
     }
     l->graph = n->graph;
     n->graph = NULL;
     svc->loss_bytes += tke_graph_bytes(l->graph);
+    tke_kept_add(svc, s->owner, tke_graph_bytes(l->graph), &l->kept);
     l->next = s->losses;
     s->losses = l;
     s->n_losses++;
@@ -176,14 +178,25 @@ static void store_loss(tke_txn *txn, const tke_session *s, const tke_custom_loss
                  (tinkc_bytes){ (const unsigned char *)body.data, body.len });
 }
 
-enum { REUSED = 400, TOO_MANY = 429, NO_STORAGE = 507 };
+enum { REUSED = 400, TOO_MANY = 429, NO_STORAGE = 507, NO_MEMORY = 508 };
 
 typedef struct outcome {
     tinkc_error full;     /* set before: the owner has no storage left */
+    int32_t refused;      /* for lack of memory: the status */
     const char *finished; /* of the session; NULL = it is active */
     char request_id[200]; /* of the future that answers */
     tke_txn *txn;
 } outcome;
+
+/* Locks: needs svc->lock. */
+static int32_t check_memory(tke_service *svc, const tke_session *s, const new_loss *n,
+                            tinkc_error *err)
+{
+    size_t kept = 0;
+    int32_t refused = tke_kept_take(svc, s->owner, tke_graph_bytes(n->graph), &kept, err);
+    tke_kept_give(svc, s->owner, &kept); /* add_loss counts it */
+    return refused;
+}
 
 /* Locks: needs svc->lock. The status. */
 static int32_t make_loss(tke_call *call, new_loss *n, outcome *out)
@@ -203,6 +216,8 @@ static int32_t make_loss(tke_call *call, new_loss *n, outcome *out)
         return TOO_MANY;
     if (!l && tkc_failed(&out->full))
         return NO_STORAGE;
+    if (!l && (out->refused = check_memory(svc, s, n, &out->full)))
+        return NO_MEMORY;
     if (l)
         (void)publish(svc, s, l, &call->err); /* its answer may have expired */
     else
@@ -238,6 +253,8 @@ void tke_handle_create_loss(tke_call *call)
                    MAX_LOSSES, MAX_SESSION_BYTES >> 10);
     else if (status == NO_STORAGE)
         tke_refuse(call, 403, "quota_storage", "%s", out.full.message);
+    else if (status == NO_MEMORY)
+        tke_refuse_kept(call, NULL, out.refused, &out.full);
     else if (status != 200)
         tke_refuse_session(call, status, n.in.session_id, out.finished);
     else

@@ -548,6 +548,17 @@ static void keep_last(tke_service *svc, const tke_run *run, int32_t kind)
     }
 }
 
+/* Locks: needs svc->lock. The previous checkpoint of a name cannot return any more: its object stays
+ * (see tke_checkpoint_add), its metadata need not. */
+static void forget_metadata(tke_service *svc, tke_checkpoint *c)
+{
+    if (!c || !c->user_metadata)
+        return;
+    tkc_release_str(svc->a, c->user_metadata);
+    c->user_metadata = NULL;
+    tke_kept_give(svc, c->owner, &c->kept);
+}
+
 static void checkpoint_recorded(void *user, const tinkc_error *err)
 {
     writing *w = user;
@@ -560,6 +571,7 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
     }
     pthread_mutex_lock(&svc->lock);
     tke_checkpoint_written(w->checkpoint);
+    forget_metadata(svc, w->replaced);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
     tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
@@ -605,6 +617,20 @@ static void write_checkpoint(tkc_job *base)
     tke_txn_commit(txn, checkpoint_recorded, w);
 }
 
+/* Locks: needs svc->lock. What succeeded before a restart must succeed again. */
+static bool take_metadata(tke_service *svc, const tke_job *job, tinkc_str metadata, size_t *kept,
+                          tinkc_error *err)
+{
+    if (job->replayed)
+        tke_kept_add(svc, job->run->owner, metadata.len, kept);
+    else if (metadata.len > TKE_MAX_NOTE)
+        return tkc_fail(err, TINKC_E_BAD_REQUEST, "user_metadata has %zu bytes; at most %d are kept",
+                        metadata.len, TKE_MAX_NOTE);
+    else if (tke_kept_take(svc, job->run->owner, metadata.len, kept, err))
+        return false;
+    return true;
+}
+
 /* Reserves the name; NULL: w->err says why not. Locks: needs svc->lock. */
 static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, const char *name,
                                  bool overwrite, writing *w, bool *done_before)
@@ -625,9 +651,15 @@ static tke_checkpoint *take_name(tke_service *svc, tke_job *job, int32_t kind, c
                  name);
         return NULL;
     }
+    size_t kept = 0;
+    if (!take_metadata(svc, job, w->metadata, &kept, err))
+        return NULL;
     w->replaced = c;
     c = tke_checkpoint_add(svc, job->run->id, kind, name, err);
+    if (!c)
+        tke_kept_give(svc, job->run->owner, &kept);
     if (c) {
+        c->kept = kept;
         c->seq_id = job->seq;
         if (w->metadata.len)
             c->user_metadata = tkc_copy_str(svc->a, w->metadata, err);
@@ -715,6 +747,10 @@ static void delete_recorded(void *user, const tinkc_error *err)
     tke_checkpoint *c = d->checkpoint;
     tinkc_error ignored = { 0 };
     bool kept = tkc_failed(err) && put_back(d);
+    pthread_mutex_lock(&svc->lock);
+    if (!kept)
+        forget_metadata(svc, c);
+    pthread_mutex_unlock(&svc->lock);
     if (d->temp)
         tkc_remove_tree(d->temp, &ignored);
     if (tkc_failed(err))

@@ -69,6 +69,8 @@ static const number numbers[] = {
     { "idle_release_s", AT(idle_release_ms), 30, 0, 100000000, 1000 },
     { "session_keep_s", AT(session_keep_ms), 604800, 1, 1000000000, 1000 },
     { "max_idle_sessions", AT(max_idle_sessions), 10000, 0, 16777216, 1 },
+    { "max_kept_per_key", AT(max_kept_per_key), GIB / 32, 0, MOST, 1 },
+    { "max_kept_bytes", AT(max_kept_bytes), GIB / 4, 0, MOST, 1 },
     { "max_lora_rank", AT(max_lora_rank), 256, 1, 65536, 1 },
     { "lora_alpha", AT(lora_alpha), 32, 1, 65536, 1 },
     { "microbatch_tokens", AT(microbatch_tokens), 8192, 1, 1073741824, 1 },
