@@ -191,7 +191,7 @@ static bool check_journal(checking *c, const char *run_path, const char *run_id)
              found.n_records);
         if (c->repair)
             cut_journal(c, path, label, found.whole_bytes);
-    } else {
+    } else if (found.n_records || found.torn) {
         tell(c, false, "%s: %zu records%s", label, found.n_records,
              found.torn ? ", and one that was not finished" : "");
     }
