@@ -61,7 +61,7 @@ bool tke_rope_table_grow(tke_rope_table *t, const tke_model *m, size_t n, tinkc_
 {
     enum { STEP = 1024 };
     size_t half = m->config.rotary / 2, want = (n + STEP - 1) / STEP * STEP;
-    if (n <= t->n)
+    if (n <= t->n || !half)
         return true;
     tke_real *block = tkc_alloc_aligned(64, 2 * want * half * sizeof *block, err);
     if (!block)

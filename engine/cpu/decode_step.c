@@ -32,7 +32,7 @@ struct tke_device_sampler {
     int32_t *state_of; /* [max_seqs] */
     tke_real *block;   /* what the pointers below point into */
     size_t block_bytes;
-    tke_real *h, *a, *mid; /* [n, H] */
+    tke_real *h, *a; /* [n, H] */
     tke_logits logits;
     tke_real *keep, *work;    /* of the layer at hand */
     tke_sample_space *spaces; /* one for each thread */
@@ -55,7 +55,6 @@ static size_t walk_buffers(tke_device_sampler *s, tke_real *block)
     size_t width = m->config.hidden;
     tke_take(&w, &s->h, s->max_rows * width);
     tke_take(&w, &s->a, s->max_rows * width);
-    tke_take(&w, &s->mid, s->max_rows * width);
     tke_take(&w, &s->keep, tke_layers_keep(m, &size));
     tke_take(&w, &s->work, tke_layers_work(m, &size));
     tke_take(&w, &s->logits.hf, s->chunk * width);
@@ -260,36 +259,14 @@ static tke_kv_cache layer_cache(const tke_device_sampler *s, size_t layer)
                            .block_stride = (int64_t)s->stride };
 }
 
-static void run_part(tke_turn *turn, const tke_part *part, const tke_slots *keep,
-                     const tke_slots *work, const tke_real *norm, const tke_real *h, tke_real *a,
-                     tke_real *y)
-{
-    turn->keep = keep;
-    turn->work = work;
-    tke_rows_norm(turn->rows, turn->rows->n, h, norm, a);
-    part->step(turn, a, y);
-}
-
-/* h += mixer(norm(h)); h += feed(norm(h)). */
 static void run_layer(tke_device_sampler *s, tke_turn *turn)
 {
     tke_layer_acts t;
     tke_microbatch_size size = size_of(s);
-    const tke_layer *l = turn->layer;
-    const tke_part *mixer = tke_mixer_of(l), *feed = tke_feed_of(l);
-    tke_cpu *cpu = turn->rows->cpu;
-    int64_t count = (int64_t)(turn->rows->n * turn->rows->model->config.hidden);
     tke_walk keep = { .at = s->keep }, work = { .at = s->work };
-    tke_layer_keep(&keep, turn->rows->model, l, &size, &t);
-    tke_layer_work(&work, l, &size, &t);
-    if (mixer) {
-        run_part(turn, mixer, &t.mixer, &t.mixer_work, l->mixer_norm, s->h, s->a, s->mid);
-        tke_add(cpu, count, s->mid, s->h);
-    }
-    if (feed) {
-        run_part(turn, feed, &t.feed, &t.feed_work, l->feed_norm, s->h, s->a, s->mid);
-        tke_add(cpu, count, s->mid, s->h);
-    }
+    tke_layer_keep(&keep, turn->rows->model, turn->layer, &size, &t);
+    tke_layer_work(&work, turn->layer, &size, &t);
+    tke_layer_run(turn, &t, s->h, s->a, s->a, s->h);
 }
 
 static void run_layers(tke_device_sampler *s, const tke_step *step, const tke_rows *rows)

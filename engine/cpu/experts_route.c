@@ -1,6 +1,6 @@
 /* experts_route.c - chooses the experts of each row and orders the pairs.
  *
- * The larger logit wins, the lower expert among equals. May touch: the buffers it is given. Must not: compute
+ * The larger score wins, the lower expert among equals. May touch: the buffers it is given. Must not: compute
  * anything for a row that depends on another, but the places of its pairs.
  */
 #include <assert.h>
@@ -24,7 +24,7 @@ static void run(tke_cpu *cpu, size_t tasks, tke_task_fn *fn, loop *l)
 /* ---- the choice ---- */
 
 /* The `top` largest, in ascending order of their index. */
-static void choose(const tke_real *logits, size_t n, size_t top, int32_t *out)
+static void choose(const double *scores, size_t n, size_t top, int32_t *out)
 {
     for (size_t k = 0; k < top; k++) {
         int32_t best = -1;
@@ -32,7 +32,7 @@ static void choose(const tke_real *logits, size_t n, size_t top, int32_t *out)
             bool taken = false;
             for (size_t i = 0; i < k; i++)
                 taken = taken || out[i] == (int32_t)e;
-            if (!taken && (best < 0 || logits[e] > logits[best]))
+            if (!taken && (best < 0 || scores[e] > scores[best]))
                 best = (int32_t)e;
         }
         size_t at = k;
@@ -58,6 +58,69 @@ static tke_real sum_of(const loop *l, const tke_real *logits, const int32_t *cho
     return sum;
 }
 
+/* exp(-|x|) cannot overflow. */
+static tke_real sigmoid(tke_real x)
+{
+    tke_real e = tke_real_exp(-tke_real_fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+}
+
+/* The sum of a group's two best. */
+static double group_score(const double *scores, size_t n)
+{
+    double best = scores[0], next = scores[1];
+    for (size_t e = 1; e < n; e++) {
+        double x = scores[e];
+        next = x > best ? best : e == 1 || x > next ? x : next;
+        best = x > best ? x : best;
+    }
+    return best + next;
+}
+
+/* Scores of experts outside the kept groups become -infinity. */
+static void keep_groups(const tke_sigmoid_route *r, size_t n, double *scores)
+{
+    size_t size = n / r->n_groups;
+    double sums[TKE_MAX_GROUPS];
+    int32_t kept[TKE_MAX_GROUPS];
+    assert(r->n_groups <= TKE_MAX_GROUPS && size >= 2);
+    for (size_t g = 0; g < r->n_groups; g++)
+        sums[g] = group_score(scores + g * size, size);
+    choose(sums, r->n_groups, r->kept_groups, kept);
+    for (size_t e = 0, at = 0; e < n; e++) {
+        while (at < r->kept_groups && (size_t)kept[at] < e / size)
+            at++;
+        if (at == r->kept_groups || (size_t)kept[at] != e / size)
+            scores[e] = -(double)INFINITY;
+    }
+}
+
+/* What decides the choice. A bias may be large and its differences small: sums are in double. */
+static void make_scores(const tke_experts *x, const tke_real *logits, double *scores)
+{
+    const tke_sigmoid_route *r = &x->sigmoid;
+    bool soft = x->route != TKE_ROUTE_SIGMOID;
+    for (size_t e = 0; e < x->n; e++)
+        scores[e] = soft ? (double)logits[e] : (double)sigmoid(logits[e]) + (double)r->bias[e];
+    if (!soft && r->n_groups > 1)
+        keep_groups(r, x->n, scores);
+}
+
+/* The bias chooses; plain sigmoids weigh. */
+static void sigmoid_weights(const loop *l, const tke_real *logits, const int32_t *chosen,
+                            tke_real *weight)
+{
+    const tke_sigmoid_route *r = &l->x->sigmoid;
+    tke_real sum = 0;
+    for (size_t k = 0; k < l->p->top; k++) {
+        weight[k] = sigmoid(logits[chosen[k]]);
+        sum += weight[k];
+    }
+    for (size_t k = 0; k < l->p->top; k++)
+        weight[k] =
+            (r->normalised ? weight[k] / (sum + (tke_real)1e-20) : weight[k]) * (tke_real)r->scale;
+}
+
 static void route_task(void *arg, int64_t row, int32_t worker)
 {
     const loop *l = arg;
@@ -65,8 +128,14 @@ static void route_task(void *arg, int64_t row, int32_t worker)
     const tke_real *logits = l->from + (size_t)row * p->n_experts;
     int32_t *chosen = p->chosen + (size_t)row * p->top;
     tke_real max, *weight = p->weight + (size_t)row * p->top;
+    double scores[TKE_MAX_EXPERTS];
     (void)worker;
-    choose(logits, p->n_experts, p->top, chosen);
+    make_scores(l->x, logits, scores);
+    choose(scores, p->n_experts, p->top, chosen);
+    if (l->x->route == TKE_ROUTE_SIGMOID) {
+        sigmoid_weights(l, logits, chosen, weight);
+        return;
+    }
     tke_real sum = sum_of(l, logits, chosen, &max);
     for (size_t k = 0; k < p->top; k++)
         weight[k] = tke_real_exp(logits[chosen[k]] - max) / sum;
@@ -99,6 +168,25 @@ void tke_route(tke_cpu *cpu, const tke_experts *x, const tke_real *logits, tke_p
     order(p);
 }
 
+/* weight = scale s, or scale s / (the sum of s), where s is the sigmoid. */
+static void sigmoid_back_task(void *arg, int64_t row, int32_t worker)
+{
+    const loop *l = arg;
+    const tke_pairs *p = l->p;
+    const tke_sigmoid_route *r = &l->x->sigmoid;
+    tke_real *logits = l->to + (size_t)row * p->n_experts, mean = 0, d[TKE_MAX_TOP];
+    const int32_t *chosen = p->chosen + (size_t)row * p->top;
+    const tke_real *weight = p->weight + (size_t)row * p->top, *dw = l->from + (size_t)row * p->top;
+    (void)worker;
+    for (size_t k = 0; r->normalised && k < p->top; k++)
+        mean += weight[k] / (tke_real)r->scale * dw[k];
+    for (size_t k = 0; k < p->top; k++)
+        d[k] = weight[k] * (1 - sigmoid(logits[chosen[k]])) * (dw[k] - mean);
+    memset(logits, 0, p->n_experts * sizeof *logits);
+    for (size_t k = 0; k < p->top; k++)
+        logits[chosen[k]] = d[k];
+}
+
 /* Through the kept weights, not through the choice. */
 static void route_back_task(void *arg, int64_t row, int32_t worker)
 {
@@ -125,7 +213,7 @@ void tke_route_backward(tke_cpu *cpu, const tke_experts *x, const tke_pairs *p,
                         const tke_real *dweight, tke_real *logits)
 {
     loop l = { .x = x, .p = p, .from = dweight, .to = logits };
-    run(cpu, p->n, route_back_task, &l);
+    run(cpu, p->n, x->route == TKE_ROUTE_SIGMOID ? sigmoid_back_task : route_back_task, &l);
 }
 
 /* ---- between rows and pairs ---- */
@@ -260,13 +348,6 @@ void tke_pairs_join(tke_cpu *cpu, const tke_pairs *p, size_t width, const tke_re
     run(cpu, tke_pairs_count(p), join_task, &l);
 }
 
-/* exp(-|x|) cannot overflow. */
-static tke_real sigmoid(tke_real x)
-{
-    tke_real e = tke_real_exp(-tke_real_fabs(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-
 static void clamped_task(void *arg, int64_t pair, int32_t worker)
 {
     const loop *l = arg;
@@ -285,7 +366,9 @@ void tke_experts_act(tke_cpu *cpu, const tke_experts *x, const tke_pairs *p, con
                      const tke_real *up, tke_real *h)
 {
     loop l = { .x = x, .p = p, .width = x->inner, .from = gate, .other = up, .to = h };
-    if (x->limit > 0)
+    if (x->squared)
+        tke_relu_squared(cpu, (int64_t)(tke_pairs_count(p) * x->inner), gate, h);
+    else if (x->limit > 0)
         run(cpu, tke_pairs_count(p), clamped_task, &l);
     else
         tke_swiglu(cpu, (int64_t)(tke_pairs_count(p) * x->inner), gate, up, h);
@@ -313,7 +396,9 @@ void tke_experts_act_backward(tke_cpu *cpu, const tke_experts *x, const tke_pair
                               const tke_real *dh, tke_real *gate, tke_real *up)
 {
     loop l = { .x = x, .p = p, .width = x->inner, .from = dh, .to = gate, .second = up };
-    if (x->limit > 0)
+    if (x->squared)
+        tke_relu_squared_backward(cpu, (int64_t)(tke_pairs_count(p) * x->inner), dh, gate);
+    else if (x->limit > 0)
         run(cpu, tke_pairs_count(p), clamped_back_task, &l);
     else
         tke_swiglu_backward(cpu, (int64_t)(tke_pairs_count(p) * x->inner), gate, up, dh, gate, up);

@@ -103,33 +103,12 @@ tke_turn tke_batch_turn(const tke_batch *u, size_t layer)
                        .dlow = u->dlow };
 }
 
-/* y = part(norm(h)) + h; y may be NULL. */
-static void run_part(tke_turn *turn, const tke_part *part, const tke_slots *keep,
-                     const tke_slots *work, const tke_real *norm, const tke_real *h, tke_real *a,
-                     tke_real *y)
-{
-    const tke_rows *r = turn->rows;
-    turn->keep = keep;
-    turn->work = work;
-    tke_rows_norm(r, r->n, h, norm, a);
-    part->forward(turn, a, y);
-    if (y)
-        tke_add(r->cpu, (int64_t)(r->n * r->model->config.hidden), h, y);
-}
-
 void tke_batch_layer(tke_batch *u, size_t layer, const tke_real *h, tke_real *h_out)
 {
     tke_layer_acts t;
     tke_turn turn = tke_batch_turn(u, layer);
-    const tke_layer *l = turn.layer;
-    const tke_part *mixer = tke_mixer_of(l), *feed = tke_feed_of(l);
     tke_batch_acts(u, layer, &t);
-    if (mixer)
-        run_part(&turn, mixer, &t.mixer, &t.mixer_work, l->mixer_norm, h, u->a,
-                 feed ? t.h_mid : h_out);
-    if (feed)
-        run_part(&turn, feed, &t.feed, &t.feed_work, l->feed_norm, mixer ? t.h_mid : h, u->b,
-                 h_out);
+    tke_layer_run(&turn, &t, h, u->a, u->b, h_out);
 }
 
 void tke_batch_forward(tke_batch *u)

@@ -52,7 +52,8 @@ typedef struct tke_part {
     size_t (*state_reals)(const tke_layer *);
 } tke_part;
 
-extern const tke_part tke_part_attention, tke_part_delta, tke_part_dense, tke_part_experts;
+extern const tke_part tke_part_attention, tke_part_delta, tke_part_space, tke_part_dense,
+    tke_part_experts;
 
 /* ---- part_dense.c: a dense feed-forward as a piece of another part ---- */
 
@@ -68,6 +69,8 @@ void tke_dense_backward(const tke_turn *, const tke_dense *, tke_real *const *ke
 
 /* Runs n tasks, which get the turn, on all threads. */
 void tke_turn_spread(const tke_turn *, size_t n_tasks, tke_task_fn *);
+/* Decoding: the layer's numbers of a sequence. */
+tke_real *tke_turn_state(const tke_turn *, size_t seq);
 
 /* NULL = the layer has none. */
 const tke_part *tke_mixer_of(const tke_layer *);
@@ -75,7 +78,7 @@ const tke_part *tke_feed_of(const tke_layer *);
 
 typedef struct tke_layer_acts { /* a layer's buffers */
     tke_slots mixer, feed, mixer_work, feed_work;
-    tke_real *h_mid; /* [H] between the two parts */
+    tke_real *h_mid; /* [H] between the two parts; of a single one, its result */
 } tke_layer_acts;
 void tke_layer_keep(tke_walk *, const tke_model *, const tke_layer *, const tke_microbatch_size *,
                     tke_layer_acts *);
@@ -85,6 +88,10 @@ size_t tke_layers_keep(const tke_model *, const tke_microbatch_size *);
 size_t tke_layers_work(const tke_model *, const tke_microbatch_size *);
 /* The largest group of the model: buffers of A x are [n, that * max_rank]. */
 size_t tke_largest_group(const tke_model *);
+/* h_out = h + the parts' results, one after the other; a, b [n, H]: their normed inputs, which may be
+ * one buffer. h_out may be h, or NULL: what only it needs is left out. */
+void tke_layer_run(tke_turn *, const tke_layer_acts *, const tke_real *h, tke_real *a, tke_real *b,
+                   tke_real *h_out);
 size_t tke_layer_cache_reals(const tke_layer *);
 size_t tke_layer_state_reals(const tke_layer *);
 

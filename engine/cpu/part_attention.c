@@ -121,6 +121,8 @@ static void rotate(const tke_turn *u, size_t heads, bool inverse, tke_real *x)
     const tke_rows *r = u->rows;
     size_t d = u->layer->attn->head_dim, part = r->model->config.rotary;
     int64_t n = (int64_t)r->n, ld = (int64_t)(heads * d);
+    if (part == 0)
+        return;
     if (part == d)
         tke_rope(r->cpu, n, (int64_t)heads, (int64_t)d, r->positions, r->cos_table, r->sin_table,
                  inverse, x, ld);

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
-#include "cpu/part.h"
+#include "cpu/short_conv.h"
 #include "math/delta_rule.h"
 
 enum { CHUNK = TKE_DELTA_CHUNK };
@@ -93,24 +93,6 @@ static tke_real sigmoid(tke_real x)
     return 1 / (1 + tke_real_exp(-x));
 }
 
-/* ---- the convolution: rows of channels, each with its last `kernel` rows ---- */
-
-typedef struct channels { /* q, k or v of a row */
-    size_t n;
-    const tke_real *weights; /* [kernel][n], weight_stride apart; the last is the row's own */
-    size_t weight_stride;
-    const tke_real *rows[TKE_DELTA_MAX_KERNEL]; /* the row and those before it, oldest first; NULL =
-                                                   before the sequence */
-} channels;
-
-static void convolve(const channels *c, size_t kernel, tke_real *out)
-{
-    memset(out, 0, c->n * sizeof *out);
-    for (size_t j = 0; j < kernel; j++)
-        for (size_t i = 0; c->rows[j] && i < c->n; i++)
-            out[i] += c->weights[j * c->weight_stride + i] * c->rows[j][i];
-}
-
 static void silu(size_t n, tke_real *x)
 {
     for (size_t i = 0; i < n; i++)
@@ -135,39 +117,20 @@ static tke_real query_scale(const tke_delta *d)
     return 1 / tke_real_sqrt((tke_real)d->key_dim);
 }
 
-/* Where q, k and v of the layer lie: before the convolution, after it, their weights. */
-typedef struct stream {
-    const tke_real *m;
-    tke_real *c;
-    size_t n, first; /* numbers of a row; its first channel among all */
-} stream;
+static tke_conv conv_of(const tke_delta *d)
+{
+    sizes s = sizes_of(d);
+    return (tke_conv){ .weights = d->conv, .kernel = d->kernel, .channels = 2 * s.kd + s.vd };
+}
 
-static stream stream_of(const tke_turn *u, int which)
+/* q, k or v of the layer: before the convolution, after it. */
+static tke_stream stream_of(const tke_turn *u, int which)
 {
     sizes s = sizes_of(u->layer->delta);
     tke_real *const *t = u->keep->at, *const *w = u->work->at;
-    return which == 0   ? (stream){ t[MQ], w[CQ], s.kd, 0 }
-           : which == 1 ? (stream){ t[MK], w[CK], s.kd, s.kd }
-                        : (stream){ t[MV], w[CV], s.vd, 2 * s.kd };
-}
-
-static channels channels_of(const tke_delta *d, const stream *s)
-{
-    size_t all = 2 * d->n_key_heads * d->key_dim + d->n_value_heads * d->value_dim;
-    return (channels){ .n = s->n, .weights = d->conv + s->first, .weight_stride = all };
-}
-
-/* Rows of a packed sequence: those before are in the batch, too. */
-static channels packed_channels(const tke_turn *u, const stream *s, size_t row)
-{
-    const tke_delta *d = u->layer->delta;
-    channels c = channels_of(d, s);
-    size_t pos = (size_t)u->rows->positions[row];
-    for (size_t j = 0; j < d->kernel; j++) {
-        size_t back = d->kernel - 1 - j;
-        c.rows[j] = back <= pos ? s->m + (row - back) * s->n : NULL;
-    }
-    return c;
+    return which == 0   ? (tke_stream){ t[MQ], w[CQ], s.kd, 0 }
+           : which == 1 ? (tke_stream){ t[MK], w[CK], s.kd, s.kd }
+                        : (tke_stream){ t[MV], w[CV], s.vd, 2 * s.kd };
 }
 
 /* Strength and decay of a row. softplus is the identity above 20, as in the reference. */
@@ -183,30 +146,22 @@ static void make_gates(const tke_turn *u, size_t row)
     }
 }
 
-static void finish_row(const tke_turn *u, size_t row)
+static void row_task(void *arg, int64_t task, int32_t worker)
 {
+    const tke_turn *u = arg;
     const tke_delta *d = u->layer->delta;
+    tke_conv conv = conv_of(d);
     sizes s = sizes_of(d);
+    size_t row = (size_t)task;
+    (void)worker;
     for (int i = 0; i < 3; i++) {
-        stream x = stream_of(u, i);
+        tke_stream x = stream_of(u, i);
+        tke_conv_row(u, &conv, &x, row);
         silu(x.n, x.c + row * x.n);
     }
     unit_heads(d, query_scale(d), u->work->at[CQ] + row * s.kd);
     unit_heads(d, 1, u->work->at[CK] + row * s.kd);
     make_gates(u, row);
-}
-
-static void packed_row_task(void *arg, int64_t task, int32_t worker)
-{
-    const tke_turn *u = arg;
-    size_t row = (size_t)task;
-    (void)worker;
-    for (int i = 0; i < 3; i++) {
-        stream s = stream_of(u, i);
-        channels c = packed_channels(u, &s, row);
-        convolve(&c, u->layer->delta->kernel, s.c + row * s.n);
-    }
-    finish_row(u, row);
 }
 
 /* ---- the rule ---- */
@@ -308,7 +263,7 @@ static void make_output(const tke_turn *u, tke_real *y)
 static void forward(const tke_turn *u, const tke_real *x, tke_real *y)
 {
     make_inputs(u, x);
-    tke_turn_spread(u, u->rows->n, packed_row_task);
+    tke_turn_spread(u, u->rows->n, row_task);
     tke_turn_spread(u, u->layer->delta->n_key_heads, packed_head_task);
     make_output(u, y);
 }
@@ -318,20 +273,15 @@ static void forward(const tke_turn *u, const tke_real *x, tke_real *y)
 /* A sequence's state: rows before the convolution, then keys of the key heads, then S, N and the
  * decays of the value heads. */
 typedef struct state {
-    tke_real *rows, *kt, *s, *n, *g;
+    tke_real *kt, *s, *n, *g;
 } state;
-
-static size_t conv_reals(const tke_delta *d)
-{
-    sizes s = sizes_of(d);
-    return (d->kernel - 1) * (2 * s.kd + s.vd);
-}
 
 static size_t state_reals(const tke_layer *l)
 {
     const tke_delta *d = l->delta;
     sizes s = sizes_of(d);
-    return conv_reals(d) + s.kd * CHUNK +
+    tke_conv conv = conv_of(d);
+    return tke_conv_reals(&conv) + s.kd * CHUNK +
            d->n_value_heads * (s.state + CHUNK * d->value_dim + CHUNK);
 }
 
@@ -339,73 +289,22 @@ static state state_of(const tke_turn *u, size_t seq)
 {
     const tke_delta *d = u->layer->delta;
     sizes s = sizes_of(d);
-    assert(u->state_of[seq] >= 0);
-    state x = { .rows = u->states + (size_t)u->state_of[seq] * u->state_stride };
-    x.kt = x.rows + conv_reals(d);
+    tke_conv conv = conv_of(d);
+    state x = { .kt = tke_turn_state(u, seq) + tke_conv_reals(&conv) };
     x.s = x.kt + s.kd * CHUNK;
     x.n = x.s + d->n_value_heads * s.state;
     x.g = x.n + d->n_value_heads * CHUNK * d->value_dim;
     return x;
 }
 
-static size_t seq_of_row(const tke_turn *u, size_t row)
-{
-    size_t i = 0;
-    while (row >= (size_t)(u->seqs[i].first_row + u->seqs[i].n_rows))
-        i++;
-    return i;
-}
-
-/* As packed_channels; rows before the step's are in the state, in which a stream's lie together. */
-static channels cached_channels(const tke_turn *u, const stream *s, size_t row, size_t seq)
-{
-    const tke_delta *d = u->layer->delta;
-    const tke_kv_seq *q = &u->seqs[seq];
-    const tke_real *before = state_of(u, seq).rows + (d->kernel - 1) * s->first;
-    channels c = channels_of(d, s);
-    size_t in_step = row - (size_t)q->first_row, pos = (size_t)q->first_pos + in_step;
-    for (size_t j = 0; j < d->kernel; j++) {
-        size_t back = d->kernel - 1 - j;
-        c.rows[j] = back > pos        ? NULL
-                    : back <= in_step ? s->m + (row - back) * s->n
-                                      : before + (d->kernel - 1 + in_step - back) * s->n;
-    }
-    return c;
-}
-
-static void cached_row_task(void *arg, int64_t task, int32_t worker)
-{
-    const tke_turn *u = arg;
-    size_t row = (size_t)task, seq = seq_of_row(u, row);
-    (void)worker;
-    for (int i = 0; i < 3; i++) {
-        stream s = stream_of(u, i);
-        channels c = cached_channels(u, &s, row, seq);
-        convolve(&c, u->layer->delta->kernel, s.c + row * s.n);
-    }
-    finish_row(u, row);
-}
-
-/* The last kernel - 1 rows of a stream, for the next step. */
-static void keep_rows(const tke_turn *u, const stream *s, size_t seq)
-{
-    const tke_kv_seq *q = &u->seqs[seq];
-    size_t n = (size_t)q->n_rows, kept = u->layer->delta->kernel - 1;
-    tke_real *to = state_of(u, seq).rows + kept * s->first;
-    for (size_t i = 0; i < kept; i++) {
-        const tke_real *from = i + n >= kept ? s->m + ((size_t)q->first_row + i + n - kept) * s->n
-                                             : to + (i + n) * s->n;
-        memcpy(to + i * s->n, from, s->n * sizeof *to);
-    }
-}
-
 static void keep_rows_task(void *arg, int64_t task, int32_t worker)
 {
     const tke_turn *u = arg;
+    tke_conv conv = conv_of(u->layer->delta);
     (void)worker;
     for (int i = 0; i < 3; i++) {
-        stream s = stream_of(u, i);
-        keep_rows(u, &s, (size_t)task);
+        tke_stream s = stream_of(u, i);
+        tke_conv_keep(u, &conv, &s, (size_t)task);
     }
 }
 
@@ -438,7 +337,7 @@ static void cached_head_task(void *arg, int64_t task, int32_t worker)
 static void step(const tke_turn *u, const tke_real *x, tke_real *y)
 {
     make_inputs(u, x);
-    tke_turn_spread(u, u->rows->n, cached_row_task);
+    tke_turn_spread(u, u->rows->n, row_task);
     tke_turn_spread(u, u->n_seqs, keep_rows_task);
     tke_turn_spread(u, u->n_seqs * u->layer->delta->n_key_heads, cached_head_task);
     make_output(u, y);
@@ -559,14 +458,14 @@ static void row_backward_task(void *arg, int64_t task, int32_t worker)
 {
     const tke_turn *u = arg;
     const tke_delta *d = u->layer->delta;
+    tke_conv conv = conv_of(d);
     tke_real *const *w = u->work->at, *const grads[3] = { w[DQ], w[DK], w[DV] };
     size_t row = (size_t)task, at = row * d->n_value_heads;
     (void)worker;
     for (int k = 0; k < 3; k++) {
-        stream s = stream_of(u, k);
-        channels c = packed_channels(u, &s, row);
+        tke_stream s = stream_of(u, k);
         tke_real *x = s.c + row * s.n, *dx = grads[k] + row * s.n; /* x: no longer needed */
-        convolve(&c, d->kernel, x);
+        tke_conv_row(u, &conv, &s, row);
         if (k < 2) {
             tke_real *after = w[HEADS] + row * s.n;
             for (size_t i = 0; i < s.n; i++)
@@ -586,25 +485,15 @@ static void row_backward_task(void *arg, int64_t task, int32_t worker)
     }
 }
 
-/* The convolution's reverse, in place: row t becomes the sum over the rows after it that used it. */
 static void conv_backward_task(void *arg, int64_t task, int32_t worker)
 {
     const tke_turn *u = arg;
-    const tke_delta *d = u->layer->delta;
     tke_real *const *w = u->work->at, *const grads[3] = { w[DQ], w[DK], w[DV] };
+    tke_conv conv = conv_of(u->layer->delta);
     (void)worker;
-    size_t begin = (size_t)u->starts[task], end = (size_t)u->starts[task + 1];
     for (int k = 0; k < 3; k++) {
-        stream s = stream_of(u, k);
-        channels c = channels_of(d, &s);
-        for (size_t row = begin; row < end; row++)
-            for (size_t i = 0; i < s.n; i++) {
-                tke_real sum = 0;
-                for (size_t j = 0; j < d->kernel && row + j < end; j++)
-                    sum += c.weights[(d->kernel - 1 - j) * c.weight_stride + i] *
-                           grads[k][(row + j) * s.n + i];
-                grads[k][row * s.n + i] = sum;
-            }
+        tke_stream s = stream_of(u, k);
+        tke_conv_backward(u, &conv, &s, (size_t)task, grads[k]);
     }
 }
 
@@ -630,7 +519,7 @@ static void backward(const tke_turn *u, const tke_real *x, const tke_real *dy, t
     const tke_rows *r = u->rows;
     tke_real *const *t = u->keep->at, *const *w = u->work->at;
     output_backward(u, dy);
-    tke_turn_spread(u, r->n, packed_row_task); /* q, k, v and gates again: forward's are not kept */
+    tke_turn_spread(u, r->n, row_task); /* q, k, v and gates again: forward's are not kept */
     tke_turn_spread(u, d->n_key_heads, head_backward_task);
     tke_turn_spread(u, r->n, row_backward_task);
     tke_turn_spread(u, u->n_seqs, conv_backward_task);

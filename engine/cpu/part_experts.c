@@ -25,7 +25,7 @@ static void keep(tke_walk *w, const tke_layer *l, const tke_microbatch_size *siz
     tke_take(w, &t->at[SLOT_OF], pairs);
     tke_take(w, &t->at[START], x->n + 1);
     tke_take(w, &t->at[GATE], pairs * x->inner);
-    tke_take(w, &t->at[UP], pairs * x->inner);
+    tke_take(w, &t->at[UP], x->squared ? 0 : pairs * x->inner);
     tke_take(w, &t->at[LOW_IN], n * size->max_rank * x->gate_up->n);
     tke_take(w, &t->at[LOW_DOWN], n * size->max_rank);
     if (x->shared)
@@ -114,7 +114,8 @@ static void make_h(const tke_turn *u, const tke_pairs *p, const tke_real *x)
         tke_pairs_split(cpu, p, e->inner, w[BOTH], t[GATE], t[UP]);
     } else {
         tke_stack_forward(cpu, p, &e->gate, w[WIDE], t[GATE]);
-        tke_stack_forward(cpu, p, &e->up, w[WIDE], t[UP]);
+        if (!e->squared)
+            tke_stack_forward(cpu, p, &e->up, w[WIDE], t[UP]);
     }
     if (adapted(u->rows)) {
         tke_group_low(u->rows, e->gate_up, x, t[LOW_IN]);
@@ -184,7 +185,8 @@ static void in_backward(const tke_turn *u, const tke_pairs *p, const tke_real *x
         tke_stack_backward(cpu, p, &e->gate, w[BOTH], false, w[WIDE]);
     } else if (dx) {
         tke_stack_backward(cpu, p, &e->gate, t[GATE], false, w[WIDE]);
-        tke_stack_backward(cpu, p, &e->up, t[UP], true, w[WIDE]);
+        if (!e->squared)
+            tke_stack_backward(cpu, p, &e->up, t[UP], true, w[WIDE]);
     }
     if (dx)
         tke_pairs_sum(cpu, p, e->gate.in, false, w[WIDE], dx);

@@ -1,5 +1,4 @@
-/* delta_rule.c - the gated delta rule in plain C: loops over contiguous numbers without reductions, so
- * that the compiler makes vectors of them and the order of each sum stays as written.
+/* delta_rule.c - the gated delta rule in plain C, over rows of chunk_rows.h.
  *
  * May touch: what it is given. Must not: know of layers, sequences or threads.
  */
@@ -8,47 +7,9 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "math/chunk_rows.h"
 
 enum { CHUNK = TKE_DELTA_CHUNK };
-
-/* y += a x */
-static void axpy(size_t n, tke_real a, const tke_real *restrict x, tke_real *restrict y)
-{
-    for (size_t i = 0; i < n; i++)
-        y[i] += a * x[i];
-}
-
-static void scale(size_t n, tke_real a, tke_real *x)
-{
-    for (size_t i = 0; i < n; i++)
-        x[i] *= a;
-}
-
-static tke_real dot(size_t n, const tke_real *x, const tke_real *y)
-{
-    tke_real sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
-/* y [cols] = x [rows] times m [rows][cols] */
-static void times(size_t rows, size_t cols, const tke_real *x, const tke_real *m, tke_real *y)
-{
-    memset(y, 0, cols * sizeof *y);
-    for (size_t a = 0; a < rows; a++)
-        axpy(cols, x[a], m + a * cols, y);
-}
-
-/* G_0 .. G_i */
-static void sum_decays(size_t rows, const tke_real *g, size_t stride, double *out)
-{
-    double sum = 0;
-    for (size_t j = 0; j < rows; j++) {
-        sum += (double)g[j * stride];
-        out[j] = sum;
-    }
-}
 
 /* ---- forward ---- */
 
@@ -59,8 +20,8 @@ void tke_delta_multiply(const tke_delta_shape *s, tke_real *kt, size_t i, const 
     memset(out, 0, sizeof *out);
     for (size_t a = 0; a < s->dk; a++) {
         kt[a * CHUNK + i] = k[a];
-        axpy(i + 1, k[a], kt + a * CHUNK, out->kk);
-        axpy(i + 1, q[a], kt + a * CHUNK, out->qk);
+        tke_row_add(i + 1, k[a], kt + a * CHUNK, out->kk);
+        tke_row_add(i + 1, q[a], kt + a * CHUNK, out->qk);
     }
 }
 
@@ -71,34 +32,35 @@ void tke_delta_row(const tke_delta_shape *s, const tke_delta_chunk *c, size_t i,
     tke_real sk[TKE_DELTA_DIM], sq[TKE_DELTA_DIM], *n = c->n + i * c->n_stride;
     double sums[CHUNK];
     assert(i < CHUNK && s->dv <= TKE_DELTA_DIM);
-    sum_decays(i + 1, c->g, c->g_stride, sums);
+    tke_running_sums(i + 1, c->g, c->g_stride, sums);
     tke_real faded = (tke_real)exp(sums[i]);
-    times(s->dk, s->dv, k, c->s, sk);
-    times(s->dk, s->dv, q, c->s, sq);
+    tke_row_times(s->dk, s->dv, k, c->s, sk);
+    tke_row_times(s->dk, s->dv, q, c->s, sq);
     for (size_t b = 0; b < s->dv; b++) {
         n[b] = strength * (v[b] - faded * sk[b]);
         o[b] = faded * sq[b];
     }
     for (size_t j = 0; j < i; j++) {
         tke_real d = (tke_real)exp(sums[i] - sums[j]);
-        axpy(s->dv, -(strength * p->kk[j] * d), c->n + j * c->n_stride, n);
-        axpy(s->dv, p->qk[j] * d, c->n + j * c->n_stride, o);
+        tke_row_add(s->dv, -(strength * p->kk[j] * d), c->n + j * c->n_stride, n);
+        tke_row_add(s->dv, p->qk[j] * d, c->n + j * c->n_stride, o);
     }
-    axpy(s->dv, p->qk[i], n, o);
+    tke_row_add(s->dv, p->qk[i], n, o);
 }
 
 void tke_delta_advance(const tke_delta_shape *s, const tke_delta_chunk *c)
 {
     double sums[CHUNK];
     tke_real fade[CHUNK];
-    sum_decays(CHUNK, c->g, c->g_stride, sums);
+    tke_running_sums(CHUNK, c->g, c->g_stride, sums);
     tke_real whole = (tke_real)exp(sums[CHUNK - 1]);
     for (size_t i = 0; i < CHUNK; i++)
         fade[i] = (tke_real)exp(sums[CHUNK - 1] - sums[i]);
     for (size_t a = 0; a < s->dk; a++) {
-        scale(s->dv, whole, c->s + a * s->dv);
+        tke_row_scale(s->dv, whole, c->s + a * s->dv);
         for (size_t i = 0; i < CHUNK; i++)
-            axpy(s->dv, fade[i] * c->kt[a * CHUNK + i], c->n + i * c->n_stride, c->s + a * s->dv);
+            tke_row_add(s->dv, fade[i] * c->kt[a * CHUNK + i], c->n + i * c->n_stride,
+                        c->s + a * s->dv);
     }
 }
 
@@ -125,51 +87,26 @@ size_t tke_delta_scratch(const tke_delta_shape *s)
            3 * s->dk + s->dk * s->dv;
 }
 
-static tke_real *cut(tke_real **at, size_t n)
-{
-    tke_real *out = *at;
-    *at += n;
-    return out;
-}
-
 static void place(space *x)
 {
     size_t dk = x->s->dk, dv = x->s->dv;
     tke_real *at = x->g->scratch;
-    x->d = cut(&at, CHUNK * CHUNK);
-    x->kk = cut(&at, CHUNK * CHUNK);
-    x->qk = cut(&at, CHUNK * CHUNK);
-    x->dp = cut(&at, CHUNK * CHUNK);
-    x->da = cut(&at, CHUNK * CHUNK);
-    x->kt = cut(&at, dk * CHUNK);
-    x->nt = cut(&at, dv * CHUNK);
-    x->st = cut(&at, dv * dk);
-    x->dst = cut(&at, dv * dk);
-    x->z = cut(&at, CHUNK * dv);
-    x->sk = cut(&at, CHUNK * dv);
-    x->sdo = cut(&at, dk);
-    x->sz = cut(&at, dk);
-    x->dsn = cut(&at, dk);
-    x->next = cut(&at, dk * dv);
+    x->d = tke_cut(&at, CHUNK * CHUNK);
+    x->kk = tke_cut(&at, CHUNK * CHUNK);
+    x->qk = tke_cut(&at, CHUNK * CHUNK);
+    x->dp = tke_cut(&at, CHUNK * CHUNK);
+    x->da = tke_cut(&at, CHUNK * CHUNK);
+    x->kt = tke_cut(&at, dk * CHUNK);
+    x->nt = tke_cut(&at, dv * CHUNK);
+    x->st = tke_cut(&at, dv * dk);
+    x->dst = tke_cut(&at, dv * dk);
+    x->z = tke_cut(&at, CHUNK * dv);
+    x->sk = tke_cut(&at, CHUNK * dv);
+    x->sdo = tke_cut(&at, dk);
+    x->sz = tke_cut(&at, dk);
+    x->dsn = tke_cut(&at, dk);
+    x->next = tke_cut(&at, dk * dv);
     assert((size_t)(at - x->g->scratch) == tke_delta_scratch(x->s));
-}
-
-static void transpose(size_t rows, size_t cols, const tke_real *x, size_t stride, tke_real *out,
-                      size_t out_stride)
-{
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < cols; j++)
-            out[j * out_stride + i] = x[i * stride + j];
-}
-
-/* Row i of x times each of the rows before it and itself, which m has transposed. */
-static void lower_products(const space *x, size_t dim, const tke_real *rows, size_t stride,
-                           const tke_real *m, tke_real *out)
-{
-    memset(out, 0, CHUNK * CHUNK * sizeof *out);
-    for (size_t i = 0; i < x->rows; i++)
-        for (size_t a = 0; a < dim; a++)
-            axpy(i + 1, rows[i * stride + a], m + a * CHUNK, out + i * CHUNK);
 }
 
 /* What forward had: D and the products. */
@@ -177,7 +114,7 @@ static void repeat_forward(space *x)
 {
     const tke_delta_grads *g = x->g;
     size_t dk = x->s->dk, dv = x->s->dv;
-    sum_decays(x->rows, g->g, g->gate_stride, x->sums);
+    tke_running_sums(x->rows, g->g, g->gate_stride, x->sums);
     double last = x->sums[x->rows - 1];
     x->whole = (tke_real)exp(last);
     for (size_t i = 0; i < x->rows; i++) {
@@ -185,14 +122,14 @@ static void repeat_forward(space *x)
         x->down[i] = (tke_real)exp(last - x->sums[i]);
         for (size_t j = 0; j <= i; j++)
             x->d[i * CHUNK + j] = (tke_real)exp(x->sums[i] - x->sums[j]);
-        times(dk, dv, g->k + i * g->dk_stride, g->s, x->sk + i * dv);
+        tke_row_times(dk, dv, g->k + i * g->dk_stride, g->s, x->sk + i * dv);
     }
-    transpose(x->rows, dk, g->k, g->dk_stride, x->kt, CHUNK);
-    transpose(x->rows, dv, g->n, g->dv_stride, x->nt, CHUNK);
-    transpose(dk, dv, g->s, dv, x->st, dk);
-    transpose(dk, dv, g->ds, dv, x->dst, dk);
-    lower_products(x, dk, g->k, g->dk_stride, x->kt, x->kk);
-    lower_products(x, dk, g->q, g->dk_stride, x->kt, x->qk);
+    tke_rows_transpose(x->rows, dk, g->k, g->dk_stride, x->kt, CHUNK);
+    tke_rows_transpose(x->rows, dv, g->n, g->dv_stride, x->nt, CHUNK);
+    tke_rows_transpose(dk, dv, g->s, dv, x->st, dk);
+    tke_rows_transpose(dk, dv, g->ds, dv, x->dst, dk);
+    tke_lower_products(x->rows, CHUNK, dk, g->k, g->dk_stride, x->kt, x->kk);
+    tke_lower_products(x->rows, CHUNK, dk, g->q, g->dk_stride, x->kt, x->qk);
 }
 
 static tke_real a_of(const space *x, size_t i, size_t j)
@@ -208,15 +145,16 @@ static void solve(space *x)
     size_t dv = x->s->dv;
     for (size_t j = x->rows; j-- > 0;) {
         tke_real *z = x->z + j * dv;
-        times(x->s->dk, dv, g->k + j * g->dk_stride, g->ds, z);
-        scale(dv, x->down[j], z);
+        tke_row_times(x->s->dk, dv, g->k + j * g->dk_stride, g->ds, z);
+        tke_row_scale(dv, x->down[j], z);
         for (size_t i = j; i < x->rows; i++)
-            axpy(dv, x->qk[i * CHUNK + j] * x->d[i * CHUNK + j], g->d_o + i * g->dv_stride, z);
+            tke_row_add(dv, x->qk[i * CHUNK + j] * x->d[i * CHUNK + j], g->d_o + i * g->dv_stride,
+                        z);
         for (size_t i = j + 1; i < x->rows; i++)
-            axpy(dv, -a_of(x, i, j), x->z + i * dv, z);
+            tke_row_add(dv, -a_of(x, i, j), x->z + i * dv, z);
     }
-    lower_products(x, dv, g->d_o, g->dv_stride, x->nt, x->dp);
-    lower_products(x, dv, x->z, dv, x->nt, x->da);
+    tke_lower_products(x->rows, CHUNK, dv, g->d_o, g->dv_stride, x->nt, x->dp);
+    tke_lower_products(x->rows, CHUNK, dv, x->z, dv, x->nt, x->da);
     for (size_t i = 0; i < x->rows; i++) {
         for (size_t j = 0; j < i; j++)
             x->da[i * CHUNK + j] = -x->da[i * CHUNK + j];
@@ -230,21 +168,22 @@ static void queries_and_keys(space *x, size_t i)
     size_t dk = x->s->dk, dv = x->s->dv, stride = g->dk_stride;
     tke_real strength = g->strength[i * g->gate_stride], *dq = g->dq + i * stride;
     tke_real *key = g->dk + i * stride;
-    times(dv, dk, g->d_o + i * g->dv_stride, x->st, x->sdo);
-    times(dv, dk, x->z + i * dv, x->st, x->sz);
-    times(dv, dk, g->n + i * g->dv_stride, x->dst, x->dsn);
-    axpy(dk, x->up[i], x->sdo, dq);
-    axpy(dk, x->down[i], x->dsn, key);
-    axpy(dk, -(strength * x->up[i]), x->sz, key);
+    tke_row_times(dv, dk, g->d_o + i * g->dv_stride, x->st, x->sdo);
+    tke_row_times(dv, dk, x->z + i * dv, x->st, x->sz);
+    tke_row_times(dv, dk, g->n + i * g->dv_stride, x->dst, x->dsn);
+    tke_row_add(dk, x->up[i], x->sdo, dq);
+    tke_row_add(dk, x->down[i], x->dsn, key);
+    tke_row_add(dk, -(strength * x->up[i]), x->sz, key);
     for (size_t j = 0; j <= i; j++) {
         size_t at = i * CHUNK + j;
-        axpy(dk, x->dp[at] * x->d[at], g->k + j * stride, dq);
-        axpy(dk, strength * x->da[at] * x->d[at], g->k + j * stride, key);
+        tke_row_add(dk, x->dp[at] * x->d[at], g->k + j * stride, dq);
+        tke_row_add(dk, strength * x->da[at] * x->d[at], g->k + j * stride, key);
     }
     for (size_t j = i; j < x->rows; j++) {
         size_t at = j * CHUNK + i;
-        axpy(dk, x->dp[at] * x->d[at], g->q + j * stride, key);
-        axpy(dk, g->strength[j * g->gate_stride] * x->da[at] * x->d[at], g->k + j * stride, key);
+        tke_row_add(dk, x->dp[at] * x->d[at], g->q + j * stride, key);
+        tke_row_add(dk, g->strength[j * g->gate_stride] * x->da[at] * x->d[at], g->k + j * stride,
+                    key);
     }
 }
 
@@ -257,9 +196,9 @@ static double values_and_gates(space *x, size_t i, double *d_sum)
     const tke_real *z = x->z + i * dv, *sk = x->sk + i * dv, *v = g->v + i * g->dv_stride;
     const tke_real *q = g->q + i * g->dk_stride, *k = g->k + i * g->dk_stride;
     tke_real strength = g->strength[i * g->gate_stride], by = 0;
-    tke_real state = dot(dv, z, sk), own = x->down[i] * dot(dk, k, x->dsn);
-    double sum = (double)(x->up[i] * dot(dk, q, x->sdo)) - (double)(strength * x->up[i] * state) -
-                 (double)own;
+    tke_real state = tke_row_dot(dv, z, sk), own = x->down[i] * tke_row_dot(dk, k, x->dsn);
+    double sum = (double)(x->up[i] * tke_row_dot(dk, q, x->sdo)) -
+                 (double)(strength * x->up[i] * state) - (double)own;
     for (size_t j = 0; j < x->rows; j++) {
         size_t at = j <= i ? i * CHUNK + j : j * CHUNK + i, row = j <= i ? i : j;
         tke_real a = j == i ? 0 : a_of(x, row, j <= i ? j : i);
@@ -270,7 +209,7 @@ static double values_and_gates(space *x, size_t i, double *d_sum)
     }
     for (size_t b = 0; b < dv; b++)
         g->dv[i * g->dv_stride + b] = strength * z[b];
-    g->dstrength[i * g->gate_stride] = by + dot(dv, z, v) - x->up[i] * state;
+    g->dstrength[i * g->gate_stride] = by + tke_row_dot(dv, z, v) - x->up[i] * state;
     *d_sum = sum;
     return (double)own;
 }
@@ -285,8 +224,9 @@ static void states(space *x)
             out[b] = x->whole * g->ds[a * dv + b];
         for (size_t i = 0; i < x->rows; i++) {
             tke_real strength = g->strength[i * g->gate_stride];
-            axpy(dv, x->up[i] * g->q[i * g->dk_stride + a], g->d_o + i * g->dv_stride, out);
-            axpy(dv, -(strength * x->up[i] * g->k[i * g->dk_stride + a]), x->z + i * dv, out);
+            tke_row_add(dv, x->up[i] * g->q[i * g->dk_stride + a], g->d_o + i * g->dv_stride, out);
+            tke_row_add(dv, -(strength * x->up[i] * g->k[i * g->dk_stride + a]), x->z + i * dv,
+                        out);
         }
     }
 }
@@ -303,7 +243,7 @@ void tke_delta_backward(const tke_delta_shape *s, const tke_delta_grads *g)
         queries_and_keys(&x, i);
         last += values_and_gates(&x, i, &d_sums[i]);
     }
-    last += (double)(x.whole * dot(s->dk * s->dv, g->s, g->ds));
+    last += (double)(x.whole * tke_row_dot(s->dk * s->dv, g->s, g->ds));
     d_sums[g->rows - 1] += last;
     for (size_t i = g->rows; i-- > 0;) {
         ahead += d_sums[i];

@@ -98,6 +98,9 @@ void tke_swiglu(tke_cpu *, int64_t count, const tke_real *g, const tke_real *u, 
 /* dg, du may be g, u or dm in any combination of distinct buffers. */
 void tke_swiglu_backward(tke_cpu *, int64_t count, const tke_real *g, const tke_real *u,
                          const tke_real *dm, tke_real *dg, tke_real *du);
+/* y = max(x, 0)^2; and x, once it is used, becomes its gradient. */
+void tke_relu_squared(tke_cpu *, int64_t count, const tke_real *x, tke_real *y);
+void tke_relu_squared_backward(tke_cpu *, int64_t count, const tke_real *dy, tke_real *x);
 
 /* ---- attention: causal, grouped heads, tiled ----
  *

@@ -208,6 +208,38 @@ void tke_swiglu_backward(tke_cpu *cpu, int64_t count, const tke_real *g, const t
     spread(&w, 1, 64, swiglu_backward_task);
 }
 
+static void relu_squared_task(void *arg, int64_t task, int32_t worker)
+{
+    const work *w = arg;
+    int64_t count, begin = task_begin(w, task, &count);
+    (void)worker;
+    for (int64_t i = begin; i < begin + count; i++) {
+        tke_real x = w->x[i] > 0 ? w->x[i] : 0;
+        w->y[i] = x * x;
+    }
+}
+
+void tke_relu_squared(tke_cpu *cpu, int64_t count, const tke_real *x, tke_real *y)
+{
+    work w = { .cpu = cpu, .total = count, .x = x, .y = y };
+    spread(&w, 1, 64, relu_squared_task);
+}
+
+static void relu_squared_backward_task(void *arg, int64_t task, int32_t worker)
+{
+    const work *w = arg;
+    int64_t count, begin = task_begin(w, task, &count);
+    (void)worker;
+    for (int64_t i = begin; i < begin + count; i++)
+        w->y[i] = 2 * (w->y[i] > 0 ? w->y[i] : 0) * w->dy[i];
+}
+
+void tke_relu_squared_backward(tke_cpu *cpu, int64_t count, const tke_real *dy, tke_real *x)
+{
+    work w = { .cpu = cpu, .total = count, .dy = dy, .y = x };
+    spread(&w, 1, 64, relu_squared_backward_task);
+}
+
 /* ---- the vocabulary ---- */
 
 void tke_lse_start(int64_t rows, tke_real *max, tke_real *sum)

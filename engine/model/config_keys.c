@@ -1,6 +1,7 @@
 /* config_keys.c - finds members of a JSON object by name. May touch: the text and the arena it was given. */
 #include "model/config_keys.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/json_read.h"
 #include "base/str.h"
@@ -164,6 +165,41 @@ int64_t tke_key_integers(const tke_config_keys *k, const char *name, int64_t *ou
     }
     if (own.code)
         wrong_type(k, name, "a list of whole numbers");
+    return (int64_t)n;
+}
+
+/* Transformers writes {"__float__": "Infinity"}. */
+static double limit_item(tkc_json *j)
+{
+    tinkc_str key, value = { 0 };
+    if (tkc_json_null(j))
+        return (double)INFINITY;
+    if (tkc_json_peek(j) != TKC_JSON_OBJECT)
+        return tkc_json_double(j);
+    tkc_json_object(j);
+    while (tkc_json_key(j, &key))
+        value = tkc_str_is(key, "__float__") ? tkc_json_string(j) : tkc_json_skip(j);
+    if (!tkc_str_is(value, "Infinity"))
+        tkc_json_fail(j, "not a number");
+    return (double)INFINITY;
+}
+
+int64_t tke_key_limits(const tke_config_keys *k, const char *name, double *out, size_t room)
+{
+    tkc_json j;
+    tinkc_error own;
+    size_t n = 0;
+    if (!open_value(k, name, &j, &own) || tkc_json_peek(&j) != TKC_JSON_ARRAY)
+        return -1;
+    tkc_json_array(&j);
+    while (tkc_json_item(&j)) {
+        double item = limit_item(&j);
+        if (n < room)
+            out[n] = item;
+        n++;
+    }
+    if (own.code)
+        wrong_type(k, name, "a list of numbers");
     return (int64_t)n;
 }
 

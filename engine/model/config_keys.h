@@ -38,6 +38,9 @@ int64_t tke_key_strings(const tke_config_keys *, const char *name, tinkc_str *ou
 /* Its integers, likewise. */
 int64_t tke_key_integers(const tke_config_keys *, const char *name, int64_t *out, size_t room);
 
+/* Its numbers, likewise; null and {"__float__": "Infinity"} are infinity. */
+int64_t tke_key_limits(const tke_config_keys *, const char *name, double *out, size_t room);
+
 /* "config.json: FAULT" (MODEL); "config.json: FEATURE 'name' is not supported" (UNSUPPORTED). */
 bool tke_keys_bad(const tke_config_keys *, const char *fault);
 bool tke_keys_refuse(const tke_config_keys *, const char *feature, tinkc_str name);

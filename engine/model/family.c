@@ -3,10 +3,10 @@
 
 #include "base/str.h"
 
-static const tke_family *const families[] = { &tke_family_llama,      &tke_family_qwen2,
-                                              &tke_family_qwen3,      &tke_family_qwen3_moe,
-                                              &tke_family_gpt_oss,    &tke_family_qwen3_5,
-                                              &tke_family_qwen3_5_moe };
+static const tke_family *const families[] = { &tke_family_llama,       &tke_family_qwen2,
+                                              &tke_family_qwen3,       &tke_family_qwen3_moe,
+                                              &tke_family_gpt_oss,     &tke_family_qwen3_5,
+                                              &tke_family_qwen3_5_moe, &tke_family_nemotron_h };
 
 const tke_family *tke_family_find(tinkc_str name)
 {
@@ -20,5 +20,5 @@ const tke_family *tke_family_find(tinkc_str name)
 const char *tke_family_list(void)
 {
     return "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
-           "GptOssForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM";
+           "GptOssForCausalLM, Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM and NemotronHForCausalLM";
 }

@@ -40,7 +40,8 @@ static bool config(const tke_config_keys *k, tke_config *c)
 {
     tke_experts_spec *x = tkc_arena_array(k->arena, 1, sizeof *x, k->err);
     if (!x || !tke_config_heads(k, c, 64) || !tke_config_inner(k, c) || !rope(k, c) ||
-        !tke_config_eps(k, c, 1e-5) || !windows(k, c) || !tke_config_experts(k, &x->n, &x->top))
+        !tke_config_eps(k, c, "rms_norm_eps", 1e-5) || !windows(k, c) ||
+        !tke_config_experts(k, &x->n, &x->top))
         return false;
     c->bias_qkv = c->bias_o = tke_key_bool(k, "attention_bias", true);
     x->inner = c->inner;

@@ -4,7 +4,7 @@
 static bool config(const tke_config_keys *k, tke_config *c)
 {
     if (!tke_config_heads(k, c, 0) || !tke_config_inner(k, c) || !tke_config_rope(k, c, 10000) ||
-        !tke_config_eps(k, c, 1e-6))
+        !tke_config_eps(k, c, "rms_norm_eps", 1e-6))
         return false;
     c->bias_qkv = c->bias_o = tke_key_bool(k, "attention_bias", false);
     c->bias_mlp = tke_key_bool(k, "mlp_bias", false);
@@ -16,7 +16,7 @@ static void layer(tke_builder *b, size_t i)
     (void)i;
     tke_build_norms(b);
     tke_build_attention(b, &(tke_attn_spec){ 0 });
-    tke_build_dense(b);
+    tke_build_dense(b, false);
 }
 
 static const char *const names[] = { "llama", "LlamaForCausalLM", NULL };

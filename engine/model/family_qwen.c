@@ -5,7 +5,8 @@
 static bool config(const tke_config_keys *k, tke_config *c, int64_t head_dim)
 {
     return tke_config_heads(k, c, head_dim) && tke_config_inner(k, c) &&
-           tke_config_rope(k, c, 10000) && tke_config_eps(k, c, 1e-6) && tke_config_window(k, c);
+           tke_config_rope(k, c, 10000) && tke_config_eps(k, c, "rms_norm_eps", 1e-6) &&
+           tke_config_window(k, c);
 }
 
 static bool qwen2_config(const tke_config_keys *k, tke_config *c)
@@ -26,7 +27,7 @@ static void layer(tke_builder *b, size_t i)
     const tke_config *c = b->config;
     tke_build_norms(b);
     tke_build_attention(b, &(tke_attn_spec){ .window = tke_config_window_of(c, i) });
-    tke_build_dense(b);
+    tke_build_dense(b, false);
 }
 
 static const char *const qwen2_names[] = { "qwen2", "Qwen2ForCausalLM", NULL };

@@ -3,7 +3,6 @@
  * heads that predict several tokens are passed over. */
 #include "model/family.h"
 
-#include <math.h>
 #include "base/str.h"
 
 enum { MAX_HEADS = 1024 };
@@ -83,6 +82,7 @@ static bool read_experts(const tke_config_keys *k, own *o)
         return tke_keys_refuse(k, "feature", tkc_str("mlp_only_layers or decoder_sparse_step"));
     o->experts.inner = (size_t)inner;
     o->experts.shared = (size_t)shared;
+    o->experts.shared_gate = true;
     o->experts.route = TKE_ROUTE_CHOSEN;
     return !tkc_failed(k->err);
 }
@@ -98,27 +98,8 @@ static bool config(const tke_config_keys *k, tke_config *c)
     c->qk_norm = c->norm_from_one = true;
     c->bias_qkv = c->bias_o = tke_key_bool(k, "attention_bias", false);
     c->rotary = c->head_dim / 4;
-    return tke_config_rope(k, c, 10000) && tke_config_eps(k, c, 1e-6) && read_types(k, c, o) &&
-           read_delta(k, o) && refuse_others(k);
-}
-
-/* [channels][1][kernel] as [kernel][channels]: rows of channels are what the convolution adds. */
-static const tke_real *build_conv(tke_builder *b, size_t channels, size_t kernel)
-{
-    const int64_t dims[] = { (int64_t)channels, 1, (int64_t)kernel };
-    const tke_real *stored = tke_build_numbers(b, "linear_attn.conv1d.weight", dims, 3);
-    tke_real *out = tkc_arena_array(b->arena, channels * kernel, sizeof *out, b->err);
-    for (size_t i = 0; stored && out && i < channels * kernel; i++)
-        out[i % kernel * channels + i / kernel] = stored[i];
-    return out;
-}
-
-static const tke_real *build_decay(tke_builder *b, size_t heads)
-{
-    tke_real *decay = tke_build_numbers(b, "linear_attn.A_log", (int64_t[]){ (int64_t)heads }, 1);
-    for (size_t i = 0; decay && i < heads; i++)
-        decay[i] = (tke_real)exp((double)decay[i]);
-    return decay;
+    return tke_config_rope(k, c, 10000) && tke_config_eps(k, c, "rms_norm_eps", 1e-6) &&
+           read_types(k, c, o) && read_delta(k, o) && refuse_others(k);
 }
 
 static void build_delta(tke_builder *b, const own *o)
@@ -142,8 +123,8 @@ static void build_delta(tke_builder *b, const own *o)
     *d = (tke_delta){ .in = tke_build_group(b, TKE_TRAIN_ATTN, in, 4),
                       .gates = tke_build_group(b, 0, gates, 2),
                       .out = tke_build_group(b, TKE_TRAIN_ATTN, out, 1),
-                      .conv = build_conv(b, all, o->kernel),
-                      .decay = build_decay(b, o->value_heads),
+                      .conv = tke_build_conv(b, "linear_attn.conv1d.weight", all, o->kernel),
+                      .decay = tke_build_exp(b, "linear_attn.A_log", o->value_heads),
                       .dt_bias = tke_build_numbers(b, "linear_attn.dt_bias",
                                                    (int64_t[]){ (int64_t)o->value_heads }, 1),
                       .norm = tke_build_vector(b, "linear_attn.norm", o->value_dim),
@@ -167,7 +148,7 @@ static void layer(tke_builder *b, size_t i)
     if (o->experts.n)
         tke_build_experts(b, &o->experts);
     else
-        tke_build_dense(b);
+        tke_build_dense(b, false);
 }
 
 static const char *const names[] = { "qwen3_5", "qwen3_5_text", "Qwen3_5ForConditionalGeneration",

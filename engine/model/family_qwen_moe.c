@@ -38,7 +38,7 @@ static bool config(const tke_config_keys *k, tke_config *c)
     c->bias_qkv = c->bias_o = tke_key_bool(k, "attention_bias", false);
     c->qk_norm = true;
     if (!m || !tke_config_heads(k, c, 0) || !tke_config_rope(k, c, 10000) ||
-        !tke_config_eps(k, c, 1e-6) ||
+        !tke_config_eps(k, c, "rms_norm_eps", 1e-6) ||
         !tke_keys_size(k, "moe_intermediate_size", inner, TKE_MAX_WIDTH) ||
         !tke_config_experts(k, &m->experts.n, &m->experts.top))
         return false;
@@ -57,7 +57,7 @@ static void layer(tke_builder *b, size_t i)
     tke_build_norms(b);
     tke_build_attention(b, &(tke_attn_spec){ .window = tke_config_window_of(b->config, i) });
     if (m->dense[i])
-        tke_build_dense(b);
+        tke_build_dense(b, false);
     else
         tke_build_experts(b, &m->experts);
 }

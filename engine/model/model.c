@@ -152,7 +152,7 @@ static bool find_tensors(opened *o, tinkc_error *err)
 
 static bool make_rope(opened *o, tinkc_error *err)
 {
-    double *f = tkc_arena_array(&o->arena, o->m.config.rotary / 2, sizeof *f, err);
+    double *f = tkc_arena_array(&o->arena, o->m.config.rotary / 2 + 1, sizeof *f, err);
     if (f)
         tke_rope_frequencies(&o->m.config, f, &o->m.rope_scale);
     o->m.rope_frequency = f;

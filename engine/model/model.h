@@ -44,7 +44,7 @@ typedef struct tke_group {
  * A layer is h += mixer(norm(h)), then h += feed-forward(norm(h)); either may be missing. A device
  * has one object for each kind of part; a family (family.h) says which parts a layer has.
  */
-enum { TKE_MIX_NONE = 0, TKE_MIX_ATTENTION, TKE_MIX_DELTA, TKE_MIX_KINDS };
+enum { TKE_MIX_NONE = 0, TKE_MIX_ATTENTION, TKE_MIX_DELTA, TKE_MIX_SPACE, TKE_MIX_KINDS };
 enum { TKE_FEED_NONE = 0, TKE_FEED_DENSE, TKE_FEED_EXPERTS, TKE_FEED_KINDS };
 
 typedef struct tke_attn { /* causal attention with grouped heads */
@@ -68,9 +68,26 @@ typedef struct tke_delta {  /* linear attention by the gated delta rule */
     size_t n_key_heads, n_value_heads, key_dim, value_dim, kernel;
 } tke_delta;
 
-typedef struct tke_dense { /* down(silu(gate x) * up x) */
+enum { TKE_SPACE_MAX_KERNEL = 8, TKE_SPACE_MAX_DIM = 256 };
+typedef struct tke_space {    /* a state space: Mamba-2 */
+    const tke_group *in;      /* z, x */
+    const tke_group *vectors; /* B, C and the time step: without adapters */
+    const tke_group *out;
+    const tke_real *conv;      /* [kernel][x, B and C]: the last row is the position's own */
+    const tke_real *conv_bias; /* [x, B and C] or NULL */
+    const tke_real *decay;     /* [heads]: exp(A_log) */
+    const tke_real *dt_bias;   /* [heads] */
+    const tke_real *skip;      /* [heads]: D, what y gets of x */
+    const tke_real *norm;      /* [heads * head_dim], over each group's part */
+    size_t n_heads, head_dim, state_dim, n_groups, kernel;
+    double step_min, step_max; /* of the time step */
+} tke_space;
+
+/* down(silu(gate x) * up x); squared: down(max(up x, 0)^2), and gate_up has only one matrix. */
+typedef struct tke_dense {
     const tke_group *gate_up, *down;
     size_t inner;
+    bool squared;
 } tke_dense;
 
 typedef struct tke_stack { /* one matrix of each expert: [out, in] */
@@ -80,16 +97,30 @@ typedef struct tke_stack { /* one matrix of each expert: [out, in] */
     const tke_real *bias; /* [E, out] or NULL */
 } tke_stack;
 
-enum { TKE_ROUTE_CHOSEN = 0, TKE_ROUTE_ALL }; /* the softmax runs over the chosen experts, or all */
+/* What the weights of a row's experts are: a softmax over the chosen ones, or over all; or sigmoids
+ * of their own. */
+enum { TKE_ROUTE_CHOSEN = 0, TKE_ROUTE_ALL, TKE_ROUTE_SIGMOID };
+enum { TKE_MAX_EXPERTS = 4096, TKE_MAX_GROUPS = 256 };
+
+typedef struct tke_sigmoid_route {
+    const tke_real *bias; /* [n]: added for the choice only */
+    /* Experts lie in n_groups groups, of which kept_groups may be chosen from: those with the
+     * largest sums of their two best. */
+    size_t n_groups, kept_groups;
+    bool normalised; /* weights are divided by their sum */
+    double scale;    /* and then multiplied by this */
+} tke_sigmoid_route;
 
 /* A router sends each row to `top` of n experts; y is the sum of their weighted results. */
 typedef struct tke_experts {
     size_t n, top, inner;            /* inner: of one expert */
     int32_t route;                   /* TKE_ROUTE_* */
+    tke_sigmoid_route sigmoid;       /* of TKE_ROUTE_SIGMOID */
     tke_weight router;               /* [n, H], not adapted */
     const tke_group *gate_up, *down; /* for the adapters; the numbers are in the stacks */
     /* paired: gate has all 2 * inner outputs, gates at even places, ups at odd ones; up is unused */
     bool paired;
+    bool squared; /* max(gate, 0)^2, where gate is called up in files; up is unused */
     tke_stack gate, up, out;
     const tke_dense *shared; /* an expert of every row, or NULL */
     tke_weight shared_gate;  /* [1, H]: its result is weighted by the sigmoid; without data: by 1 */
@@ -105,6 +136,7 @@ typedef struct tke_layer {
     const tke_real *mixer_norm, *feed_norm; /* [H]; NULL where the part is missing */
     const tke_attn *attn;                   /* what belongs to the kinds above; else NULL */
     const tke_delta *delta;
+    const tke_space *space;
     const tke_dense *dense;
     const tke_experts *experts;
 } tke_layer;

@@ -5,6 +5,7 @@
 #include "model/model_build.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/str.h"
@@ -170,6 +171,24 @@ tke_real *tke_build_numbers(tke_builder *b, const char *name, const int64_t *dim
     return numbers_of(b, find(b, path, dims, n_dims));
 }
 
+const tke_real *tke_build_conv(tke_builder *b, const char *name, size_t channels, size_t kernel)
+{
+    const int64_t dims[] = { (int64_t)channels, 1, (int64_t)kernel };
+    const tke_real *stored = tke_build_numbers(b, name, dims, 3);
+    tke_real *out = tkc_arena_array(b->arena, channels * kernel, sizeof *out, b->err);
+    for (size_t i = 0; stored && out && i < channels * kernel; i++)
+        out[i % kernel * channels + i / kernel] = stored[i];
+    return out;
+}
+
+const tke_real *tke_build_exp(tke_builder *b, const char *name, size_t n)
+{
+    tke_real *x = tke_build_numbers(b, name, (int64_t[]){ (int64_t)n }, 1);
+    for (size_t i = 0; x && i < n; i++)
+        x[i] = (tke_real)exp((double)x[i]);
+    return x;
+}
+
 /* ---- parts ---- */
 
 void tke_build_norms(tke_builder *b)
@@ -178,18 +197,26 @@ void tke_build_norms(tke_builder *b)
     b->layer->feed_norm = tke_build_norm(b, "post_attention_layernorm", b->config->hidden);
 }
 
+/* "self_attn.q_proj": in the arena; "" if memory is lacking, which err says. */
+static const char *join(tke_builder *b, const char *at, const char *name)
+{
+    const char *whole = tkc_arena_printf(b->arena, b->err, "%s.%s", at, name);
+    return whole ? whole : "";
+}
+
 void tke_build_attention(tke_builder *b, const tke_attn_spec *spec)
 {
     const tke_config *c = b->config;
+    const char *at = b->mixer_at;
     size_t h = c->hidden, qd = c->n_heads * c->head_dim, kd = c->n_kv_heads * c->head_dim;
     size_t queries = spec->gate ? 2 * qd : qd;
     const tke_module qkv[] = {
-        { .name = "self_attn.q_proj", .out = queries, .in = h, .bias = c->bias_qkv },
-        { .name = "self_attn.k_proj", .out = kd, .in = h, .bias = c->bias_qkv },
-        { .name = "self_attn.v_proj", .out = kd, .in = h, .bias = c->bias_qkv }
+        { .name = join(b, at, "q_proj"), .out = queries, .in = h, .bias = c->bias_qkv },
+        { .name = join(b, at, "k_proj"), .out = kd, .in = h, .bias = c->bias_qkv },
+        { .name = join(b, at, "v_proj"), .out = kd, .in = h, .bias = c->bias_qkv }
     };
     const tke_module o[] = {
-        { .name = "self_attn.o_proj", .out = h, .in = qd, .bias = c->bias_o }
+        { .name = join(b, at, "o_proj"), .out = h, .in = qd, .bias = c->bias_o }
     };
     tke_attn *a = tkc_arena_array(b->arena, 1, sizeof *a, b->err);
     if (!a)
@@ -202,40 +229,40 @@ void tke_build_attention(tke_builder *b, const tke_attn_spec *spec)
                      .window = spec->window,
                      .gate = spec->gate };
     if (c->qk_norm) {
-        a->q_norm = tke_build_norm(b, "self_attn.q_norm", c->head_dim);
-        a->k_norm = tke_build_norm(b, "self_attn.k_norm", c->head_dim);
+        a->q_norm = tke_build_norm(b, join(b, at, "q_norm"), c->head_dim);
+        a->k_norm = tke_build_norm(b, join(b, at, "k_norm"), c->head_dim);
     }
     if (spec->sinks)
-        a->sinks = layer_vector(b, "self_attn.sinks", c->n_heads);
+        a->sinks = layer_vector(b, join(b, at, "sinks"), c->n_heads);
     b->layer->mixer = TKE_MIX_ATTENTION;
     b->layer->attn = a;
 }
 
-static const tke_dense *build_dense(tke_builder *b, const char *at, size_t inner)
+static const tke_dense *build_dense(tke_builder *b, const char *at, size_t inner, bool squared)
 {
     const tke_config *c = b->config;
-    char names[3][64];
-    static const char *const leaves[3] = { "gate_proj", "up_proj", "down_proj" };
-    for (int i = 0; i < 3; i++)
-        snprintf(names[i], sizeof names[i], "%s.%s", at, leaves[i]);
+    const tke_module up = {
+        .name = join(b, at, "up_proj"), .out = inner, .in = c->hidden, .bias = c->bias_mlp
+    };
     const tke_module gate_up[] = {
-        { .name = names[0], .out = inner, .in = c->hidden, .bias = c->bias_mlp },
-        { .name = names[1], .out = inner, .in = c->hidden, .bias = c->bias_mlp }
+        { .name = join(b, at, "gate_proj"), .out = inner, .in = c->hidden, .bias = c->bias_mlp }, up
     };
     const tke_module down[] = {
-        { .name = names[2], .out = c->hidden, .in = inner, .bias = c->bias_mlp }
+        { .name = join(b, at, "down_proj"), .out = c->hidden, .in = inner, .bias = c->bias_mlp }
     };
     tke_dense *d = tkc_arena_array(b->arena, 1, sizeof *d, b->err);
     if (d)
-        *d = (tke_dense){ .gate_up = tke_build_group(b, TKE_TRAIN_MLP, gate_up, 2),
+        *d = (tke_dense){ .gate_up = squared ? tke_build_group(b, TKE_TRAIN_MLP, &up, 1)
+                                             : tke_build_group(b, TKE_TRAIN_MLP, gate_up, 2),
                           .down = tke_build_group(b, TKE_TRAIN_MLP, down, 1),
-                          .inner = inner };
+                          .inner = inner,
+                          .squared = squared };
     return d;
 }
 
-void tke_build_dense(tke_builder *b)
+void tke_build_dense(tke_builder *b, bool squared)
 {
-    b->layer->dense = build_dense(b, "mlp", b->config->inner);
+    b->layer->dense = build_dense(b, b->feed_at, b->config->inner, squared);
     if (b->layer->dense)
         b->layer->feed = TKE_FEED_DENSE;
 }
@@ -248,8 +275,8 @@ static void stack_separate(tke_builder *b, const char *name, size_t n, tke_stack
     char path[PATH_LEN];
     tke_matrix *m = tkc_arena_array(b->arena, n, sizeof *m, b->err);
     for (size_t e = 0; m && e < n && b->n_bad < MOST_BAD; e++) {
-        snprintf(path, sizeof path, "model.layers.%zu.mlp.experts.%zu.%s.weight", b->index, e,
-                 name);
+        snprintf(path, sizeof path, "model.layers.%zu.%s.experts.%zu.%s.weight", b->index,
+                 b->feed_at, e, name);
         const tke_file_tensor *t = find(b, path, (int64_t[]){ (int64_t)s->out, (int64_t)s->in }, 2);
         if (t)
             m[e] =
@@ -276,7 +303,7 @@ static const tke_file_tensor *find_fused(tke_builder *b, const char *name, size_
                                          size_t cols)
 {
     char path[PATH_LEN];
-    snprintf(path, sizeof path, "model.layers.%zu.mlp.experts.%s", b->index, name);
+    snprintf(path, sizeof path, "model.layers.%zu.%s.experts.%s", b->index, b->feed_at, name);
     return find(b, path, (int64_t[]){ (int64_t)n, (int64_t)rows, (int64_t)cols }, 3);
 }
 
@@ -308,7 +335,7 @@ static const tke_group *experts_group(tke_builder *b, int32_t shared, size_t n_e
 static const tke_real *stack_bias(tke_builder *b, const char *name, size_t n, size_t out)
 {
     char path[PATH_LEN];
-    snprintf(path, sizeof path, "model.layers.%zu.mlp.experts.%s_bias", b->index, name);
+    snprintf(path, sizeof path, "model.layers.%zu.%s.experts.%s_bias", b->index, b->feed_at, name);
     return numbers_of(b, find(b, path, (int64_t[]){ (int64_t)n, (int64_t)out }, 2));
 }
 
@@ -317,7 +344,8 @@ static const uint8_t *find_packed(tke_builder *b, const char *name, const char *
                                   const tke_stack *s, int32_t n_dims)
 {
     char path[PATH_LEN];
-    snprintf(path, sizeof path, "model.layers.%zu.mlp.experts.%s_%s", b->index, name, part);
+    snprintf(path, sizeof path, "model.layers.%zu.%s.experts.%s_%s", b->index, b->feed_at, name,
+             part);
     const tke_file_tensor *t = look_up(b, path);
     const int64_t dims[4] = { (int64_t)n, (int64_t)s->out, (int64_t)s->in / TKE_MXFP4_BLOCK,
                               TKE_MXFP4_BLOCK / 2 };
@@ -341,7 +369,7 @@ static void stack_paired(tke_builder *b, const char *name, size_t n, tke_stack *
 {
     char blocks[64];
     tke_matrix *m = tkc_arena_array(b->arena, n, sizeof *m, b->err);
-    snprintf(blocks, sizeof blocks, "mlp.experts.%s_blocks", name);
+    snprintf(blocks, sizeof blocks, "%s.experts.%s_blocks", b->feed_at, name);
     s->bias = stack_bias(b, name, n, s->out);
     s->m = m;
     if (m && tke_build_has(b, blocks)) {
@@ -373,28 +401,52 @@ static void find_stacks(tke_builder *b, size_t hidden, tke_experts *x)
         stack_paired(b, "down_proj", x->n, &x->out);
         return;
     }
-    if (tke_build_has(b, "mlp.experts.gate_up_proj")) {
-        const tke_file_tensor *t = find_fused(b, "gate_up_proj", x->n, 2 * x->inner, hidden);
+    const char *first = x->squared ? "up_proj" : "gate_up_proj";
+    if (tke_build_has(b, join(b, b->feed_at, join(b, "experts", first)))) {
+        size_t rows = x->squared ? x->inner : 2 * x->inner;
+        const tke_file_tensor *t = find_fused(b, first, x->n, rows, hidden);
         stack_fused(b, t, x->n, 0, &x->gate);
-        stack_fused(b, t, x->n, x->inner, &x->up);
+        if (!x->squared)
+            stack_fused(b, t, x->n, x->inner, &x->up);
         stack_fused(b, find_fused(b, "down_proj", x->n, hidden, x->inner), x->n, 0, &x->out);
-    } else {
-        stack_separate(b, "gate_proj", x->n, &x->gate);
-        stack_separate(b, "up_proj", x->n, &x->up);
-        stack_separate(b, "down_proj", x->n, &x->out);
+        return;
     }
+    stack_separate(b, x->squared ? "up_proj" : "gate_proj", x->n, &x->gate);
+    if (!x->squared)
+        stack_separate(b, "up_proj", x->n, &x->up);
+    stack_separate(b, "down_proj", x->n, &x->out);
+}
+
+static void find_shared(tke_builder *b, const tke_experts_spec *spec, tke_experts *x)
+{
+    const char *name = spec->shared_name ? spec->shared_name : "shared_expert";
+    const tke_module gate = { .name = join(b, b->feed_at, "shared_expert_gate"),
+                              .out = 1,
+                              .in = b->config->hidden };
+    x->shared = build_dense(b, join(b, b->feed_at, name), spec->shared, spec->squared);
+    if (spec->shared_gate)
+        tke_build_weight(b, &gate, &x->shared_gate);
+}
+
+static void find_router(tke_builder *b, const tke_experts_spec *spec, tke_experts *x)
+{
+    const tke_module router = { .name = join(b, b->feed_at, spec->paired ? "router" : "gate"),
+                                .out = spec->n,
+                                .in = b->config->hidden,
+                                .bias = spec->paired };
+    tke_build_weight(b, &router, &x->router);
+    x->sigmoid = spec->sigmoid;
+    if (spec->route == TKE_ROUTE_SIGMOID)
+        x->sigmoid.bias =
+            layer_vector(b, join(b, b->feed_at, "gate.e_score_correction_bias"), spec->n);
 }
 
 void tke_build_experts(tke_builder *b, const tke_experts_spec *spec)
 {
     size_t h = b->config->hidden, f = spec->inner;
-    const tke_module in[] = { { .name = "mlp.experts.w1", .out = f, .in = h, .bias = false },
-                              { .name = "mlp.experts.w3", .out = f, .in = h, .bias = false } };
-    const tke_module out[] = { { .name = "mlp.experts.w2", .out = h, .in = f, .bias = false } };
-    const tke_module router = { .name = spec->paired ? "mlp.router" : "mlp.gate",
-                                .out = spec->n,
-                                .in = h,
-                                .bias = spec->paired };
+    const tke_module in[] = { { .name = join(b, b->feed_at, "experts.w1"), .out = f, .in = h },
+                              { .name = join(b, b->feed_at, "experts.w3"), .out = f, .in = h } };
+    const tke_module out[] = { { .name = join(b, b->feed_at, "experts.w2"), .out = h, .in = f } };
     tke_experts *x = tkc_arena_array(b->arena, 1, sizeof *x, b->err);
     if (!x)
         return;
@@ -403,17 +455,16 @@ void tke_build_experts(tke_builder *b, const tke_experts_spec *spec)
                         .inner = f,
                         .route = spec->route,
                         .paired = spec->paired,
+                        .squared = spec->squared,
                         .limit = spec->limit,
                         .alpha = spec->alpha,
-                        .gate_up = experts_group(b, TKE_SHARED_A, spec->n, in, 2),
+                        .gate_up =
+                            experts_group(b, TKE_SHARED_A, spec->n, in, spec->squared ? 1 : 2),
                         .down = experts_group(b, TKE_SHARED_B, spec->n, out, 1) };
-    tke_build_weight(b, &router, &x->router);
+    find_router(b, spec, x);
     find_stacks(b, h, x);
-    if (spec->shared) {
-        const tke_module gate = { .name = "mlp.shared_expert_gate", .out = 1, .in = h };
-        x->shared = build_dense(b, "mlp.shared_expert", spec->shared);
-        tke_build_weight(b, &gate, &x->shared_gate);
-    }
+    if (spec->shared)
+        find_shared(b, spec, x);
     b->layer->feed = TKE_FEED_EXPERTS;
     b->layer->experts = x;
 }
@@ -439,27 +490,42 @@ static void build_layer(tke_builder *b, size_t i)
 {
     b->index = i;
     b->layer = &b->model->layers[i];
+    b->mixer_at = "self_attn";
+    b->feed_at = "mlp";
     b->layer->groups = tkc_arena_array(b->arena, LAYER_GROUPS, sizeof *b->layer->groups, b->err);
     if (b->layer->groups)
         b->config->family->layer(b, i);
+}
+
+/* Paths of embedding and last norm; the family's other prefix, if the files have that. */
+static void choose_prefix(tke_builder *b, char embed[PATH_LEN], char norm[PATH_LEN])
+{
+    const tke_family *f = b->config->family;
+    const char *name = f->embed ? f->embed : "embed_tokens";
+    char other[PATH_LEN];
+    snprintf(embed, PATH_LEN, "model.%s", name);
+    snprintf(norm, PATH_LEN, "model.%s.weight", f->norm ? f->norm : "norm");
+    snprintf(other, sizeof other, "%s%s.weight", f->prefix ? f->prefix : "", name);
+    if (f->prefix && b->find(b->files, other))
+        b->model->config.prefix = f->prefix;
 }
 
 bool tke_build_model(tke_builder *b)
 {
     tke_model *m = b->model;
     const tke_config *c = b->config;
-    const tke_module embed = {
-        .name = "embed_tokens", .out = c->vocab, .in = c->hidden, .bias = false
-    };
+    const tke_module embed = { .out = c->vocab, .in = c->hidden };
+    char embed_path[PATH_LEN], norm_path[PATH_LEN];
+    choose_prefix(b, embed_path, norm_path);
     m->layers = tkc_arena_array(b->arena, c->n_layers, sizeof *m->layers, b->err);
     m->groups =
         tkc_arena_array(b->arena, c->n_layers * LAYER_GROUPS + 1, sizeof *m->groups, b->err);
     if (!m->layers || !m->groups)
         return false;
-    find_weight(b, "model.embed_tokens", &embed, &m->embed);
+    find_weight(b, embed_path, &embed, &m->embed);
     for (size_t i = 0; i < c->n_layers && !tkc_failed(b->err) && b->n_bad < MOST_BAD; i++)
         build_layer(b, i);
-    m->norm = find_vector(b, "model.norm.weight", c->hidden);
+    m->norm = find_vector(b, norm_path, c->hidden);
     if (m->norm && c->norm_from_one)
         m->norm = from_one(b, m->norm, c->hidden);
     find_head(b);

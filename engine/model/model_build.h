@@ -11,8 +11,9 @@
 typedef struct tke_builder {
     const tke_config *config;
     tke_model *model;
-    tke_layer *layer;                                              /* the one being built */
-    size_t index;                                                  /* and its number */
+    tke_layer *layer;               /* the one being built */
+    size_t index;                   /* and its number */
+    const char *mixer_at, *feed_at; /* where its tensors lie: "self_attn", "mlp" unless changed */
     const tke_file_tensor *(*find)(void *files, const char *name); /* NULL = missing */
     void *files;
     tkc_arena *arena;
@@ -41,6 +42,11 @@ const tke_real *tke_build_norm(tke_builder *, const char *name, size_t n);
 /* A tensor of n numbers in any shape, by its whole name in the layer; NULL = noted. */
 tke_real *tke_build_numbers(tke_builder *, const char *name, const int64_t *dims, int32_t n_dims);
 
+/* [channels][1][kernel] as [kernel][channels]: rows of channels are what a convolution adds. */
+const tke_real *tke_build_conv(tke_builder *, const char *name, size_t channels, size_t kernel);
+/* exp of n numbers. */
+const tke_real *tke_build_exp(tke_builder *, const char *name, size_t n);
+
 /* NAME.weight [out, in], not adapted. */
 void tke_build_weight(tke_builder *, const tke_module *, tke_weight *out);
 /* Is there a tensor of that whole name in the layer? */
@@ -53,23 +59,27 @@ void tke_build_norms(tke_builder *);
 
 typedef struct tke_attn_spec { /* beyond heads, biases and norms, which the configuration has */
     size_t window;
-    bool sinks; /* self_attn.sinks */
+    bool sinks; /* one number for each head */
     bool gate;  /* q_proj has a gate behind each head's query */
 } tke_attn_spec;
-/* self_attn: q_proj, k_proj, v_proj, o_proj. */
+/* q_proj, k_proj, v_proj, o_proj. */
 void tke_build_attention(tke_builder *, const tke_attn_spec *);
-/* mlp: gate_proj, up_proj, down_proj. */
-void tke_build_dense(tke_builder *);
+/* gate_proj, up_proj, down_proj; squared: without gate_proj. */
+void tke_build_dense(tke_builder *, bool squared);
 
 typedef struct tke_experts_spec {
     size_t n, top, inner;
     int32_t route;
     bool paired; /* gpt-oss: router with a bias, one matrix for gate and up, MXFP4 */
     double limit, alpha;
-    size_t shared; /* inner of mlp.shared_expert, which mlp.shared_expert_gate weighs; 0 = none */
+    size_t shared;             /* inner of the expert of every row; 0 = none */
+    const char *shared_name;   /* "shared_expert" */
+    bool shared_gate;          /* shared_expert_gate weighs it */
+    bool squared;              /* no gate_proj; one tensor up_proj where experts are fused */
+    tke_sigmoid_route sigmoid; /* its bias is found here: gate.e_score_correction_bias */
 } tke_experts_spec;
-/* mlp: the router "gate", and experts in separate tensors or in two of three dimensions; paired
- * ones: the router "router", and tensors [E, in, out] or blocks and scales. */
+/* The router "gate", and experts in separate tensors or in two of three dimensions; paired ones:
+ * the router "router", and tensors [E, in, out] or blocks and scales. */
 void tke_build_experts(tke_builder *, const tke_experts_spec *);
 
 /* ---- the model: for model.c ---- */

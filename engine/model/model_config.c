@@ -15,7 +15,7 @@
 #include "model/family.h"
 
 /* Generous bounds that keep every later product far from overflow. */
-enum { MAX_LAYERS = 1024, MAX_VOCAB = 1 << 24, MAX_CONTEXT = 1 << 26, MAX_HEADS = 4096 };
+enum { MAX_VOCAB = 1 << 24, MAX_CONTEXT = 1 << 26, MAX_HEADS = 4096 };
 enum { CONFIG_MAX = 16 << 20 };
 
 /* ---- keys that many families have ---- */
@@ -46,12 +46,13 @@ bool tke_config_common(const tke_config_keys *k, tke_config *c)
     if (act.data && !tkc_str_is(act, "silu"))
         return tke_keys_refuse(k, "hidden_act", act);
     if (!tke_keys_size(k, "hidden_size", hidden, TKE_MAX_WIDTH) ||
-        !tke_keys_size(k, "num_hidden_layers", layers, MAX_LAYERS) ||
+        (!c->family->counts_layers &&
+         !tke_keys_size(k, "num_hidden_layers", layers, TKE_MAX_LAYERS)) ||
         !tke_keys_size(k, "vocab_size", vocab, MAX_VOCAB) ||
         !tke_keys_size(k, "max_position_embeddings", context, MAX_CONTEXT))
         return false;
     c->hidden = (size_t)hidden;
-    c->n_layers = (size_t)layers;
+    c->n_layers = c->family->counts_layers ? 0 : (size_t)layers;
     c->vocab = (size_t)vocab;
     c->context = (size_t)context;
     c->tied = tke_key_bool(k, "tie_word_embeddings", c->tied);
@@ -89,11 +90,11 @@ bool tke_config_heads(const tke_config_keys *k, tke_config *c, int64_t head_dim)
     return true;
 }
 
-bool tke_config_eps(const tke_config_keys *k, tke_config *c, double otherwise)
+bool tke_config_eps(const tke_config_keys *k, tke_config *c, const char *key, double otherwise)
 {
-    c->rms_eps = tke_key_double(k, "rms_norm_eps", otherwise);
+    c->rms_eps = tke_key_double(k, key, otherwise);
     if (!(c->rms_eps > 0 && c->rms_eps < 1))
-        return tke_keys_bad(k, "rms_norm_eps must be above 0 and below 1");
+        return tkc_fail(k->err, TINKC_E_MODEL, "%s: %s must be above 0 and below 1", k->what, key);
     return true;
 }
 
@@ -250,11 +251,30 @@ static void read_eos(const tke_config_keys *k, tke_config *c)
             c->eos[c->n_eos++] = (int32_t)ids[i];
 }
 
+/* Published folders have a bare Infinity, which is not JSON. It becomes null, at the same place. */
+static tinkc_str without_infinity(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    static const char word[] = "Infinity", instead[] = "null    ";
+    char *copy = tkc_arena_str(arena, text, err);
+    bool quoted = false;
+    for (size_t i = 0; copy && i < text.len; i++) {
+        if (quoted && copy[i] == '\\')
+            i++;
+        else if (copy[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && text.len - i >= sizeof word - 1 &&
+                 memcmp(copy + i, word, sizeof word - 1) == 0)
+            memcpy(copy + i, instead, sizeof word - 1);
+    }
+    return copy ? tkc_strn(copy, text.len) : text;
+}
+
 bool tke_config_parse(tke_config *c, tinkc_str config, tinkc_str generation, const char *what,
                       tkc_arena *arena, tinkc_error *err)
 {
     tke_config_keys keys, nested;
     *c = (tke_config){ .prefix = "model." };
+    config = without_infinity(config, arena, err);
     if (!tke_keys_read(&keys, config, what, arena, err) || !choose_family(&keys, c))
         return false;
     if (c->family->nested && tke_keys_inside(&keys, "text_config", &nested)) {
@@ -328,7 +348,7 @@ static double yarn_frequency(const tke_config *c, size_t j, double f)
 
 void tke_rope_frequencies(const tke_config *c, double *out, double *scale)
 {
-    assert(c->rotary > 0 && c->rotary % 2 == 0 && c->rope_theta > 1);
+    assert(c->rotary % 2 == 0 && (!c->rotary || c->rope_theta > 1));
     *scale = 1;
     if (c->rope == TKE_ROPE_YARN)
         *scale = c->rope_attention > 0 ? c->rope_attention : 0.1 * log(c->rope_factor) + 1;

@@ -11,7 +11,7 @@
 typedef struct tke_family tke_family; /* family.h */
 enum tke_rope { TKE_ROPE_DEFAULT = 0, TKE_ROPE_LINEAR, TKE_ROPE_LLAMA3, TKE_ROPE_YARN };
 
-enum { TKE_MAX_EOS = 16 };
+enum { TKE_MAX_EOS = 16, TKE_MAX_LAYERS = 1024 };
 
 typedef struct tke_config {
     const tke_family *family;
@@ -22,7 +22,7 @@ typedef struct tke_config {
     size_t n_heads;    /* n */
     size_t n_kv_heads; /* k */
     size_t head_dim;   /* d */
-    size_t rotary;     /* the first dimensions of a head, which rotate; head_dim unless said */
+    size_t rotary;     /* the first dimensions of a head, which rotate; 0 = none */
     size_t vocab;      /* V */
     size_t context;    /* max_position_embeddings */
     double rms_eps;

@@ -352,19 +352,29 @@ static bool read_config(folder *f, tinkc_error *err)
     return true;
 }
 
+/* The flag of a tensor's matrix; 0 = not one of an adapter. */
+static uint32_t flag_of(const char *name)
+{
+    static const struct {
+        const char *part;
+        uint32_t flag;
+    } parts[] = { { ".self_attn.", TKE_TRAIN_ATTN },    { ".attn.", TKE_TRAIN_ATTN },
+                  { ".linear_attn.", TKE_TRAIN_ATTN },  { ".mlp.", TKE_TRAIN_MLP },
+                  { ".mixer.experts.", TKE_TRAIN_MLP }, { ".mixer.shared_experts.", TKE_TRAIN_MLP },
+                  { ".mixer.up_proj.", TKE_TRAIN_MLP }, { ".mixer.down_proj.", TKE_TRAIN_MLP },
+                  { ".mixer.", TKE_TRAIN_ATTN },        { "lm_head", TKE_TRAIN_UNEMBED },
+                  { "embed_tokens", TKE_TRAIN_UNEMBED } }; /* unembed_tokens as well */
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(name, parts[i].part))
+            return parts[i].flag;
+    return 0;
+}
+
 /* Derives the flags from the tensor names of the file. */
 static bool read_flags(folder *f, tinkc_error *err)
 {
-    for (size_t i = 0; i < f->weights.n_tensors; i++) {
-        const char *name = f->weights.tensors[i].name;
-        if (strstr(name, ".self_attn.") || strstr(name, ".attn.") || strstr(name, ".linear_attn."))
-            f->spec.train |= TKE_TRAIN_ATTN;
-        else if (strstr(name, ".mlp."))
-            f->spec.train |= TKE_TRAIN_MLP;
-        else if (strstr(name, "lm_head") || strstr(name, "unembed_tokens") ||
-                 strstr(name, "embed_tokens"))
-            f->spec.train |= TKE_TRAIN_UNEMBED;
-    }
+    for (size_t i = 0; i < f->weights.n_tensors; i++)
+        f->spec.train |= flag_of(f->weights.tensors[i].name);
     if (!f->spec.train)
         return tkc_fail(err, TINKC_E_MODEL, "%s: no adapter tensors in it", f->weights_path);
     return true;

@@ -310,12 +310,19 @@ static void test_qwen3_5(void **state)
     check_family(&(tiny_model){ .family = "qwen3_5_text", .seed = 26, .layers = 3 });
 }
 
+static void test_nemotron_h(void **state)
+{
+    (void)state;
+    check_family(&(tiny_model){ .family = "nemotron_h", .seed = 27, .layers = 5 });
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),   cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen3),   cmocka_unit_test(test_qwen3_moe),
-        cmocka_unit_test(test_gpt_oss), cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_llama),      cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen3),      cmocka_unit_test(test_qwen3_moe),
+        cmocka_unit_test(test_gpt_oss),    cmocka_unit_test(test_qwen3_5),
+        cmocka_unit_test(test_nemotron_h),
     };
     (void)argc;
     programs = argv[0];

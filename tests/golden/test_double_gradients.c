@@ -15,7 +15,7 @@
 #include "support/tiny_model.h"
 #include "train/training.h"
 
-enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 9, N_LOSSES = 8 };
+enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 10, N_LOSSES = 8 };
 static const size_t lengths[N_DATA] = { 9, 5 };
 
 static const tiny_model families[N_FAMILIES] = {
@@ -35,6 +35,7 @@ static const tiny_model families[N_FAMILIES] = {
     { .family = "qwen3_moe", .seed = 5 },
     { .family = "qwen3_5_text", .seed = 7, .layers = 2 },
     { .family = "qwen3_5_moe_text", .seed = 9, .layers = 2 },
+    { .family = "nemotron_h", .seed = 10, .layers = 5 },
     { .family = "qwen3_moe", .seed = 6, .extra = "\"norm_topk_prob\": false" },
     { .family = "gpt_oss",
       .seed = 7,

@@ -9,7 +9,9 @@
 #include <unistd.h>
 #include "model/safetensors.h"
 
-enum { MAX_TENSORS = 512, EXPERTS = 5, EXPERT_INNER = 20, SHARED_INNER = 12 };
+enum { MAX_TENSORS = 512, EXPERTS = 5, EXPERT_INNER = 20, SHARED_INNER = 12, ROUTED = 6 };
+
+static const char tiny_nemotron_pattern[] = "ME*-MEM*"; /* as many of it as there are layers */
 
 typedef struct maker {
     tiny_model t;
@@ -260,6 +262,91 @@ static void add_bare(maker *m, size_t i, const char *which, size_t rows, size_t 
     add(m, name, rows, cols, scale, middle);
 }
 
+/* [channels, kernel] as files have it. */
+static void add_conv(maker *m, size_t i, const char *name, size_t channels, size_t kernel)
+{
+    add_bare(m, i, name, channels, kernel, 0.5f, 0);
+    tke_file_tensor *conv = &m->tensors[m->n - 1];
+    conv->n_dims = 3;
+    conv->dims[2] = conv->dims[1];
+    conv->dims[1] = 1;
+}
+
+/* A state space: 6 heads of 5 in 2 groups, state 7, over the last 4 rows. */
+static void add_space(maker *m, size_t i)
+{
+    size_t h = m->t.hidden, inner = 6 * 5, vectors = 2 * 7;
+    add_linear(m, i, "mixer.in_proj", 2 * inner + 2 * vectors + 6, h, false);
+    add_linear(m, i, "mixer.out_proj", h, inner, false);
+    add_conv(m, i, "mixer.conv1d.weight", inner + 2 * vectors, 4);
+    add_bare(m, i, "mixer.conv1d.bias", inner + 2 * vectors, 0, 0.3f, 0);
+    add_bare(m, i, "mixer.A_log", 6, 0, 0.5f, -1);
+    add_bare(m, i, "mixer.D", 6, 0, 0.5f, 0.5f);
+    add_bare(m, i, "mixer.dt_bias", 6, 0, 0.5f, -1);
+    add_norm(m, i, "mixer.norm", inner);
+}
+
+/* 6 experts in 3 groups, and one of every row. */
+static void add_routed(maker *m, size_t i)
+{
+    char name[128];
+    size_t h = m->t.hidden, f = EXPERT_INNER;
+    add_linear(m, i, "mixer.gate", ROUTED, h, false);
+    add_bare(m, i, "mixer.gate.e_score_correction_bias", ROUTED, 0, 0.1f, 2);
+    for (int down = 0; down < 2; down++) {
+        const char *leaf = down ? "down_proj" : "up_proj";
+        for (size_t e = 0; e < ROUTED; e++) {
+            snprintf(name, sizeof name, "mixer.experts.%zu.%s", e, leaf);
+            add_linear(m, i, name, down ? h : f, down ? f : h, false);
+        }
+        snprintf(name, sizeof name, "model.layers.%zu.mixer.experts.%s", i, leaf);
+        if (m->t.fused)
+            fuse(m, ROUTED, name);
+    }
+    add_linear(m, i, "mixer.shared_experts.up_proj", SHARED_INNER, h, false);
+    add_linear(m, i, "mixer.shared_experts.down_proj", h, SHARED_INNER, false);
+}
+
+static void add_nemotron(maker *m, size_t i)
+{
+    const tiny_model *t = &m->t;
+    size_t qd = t->heads * t->head_dim, kd = t->kv_heads * t->head_dim;
+    add_norm(m, i, "norm", t->hidden);
+    switch (tiny_nemotron_pattern[i]) {
+    case 'M':
+        add_space(m, i);
+        break;
+    case 'E':
+        add_routed(m, i);
+        break;
+    case '*':
+        add_linear(m, i, "mixer.q_proj", qd, t->hidden, false);
+        add_linear(m, i, "mixer.k_proj", kd, t->hidden, false);
+        add_linear(m, i, "mixer.v_proj", kd, t->hidden, false);
+        add_linear(m, i, "mixer.o_proj", t->hidden, qd, false);
+        break;
+    default:
+        add_linear(m, i, "mixer.up_proj", t->inner, t->hidden, false);
+        add_linear(m, i, "mixer.down_proj", t->hidden, t->inner, false);
+    }
+}
+
+/* Published folders say "backbone." where transformers says "model.". */
+static void rename_backbone(maker *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const char *old = m->tensors[i].name;
+        size_t room = strlen(old) + sizeof "backbone.";
+        char *name = malloc(room);
+        if (!name)
+            stop("memory");
+        bool ours = strncmp(old, "model.", 6) == 0;
+        snprintf(name, room, "%s%s", ours ? "backbone." : "", ours ? old + 6 : old);
+        free((void *)(uintptr_t)old);
+        m->tensors[i].name = name;
+    }
+}
+
 /* Linear attention: 2 heads of keys of 8, 4 of values of 6, over the last 3 rows. */
 static void add_delta(maker *m, size_t i)
 {
@@ -269,11 +356,7 @@ static void add_delta(maker *m, size_t i)
     add_linear(m, i, "linear_attn.in_proj_b", 4, h, false);
     add_linear(m, i, "linear_attn.in_proj_a", 4, h, false);
     add_linear(m, i, "linear_attn.out_proj", h, values, false);
-    add_bare(m, i, "linear_attn.conv1d.weight", all, 3, 0.5f, 0);
-    tke_file_tensor *conv = &m->tensors[m->n - 1];
-    conv->n_dims = 3;
-    conv->dims[2] = conv->dims[1];
-    conv->dims[1] = 1;
+    add_conv(m, i, "linear_attn.conv1d.weight", all, 3);
     add_bare(m, i, "linear_attn.A_log", 4, 0, 0.5f, -1);
     add_bare(m, i, "linear_attn.dt_bias", 4, 0, 0.5f, -1);
     add_norm(m, i, "linear_attn.norm", 6);
@@ -299,6 +382,10 @@ static void add_layer(maker *m, size_t i)
 {
     const tiny_model *t = &m->t;
     size_t qd = t->heads * t->head_dim, kd = t->kv_heads * t->head_dim;
+    if (is(m, "nemotron_h")) {
+        add_nemotron(m, i);
+        return;
+    }
     bool moe = is(m, "qwen3_5_moe_text"), gated = is(m, "qwen3_5_text") || moe;
     if (gated && i % 2 == 0) {
         add_norm(m, i, "input_layernorm", t->hidden);
@@ -360,7 +447,13 @@ static const struct {
       "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
       "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
       "\"partial_rotary_factor\": 0.5, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
-      "\"moe_intermediate_size\": 20, \"shared_expert_intermediate_size\": 12" }
+      "\"moe_intermediate_size\": 20, \"shared_expert_intermediate_size\": 12" },
+    { "nemotron_h", "NemotronHForCausalLM",
+      ", \"mamba_num_heads\": 6, \"mamba_head_dim\": 5, \"ssm_state_size\": 7, "
+      "\"n_groups\": 2, \"conv_kernel\": 4, \"time_step_limit\": [0.02, 1.5], "
+      "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"n_group\": 3, "
+      "\"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"moe_intermediate_size\": 20, "
+      "\"moe_shared_expert_intermediate_size\": 12" }
 };
 
 static size_t family_of(const char *family)
@@ -398,6 +491,9 @@ static void write_config(const maker *m)
     if (t->mxfp4) /* before the last brace */
         snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
                  ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}");
+    if (is(m, "nemotron_h"))
+        snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
+                 ", \"hybrid_override_pattern\": \"%.*s\"}", (int)t->layers, tiny_nemotron_pattern);
     tiny_write(m->folder, "config.json", text);
 }
 
@@ -441,12 +537,16 @@ char *tiny_model_make(const tiny_model *t)
     if (is(m, "gpt_oss"))
         m->t.inner = (m->t.inner + 31) / 32 * 32;
     m->folder = tiny_folder();
-    add(m, "model.embed_tokens.weight", m->t.vocab, m->t.hidden, 0.5f, 0);
+    bool nemotron = is(m, "nemotron_h");
+    add(m, nemotron ? "model.embeddings.weight" : "model.embed_tokens.weight", m->t.vocab,
+        m->t.hidden, 0.5f, 0);
     for (size_t i = 0; i < m->t.layers; i++)
         add_layer(m, i);
-    add(m, "model.norm.weight", m->t.hidden, 0, 0.1f, 1);
+    add(m, nemotron ? "model.norm_f.weight" : "model.norm.weight", m->t.hidden, 0, 0.1f, 1);
     if (!m->t.tied)
         add(m, "lm_head.weight", m->t.vocab, m->t.hidden, 1.5f / sqrtf((float)m->t.hidden), 0);
+    if (nemotron && !m->t.fused)
+        rename_backbone(m);
     write_config(m);
     if (m->t.shards) {
         write_shards(m);

@@ -9,7 +9,8 @@
 typedef struct tiny_model {
     const char *family; /* "llama", "qwen2", "qwen3", "qwen3_moe" (its layer 1 is dense),
                          * "gpt_oss" (even layers have a window of 9),
-                         * "qwen3_5_text" (every second layer attends) */
+                         * "qwen3_5_text" (every second layer attends),
+                         * "nemotron_h" (ME*-M..., at most 8 layers; "backbone." unless fused) */
     size_t hidden, inner, layers, heads, kv_heads, head_dim, vocab, context; /* 0 = default */
     bool tied;
     bool bias;         /* llama, qwen3: attention_bias; llama: mlp_bias too */

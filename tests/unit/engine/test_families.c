@@ -260,9 +260,115 @@ static void experts_of_qwen3_5_that_do_not_fit_are_refused(void **state)
     refused(SHARED(",\"decoder_sparse_step\":2"), TINKC_E_UNSUPPORTED, "decoder_sparse_step");
 }
 
+/* ---- Nemotron-H ---- */
+
+/* Published folders: "backbone.", separate experts; saved again: "model.", fused ones. */
+static void both_forms_of_nemotron_files_give_the_same_bits(void **state)
+{
+    (void)state;
+    same_bits(&(tiny_model){ .family = "nemotron_h", .layers = 5, .dtype = "BF16" },
+              &(tiny_model){ .family = "nemotron_h", .layers = 5, .dtype = "BF16", .fused = true });
+}
+
+/* A pattern as letters or as a list; chunk_size and initial time steps; ways to write infinity. */
+static void spellings_of_nemotron_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        { "\"layers_block_type\": [\"mamba\",\"moe\",\"attention\",\"mlp\",\"mamba\"]",
+          "\"layer_types\": [\"linear_attention\",\"moe\",\"full_attention\",\"mlp\",\"mamba\"]" },
+        { "\"chunk_size\": 256, \"time_step_min\": 0.7", "\"mamba_chunk_size\": 64" },
+        { "\"time_step_limit\": [0.0, Infinity]", "\"time_step_limit\": null" },
+        { "\"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}]",
+          "\"time_step_limit\": [0, null]" },
+        { "\"n_group\": 1, \"topk_group\": 1", "\"n_group\": 3, \"topk_group\": 3" },
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        same_bits(&(tiny_model){ .family = "nemotron_h", .layers = 5, .extra = pairs[i][0] },
+                  &(tiny_model){ .family = "nemotron_h", .layers = 5, .extra = pairs[i][1] });
+}
+
+/* Per unit of rank: M 3 (H + inner), E 2 (H + E f) + 2 (H + fs), * 2 (H + nd) + 2 (H + kd),
+ * - 2 (H + I). */
+static void nemotron_has_the_hosted_adapters(void **state)
+{
+    (void)state;
+    tiny_world w = tiny_world_open(&(tiny_model){ .family = "nemotron_h", .layers = 4 }, 1);
+    tke_adapter *attn = adapter_of(&w, TKE_TRAIN_ATTN), *mlp = adapter_of(&w, TKE_TRAIN_MLP);
+    assert_int_equal(tke_adapter_n_params(attn),
+                     3 * (3 * (32 + 30) + 2 * (32 + 32) + 2 * (32 + 16)));
+    assert_int_equal(tke_adapter_n_params(mlp),
+                     3 * (2 * (32 + 6 * 20) + 2 * (32 + 12) + 2 * (32 + 48)));
+    tke_adapter_free(attn);
+    tke_adapter_free(mlp);
+    tiny_world_close(&w);
+}
+
+#define HYBRID(rest)                                                                               \
+    "{\"model_type\":\"nemotron_h\"," SIZES ",\"head_dim\":16,"                                    \
+    "\"hybrid_override_pattern\":\"ME\",\"mamba_num_heads\":6,\"mamba_head_dim\":4,"               \
+    "\"ssm_state_size\":8,\"n_groups\":2,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"        \
+    "\"moe_intermediate_size\":32,\"moe_shared_expert_intermediate_size\":16" rest "}"
+
+static void nemotron_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t code;
+        const char *named;
+    } cases[] = {
+        { HYBRID(",\"hybrid_override_pattern\":\"MX\""), TINKC_E_UNSUPPORTED, "MX" },
+        { HYBRID(",\"hybrid_override_pattern\":\"MEM\""), TINKC_E_MODEL, "num_hidden_layers" },
+        { HYBRID(",\"hybrid_override_pattern\":7"), TINKC_E_MODEL, "hybrid_override_pattern" },
+        { HYBRID(",\"layer_types\":[\"mamba\",\"mlp\"]"), TINKC_E_MODEL, "layer_types differ" },
+        { HYBRID(",\"layers_block_type\":[\"mamba\",\"conv\"]"), TINKC_E_UNSUPPORTED, "conv" },
+        { HYBRID(",\"mamba_num_heads\":5"), TINKC_E_MODEL, "n_groups" },
+        { HYBRID(",\"mamba_num_heads\":null"), TINKC_E_MODEL, "mamba_num_heads" },
+        { HYBRID(",\"mamba_head_dim\":512"), TINKC_E_MODEL, "mamba_head_dim" },
+        { HYBRID(",\"ssm_state_size\":0"), TINKC_E_MODEL, "ssm_state_size" },
+        { HYBRID(",\"mamba_n_groups\":3"), TINKC_E_MODEL, "mamba_n_groups" },
+        { HYBRID(",\"conv_kernel\":9"), TINKC_E_MODEL, "conv_kernel" },
+        { HYBRID(",\"time_step_limit\":[1,0.5]"), TINKC_E_MODEL, "time_step_limit" },
+        { HYBRID(",\"time_step_limit\":[-1,2]"), TINKC_E_MODEL, "time_step_limit" },
+        { HYBRID(",\"time_step_limit\":[1]"), TINKC_E_MODEL, "time_step_limit" },
+        { HYBRID(",\"time_step_limit\":[0,\"a\"]"), TINKC_E_MODEL, "time_step_limit" },
+        { HYBRID(",\"time_step_limit\":[0,{\"__float__\":\"NaN\"}]"), TINKC_E_MODEL,
+          "time_step_limit" },
+        { HYBRID(",\"layer_norm_epsilon\":0"), TINKC_E_MODEL, "layer_norm_epsilon" },
+        { HYBRID(",\"n_routed_experts\":null"), TINKC_E_MODEL, "n_routed_experts" },
+        { HYBRID(",\"num_experts_per_tok\":9"), TINKC_E_MODEL, "num_experts_per_tok" },
+        { HYBRID(",\"n_group\":3"), TINKC_E_MODEL, "n_group" },
+        { HYBRID(",\"n_group\":8"), TINKC_E_MODEL, "n_group" },
+        { HYBRID(",\"n_group\":4,\"topk_group\":5"), TINKC_E_MODEL, "topk_group" },
+        { HYBRID(",\"n_group\":4,\"num_experts_per_tok\":3"), TINKC_E_MODEL, "topk_group" },
+        { HYBRID(",\"n_shared_experts\":2"), TINKC_E_UNSUPPORTED, "n_shared_experts" },
+        { HYBRID(",\"routed_scaling_factor\":0"), TINKC_E_MODEL, "routed_scaling_factor" },
+        { HYBRID(",\"mlp_hidden_act\":\"silu\""), TINKC_E_UNSUPPORTED, "mlp_hidden_act" },
+        { HYBRID(",\"mamba_hidden_act\":\"gelu\""), TINKC_E_UNSUPPORTED, "mamba_hidden_act" },
+        { HYBRID(",\"use_bias\":true"), TINKC_E_UNSUPPORTED, "use_bias" },
+        { HYBRID(",\"mamba_proj_bias\":true"), TINKC_E_UNSUPPORTED, "mamba_proj_bias" },
+        { HYBRID(",\"moe_latent_size\":64"), TINKC_E_UNSUPPORTED, "moe_latent_size" },
+        { HYBRID(",\"sliding_window\":64"), TINKC_E_UNSUPPORTED, "sliding_window" },
+        { HYBRID(",\"vision_config\":{}"), TINKC_E_UNSUPPORTED, "vision_config" },
+        { HYBRID(",\"tie_word_embeddings\":true"), TINKC_E_UNSUPPORTED, "tie_word_embeddings" },
+        { HYBRID(",\"quantization_config\":{\"quant_method\":\"modelopt\"}"), TINKC_E_UNSUPPORTED,
+          "modelopt" },
+        { HYBRID(
+              ",\"architectures\":[\"NemotronHForCausalLM\"],\"model_type\":\"nemotron_h_puzzle\""),
+          TINKC_E_UNSUPPORTED, "nemotron_h_puzzle" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refused(cases[i].text, cases[i].code, cases[i].named);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_forms_of_nemotron_files_give_the_same_bits),
+        cmocka_unit_test(spellings_of_nemotron_give_the_same_bits),
+        cmocka_unit_test(nemotron_has_the_hosted_adapters),
+        cmocka_unit_test(nemotron_that_does_not_fit_is_refused),
         cmocka_unit_test(linear_attention_has_five_adapters),
         cmocka_unit_test(linear_attention_that_does_not_fit_is_refused),
         cmocka_unit_test(separate_and_fused_experts_give_the_same_bits),

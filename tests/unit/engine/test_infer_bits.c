@@ -58,6 +58,7 @@ static const tiny_model families[] = {
               "\"original_max_position_embeddings\": 64, \"truncate\": false" },
     { .family = "qwen3_5_text", .seed = 7, .layers = 3, .dtype = "BF16" },
     { .family = "qwen3_5_moe_text", .seed = 8, .layers = 2, .dtype = "BF16" },
+    { .family = "nemotron_h", .seed = 9, .layers = 5, .dtype = "BF16" },
 };
 static const tiny_model *family = &families[0];
 
