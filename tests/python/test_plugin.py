@@ -70,6 +70,18 @@ class Plugin(unittest.TestCase):
         self.assertEqual((counts.get("failed"), counts.get("passed")), (1, 1), output)
         self.assertIn("ServerError: the server has ended (ended by signal 9)", output)
 
+    def test_a_call_of_the_sdk_that_waits_ends_with_the_server(self):
+        counts, output = run_pytest(
+            "import os, signal, threading\n"
+            "def test_a(tinker_server, tinker_client):\n"
+            "    trainer = tinker_client.create_lora_training_client('nano')\n"
+            "    os.kill(tinker_server.pid, signal.SIGSTOP)  # it answers nothing more\n"
+            "    threading.Timer(0.2, os.kill, (tinker_server.pid, signal.SIGKILL)).start()\n"
+            "    trainer.save_state('never').result(timeout=120)\n"
+        )
+        self.assertEqual(counts.get("failed"), 1, output)
+        self.assertIn("ServerError: the server has ended (ended by signal 9)", output)
+
     def test_the_marker_refuses_other_machines_and_allows_this_one(self):
         counts, output = run_pytest(
             "import pytest, socket, urllib.request\n"
