@@ -4,9 +4,14 @@ import numpy as np
 from tinker import types
 
 
+def ready(client):
+    """The client itself: since tinker 0.38 it comes as a future."""
+    return client.result() if hasattr(client, "result") else client
+
+
 def supervised(client, tokenizer, conversations, *, model="nano", rank=16, steps=15, learning_rate=3e-3):
     """Fine-tunes a model on conversations. Returns the loss of each step, per learnt token, and the trained model."""
-    trainer = client.create_lora_training_client(base_model=model, rank=rank)
+    trainer = ready(client.create_lora_training_client(base_model=model, rank=rank))
     data, learnt = [], 0.0
     for messages in conversations:
         tokens, weights = tokenizer.training_arrays(messages)
@@ -42,7 +47,7 @@ def reinforce(client, tokenizer, questions, reward, *, model="nano", rank=16, st
 
     reward(question, answer) is a number. Returns the mean reward of each step.
     """
-    trainer = client.create_lora_training_client(base_model=model, rank=rank)
+    trainer = ready(client.create_lora_training_client(base_model=model, rank=rank))
     how = types.SamplingParams(max_tokens=16, temperature=1.0, stop=tokenizer.end_ids)
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
@@ -50,7 +55,7 @@ def reinforce(client, tokenizer, questions, reward, *, model="nano", rank=16, st
     ]
     means = []
     for _ in range(steps):
-        sampler = trainer.save_weights_and_get_sampling_client()
+        sampler = ready(trainer.save_weights_and_get_sampling_client())
         asked = [
             sampler.sample(prompt=types.ModelInput.from_ints(prompt), num_samples=group, sampling_params=how)
             for prompt in prompts

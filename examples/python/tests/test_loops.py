@@ -19,7 +19,7 @@ def tokenizer():
 def test_supervised_training_teaches_an_answer(tinker_client, tokenizer):
     losses, trainer = loops.supervised(tinker_client, tokenizer, PIRATES)
     assert losses[-1] < losses[0] / 5
-    sampler = trainer.save_weights_and_get_sampling_client()
+    sampler = loops.ready(trainer.save_weights_and_get_sampling_client())
     assert loops.ask(sampler, tokenizer, "What is 3 + 4?").startswith("Arr, it be")
 
 
