@@ -166,6 +166,25 @@ static void ask_for_images(tke_service *svc, int64_t now_ms)
     pthread_mutex_unlock(&svc->lock);
 }
 
+/* A client that went away without a word may come back, so its run keeps its image for some time. Named
+ * checkpoints are never touched. */
+static void retire_runs(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    int64_t now_us = tkc_wall_us(svc->clock), keep_us = svc->set.run_keep_ms * 1000;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; svc->set.run_keep_ms && (e = tkc_map_next(&svc->runs, &at));) {
+        tke_run *run = e->value;
+        tinkc_error ignored = { 0 };
+        char id[160];
+        bool silent = run->session && run->session->expired && !run->queue && !run->create;
+        if (run->is.life == TKE_RUN_READY && silent && tke_source_is_image(run) &&
+            now_us - run->last_request_us > keep_us)
+            (void)tke_run_unload(svc, run, id, &ignored);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
 /* Removes the files of expired checkpoints, which lookups already ignore. */
 static void reap_checkpoints(tke_service *svc)
 {
@@ -254,6 +273,7 @@ int64_t tke_housekeep(tke_service *svc, tke_due *due)
         drop_ephemeral(svc, now);
         tke_sessions_forget(svc, now);
         reap_checkpoints(svc);
+        retire_runs(svc);
         forget_keys(svc, now);
         trim();
     }

@@ -42,6 +42,7 @@ typedef struct tke_settings {
     int64_t result_grace_ms, result_ttl_ms, result_store_bytes, result_spill_bytes;
     int64_t seq_gap_timeout_ms;
     int64_t session_timeout_ms;
+    int64_t run_keep_ms;        /* of an image whose client is silent; 0 = forever */
     int64_t session_keep_ms;    /* of a session that never trained, without requests */
     int64_t max_idle_sessions;  /* how many of those are kept once expired */
     int64_t max_kept_per_key, max_kept_bytes; /* see tke_kept_take */
@@ -337,8 +338,9 @@ typedef struct tke_run {
     uint64_t room_seen;    /* while it waits for room: svc->room_changes when it last looked */
     int64_t room_since_ns; /* when it began to wait */
     int64_t room_retry_ns;
-    int64_t dirty_since_ms; /* 0 = the newest image is current */
-    int64_t image_seq;      /* next_seq of the newest image; 0 = none */
+    int64_t dirty_since_ms; /* 0 = the newest state on disk is current */
+    int64_t changed_seq;    /* of the last request that changed the state */
+    int64_t image_seq;      /* next_seq of the newest state on disk; 0 = none */
     int32_t image_slot;     /* the one to write next: 0 or 1 */
     char *source;           /* folder of the newest state; NULL = start from the seed */
 
@@ -672,6 +674,9 @@ void tke_handle_create_model(tke_call *);
 void tke_handle_create_loss(tke_call *);
 void tke_handle_get_info(tke_call *);
 void tke_handle_unload(tke_call *);
+/* Locks: needs svc->lock. Queues the unloading of a run behind its other requests, as a job of this id.
+ * False: it is unloaded, or err says why not. */
+bool tke_run_unload(tke_service *, tke_run *, char id[160], tinkc_error *err);
 void tke_handle_pass(tke_call *);
 void tke_handle_optim(tke_call *);
 void tke_handle_save(tke_call *);
@@ -839,6 +844,21 @@ void tke_work_unload(tke_service *, tke_job *);
 /* Loads the run's adapter into memory. False with err: impossible; false without: no room yet.
  * from_scratch: ignores the stored state. */
 bool tke_work_wake(tke_service *, tke_run *, bool from_scratch, tinkc_error *err);
+/* run_source.c: the newest state of a run on disk, an image or a saved checkpoint, and what it makes
+ * superfluous. */
+/* Locks: needs svc->lock. A request changed the run's state. */
+void tke_run_changed(tke_service *, tke_run *, int64_t seq);
+/* Locks: needs svc->lock. The folder holds the state before next_seq; false: a newer one is known, or
+ * the run is unloaded. */
+bool tke_source_take(tke_service *, tke_run *, const char *folder, int64_t next_seq);
+/* Locks: needs svc->lock. Is it an image, and not a checkpoint that a client saved? */
+bool tke_source_is_image(const tke_run *);
+/* Removes the images that are neither the source of the run nor being written. Any thread, no locks
+ * held. */
+void tke_images_remove(tke_service *, tke_run *);
+/* The folder, a checkpoint, is about to be deleted (move) or replaced: if it is what the run continues
+ * from, it becomes an image, too. True: the folder is gone. Thread: files. */
+bool tke_source_keep(tke_service *, tke_run *, const char *folder, bool move, tinkc_error *err);
 /* Removes images, journal and results of an unloaded run. Any thread. */
 void tke_run_remove_files(tke_service *, const tke_run *);
 /* Copies the run's state and queues it for writing. */

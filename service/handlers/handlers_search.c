@@ -24,6 +24,61 @@ const char *tke_finish_reason(const char *type)
     return NULL;
 }
 
+typedef struct finishing {
+    tke_service *svc;
+    const tke_session *session; /* has runs, so it is never forgotten */
+    bool recorded;
+} finishing;
+
+static bool note_row(const tke_row *row, void *user, tinkc_error *err)
+{
+    (void)row;
+    (void)err;
+    ((finishing *)user)->recorded = true;
+    return true;
+}
+
+static void find_note(tke_store *store, void *user, tinkc_error *err)
+{
+    finishing *f = user;
+    tke_store_query(store, "SELECT 1 FROM session_notes WHERE id = ? AND finished IS NOT NULL",
+                    note_row, f, err, "t", f->session->id);
+}
+
+static void unload_runs(void *user, const tinkc_error *err)
+{
+    finishing *f = user;
+    tke_service *svc = f->svc;
+    const tkc_map_entry *e;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; f->recorded && !tkc_failed(err) && (e = tkc_map_next(&svc->runs, &at));) {
+        tinkc_error ignored = { 0 };
+        tke_run *run = e->value;
+        char id[160];
+        if (run->session == f->session)
+            (void)tke_run_unload(svc, run, id, &ignored);
+    }
+    pthread_mutex_unlock(&svc->lock);
+    tkc_release(svc->a, f, sizeof *f);
+    tke_file_work_end(svc);
+}
+
+/* No request of a finished session is accepted, so its runs need neither memory nor images; their
+ * checkpoints stay. Only once its end is on disk: a client that was not answered may continue. */
+static void unload_when_recorded(tke_service *svc, const tke_session *s)
+{
+    tinkc_error err = { 0 };
+    finishing *f = tkc_zalloc(svc->a, sizeof *f, &err);
+    if (!f)
+        return; /* the next start does it */
+    *f = (finishing){ .svc = svc, .session = s };
+    tke_file_work_begin(svc);
+    tke_txn *txn = tke_txn_new(svc->store, &err);
+    tke_txn_exec(txn, "SELECT 1", ""); /* fails with the group that it is in */
+    tke_txn_call(txn, find_note, f);
+    tke_txn_commit(txn, unload_runs, f);
+}
+
 /* The first finish counts; later ones change nothing. */
 void tke_handle_finish(tke_call *call)
 {
@@ -56,6 +111,7 @@ void tke_handle_finish(tke_call *call)
                      "ON CONFLICT(id) DO UPDATE SET finished = excluded.finished, "
                      "detail = excluded.detail WHERE finished IS NULL",
                      "ttt", s->id, s->finished, s->finish_detail);
+    bool trained = mine && s->n_runs;
     pthread_mutex_unlock(&svc->lock);
     if (refused)
         tke_refuse_kept(call, txn, refused, &full);
@@ -63,6 +119,8 @@ void tke_handle_finish(tke_call *call)
         tke_answer_after(call, txn, 200, tkc_str("{}"));
     else
         tke_refuse_after(call, txn, 404, "not_found", "Unknown session '%.100s'", call->route.id);
+    if (trained)
+        unload_when_recorded(svc, s);
 }
 
 bool tke_session_over(tke_call *call, const char *id, const char *finished)

@@ -429,6 +429,28 @@ void tke_handle_get_info(tke_call *call)
     tke_answer(call, &tkc_get_info_response_type, &out);
 }
 
+/* Locks: needs svc->lock. False: it could not be queued, or the run is unloaded. */
+bool tke_run_unload(tke_service *svc, tke_run *run, char id[160], tinkc_error *err)
+{
+    (void)snprintf(id, 160, "%lld-%s:unload", (long long)svc->epoch, run->id);
+    if (tkc_map_has(&svc->jobs, tkc_str(id)))
+        return true; /* it is under way, or was done a moment ago */
+    if (tke_run_is_unloaded(run->is))
+        return false;
+    tke_job *job = tke_job_new(svc, TKE_JOB_UNLOAD, id, run->owner, err);
+    bool queued = job && tke_job_publish(job, err);
+    if (queued) {
+        job->run = run;
+        job->seq = INT64_MAX;
+        tke_run_on(run, TKE_ON_UNLOAD_ASKED);
+        tke_job_keep(job);
+        tke_run_insert(run, job);
+        pthread_cond_signal(&svc->work);
+    }
+    tke_job_drop(job);
+    return queued;
+}
+
 void tke_handle_unload(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -439,22 +461,10 @@ void tke_handle_unload(tke_call *call)
     tke_run *run = run_of(call, in.model_id);
     if (!run)
         return;
-    (void)snprintf(id, sizeof id, "%lld-%s:unload", (long long)svc->epoch, run->id);
-    tke_job *job = tke_job_new(svc, TKE_JOB_UNLOAD, id, call->owner, &call->err);
     pthread_mutex_lock(&svc->lock);
-    bool known = tkc_map_has(&svc->jobs, tkc_str(id));
-    bool again = known || tke_run_is_unloaded(run->is);
-    if (job && !again && tke_job_publish(job, &call->err)) {
-        job->run = run;
-        job->seq = INT64_MAX;
-        tke_run_on(run, TKE_ON_UNLOAD_ASKED);
-        tke_job_keep(job);
-        tke_run_insert(run, job);
-        pthread_cond_signal(&svc->work);
-        known = true;
-    }
+    bool again = tke_run_is_unloaded(run->is);
+    bool known = tke_run_unload(svc, run, id, &call->err);
     pthread_mutex_unlock(&svc->lock);
-    tke_job_drop(job);
     if (known)
         tke_answer(call, &tkc_untyped_future_type,
                    &(tkc_untyped_future){ .request_id = id, .model_id = run->id });

@@ -29,6 +29,8 @@
     X("place.begun", true, "a synced folder is about to be moved to its name")                     \
     X("place.moved", true, "it is moved, its parent is not synced")                                \
     X("checkpoint.placed", false, "a checkpoint is in its place, its row is not written")          \
+    X("checkpoint.source", false, "it is recorded; images and journal before it are still there")   \
+    X("source.linked", true, "a checkpoint that is replaced is also below tmp/, as an image")      \
     X("image.placed", true, "an image is in its place, the journal is not trimmed")                \
     X("spill.placed", false, "an ephemeral sampler is in its place, its row is not written")       \
     X("delete.moved", false, "a deleted checkpoint is moved away, its row is still there")

@@ -636,6 +636,10 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                                sampler_row, &b, err, "");
     for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
         tke_run *run = e->value;
+        if (run->session->finished && !tke_run_is_unloaded(run->is)) {
+            tke_run_on(run, TKE_ON_UNLOAD_ASKED);
+            tke_run_on(run, TKE_ON_UNLOADED);
+        }
         if (run->is.life == TKE_RUN_UNLOADED)
             tke_run_remove_files(svc, run);
         if (run->is.life == TKE_RUN_UNLOADED || run->is.life == TKE_RUN_FAILED)

@@ -263,20 +263,6 @@ void tke_work_create(tke_service *svc, tke_job *job)
     tkc_buf_free(&out);
 }
 
-void tke_run_remove_files(tke_service *svc, const tke_run *run)
-{
-    static const char *const parts[] = { "image.0", "image.1", "journal", "results" };
-    tkc_arena arena;
-    tkc_arena_init(&arena, svc->a, 0);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        tinkc_error ignored = { 0 };
-        char *path = tke_store_run_path(svc->store, &arena, run->id, parts[i], &ignored);
-        if (path)
-            tkc_remove_tree(path, &ignored); /* often there is nothing */
-    }
-    tkc_arena_free(&arena);
-}
-
 static void unload_recorded(void *user, const tinkc_error *err)
 {
     tke_job *job = user;
@@ -559,6 +545,24 @@ static void forget_metadata(tke_service *svc, tke_checkpoint *c)
     tke_kept_give(svc, c->owner, &c->kept);
 }
 
+/* The run continues from what was saved, as it would from an image: so it needs none. */
+static void continue_from(writing *w)
+{
+    tke_service *svc = w->svc;
+    tinkc_error err = { 0 };
+    pthread_mutex_lock(&svc->lock);
+    bool newest = w->checkpoint->state == TKE_CKPT_DONE &&
+                  tke_source_take(svc, w->run, w->target, w->next_seq);
+    pthread_mutex_unlock(&svc->lock);
+    if (!newest || !TKE_FAILPOINT("checkpoint.source", &err))
+        return;
+    if (svc->set.durability == TINKC_DURABILITY_JOURNAL &&
+        !tke_journal_trim(svc->store, w->run->id, w->next_seq, &err))
+        tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: its journal stays: %s", w->run->id,
+                     err.message);
+    tke_images_remove(svc, w->run);
+}
+
 static void checkpoint_recorded(void *user, const tinkc_error *err)
 {
     writing *w = user;
@@ -574,6 +578,8 @@ static void checkpoint_recorded(void *user, const tinkc_error *err)
     forget_metadata(svc, w->replaced);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
+    if (w->checkpoint->kind == TKE_CKPT_TRAINING)
+        continue_from(w);
     tke_usage_add(svc, w->run->owner, w->run->session->id, w->run->base_model, TKE_USE_CHECKPOINT,
                   1);
     tke_audit_add(svc, w->run->owner, "checkpoint_create", w->run->id, w->checkpoint->path, NULL);
@@ -599,11 +605,11 @@ static void write_checkpoint(tkc_job *base)
     tke_service *svc = w->svc;
     tke_checkpoint *c = w->checkpoint;
     tinkc_error err = { 0 };
-    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w) ||
-        !tke_store_place(svc->store, w->temp, w->target, &w->err)) {
-        save_failed(w);
-        return;
-    }
+    if (tkc_failed(&w->err) || !encode_saved(w) || !write_folder(w))
+        goto failed;
+    (void)tke_source_keep(svc, w->run, w->target, false, &w->err);
+    if (tkc_failed(&w->err) || !tke_store_place(svc->store, w->temp, w->target, &w->err))
+        goto failed;
     (void)TKE_FAILPOINT("checkpoint.placed", &err);
     pthread_mutex_lock(&svc->lock);
     c->bytes = tke_folder_bytes(w->target);
@@ -615,6 +621,9 @@ static void write_checkpoint(tkc_job *base)
     tke_checkpoint_store(txn, c);
     tke_job_add_row(txn, w->job);
     tke_txn_commit(txn, checkpoint_recorded, w);
+    return;
+failed:
+    save_failed(w);
 }
 
 /* Locks: needs svc->lock. What succeeded before a restart must succeed again. */
@@ -767,33 +776,6 @@ static void delete_recorded(void *user, const tinkc_error *err)
     tke_file_work_end(svc);
 }
 
-/* A run's newest state may be this very folder, if recovery chose it at startup. Then the folder
- * becomes the run's image instead of being deleted; if that fails, it must stay. */
-static bool becomes_image(tke_service *svc, tke_run *run, const char *folder, tkc_arena *arena,
-                          tinkc_error *err)
-{
-    tinkc_error ignored = { 0 };
-    pthread_mutex_lock(&svc->lock);
-    bool needed = run && run->is.life == TKE_RUN_READY && tkc_cstr_eq(run->source, folder) &&
-                  !tke_run_image_is_written(run->is);
-    char *target = needed ? tke_store_run_path(svc->store, arena, run->id,
-                                               run->image_slot ? "image.1" : "image.0", err)
-                          : NULL;
-    char *source = target ? tke_copy(svc, target, err) : NULL;
-    if (source && tke_store_move(svc->store, folder, target, err)) {
-        tkc_release_str(svc->a, run->source);
-        run->source = source;
-        run->image_slot = 1 - run->image_slot;
-        pthread_mutex_unlock(&svc->lock);
-        tkc_remove_tree(folder, &ignored); /* the older image, which the exchange put here */
-        return true;
-    }
-    if (source)
-        tkc_release_str(svc->a, source);
-    pthread_mutex_unlock(&svc->lock);
-    return false;
-}
-
 /* After it no folder has the checkpoint's name. */
 static bool move_away(deleting *d, tinkc_error *err)
 {
@@ -803,7 +785,7 @@ static bool move_away(deleting *d, tinkc_error *err)
     d->temp = d->folder ? tke_store_temp(svc->store, &d->arena, err) : NULL;
     if (!d->temp)
         return false;
-    if (!tkc_is_dir(d->folder) || becomes_image(svc, c->run, d->folder, &d->arena, err))
+    if (!tkc_is_dir(d->folder) || tke_source_keep(svc, c->run, d->folder, true, err))
         return true;
     d->moved = !tkc_failed(err) && tke_store_move(svc->store, d->folder, d->temp, err);
     return d->moved;
@@ -1081,8 +1063,7 @@ void tke_work_load(tke_service *svc, tke_job *job)
         pthread_mutex_lock(&svc->lock);
         run->lost_from = 0;
         run->n_passes = run->n_pass_tokens = run->n_failed_passes = 0;
-        if (!run->dirty_since_ms)
-            run->dirty_since_ms = tkc_now_ms(svc->clock);
+        tke_run_changed(svc, run, job->seq);
         pthread_mutex_unlock(&svc->lock);
         tkc_message_encode(
             &tkc_load_weights_result_type,
@@ -1108,33 +1089,29 @@ static void image_over(writing *w)
 {
     tke_service *svc = w->svc;
     tke_run *run = w->run;
-    tinkc_error ignored = { 0 };
     bool ok = !tkc_failed(&w->err);
-    remove_temp(w); /* before a flush that waits for it returns */
+    remove_temp(w);
     if (!ok)
         tkc_log_line(&svc->log, TINKC_LOG_WARN, "%s: no image could be written: %s", run->id,
                      w->err.message);
     pthread_mutex_lock(&svc->lock);
-    assert(svc->n_images > 0);
     tke_run_on(run, ok ? TKE_ON_IMAGE_WRITTEN : TKE_ON_IMAGE_LOST);
-    svc->n_images--;
     if (w->job)
         run->loaded = NULL;
-    if (ok && run->is.life != TKE_RUN_UNLOADED) {
-        char *old = run->source;
-        run->source = tke_copy(svc, w->target, &ignored);
-        if (old)
-            tkc_release_str(svc->a, old);
-        run->image_seq = w->next_seq;
+    if (ok && tke_source_take(svc, run, w->target, w->next_seq)) {
         run->image_slot = 1 - w->slot;
-        if (run->next_seq == w->next_seq)
-            run->dirty_since_ms = 0;
         svc->room_changes++;
     } else if (!ok) {
         if (tke_run_goes_to_sleep(run->is)) /* without an image it must stay in memory */
             tke_run_on(run, TKE_ON_STAYS);
         run->dirty_since_ms = tkc_now_ms(svc->clock); /* try again after the usual time */
     }
+    pthread_mutex_unlock(&svc->lock);
+    if (ok) /* the older one; before a flush that waits for it returns */
+        tke_images_remove(svc, run);
+    pthread_mutex_lock(&svc->lock);
+    assert(svc->n_images > 0);
+    svc->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -1154,7 +1131,7 @@ static void place_image(void *user, const tinkc_error *err)
     tkc_error_copy(&w->err, err);
     w->recorded = !tkc_failed(err);
     pthread_mutex_lock(&svc->lock);
-    bool wanted = w->run->is.life != TKE_RUN_UNLOADED;
+    bool wanted = w->run->is.life != TKE_RUN_UNLOADED && w->next_seq >= w->run->image_seq;
     pthread_mutex_unlock(&svc->lock);
     if (wanted && !tkc_failed(&w->err) &&
         tke_store_place(svc->store, w->temp, w->target, &w->err) &&

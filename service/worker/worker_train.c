@@ -123,8 +123,7 @@ static void count_pass(tke_service *svc, tke_job *job, bool failed)
     if (job->kind == TKE_JOB_PASS) {
         run->n_passes++;
         run->n_pass_tokens += job->in.pass.n_tokens;
-        if (!run->dirty_since_ms)
-            run->dirty_since_ms = tkc_now_ms(svc->clock);
+        tke_run_changed(svc, run, job->seq);
     }
     pthread_mutex_unlock(&svc->lock);
     tke_usage_add(svc, run->owner, run->session->id, run->base_model, TKE_USE_TRAINING,
@@ -254,8 +253,7 @@ void tke_work_optim(tke_service *svc, tke_job *job)
         /* A failed step has consumed the gradients. */
         job->touched = !tke_optim_step(run->adapter, &job->in.optim.adam, metrics, &n, &err);
         pthread_mutex_lock(&svc->lock);
-        if (!run->dirty_since_ms)
-            run->dirty_since_ms = tkc_now_ms(svc->clock);
+        tke_run_changed(svc, run, job->seq);
         pthread_mutex_unlock(&svc->lock);
     }
     if (!tkc_failed(&err) && encode_step(job, metrics, n, &out, &err))

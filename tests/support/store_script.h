@@ -44,7 +44,7 @@ static const action script[] = {
     { EPHEMERAL, 9, 3 }, { FLUSH, 0, 3 },   { PASS, 10, 3 },  { STEP, 11, 4 }, { SAVE, 12, 4 },
     { DELETE, 0, 4 },    { PUBLISH, 0, 4 }, { PASS, 13, 4 },  { STEP, 14, 5 }, { LOAD, 15, 4 },
     { PASS, 16, 4 },     { STEP, 17, 5 },   { SECOND, 0, 5 }, { SAVE, 18, 5 }, { RESTART, 0, 5 },
-    { PASS, 19, 5 },     { STEP, 20, 6 },
+    { PASS, 19, 5 },     { STEP, 20, 6 },   { SAVE, 21, 6 }, /* replaces what it continued from */
 };
 enum { N_ACTIONS = sizeof script / sizeof *script, MOST_STEPS = 6 };
 

@@ -132,10 +132,8 @@ static void rows_are(const char *query, const char *want)
     tkc_buf_free(&have);
 }
 
-/* The error, or "" */
-static const char *save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
+static tke_job *begin_save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
 {
-    static char text[500];
     tinkc_error err = { 0 };
     char id[40], body[300], rest[60] = "";
     const char *ignored;
@@ -152,6 +150,14 @@ static const char *save(int64_t seq, const char *name, bool overwrite, int64_t t
     job->seq = seq;
     tke_job_keep(job);
     tke_work_save(&svc, job);
+    return job;
+}
+
+/* The error, or "" */
+static const char *save(int64_t seq, const char *name, bool overwrite, int64_t ttl)
+{
+    static char text[500];
+    tke_job *job = begin_save(seq, name, overwrite, ttl);
     settle();
     assert_int_equal(job->state, TKE_DONE);
     snprintf(text, sizeof text, "%s", job->error.message);
@@ -204,8 +210,10 @@ static void images_take_turns(void **state)
     tkc_arena_free(&arena);
     write_image(5);
     image_is(5, 0, "image.1");
-    write_image(6); /* in place of the first */
+    assert_true(is_there("runs/r/image.1") && !is_there("runs/r/image.0"));
+    write_image(6);
     image_is(6, 1, "image.0");
+    assert_true(is_there("runs/r/image.0") && !is_there("runs/r/image.1"));
     assert_true(is_tidy() && svc.room_changes >= 3);
     rows_are("SELECT id FROM runs", "r "); /* its row comes with it */
     /* One that was unloaded meanwhile leaves none. */
@@ -238,6 +246,7 @@ static void an_image_does_not_hold_what_came_after_it(void **state)
     tke_work_image(&svc, run);
     pthread_mutex_lock(&svc.lock);
     run->next_seq = 6;
+    run->changed_seq = 5;
     pthread_mutex_unlock(&svc.lock);
     pthread_mutex_unlock(&gate);
     settle();
@@ -472,13 +481,14 @@ static void checkpoints_are_deleted(void **state)
         int32_t slot;
         tke_run_life life;
         tke_run_image image;
-        bool becomes;
+        const char *becomes;
+        int32_t next_slot;
     } rows[] = {
-        { "b", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, true },
-        { "c", 1, TKE_RUN_READY, TKE_IMAGE_WANTED, true },
-        { "f", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, true }, /* in place of the first */
-        { "d", 0, TKE_RUN_UNLOADED, TKE_IMAGE_IDLE, false },
-        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, false }, /* a newer one is on its way */
+        { "b", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, "image.0", 1 },
+        { "c", 1, TKE_RUN_READY, TKE_IMAGE_WANTED, "image.1", 0 },
+        { "f", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, "image.0", 1 }, /* in place of the first */
+        { "d", 0, TKE_RUN_UNLOADED, TKE_IMAGE_IDLE, "d", 0 },
+        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, "image.1", 0 }, /* beside the one being written */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (run->source)
@@ -491,12 +501,9 @@ static void checkpoints_are_deleted(void **state)
         run->is.image = rows[i].image;
         delete_it(rows[i].name);
         assert_false(tkc_is_dir(path));
-        if ((strcmp(run->source, path) == 0) == rows[i].becomes)
-            fail_msg("%s: %s", rows[i].name, run->source);
-        assert_int_equal(run->image_slot, rows[i].becomes ? 1 - rows[i].slot : rows[i].slot);
-        assert_true(!rows[i].becomes ||
-                    is_there(rows[i].slot ? "runs/r/image.1/checkpoint_complete"
-                                          : "runs/r/image.0/checkpoint_complete"));
+        assert_string_equal(strrchr(run->source, '/') + 1, rows[i].becomes);
+        assert_int_equal(run->image_slot, rows[i].next_slot);
+        assert_int_equal(tkc_is_dir(run->source), rows[i].life == TKE_RUN_READY);
     }
     run->is.image = TKE_IMAGE_IDLE;
     rows_are("SELECT name FROM checkpoints", "");
@@ -504,9 +511,80 @@ static void checkpoints_are_deleted(void **state)
     tkc_arena_free(&arena);
 }
 
+/* ---- what a run continues from ---- */
+
+static void save_at(int64_t seq, const char *name)
+{
+    run->next_seq = seq + 1;
+    assert_string_equal(save(seq, name, true, 0), "");
+}
+
+static void a_saved_state_takes_the_place_of_images(void **state)
+{
+    (void)state;
+    write_image(3);
+    run->dirty_since_ms = 5;
+    run->changed_seq = 3;
+    save_at(4, "one");
+    assert_string_equal(strrchr(run->source, '/') + 1, "one");
+    assert_true(!is_there("runs/r/image.0") && !is_there("runs/r/image.1") && is_tidy());
+    assert_int_equal(run->dirty_since_ms, 0);
+    write_image(6); /* newer than what was saved */
+    image_is(6, 0, "image.1");
+    assert_false(is_there("runs/r/image.0"));
+}
+
+/* A step that came while it was written is not in it. */
+static void a_saved_state_does_not_hold_what_came_after_it(void **state)
+{
+    (void)state;
+    run->dirty_since_ms = 5;
+    run->changed_seq = 6;
+    save_at(4, "one");
+    assert_string_equal(strrchr(run->source, '/') + 1, "one");
+    assert_int_equal(run->dirty_since_ms, 5);
+}
+
+/* Until the new one is recorded, the old one is what the run continues from. */
+static void a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded(void **state)
+{
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    tinkc_error err = { 0 };
+    (void)state;
+    save_at(2, "one");
+    char *before = strdup(run->source);
+    pthread_mutex_lock(&gate);
+    tke_txn_commit(tke_txn_new(svc.store, &err), wait_at_gate, &gate);
+    run->next_seq = 5;
+    tke_job *job = begin_save(4, "one", true, 0);
+    wait_until(is_there("runs/r/image.0/checkpoint_complete"));
+    pthread_mutex_unlock(&gate);
+    settle();
+    tke_job_drop(job);
+    assert_string_equal(run->source, before); /* the new one of this name */
+    assert_int_equal(run->image_seq, 5);
+    assert_true(!is_there("runs/r/image.0") && is_tidy());
+    free(before);
+}
+
+static void an_older_state_never_replaces_a_newer_one(void **state)
+{
+    (void)state;
+    write_image(9);
+    save_at(4, "late");
+    image_is(9, 1, "image.0");
+    assert_true(is_there("runs/r/image.0") && is_there("runs/r/weights/late"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_saved_state_takes_the_place_of_images, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_saved_state_does_not_hold_what_came_after_it, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(
+            a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_older_state_never_replaces_a_newer_one, setup, teardown),
         cmocka_unit_test_setup_teardown(images_take_turns, setup, teardown),
         cmocka_unit_test_setup_teardown(an_image_does_not_hold_what_came_after_it, setup, teardown),
         cmocka_unit_test_setup_teardown(images_that_cannot_be_written, setup, teardown),

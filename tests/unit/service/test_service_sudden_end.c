@@ -53,6 +53,16 @@ static bool is_corrupted(const tinkc_transport *t, const char *model)
     return corrupted;
 }
 
+/* As if it had been written before the store was copied. */
+static void copy_checkpoint(const char *from, const char *to, const char *model, const char *name)
+{
+    tinkc_error err = { 0 };
+    char source[600], target[600];
+    snprintf(source, sizeof source, "%s/runs/%s/%s", from, model, name);
+    snprintf(target, sizeof target, "%s/runs/%s/%s", to, model, name);
+    assert_true(tkc_make_dirs(target, &err) && tke_link_folder(source, target, &err));
+}
+
 /* A checkpoint's folder is there, its row and those of the requests before it are not; and the
  * first start after that is cut short, having taken the folder in. */
 static void a_start_that_is_cut_short(void **state)
@@ -67,11 +77,11 @@ static void a_start_that_is_cut_short(void **state)
     assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
     const char *pass = hold(service_pass(t, model, 5, text_a, N, false));
     const char *step = hold(service_step(t, model, 6, 1e-2));
-    const char *save = post(t, "/api/v1/save_weights", model, 7, ",\"path\":\"x\"");
-    const char *sampler = post(t, "/api/v1/save_weights_for_sampler", model, 8, ",\"path\":\"y\"");
-    service_wait(t, save);
+    const char *sampler = post(t, "/api/v1/save_weights_for_sampler", model, 7, ",\"path\":\"y\"");
     service_wait(t, sampler);
     char *first = copy_store(store);
+    service_wait(t, post(t, "/api/v1/save_weights", model, 8, ",\"path\":\"x\""));
+    copy_checkpoint(store, first, model, "weights/x");
     tinkc_engine_free(engine);
     forget_rows(first, "DELETE FROM requests WHERE seq_id >= 6");
     forget_rows(first, "DELETE FROM checkpoints");
@@ -87,8 +97,9 @@ static void a_start_that_is_cut_short(void **state)
     t = tinkc_engine_transport(engine);
     service_wait(t, pass);
     assert_true(json_number(service_wait(t, step), "optim/step") == 3.0);
-    assert_non_null(strstr(service_wait(t, save), "/weights/x\""));
     assert_non_null(strstr(service_wait(t, sampler), "/sampler_weights/y\""));
+    const char *save = post(t, "/api/v1/save_weights", model, 8, ",\"path\":\"x\"");
+    assert_non_null(strstr(service_wait(t, save), "/weights/x\""));
     assert_true(service_loss(t, model, 9, text_a, N) == undisturbed(3));
     assert_false(is_corrupted(t, model));
     tinkc_engine_free(engine);
@@ -305,6 +316,45 @@ static void what_is_known_to_be_lost_stays_so(void **state)
     tiny_model_remove(store);
 }
 
+static bool has_file(const char *store, const char *model, const char *name)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/runs/%s/%s", store, model, name);
+    return access(path, F_OK) == 0;
+}
+
+/* A run of a finished session keeps its checkpoints and nothing else, also where the service ended
+ * before it had removed them. */
+static void a_finished_session_keeps_checkpoints_and_no_images(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), path[200];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
+    service_wait(t, post(t, "/api/v1/save_weights", model, 1, ",\"path\":\"x\""));
+    train(t, model, 2, 1);
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
+    assert_true(has_file(store, model, "image.0") && has_file(store, model, "journal"));
+    snprintf(path, sizeof path, "/api/v1/sessions/%s/finish", session);
+    service_json(t, 200, "POST", path, "{\"reason\":{\"type\":\"success\"}}");
+    char *early = copy_store(store); /* before or after they are removed */
+    tinkc_engine_free(engine);
+    const char *stores[] = { early, store };
+    for (size_t i = 0; i < 2; i++) {
+        engine = open_engine(stores[i], TINKC_DURABILITY_JOURNAL);
+        assert_true(is_listed(tinkc_engine_transport(engine), "weights/x"));
+        tinkc_engine_free(engine);
+        assert_false(has_file(stores[i], model, "image.0") ||
+                     has_file(stores[i], model, "journal"));
+        assert_true(has_file(stores[i], model, "weights/x/checkpoint_complete"));
+    }
+    tiny_model_remove(early);
+    tiny_model_remove(store);
+}
+
 static void unloaded_is_unloaded(void **state)
 {
     (void)state;
@@ -344,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_model_made_from_a_checkpoint),
         cmocka_unit_test(failures_are_no_losses),
         cmocka_unit_test(what_is_known_to_be_lost_stays_so),
+        cmocka_unit_test(a_finished_session_keeps_checkpoints_and_no_images),
         cmocka_unit_test(unloaded_is_unloaded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

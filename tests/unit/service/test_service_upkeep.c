@@ -173,6 +173,57 @@ static bool is_known(const char *id)
 }
 
 /* Sessions that never trained are forgotten, with their samplers, after long or when they are many. */
+/* A client that went away may come back; its run is finished when it was silent for run_keep_s. What a
+ * client saved by name is not an image. */
+static void images_of_silent_runs_go(void **state)
+{
+    (void)state;
+    enum { KEEP = 1000000 };
+    static const struct {
+        int64_t keep_ms, silent_ms;
+        bool expired, queued;
+        tke_run_life life;
+        const char *source;
+        bool finished;
+    } rows[] = {
+        { KEEP, KEEP + 1, true, false, TKE_RUN_READY, "runs/r/image.1", true },
+        { KEEP, KEEP, true, false, TKE_RUN_READY, "runs/r/image.1", false },
+        { 0, KEEP + 1, true, false, TKE_RUN_READY, "runs/r/image.1", false },
+        { KEEP, KEEP + 1, false, false, TKE_RUN_READY, "runs/r/image.0", false },
+        { KEEP, KEEP + 1, true, true, TKE_RUN_READY, "runs/r/image.0", false },
+        { KEEP, KEEP + 1, true, false, TKE_RUN_UNLOADED, "runs/r/image.0", false },
+        { KEEP, KEEP + 1, true, false, TKE_RUN_READY, "runs/r/weights/final", false },
+        { KEEP, KEEP + 1, true, false, TKE_RUN_READY, NULL, false },
+    };
+    tinkc_error err = { 0 };
+    tke_run *run = new_run("r");
+    run->session = new_session("s");
+    tke_job *waiting = tke_job_new(&svc, TKE_JOB_SAVE, "w", "me", &err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        svc.set.run_keep_ms = rows[i].keep_ms;
+        run->session->expired = rows[i].expired;
+        run->last_request_us = 5000000;
+        run->is.life = rows[i].life;
+        run->source = tke_copy(&svc, rows[i].source, &err);
+        run->queue = rows[i].queued ? waiting : NULL;
+        upkeep(5000 + rows[i].silent_ms);
+        if ((run->is.life == TKE_RUN_UNLOADING) != rows[i].finished)
+            fail_msg("row %zu", i);
+        if (rows[i].finished) { /* the worker would take it */
+            tke_job *unload = tke_run_take(run);
+            assert_int_equal(unload->kind, TKE_JOB_UNLOAD);
+            tkc_map_remove(&svc.jobs, tkc_str(unload->request_id));
+            tke_job_drop(unload);
+            tke_job_drop(unload);
+        }
+        run->queue = NULL;
+        if (run->source)
+            tkc_release_str(NULL, run->source);
+        run->source = NULL;
+    }
+    tke_job_drop(waiting);
+}
+
 static void idle_sessions_are_forgotten(void **state)
 {
     (void)state;
@@ -702,6 +753,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_asks_for_openai, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_expire, setup, teardown),
         cmocka_unit_test_setup_teardown(models_of_expired_sessions_sleep, setup, teardown),
+        cmocka_unit_test_setup_teardown(images_of_silent_runs_go, setup, teardown),
         cmocka_unit_test_setup_teardown(idle_sessions_are_forgotten, setup, teardown),
         cmocka_unit_test_setup_teardown(losses_go_with_their_session, setup, teardown),
         cmocka_unit_test_setup_teardown(images_are_asked_for, setup, teardown),

@@ -271,6 +271,7 @@ static void a_deleted_checkpoint_is_moved_away_before_its_row_goes(void **state)
     (void)state;
     open_world(&w, TINKC_DURABILITY_CHECKPOINT);
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"one\""));
+    service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 4, ",\"path\":\"two\""));
     assert_true(tinkc_engine_flush(w.engine, PATIENCE_MS,
                                    &err)); /* what the save records behind its answer */
     forget();
