@@ -10,6 +10,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/str.h"
+#include "train/adapter_names.h"
 #include "train/adapter_state.h"
 
 enum { NAME_MAX_LEN = 160, CONFIG_MAX = 1 << 20 };
@@ -20,33 +21,20 @@ static const char config_file[] = "adapter_config.json";
 
 /* ---- names ---- */
 
-static void tensor_name(const tke_tensor_ref *ref, int names, const char *prefix,
-                        char out[NAME_MAX_LEN])
+/* A tensor's name in our form (adapter_names.h). */
+static void tensor_name(const tke_tensor_ref *ref, const char *prefix, char out[NAME_MAX_LEN])
 {
-    const char *ab = ref->is_b ? "lora_B" : "lora_A";
-    bool unembed = ref->head && names == TKE_NAMES_HOSTED;
-    snprintf(out, NAME_MAX_LEN, "%sbase_model.model.%s.%s.weight", prefix,
-             unembed ? "model.unembed_tokens" : ref->weight->path, ab);
+    snprintf(out, NAME_MAX_LEN, "%sbase_model.model.%s.lora_%c.weight", prefix, ref->weight->path,
+             "AB"[ref->is_b]);
 }
 
-/* Finds a layout's tensor in a file; NULL if missing. Knows the names of PEFT, of the hosted
- * service, and of its conversion for tied models. */
+/* Finds a layout's tensor in a file; NULL if missing. */
 static const tke_file_tensor *find_tensor(const tke_tensor_file *f, const tke_tensor_ref *ref,
                                           const char *prefix)
 {
     char name[NAME_MAX_LEN];
-    tensor_name(ref, TKE_NAMES_PEFT, prefix, name);
-    const tke_file_tensor *t = tke_tensor_file_find(f, name);
-    if (!t && ref->head) {
-        tensor_name(ref, TKE_NAMES_HOSTED, prefix, name);
-        t = tke_tensor_file_find(f, name);
-    }
-    if (!t && ref->head) {
-        snprintf(name, sizeof name, "%sbase_model.model.model.embed_tokens.%s.weight", prefix,
-                 ref->is_b ? "lora_B" : "lora_A");
-        t = tke_tensor_file_find(f, name);
-    }
-    return t;
+    tensor_name(ref, prefix, name);
+    return tke_tensor_file_find(f, name);
 }
 
 /* ---- writing ---- */
@@ -66,12 +54,12 @@ static bool table_init(table *t, const tke_lora_layout *l, size_t blocks, tinkc_
 }
 
 static void add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *block,
-                       const char *prefix, int names, int32_t dtype, tinkc_error *err)
+                       const char *prefix, int32_t dtype, tinkc_error *err)
 {
     char name[NAME_MAX_LEN];
     assert(t->n < t->cap && (dtype == TKE_F32 || dtype == TKE_BF16 || dtype == TKE_REAL));
     tke_file_tensor *out = &t->list[t->n];
-    tensor_name(ref, names, prefix, name);
+    tensor_name(ref, prefix, name);
     *out = (tke_file_tensor){ .dtype = dtype };
     if (ref->copies)
         out->dims[out->n_dims++] = (int64_t)ref->copies;
@@ -90,11 +78,11 @@ static void add_tensor(table *t, const tke_tensor_ref *ref, const tke_real *bloc
 }
 
 static bool add_block(table *t, const tke_lora_layout *l, const tke_real *block, const char *prefix,
-                      int names, int32_t dtype, tinkc_error *err)
+                      int32_t dtype, tinkc_error *err)
 {
     tke_tensor_ref ref;
     for (size_t place = 0; !tkc_failed(err) && tke_layout_next(l, &place, &ref);)
-        add_tensor(t, &ref, block, prefix, names, dtype, err);
+        add_tensor(t, &ref, block, prefix, dtype, err);
     return !tkc_failed(err);
 }
 
@@ -199,14 +187,24 @@ static bool write_config(const tke_lora_layout *l, const tke_adapter_spec *spec,
     return ok;
 }
 
-static bool write_weights(const tke_lora_layout *l, const tke_real *weights,
+/* Experts stay in three dimensions here, whatever the names: two would repeat a factor for each. */
+static bool spell_hosted(table *t, const tke_model *m, const tke_adapter_save *save,
+                         tinkc_error *err)
+{
+    tke_spelling hosted = { .names = TKE_NAMES_HOSTED, .model = m };
+    if (save->names == TKE_NAMES_HOSTED)
+        t->list = tke_names_write(t->list, t->n, &hosted, &t->n, &t->arena, err);
+    return t->list != NULL;
+}
+
+static bool write_weights(const tke_model *m, const tke_lora_layout *l, const tke_real *weights,
                           const tke_adapter_spec *spec, const char *folder,
                           const tke_adapter_save *save, tinkc_error *err)
 {
     table t;
-    bool ok =
-        table_init(&t, l, 1, err) && add_block(&t, l, weights, "", save->names, save->dtype, err) &&
-        write_table(&t, folder, weights_file, err) && write_config(l, spec, save, folder, err);
+    bool ok = table_init(&t, l, 1, err) && add_block(&t, l, weights, "", save->dtype, err) &&
+              spell_hosted(&t, m, save, err) && write_table(&t, folder, weights_file, err) &&
+              write_config(l, spec, save, folder, err);
     tkc_arena_free(&t.arena);
     return ok;
 }
@@ -217,7 +215,7 @@ bool tke_snapshot_write(const tke_snapshot *s, const char *folder, const tke_ada
     tke_view view;
     if (tkc_failed(err) || !tke_view_open(&view, s->device, s->weights, s->layout->n_floats, err))
         return false;
-    bool ok = write_weights(s->layout, view.data, &s->spec, folder, save, err);
+    bool ok = write_weights(s->model, s->layout, view.data, &s->spec, folder, save, err);
     return tke_view_close(&view, s->device, NULL, err) && ok;
 }
 
@@ -237,13 +235,12 @@ bool tke_state_write(const tke_state *s, const char *folder, const tke_adapter_s
     int64_t counters[3] = { s->step, s->n_fwdbwd, s->n_tokens };
     tke_adapter_save exact = *save;
     exact.dtype = TKE_F32;
-    if (tkc_failed(err) || !write_weights(l, s->weights, &s->spec, folder, &exact, err))
+    if (tkc_failed(err) || !write_weights(s->model, l, s->weights, &s->spec, folder, &exact, err))
         return false;
-    bool ok = table_init(&t, l, 3, err) &&
-              add_block(&t, l, s->m, "m.", TKE_NAMES_PEFT, TKE_F32, err) &&
-              add_block(&t, l, s->v, "v.", TKE_NAMES_PEFT, TKE_F32, err);
+    bool ok = table_init(&t, l, 3, err) && add_block(&t, l, s->m, "m.", TKE_F32, err) &&
+              add_block(&t, l, s->v, "v.", TKE_F32, err);
     if (ok && (s->n_fwdbwd || !block_is_zero(l, s->grads)))
-        ok = add_block(&t, l, s->grads, "g.", TKE_NAMES_PEFT, TKE_F32, err);
+        ok = add_block(&t, l, s->grads, "g.", TKE_F32, err);
     if (ok) {
         t.list[t.n] = (tke_file_tensor){ .name = "counters",
                                          .data = (const unsigned char *)counters,
@@ -283,18 +280,12 @@ static void refuse_set(tkc_json *j, const char *key, const char *path, tinkc_err
 }
 
 /* Members that would change the adapter's meaning and are not supported. */
-static const char *const refused[] = { "use_dora",
-                                       "rank_pattern",
-                                       "alpha_pattern",
-                                       "modules_to_save",
-                                       "fan_in_fan_out",
-                                       "lora_bias",
-                                       "layer_replication",
-                                       "target_parameters",
-                                       "use_qalora",
-                                       "trainable_token_indices",
-                                       "alora_invocation_tokens",
-                                       NULL };
+static const char *const refused[] = {
+    "use_dora",   "modules_to_save",         "fan_in_fan_out",
+    "lora_bias",  "layer_replication",       "target_parameters",
+    "use_qalora", "trainable_token_indices", "alora_invocation_tokens",
+    NULL
+};
 
 /* Requires that the member has this text. */
 static void expect_text(tkc_json *j, const char *key, const char *want, const char *path,
@@ -306,12 +297,44 @@ static void expect_text(tkc_json *j, const char *key, const char *want, const ch
                  key, (int)(text.len < 40 ? text.len : 40), text.data, want);
 }
 
+/* rank_pattern or alpha_pattern: only for stacked matrices, whose parts then have the usual rank and
+ * scale. The pattern's value over the adapter's own must be how many parts there are. */
+typedef struct pattern {
+    double value; /* 0 = none */
+    size_t parts;
+} pattern;
+
+static pattern read_pattern(tkc_json *j, const char *key, const char *path, tinkc_error *err)
+{
+    pattern p = { 0 };
+    tinkc_str name;
+    if (tkc_json_peek(j) != TKC_JSON_OBJECT) {
+        refuse_set(j, key, path, err);
+        return p;
+    }
+    tkc_json_object(j);
+    while (tkc_json_key(j, &name)) {
+        p.parts = tke_stacked_parts(name);
+        if (!p.parts || p.value > 0)
+            tkc_fail(err, TINKC_E_UNSUPPORTED, "%s: %s is not supported", path, key);
+        else
+            p.value = tkc_json_double(j);
+    }
+    return p;
+}
+
+static bool pattern_fits(pattern p, double own)
+{
+    return p.value <= 0 || p.value == own * (double)p.parts;
+}
+
 static bool read_config(folder *f, tinkc_error *err)
 {
     tkc_json j;
     tinkc_str key;
     bool rslora = false;
     double rank = 0, alpha = 0;
+    pattern ranks = { 0 }, alphas = { 0 };
     tinkc_bytes text = tkc_read_file(&f->arena, f->config_path, CONFIG_MAX, err);
     if (tkc_failed(err))
         return false;
@@ -330,6 +353,10 @@ static bool read_config(folder *f, tinkc_error *err)
             else if (tkc_str_is(key, "use_rslora"))
                 rslora = tkc_json_peek(&j) == TKC_JSON_TRUE ? tkc_json_bool(&j)
                                                             : (tkc_json_skip(&j), false);
+            else if (tkc_str_is(key, "rank_pattern"))
+                ranks = read_pattern(&j, "rank_pattern", f->config_path, err);
+            else if (tkc_str_is(key, "alpha_pattern"))
+                alphas = read_pattern(&j, "alpha_pattern", f->config_path, err);
             else if (is_text && tkc_str_is(key, "peft_type"))
                 expect_text(&j, "peft_type", "LORA", f->config_path, err);
             else if (is_text && tkc_str_is(key, "bias"))
@@ -343,6 +370,11 @@ static bool read_config(folder *f, tinkc_error *err)
     if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
         tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
                  f->config_path); /* unless there is an error before */
+    if (!pattern_fits(ranks, rank) || !pattern_fits(alphas, alpha) || ranks.parts != alphas.parts)
+        tkc_fail(err, TINKC_E_UNSUPPORTED,
+                 "%s: rank_pattern and alpha_pattern are not supported but for stacked matrices "
+                 "whose parts have the usual rank",
+                 f->config_path);
     if (rank != floor(rank))
         tkc_fail(err, TINKC_E_MODEL, "%s: r is not a whole number", f->config_path);
     if (tkc_failed(err))
@@ -380,7 +412,8 @@ static bool read_flags(folder *f, tinkc_error *err)
     return true;
 }
 
-static bool folder_open(folder *f, const char *path, tinkc_error *err)
+/* m NULL: names stay as they are in the file. */
+static bool folder_open(folder *f, const tke_model *m, const char *path, tinkc_error *err)
 {
     *f = (folder){ 0 };
     tkc_arena_init(&f->arena, NULL, 0);
@@ -397,7 +430,8 @@ static bool folder_open(folder *f, const char *path, tinkc_error *err)
         return tkc_fail(err, TINKC_E_MODEL, "%s: %s or %s is missing", path, weights_file,
                         config_file);
     return read_config(f, err) && tke_tensor_file_open(&f->weights, f->weights_path, err) &&
-           read_flags(f, err);
+           read_flags(f, err) &&
+           (!m || tke_names_read(&f->weights, m, (size_t)f->spec.rank, f->weights_path, err));
 }
 
 static bool shape_fits(const tke_file_tensor *t, const tke_tensor_ref *ref)
@@ -426,7 +460,7 @@ static bool read_tensor(const tke_tensor_file *file, const tke_tensor_ref *ref, 
 {
     char name[NAME_MAX_LEN];
     const tke_file_tensor *t = find_tensor(file, ref, prefix);
-    tensor_name(ref, TKE_NAMES_PEFT, prefix, name);
+    tensor_name(ref, prefix, name);
     *found = t != NULL;
     if (!t)
         return partial || tkc_fail(err, TINKC_E_MODEL, "%s: tensor '%s' is missing", path, name);
@@ -547,7 +581,7 @@ bool tke_adapter_probe(const tke_model *m, const char *path, tke_adapter_spec *o
 {
     folder f;
     (void)m;
-    bool ok = folder_open(&f, path, err);
+    bool ok = folder_open(&f, NULL, path, err);
     if (ok)
         *out = f.spec;
     folder_close(&f);
@@ -559,7 +593,7 @@ tke_snapshot *tke_snapshot_read(tke_device *d, tke_model *m, const char *path, t
     folder f;
     tke_view view = { 0 };
     tke_snapshot *s = NULL;
-    if (folder_open(&f, path, err))
+    if (folder_open(&f, m, path, err))
         s = tke_snapshot_new(d, m, &f.spec, err);
     bool ok = s && tke_view_open(&view, d, s->weights, s->layout->n_floats, err) &&
               read_weights(&f, s->layout, true, view.data, err);
@@ -577,7 +611,7 @@ bool tke_adapter_check(const tke_model *m, const char *path, tinkc_error *err)
     folder f;
     tke_lora_layout *l = NULL;
     tke_real *reals = NULL;
-    if (folder_open(&f, path, err))
+    if (folder_open(&f, m, path, err))
         l = tke_layout_new(m, &f.spec, err);
     if (l)
         reals = tke_reals_new(l, err);
@@ -594,7 +628,7 @@ bool tke_adapter_convert(const tke_model *m, const char *from, const char *to, u
     folder f;
     tke_lora_layout *l = NULL;
     tke_real *reals = NULL;
-    if (folder_open(&f, from, err)) {
+    if (folder_open(&f, m, from, err)) {
         f.spec.seed = seed;
         l = tke_layout_new(m, &f.spec, err);
     }
@@ -603,7 +637,7 @@ bool tke_adapter_convert(const tke_model *m, const char *from, const char *to, u
     if (reals)
         tke_layout_init(l, seed, reals);
     bool ok = reals && read_weights(&f, l, true, reals, err) &&
-              write_weights(l, reals, &f.spec, to, save, err);
+              write_weights(m, l, reals, &f.spec, to, save, err);
     *spec = f.spec;
     tkc_release_aligned(reals);
     tke_layout_free(l);
@@ -704,7 +738,7 @@ bool tke_adapter_load(tke_adapter *a, const char *path, bool optimizer, tinkc_er
     folder f;
     loaded in = { 0 };
     tke_block *blocks[4] = { 0 };
-    bool ok = folder_open(&f, path, err) && fits(a, &f, path, err) &&
+    bool ok = folder_open(&f, a->model, path, err) && fits(a, &f, path, err) &&
               read_blocks(&f, a, optimizer, blocks, &in, err);
     if (ok) {
         swap_in(a, &in, blocks);

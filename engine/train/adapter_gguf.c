@@ -77,10 +77,9 @@ static void add_layer_matrix(writer *w, size_t layer, const char *name, const tk
     char full[NAME_LEN];
     snprintf(full, sizeof full, "blk.%zu.%s.weight", layer, name);
     entry *e = add_matrix(w, full, m, heads);
-    const char *base = tkc_arena_printf(&w->j->arena, w->j->err, "%s.weight", m->path);
-    if (e && base) {
-        e->a = tke_export_part(w->j, base, "lora_A");
-        e->b = tke_export_part(w->j, base, "lora_B");
+    if (e) {
+        e->a = tke_export_part(w->j, m->path, "lora_A");
+        e->b = tke_export_part(w->j, m->path, "lora_B");
     }
     snprintf(full, sizeof full, "blk.%zu.%s.bias", layer, name);
     add_vector(w, full, m->bias, m->out, heads);
@@ -252,7 +251,7 @@ static bool write_matrix(writer *w, const entry *e)
     float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
     bool merge = e->a && e->b;
     bool ok =
-        row && (!merge || tke_merge_begin(&m, w->j, e->w->path, e->rows, e->cols, e->a, e->b));
+        row && (!merge || tke_merge_begin(&m, w->j, e->w->path, e->rows, e->cols, e->a, e->b, 0));
     for (size_t i = 0; ok && i < e->rows; i++) {
         size_t at = source_row(e, i, e->rows);
         tke_widen(from->dtype, (const unsigned char *)from->data + at * row_bytes, e->cols, row);
@@ -321,25 +320,15 @@ static bool check_model(const writer *w)
     return true;
 }
 
-/* Reading the adapter as a snapshot checks every name and shape against the base. */
-static bool check_adapter(writer *w)
-{
-    if (!w->j->o->adapter)
-        return true;
-    return tke_adapter_check(w->model, w->j->o->adapter, w->j->err);
-}
-
 bool tke_export_gguf(tke_export *j)
 {
-    writer w = { .j = j };
+    writer w = { .j = j, .model = j->base };
     tke_gguf_init(&w.file);
-    w.model = choose_type(&w) ? tke_model_open(j->o->base_model, j->err) : NULL;
-    bool ok = w.model && check_model(&w) && check_adapter(&w);
+    bool ok = choose_type(&w) && check_model(&w);
     if (ok)
         gather(&w);
     ok = ok && !tkc_failed(j->err) && write_keys(&w) && write_all(&w);
     tke_gguf_end(&w.file);
     tkc_release(NULL, w.entries, w.cap * sizeof *w.entries);
-    tke_model_drop(w.model);
     return ok;
 }

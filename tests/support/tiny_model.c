@@ -331,17 +331,17 @@ static void add_nemotron(maker *m, size_t i)
     }
 }
 
-/* Published folders say "backbone." where transformers says "model.". */
-static void rename_backbone(maker *m)
+/* Published folders have other prefixes than "model.". */
+static void rename_prefix(maker *m, const char *prefix)
 {
     for (size_t i = 0; i < m->n; i++) {
         const char *old = m->tensors[i].name;
-        size_t room = strlen(old) + sizeof "backbone.";
+        size_t room = strlen(old) + strlen(prefix) + 1;
         char *name = malloc(room);
         if (!name)
             stop("memory");
         bool ours = strncmp(old, "model.", 6) == 0;
-        snprintf(name, room, "%s%s", ours ? "backbone." : "", ours ? old + 6 : old);
+        snprintf(name, room, "%s%s", ours ? prefix : "", ours ? old + 6 : old);
         free((void *)(uintptr_t)old);
         m->tensors[i].name = name;
     }
@@ -468,7 +468,7 @@ static size_t family_of(const char *family)
 static void write_config(const maker *m)
 {
     const tiny_model *t = &m->t;
-    char text[2048], rope[512];
+    char text[3072], rope[512];
     size_t of = family_of(t->family);
     if (!t->rope)
         snprintf(rope, sizeof rope, "\"rope_theta\": 10000.0");
@@ -491,6 +491,16 @@ static void write_config(const maker *m)
     if (t->mxfp4) /* before the last brace */
         snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
                  ", \"quantization_config\": {\"quant_method\": \"mxfp4\"}}");
+    if (t->nested) {
+        char inside[2048];
+        memcpy(inside, text, sizeof inside - 1);
+        inside[sizeof inside - 1] = 0;
+        snprintf(text, sizeof text,
+                 "{\"architectures\": [\"%s\"], \"vision_config\": {}, \"text_config\": %s}",
+                 is(m, "qwen3_5_text") ? "Qwen3_5ForConditionalGeneration"
+                                       : "Qwen3_5MoeForConditionalGeneration",
+                 inside);
+    }
     if (is(m, "nemotron_h"))
         snprintf(text + strlen(text) - 1, sizeof text - strlen(text),
                  ", \"hybrid_override_pattern\": \"%.*s\"}", (int)t->layers, tiny_nemotron_pattern);
@@ -546,7 +556,11 @@ char *tiny_model_make(const tiny_model *t)
     if (!m->t.tied)
         add(m, "lm_head.weight", m->t.vocab, m->t.hidden, 1.5f / sqrtf((float)m->t.hidden), 0);
     if (nemotron && !m->t.fused)
-        rename_backbone(m);
+        rename_prefix(m, "backbone.");
+    if (m->t.nested) {
+        rename_prefix(m, "model.language_model.");
+        add(m, "model.visual.patch_embed.weight", 4, 4, 1, 0); /* passed over */
+    }
     write_config(m);
     if (m->t.shards) {
         write_shards(m);

@@ -16,6 +16,7 @@ typedef struct tiny_model {
     bool bias;         /* llama, qwen3: attention_bias; llama: mlp_bias too */
     bool mxfp4;        /* gpt_oss: experts packed; the numbers are the same */
     bool fused;        /* experts in tensors of three dimensions */
+    bool nested;       /* qwen3_5: the keys in text_config, as published, and a vision tower */
     bool shards;       /* several files and an index */
     bool old_rope;     /* rope_theta and rope_scaling instead of rope_parameters */
     const char *rope;  /* JSON members of the rope object, or NULL = default, theta 10000 */
