@@ -355,6 +355,19 @@ static const char *const checkpoint_copy_examples[] = {
     "tinkc checkpoint copy tinker://RUN/weights/final --name mine", NULL
 };
 
+static const cli_option checkpoint_upload_options[] = {
+    { .name = "model",
+      .letter = 'm',
+      .kind = CLI_TEXT,
+      .value = "NAME",
+      .help = "base model; default: what the adapter's configuration names" },
+    { .name = "project", .kind = CLI_TEXT, .value = "ID", .help = "project that owns it" },
+    { 0 }
+};
+static const char *const checkpoint_upload_examples[] = {
+    "tinkc checkpoint upload ./adapter -m Qwen/Qwen3-8B", NULL
+};
+
 static const cli_option session_list_options[] = { LIST_OPTIONS, SCOPE_OPTION, { 0 } };
 static const char *const session_list_examples[] = { "tinkc session list", NULL };
 
@@ -1425,6 +1438,18 @@ const cli_command cli_commands[] = {
       .examples = checkpoint_copy_examples,
       .run = cli_checkpoint_copy,
       .arg_kind = "checkpoint" },
+    { .noun = "checkpoint",
+      .verb = "upload",
+      .args = "DIR",
+      .min_args = 1,
+      .max_args = 1,
+      .summary = "make a checkpoint of an adapter in a folder",
+      .details = "DIR holds adapter_config.json and adapter_model.safetensors, as PEFT and `tinkc "
+                 "checkpoint\n"
+                 "download` write them. The service checks every tensor against the base model.",
+      .options = checkpoint_upload_options,
+      .examples = checkpoint_upload_examples,
+      .run = cli_checkpoint_upload },
     { .noun = "checkpoint",
       .verb = "export",
       .args = "PATH|DIR",

@@ -25,6 +25,7 @@ int cli_checkpoint_download(cli_app *);
 int cli_checkpoint_push_hf(cli_app *);
 int cli_checkpoint_url(cli_app *);
 int cli_checkpoint_copy(cli_app *);
+int cli_checkpoint_upload(cli_app *);
 int cli_checkpoint_export(cli_app *);
 int cli_session_list(cli_app *);
 int cli_session_info(cli_app *);

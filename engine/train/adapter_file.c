@@ -328,6 +328,16 @@ static bool pattern_fits(pattern p, double own)
     return p.value <= 0 || p.value == own * (double)p.parts;
 }
 
+/* An error of the JSON reader, with the file that it was in. */
+static void name_file(const folder *f, tinkc_error *err)
+{
+    tinkc_error seen = *err;
+    if (!tkc_starts_with(tkc_str(seen.message), "JSON: "))
+        return;
+    *err = (tinkc_error){ 0 };
+    tkc_fail(err, seen.code, "%.250s: %.200s", f->config_path, seen.message);
+}
+
 static bool read_config(folder *f, tinkc_error *err)
 {
     tkc_json j;
@@ -367,6 +377,7 @@ static bool read_config(folder *f, tinkc_error *err)
                 tkc_json_skip(&j);
         }
     tkc_json_close(&j);
+    name_file(f, err);
     if (!(rank >= 1 && rank <= 65536) || !(alpha > 0 && alpha < 1e9))
         tkc_fail(err, TINKC_E_MODEL, "%s: r or lora_alpha is missing or out of range",
                  f->config_path); /* unless there is an error before */

@@ -225,6 +225,7 @@ static void forget_keys(tke_service *svc, int64_t now_ms)
         tkc_map_remove(&svc->archives, tkc_str(one->token));
         tke_archive_free(svc, one);
     }
+    tke_uploads_expire(svc, now_ms, NULL);
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -239,6 +240,7 @@ void tke_service_end_links(tke_service *svc, const char *owner)
         tkc_map_remove(&svc->archives, tkc_str(one->token));
         tke_archive_free(svc, one);
     }
+    tke_uploads_expire(svc, 0, owner);
     pthread_mutex_unlock(&svc->lock);
 }
 

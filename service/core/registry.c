@@ -425,6 +425,17 @@ void tke_archive_free(tke_service *svc, tke_archive *archive)
     tkc_release(svc->a, archive, sizeof *archive);
 }
 
+void tke_upload_free(tke_service *svc, tke_upload *u)
+{
+    forget(svc, u->id);
+    forget(svc, u->owner);
+    forget(svc, u->base_model);
+    forget(svc, u->project_id);
+    forget(svc, u->folder);
+    forget(svc, u->path);
+    tkc_release(svc->a, u, sizeof *u);
+}
+
 void tke_state_free_all(tke_service *svc)
 {
     const tkc_map_entry *e;
@@ -442,11 +453,14 @@ void tke_state_free_all(tke_service *svc)
         free_base(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));)
         tke_archive_free(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->uploads, &at));)
+        tke_upload_free(svc, e->value);
     tke_tenants_free(svc);
     for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));)
         tke_idempotent_free(svc, e->value);
     tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,
-                        &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent };
+                        &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent,
+                        &svc->uploads };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_free(maps[i]);
 }

@@ -304,7 +304,7 @@ static void init_maps(tke_service *svc)
 {
     tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
                         &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
-                        &svc->idempotent, &svc->tenants };
+                        &svc->idempotent, &svc->tenants,  &svc->uploads };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_init(maps[i], svc->a);
     svc->samples_end = &svc->samples;

@@ -351,6 +351,17 @@ typedef struct tke_run {
 
 /* ---- the service ---- */
 
+typedef struct tke_upload { /* an adapter whose files are sent without a key; svc->lock guards it */
+    char *id, *owner;
+    char *base_model, *project_id; /* project_id may be NULL */
+    char *folder;                  /* of its files, below tmp/ */
+    char *path;                    /* of the checkpoint that it became; NULL = none yet */
+    int32_t rank;
+    uint32_t train; /* TKE_TRAIN_*: what lora_config allows */
+    int64_t expires_ms;
+    bool busy; /* a thread uses its folder */
+} tke_upload;
+
 typedef struct tke_archive { /* a download that may be fetched without a key */
     char *token;
     char *owner;                /* who asked; access is checked again at download */
@@ -413,6 +424,7 @@ struct tke_service {
     tkc_map checkpoints;               /* tinker path */
     tkc_map jobs;                      /* request id */
     tkc_map archives;                  /* token */
+    tkc_map uploads;                   /* id */
     tkc_map idempotent;                /* key */
     tkc_map tenants;                   /* owner */
     tke_job *samples, **samples_end;   /* not yet with the generator */
@@ -512,6 +524,8 @@ bool tke_call_is_protobuf(const tke_call *);
 bool tke_call_is_json(const tke_call *);
 /* A parameter of the query, decoded into the arena; NULL = not there. */
 const char *tke_call_query(tke_call *, const char *name);
+/* Where clients reach this server, without a slash at its end; in the call's arena. */
+const char *tke_call_base_url(tke_call *);
 /* An integer parameter; answers 400 and returns false if it is none. */
 bool tke_call_query_i64(tke_call *, const char *name, int64_t fallback, int64_t *out);
 /* Decodes the JSON body. False after an answer: 422 if it cannot, 400 if it has an unknown field. */
@@ -649,6 +663,7 @@ char *tke_checkpoint_folder(tke_service *, tkc_arena *, const char *run_id, int3
 void tke_state_free_all(tke_service *);
 void tke_idempotent_free(tke_service *, tke_idempotent *); /* NULL allowed */
 void tke_archive_free(tke_service *, tke_archive *);
+void tke_upload_free(tke_service *, tke_upload *); /* leaves the folder */
 char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays NULL */
 
 /* ---- handlers_*.c: handlers by endpoint ---- */
@@ -731,6 +746,29 @@ void tke_fill_checkpoint(tke_call *, const tke_checkpoint *, tkc_checkpoint *out
 void tke_handle_storage(tke_call *);
 void tke_handle_save_external(tke_call *);
 void tke_handle_copy_weights(tke_call *);
+
+/* ---- handlers_upload.c ---- */
+
+#define TKE_UPLOADS "/api/v1/uploads/"
+void tke_handle_upload_start(tke_call *);
+void tke_handle_upload_file(tke_call *);   /* PUT TKE_UPLOADS "ID/FILE"; may wait */
+void tke_handle_upload_finish(tke_call *); /* may wait */
+/* May the files of "ID/..." still be sent? No locks held. */
+bool tke_upload_is_open(tke_service *, tinkc_str rest);
+/* Ends those that are over, or all of an owner (NULL = none). Locks: needs svc->lock. */
+void tke_uploads_expire(tke_service *, int64_t now_ms, const char *owner);
+
+/* ---- adapter_import.c ---- */
+
+typedef struct tke_import_as {
+    const char *owner, *project_id;
+    int32_t rank;   /* that it must have; 0 = any */
+    uint32_t train; /* TKE_TRAIN_* that it may have; 0 = any */
+    bool fresh;     /* a run of its own, else the one named after the files */
+} tke_import_as;
+/* Waits, so never call it on the worker's thread. BAD_REQUEST: it is not what `as` says. */
+bool tke_import_adapter(tke_service *, const tinkc_import_options *, tke_import_as,
+                        tinkc_text *weights, tinkc_text *sampler, tinkc_error *err);
 /* Refuses a request for a session with 404, 403 or 410. */
 void tke_refuse_session(tke_call *, int32_t status, const char *id, const char *finished);
 /* True: the session is finished, and the call was answered. `finished` NULL = active. */

@@ -259,6 +259,8 @@ static tke_handle_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_SEARCH_SESSIONS] = tke_handle_search,
     [TKC_EP_SEARCH_CHECKPOINTS] = tke_handle_checkpoint_search,
     [TKC_EP_FINISH_SESSION] = tke_handle_finish,
+    [TKC_EP_UPLOAD_START] = tke_handle_upload_start,
+    [TKC_EP_UPLOAD_FINISH] = tke_handle_upload_finish,
     [TKC_EP_COPY_WEIGHTS] = tke_handle_copy_weights,
     [TKC_EP_ASSIGN_PROJECT] = tke_handle_project,
     [TKC_EP_TRACE_EXPORT] = tke_handle_trace,
@@ -365,8 +367,16 @@ static bool is_own_path(tinkc_str path)
 
 static bool is_public_path(tinkc_str path)
 {
-    return tkc_starts_with(path, "/api/v1/archives/") || tkc_str_is(path, "/api/v1/healthz") ||
-           is_ready_path(path);
+    return tkc_starts_with(path, "/api/v1/archives/") || tkc_starts_with(path, TKE_UPLOADS) ||
+           tkc_str_is(path, "/api/v1/healthz") || is_ready_path(path);
+}
+
+/* Is it a file of an upload in progress? Only then may its body be large: the id is the key. */
+static bool is_upload(tke_service *svc, tinkc_str path)
+{
+    size_t n = sizeof TKE_UPLOADS - 1;
+    return tkc_starts_with(path, TKE_UPLOADS) &&
+           tke_upload_is_open(svc, tkc_strn(path.data + n, path.len - n));
 }
 
 bool tke_service_is_openai(tinkc_str uri)
@@ -394,7 +404,9 @@ tke_path_info tke_service_path(tke_service *svc, const char *method, tinkc_str u
     bool exists = (like_openai && tke_openai_knows(path)) || is_own_path(path) ||
                   tke_service_is_hub(path) || (route.status && route.status != 404);
     const tke_path_info info = {
-        .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint) : 1 << 20,
+        .max_body = like_openai || route.endpoint ? body_limit(svc, route.endpoint)
+                    : is_upload(svc, path)        ? tke_service_max_body(svc)
+                                                  : 1 << 20,
         .needs_key = exists && !is_public_path(path),
         .is_pass = is_pass(route.endpoint),
     };
@@ -569,6 +581,27 @@ static void defer(tke_call *call, tkc_buf *space, tke_handle_fn *handler)
     }
 }
 
+/* A file of an upload: bytes, whatever type they are said to have. True: answered or deferred. */
+static bool upload_path(tke_call *call, tinkc_str path)
+{
+    const char *how = tke_call_header(call, "Content-Encoding");
+    tkc_buf space;
+    if (!tkc_cstr_eq(call->request->method, "PUT") || !tkc_starts_with(path, TKE_UPLOADS))
+        return false;
+    tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
+    if (atomic_load(&call->svc->draining))
+        tke_refuse(call, 503, "stopping", "The server is stopping");
+    else if (call->flags & TKE_CALL_CUT_OFF)
+        tke_refuse(call, 413, "too_large", "The file is larger than %lld bytes",
+                   (long long)tke_service_max_body(call->svc));
+    else if (how && *how && !tkc_cstr_eq(how, "identity"))
+        tke_refuse(call, 415, "unsupported_encoding", "Send the file as it is, not compressed");
+    else
+        defer(call, &space, tke_handle_upload_file);
+    tkc_buf_free(&space);
+    return true;
+}
+
 void tke_front(tke_call *call)
 {
     tinkc_str path = tkc_str(call->request->path), rest = path, before;
@@ -582,7 +615,7 @@ void tke_front(tke_call *call)
     if (call->openai)
         path = tke_openai_path(path);
     call->path = path;
-    if (own_path(call, path))
+    if (own_path(call, path) || upload_path(call, path))
         return;
     tke_handle_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
     if (!handler)
@@ -614,8 +647,9 @@ void tke_front(tke_call *call)
     tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (unpack(call, &space) && fits(call) && tke_call_names_unique(call) &&
         tke_call_bodiless(call)) {
-        bool text = call->openai && call->body.len; /* needs a template or a tokenizer */
-        if (text)
+        bool slow = (call->openai && call->body.len) || /* needs a template or a tokenizer */
+                    handler == tke_handle_upload_finish;
+        if (slow)
             defer(call, &space, handler);
         else
             handler(call);

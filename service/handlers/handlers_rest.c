@@ -537,6 +537,19 @@ static void http_date(int64_t wall_us, char out[40])
                    (int)(of_day / 60 % 60), (int)(of_day % 60));
 }
 
+const char *tke_call_base_url(tke_call *call)
+{
+    const char *set = call->svc->set.public_url;
+    const char *base = set[0] ? set : call->request->base_url;
+    if (!base || !*base)
+        base = "http://engine.local";
+    size_t len = strlen(base);
+    while (len && base[len - 1] == '/') /* clients write their base with one or without */
+        len--;
+    const char *copy = tkc_arena_str(&call->arena, tkc_strn(base, len), &call->err);
+    return copy ? copy : "";
+}
+
 /* A link with which anyone can download the checkpoint until it expires. NULL: call->err says
  * why. */
 static const char *make_link(tke_call *call, tke_checkpoint *c)
@@ -545,7 +558,7 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
     char token[40];
     unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
     (void)snprintf(token, sizeof token, "%016llx%016llx", high, low);
-    const char *base = svc->set.public_url[0] ? svc->set.public_url : call->request->base_url;
+    const char *base = tke_call_base_url(call);
     pthread_mutex_lock(&svc->lock);
     tke_archive *archive = tkc_zalloc(svc->a, sizeof *archive, &call->err);
     if (archive) {
@@ -558,13 +571,7 @@ static const char *make_link(tke_call *call, tke_checkpoint *c)
             tke_archive_free(svc, archive);
     }
     pthread_mutex_unlock(&svc->lock);
-    if (!base || !*base)
-        base = "http://engine.local";
-    int len = (int)strlen(base);
-    while (len && base[len - 1] == '/') /* clients write their base with one or without */
-        len--;
-    char *url =
-        tkc_arena_printf(&call->arena, &call->err, "%.*s/api/v1/archives/%s", len, base, token);
+    char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s", base, token);
     return tkc_failed(&call->err) ? NULL : url;
 }
 

@@ -3,7 +3,8 @@
  *
  * The adapter is rewritten with our own tensor names, which checks every name and shape against the
  * base model. The run is named after a digest of the files and the base model, so importing the
- * same adapter again finds the existing run. Order as for copies: the rows of the run, the folder,
+ * same adapter again finds the existing run; an uploaded one gets a run of its own, and a training
+ * checkpoint alone, which can be sampled too. Order as for copies: the rows of the run, the folder,
  * the checkpoint's row; a crash leaves nothing visible, and the next import completes it. Thread:
  * the caller's, which may wait.
  */
@@ -13,11 +14,10 @@
 #include "base/file.h"
 #include "service/core/service_state.h"
 
-#define OWNER "default" /* of calls in this process */
-
 typedef struct import {
     tke_service *svc;
     const tinkc_import_options *o;
+    tke_import_as as;
     const char *name;
     tke_base *base;
     tke_run *run;
@@ -77,6 +77,11 @@ static bool choose_names(import *x)
 {
     tkc_digest d;
     unsigned char b[TKC_SHA256_BYTES];
+    if (x->as.fresh) {
+        tke_uuid(x->svc->clock, x->session_id);
+        (void)snprintf(x->run_id, sizeof x->run_id, "%s:train:0", x->session_id);
+        return true;
+    }
     tkc_sha256_init(&d);
     tkc_digest_add(&d, x->base->name, strlen(x->base->name) + 1);
     tkc_digest_add(&d, x->base->model->fingerprint, sizeof x->base->model->fingerprint);
@@ -101,10 +106,12 @@ static bool add_run(import *x)
     char request_id[160];
     tke_session *s = tke_find_session(svc, x->session_id);
     if (!s)
-        s = tke_session_add(svc, x->session_id, OWNER, x->err);
-    tke_run *run = s ? tke_run_add(svc, x->run_id, OWNER, x->err) : NULL;
+        s = tke_session_add(svc, x->session_id, x->as.owner, x->err);
+    tke_run *run = s ? tke_run_add(svc, x->run_id, x->as.owner, x->err) : NULL;
     if (!run)
         return false;
+    if (!s->project_id)
+        s->project_id = tke_copy(svc, x->as.project_id, x->err);
     (void)snprintf(request_id, sizeof request_id, "%lld-%s:0", (long long)svc->epoch, x->run_id);
     run->session = s;
     s->n_runs++;
@@ -164,6 +171,21 @@ static bool place(import *x, char *temp, int32_t kind)
     return ok;
 }
 
+/* The adapter is what its sender said it is. */
+static bool check_spec(import *x)
+{
+    if (x->as.rank && x->spec.rank != x->as.rank)
+        return tkc_fail(x->err, TINKC_E_BAD_REQUEST,
+                        "the adapter has rank %d, and lora_config says %d", (int)x->spec.rank,
+                        (int)x->as.rank);
+    uint32_t more = x->as.train ? x->spec.train & ~x->as.train : 0;
+    return !more || tkc_fail(x->err, TINKC_E_BAD_REQUEST,
+                             "the adapter has matrices that lora_config excludes: %s",
+                             more & TKE_TRAIN_ATTN  ? "train_attn is false"
+                             : more & TKE_TRAIN_MLP ? "train_mlp is false"
+                                                    : "train_unembed is false");
+}
+
 static bool write_folder(import *x, char *temp)
 {
     tke_adapter_save save = { .base_name = x->base->name,
@@ -177,7 +199,7 @@ static bool write_folder(import *x, char *temp)
         return tkc_fail(x->err, TINKC_E_ARGUMENT,
                         "%s: its rank %d is above the engine's limit of %lld (max_lora_rank)",
                         x->o->adapter, (int)x->spec.rank, (long long)x->svc->set.max_lora_rank);
-    return tkc_write_file(mark, "", 0, 0600, x->err);
+    return check_spec(x) && tkc_write_file(mark, "", 0, 0600, x->err);
 }
 
 static bool take_in(import *x)
@@ -188,7 +210,7 @@ static bool take_in(import *x)
     char *second = first ? tke_store_temp(store, &x->arena, x->err) : NULL;
     bool ok = second && write_folder(x, first) && tke_link_folder(first, second, x->err) &&
               make_run(x) && place(x, first, TKE_CKPT_TRAINING) &&
-              place(x, second, TKE_CKPT_SAMPLER);
+              (x->as.fresh || place(x, second, TKE_CKPT_SAMPLER));
     if (first)
         tkc_remove_tree(first, &ignored);
     if (second)
@@ -254,20 +276,28 @@ static bool check_name(import *x)
     return path && tke_path_split(&x->arena, path, &run, &kind, &name, x->err);
 }
 
-bool tke_service_import(tke_service *svc, const tinkc_import_options *o, tinkc_text *weights,
-                        tinkc_text *sampler, tinkc_error *err)
+bool tke_import_adapter(tke_service *svc, const tinkc_import_options *o, tke_import_as as,
+                        tinkc_text *weights, tinkc_text *sampler, tinkc_error *err)
 {
     if (!check_options(o, err))
         return false;
-import x = {.svc = svc, .o = o, .err = err };
+    import x = { .svc = svc, .o = o, .as = as, .err = err };
     x.name = o->name && *o->name ? o->name : "imported";
     tkc_arena_init(&x.arena, svc->a, 0);
     tke_file_work_begin(svc);
     bool ok = find_base(&x) && tke_adapter_check(x.base->model, o->adapter, err) &&
-              choose_names(&x) && check_name(&x) && (is_there(&x) || take_in(&x)) &&
+              choose_names(&x) && check_name(&x) &&
+              ((!as.fresh && is_there(&x)) || take_in(&x)) &&
               give(weights, path_of(&x, TKE_CKPT_TRAINING), err) &&
               give(sampler, path_of(&x, TKE_CKPT_SAMPLER), err);
     tke_file_work_end(svc);
     tkc_arena_free(&x.arena);
     return ok;
+}
+
+bool tke_service_import(tke_service *svc, const tinkc_import_options *o, tinkc_text *weights,
+                        tinkc_text *sampler, tinkc_error *err)
+{
+    const tke_import_as here = { .owner = "default" }; /* of calls in this process */
+    return tke_import_adapter(svc, o, here, weights, sampler, err);
 }

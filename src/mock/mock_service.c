@@ -918,6 +918,10 @@ static const handler handlers[TKC_EP_COUNT] = {
     [TKC_EP_EXTERNAL_URLS] = { NULL,
                                "{\"urls\":{\"model.safetensors\":\"https://mock.invalid/model\"},"
                                "\"expires\":\"2030-01-01T00:00:00Z\"}" },
+    [TKC_EP_UPLOAD_START] = { NULL, "{\"upload_id\":\"mock-upload\",\"urls\":{"
+                                    "\"adapter_config.json\":\"https://mock.invalid/config\"},"
+                                    "\"expires\":\"2030-01-01T00:00:00Z\"}" },
+    [TKC_EP_UPLOAD_FINISH] = { NULL, "{\"tinker_path\":\"tinker://mock-upload/weights/uploaded\"}" },
     [TKC_EP_COPY_WEIGHTS] = { NULL, "{\"tinker_path\":\"tinker://mock-copy/weights/copy\"}" },
     [TKC_EP_SESSIONS] = { list_sessions, NULL },
     [TKC_EP_SESSION] = { get_session, NULL },

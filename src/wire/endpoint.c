@@ -67,6 +67,8 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     DIRECT(TKC_EP_SET_TTL,           "set_checkpoint_ttl", "PUT",  CKPT "/ttl",          TRAIN,                READY,  AW,     0,     JSON, &tkc_ttl_request_type),
     DIRECT(TKC_EP_ARCHIVE,           "checkpoint_archive", "GET",  CKPT "/archive",      REST,                 READY,  0,      0,     NONE, NULL),
     DIRECT(TKC_EP_EXTERNAL_URLS,     "external_weights_urls", "GET", CKPT "/external_weights_urls", TRAIN,      READY,  AW,     0,     NONE, NULL),
+    DIRECT(TKC_EP_UPLOAD_START,      "external_weights_upload_start", "POST", V1 "/external_weights_upload_start", TRAIN, READY, AW, 0, JSON, &tkc_upload_start_request_type),
+    DIRECT(TKC_EP_UPLOAD_FINISH,     "external_weights_upload_finish", "POST", V1 "/external_weights_upload_finish", TRAIN, READY, AW, 0, JSON, &tkc_upload_finish_request_type),
     DIRECT(TKC_EP_COPY_WEIGHTS,      "copy_weights",       "POST", V1 "/copy_weights",   TRAIN,                READY,  AW,     0,     JSON, &tkc_copy_weights_request_type),
     DIRECT(TKC_EP_SESSIONS,          "sessions",           "GET",  V1 "/sessions",       TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_SESSION,           "session",            "GET",  V1 "/sessions/{id}",  TRAIN,                READY,  AW,     0,     NONE, NULL),

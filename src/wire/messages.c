@@ -519,6 +519,38 @@ const tkc_message tkc_copy_weights_response_type =
     MESSAGE(copy_weights_response, "copy_weights response", NULL);
 #undef T
 
+#define T tkc_upload_start_request
+static const tkc_field upload_start_request[] = {
+    FIELD(base_model, TKC_STR, MUST),
+    TYPED(lora_config, TKC_OBJECT_PTR, MUST, &tkc_lora_config_type),
+    FIELD(destination_project_id, TKC_STR, NULLABLE),
+};
+const tkc_message tkc_upload_start_request_type =
+    MESSAGE(upload_start_request, "external_weights_upload_start request", NULL);
+#undef T
+
+#define T tkc_upload_start_response
+static const tkc_field upload_start_response[] = {
+    FIELD(upload_id, TKC_STR, MUST),
+    FIELD(urls, TKC_METADATA, MUST),
+    FIELD(expires, TKC_TIME, MUST),
+};
+const tkc_message tkc_upload_start_response_type =
+    MESSAGE(upload_start_response, "external_weights_upload_start response", NULL);
+#undef T
+
+#define T tkc_upload_finish_request
+static const tkc_field upload_finish_request[] = { FIELD(upload_id, TKC_STR, MUST) };
+const tkc_message tkc_upload_finish_request_type =
+    MESSAGE(upload_finish_request, "external_weights_upload_finish request", NULL);
+#undef T
+
+#define T tkc_upload_finish_response
+static const tkc_field upload_finish_response[] = { FIELD(tinker_path, TKC_STR, MUST) };
+const tkc_message tkc_upload_finish_response_type =
+    MESSAGE(upload_finish_response, "external_weights_upload_finish response", NULL);
+#undef T
+
 /* ---- polling ---- */
 
 #define T tkc_retrieve_future_request

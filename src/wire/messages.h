@@ -350,6 +350,31 @@ typedef struct tkc_copy_weights_response {
 } tkc_copy_weights_response;
 extern const tkc_message tkc_copy_weights_response_type;
 
+/* Adapters made elsewhere: start names an address for each file, finish makes a checkpoint. */
+typedef struct tkc_upload_start_request {
+    const char *base_model;
+    const tkc_lora_config *lora_config;
+    const char *destination_project_id;
+} tkc_upload_start_request;
+extern const tkc_message tkc_upload_start_request_type;
+
+typedef struct tkc_upload_start_response {
+    const char *upload_id;
+    tkc_metadata urls;
+    tkc_time expires;
+} tkc_upload_start_response;
+extern const tkc_message tkc_upload_start_response_type;
+
+typedef struct tkc_upload_finish_request {
+    const char *upload_id;
+} tkc_upload_finish_request;
+extern const tkc_message tkc_upload_finish_request_type;
+
+typedef struct tkc_upload_finish_response {
+    const char *tinker_path;
+} tkc_upload_finish_response;
+extern const tkc_message tkc_upload_finish_response_type;
+
 /* ---- polling ---- */
 
 typedef struct tkc_retrieve_future_request {

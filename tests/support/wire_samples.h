@@ -90,6 +90,14 @@ static const wire_sample wire_samples[] = {
       "{\"session_id\":\"s\",\"model_seq_id\":1,\"destination_project_id\":\"p\",\"source_path\":"
       "\"tinker://r/weights/a\",\"ttl_seconds\":3600}" },
     { &tkc_copy_weights_response_type, "{\"tinker_path\":\"tinker://n/weights/a\"}" },
+    { &tkc_upload_start_request_type,
+      "{\"base_model\":\"b\",\"lora_config\":{\"rank\":4,\"seed\":1,\"train_unembed\":true,"
+      "\"train_mlp\":true,\"train_attn\":false},\"destination_project_id\":\"p\"}" },
+    { &tkc_upload_start_response_type,
+      "{\"upload_id\":\"u\",\"urls\":{\"config.json\":\"https://x/a\"},\"expires\":"
+      "\"2027-03-04T05:06:07Z\"}" },
+    { &tkc_upload_finish_request_type, "{\"upload_id\":\"u\"}" },
+    { &tkc_upload_finish_response_type, "{\"tinker_path\":\"tinker://n/weights/a\"}" },
     { &tkc_external_urls_response_type,
       "{\"urls\":{\"config.json\":\"https://x/a\"},\"expires\":\"2027-03-04T05:06:07Z\"}" },
     { &tkc_finish_session_request_type, "{\"reason\":{\"type\":\"errored\"},\"detail\":\"d\"}" },

@@ -9,6 +9,7 @@
 #include "client/core/client_priv.h"
 #include "client/rest/rest_priv.h"
 #include "base/str.h"
+#include "tinkc/train.h"
 
 /* ---- copies ---- */
 
@@ -63,6 +64,7 @@ struct tinkc_links {
     const tinkc_link *links;
     size_t n;
     int64_t expires_us;
+    const char *upload_id; /* NULL = for downloads */
 };
 
 /* The address is for other programs, so it must be an absolute one. */
@@ -75,13 +77,12 @@ static bool check_link(const tinkc_link *link, tinkc_error *err)
     return true;
 }
 
-static void decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+static void take_links(tinkc_future *f, const char *const *pairs, const tkc_time *expires,
+                       const char *upload_id, tinkc_error *err)
 {
-    tkc_external_urls_response msg = { 0 };
     tinkc_links *out = tkc_arena_zalloc(&f->arena, sizeof *out, err);
-    if (!out || !tkc_rest_decode(f, answer, &tkc_external_urls_response_type, &msg, err))
+    if (!out)
         return;
-    const char *const *pairs = msg.urls.pairs;
     while (pairs && pairs[2 * out->n])
         out->n++;
     tinkc_link *links = tkc_arena_array(&f->arena, out->n, sizeof *links, err);
@@ -91,8 +92,16 @@ static void decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *e
             return;
     }
     out->links = links;
-    out->expires_us = tkc_time_us(&msg.expires);
+    out->expires_us = tkc_time_us(expires);
+    out->upload_id = upload_id;
     f->result = out;
+}
+
+static void decode_links(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+{
+    tkc_external_urls_response msg = { 0 };
+    if (tkc_rest_decode(f, answer, &tkc_external_urls_response_type, &msg, err))
+        take_links(f, msg.urls.pairs, &msg.expires, NULL, err);
 }
 
 tinkc_future *tinkc_checkpoint_links(tinkc_client *client, const char *path, tinkc_error *err)
@@ -132,6 +141,83 @@ const tinkc_link *tinkc_links_at(const tinkc_links *links, size_t i)
 int64_t tinkc_links_expires_us(const tinkc_links *links)
 {
     return links ? links->expires_us : TINKC_NO_TIME;
+}
+
+const char *tinkc_links_upload_id(const tinkc_links *links)
+{
+    return links ? links->upload_id : NULL;
+}
+
+/* ---- uploads ---- */
+
+static void decode_upload(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+{
+    tkc_upload_start_response msg = { 0 };
+    if (!tkc_rest_decode(f, answer, &tkc_upload_start_response_type, &msg, err))
+        return;
+    if (!msg.upload_id[0])
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "upload_start: the answer names no upload");
+    else
+        take_links(f, msg.urls.pairs, &msg.expires, msg.upload_id, err);
+}
+
+static bool check_upload(const tinkc_upload_options *o, tinkc_error *err)
+{
+    uint32_t all = TINKC_FREEZE_ATTN | TINKC_FREEZE_MLP | TINKC_FREEZE_UNEMBED;
+    if (!o || !o->base_model || !o->base_model[0])
+        return tkc_fail(err, TINKC_E_ARGUMENT, "base_model: none given");
+    if (!tkc_all_zero(o->reserved, sizeof o->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "upload options: reserved must be zero");
+    if (o->rank < 1)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "rank: must be positive");
+    return (o->freeze & ~all) == 0 ||
+           tkc_fail(err, TINKC_E_ARGUMENT, "freeze: unknown bits 0x%x", o->freeze & ~all);
+}
+
+tinkc_future *tinkc_upload_start(tinkc_client *client, const tinkc_upload_options *o,
+                                 tinkc_error *err)
+{
+    static const tkc_rest_class class = { "upload_start", "links" };
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_upload(o, err) || !tkc_client_check(client, err))
+        return NULL;
+    const tkc_lora_config lora = { .rank = o->rank,
+                                   .train_unembed = !(o->freeze & TINKC_FREEZE_UNEMBED),
+                                   .train_mlp = !(o->freeze & TINKC_FREEZE_MLP),
+                                   .train_attn = !(o->freeze & TINKC_FREEZE_ATTN) };
+    const char *project = o->project_id && o->project_id[0] ? o->project_id : client->project_id;
+    const tkc_upload_start_request msg = { .base_model = o->base_model,
+                                           .lora_config = &lora,
+                                           .destination_project_id = project };
+    return tkc_rest_start(client, &class,
+                          &(tkc_rest_request){ .endpoint = TKC_EP_UPLOAD_START, .message = &msg },
+                          decode_upload, err);
+}
+
+static void decode_finish(tinkc_future *f, const tkc_call *answer, tinkc_error *err)
+{
+    tkc_upload_finish_response msg = { 0 };
+    if (!tkc_rest_decode(f, answer, &tkc_upload_finish_response_type, &msg, err))
+        return;
+    if (!msg.tinker_path[0])
+        tkc_fail(err, TINKC_E_BAD_RESPONSE, "upload_finish: the answer names no path");
+    f->result = (void *)msg.tinker_path;
+}
+
+tinkc_future *tinkc_upload_finish(tinkc_client *client, const char *upload_id, tinkc_error *err)
+{
+    static const tkc_rest_class class = { "upload_finish", "path" };
+    tinkc_error local;
+    if (!tkc_enter(&err, &local))
+        return NULL;
+    if (!upload_id || !upload_id[0]) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "upload_id: none given");
+        return NULL;
+    }
+    const tkc_upload_finish_request msg = { .upload_id = upload_id };
+    return tkc_rest_start(client, &class,
+                          &(tkc_rest_request){ .endpoint = TKC_EP_UPLOAD_FINISH, .message = &msg },
+                          decode_finish, err);
 }
 
 /* ---- storage ---- */
