@@ -95,6 +95,7 @@ struct cli_app {
     void (*on_retry)(const tinkc_event *, void *user);
     void *on_retry_user;
 
+    bool stop_said;                /* the user knows that the command is ending */
     char status_line[400];         /* stays on the screen while the command waits; "" = none */
     const char *store;             /* of the link below; NULL = none. Borrowed */
     int store_fd, store_folder_fd; /* store_link.c */
@@ -180,10 +181,11 @@ int cli_exit_of(const char *code);
 int cli_exit_code(const cli_app *, int code);
 
 /* Lines of input that cannot be used: printed as FILE:LINE: message where they are found, or in
- * JSON part of the error. */
+ * JSON part of the error. Of many the first ones: a whole file of them says no more. */
+enum { CLI_MOST_BAD_LINES = 20 };
 typedef struct cli_bad_lines {
     const cli_app *app;
-    size_t n;
+    size_t n; /* found; the first CLI_MOST_BAD_LINES are shown */
     json_t *problems; /* NULL = they are printed */
 } cli_bad_lines;
 void cli_bad_lines_begin(cli_bad_lines *, const cli_app *);
@@ -218,7 +220,8 @@ bool cli_wants_local(const cli_app *);
 bool cli_wait(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* Waits so long. False before that, with why in *err: a signal, or --timeout. */
 bool cli_rest(const cli_app *, int64_t ms, tinkc_error *err);
-/* As cli_wait, but the first signal does not end it: for work that must not be lost half-way. */
+/* As cli_wait, but the first signal does not end it and is answered with a line: for work that must not
+ * be lost half-way. */
 bool cli_wait_through(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
 /* As cli_wait, with a bar of the bytes that have come. */
 bool cli_wait_bytes(cli_app *, tinkc_future *, const char *label, tinkc_error *err);
@@ -238,6 +241,9 @@ int cli_add_model(cli_app *, const char *name, const char *folder);
 /* A second model beside the command's own (a teacher, a reference, a grader): on the local engine a
  * folder or a name of the hub is made known. What the service calls it; yours. */
 char *cli_add_named(cli_app *, const char *model, int *bad);
+/* The folder of a model that is found without the service or a hub; yours. NULL: it cannot, or *bad is
+ * an exit code after reporting that the name leads nowhere. */
+char *cli_named_here(cli_app *, const char *model, int *bad);
 /* Where the shipped model lies; NULL if it was not installed. */
 const char *cli_nano_folder(void);
 /* The user's data folder for the local store, made if missing; NULL = cannot. */
@@ -251,6 +257,8 @@ int cli_stop_signal(void);
 int cli_stop_count(void);
 /* As if none had come: the next one counts again. */
 void cli_forget_signal(void);
+/* Answers the first signal, once: what is under way is finished and saved. */
+void cli_say_stopping(cli_app *);
 /* Exit code for the signal that came. */
 int cli_stop_exit(void);
 /* Until somebody catches them, signals end the program with their exit code. */

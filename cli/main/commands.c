@@ -404,7 +404,8 @@ static const cli_option model_info_options[] = { { .name = "rank",
                                                    .help = "LoRA rank to count parameters for" },
                                                  { 0 } };
 static const char *const model_add_examples[] = { "tinkc model add /old/place/mine ./mine", NULL };
-static const char *const model_info_examples[] = { "tinkc model info Qwen/Qwen3-8B", NULL };
+static const char *const model_info_examples[] = { "tinkc model info Qwen/Qwen3-8B",
+                                                   "tinkc model info ./my-model", NULL };
 
 static const char *const sampler_info_examples[] = { "tinkc sampler info ID", NULL };
 

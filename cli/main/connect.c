@@ -12,6 +12,7 @@
 #include "cli/main/files.h"
 #include "cli/models/hub_models.h"
 #include "cli/models/model_folder.h"
+#include "cli/models/models.h"
 #include "cli/store/store_host.h"
 #include "cli/store/store_link.h"
 #include "cli/store/store_models.h"
@@ -290,6 +291,37 @@ int cli_add_model(cli_app *app, const char *name, const char *folder)
     return bad ? bad : err.code ? cli_fail_error(app, &err, NULL) : 0;
 }
 
+/* A name without "ORG/" that the local engine does not know is on no hub either: says what may have been
+ * meant before one is asked. */
+static bool unknown_here(const char *model, tinkc_error *err)
+{
+    char text[320];
+    const char *meant = cli_model_meant(model);
+    if (strchr(model, '/'))
+        return false;
+    (void)snprintf(text, sizeof text, "there is no model '%.100s' on this machine%s%s%s", model,
+                   meant ? "; did you mean " : ": name a folder, a log directory or ORG/NAME",
+                   meant ? meant : "", meant ? "?" : "");
+    tinkc_error_set(err, TINKC_E_NOT_FOUND, text);
+    return true;
+}
+
+char *cli_named_here(cli_app *app, const char *model, int *bad)
+{
+    const char *store = cli_store_folder(app);
+    if (is_model_folder(model))
+        return strdup(model);
+    if (strcmp(model, "nano") == 0 && cli_nano_folder())
+        return strdup(cli_nano_folder());
+    tinkc_error err = { 0 };
+    *bad = check_path(app, model);
+    char *folder = !*bad && store ? cli_store_models_get(store, model) : NULL;
+    bool logged = has_file(model, "checkpoints.jsonl");
+    if (!folder && !*bad && !logged && unknown_here(model, &err))
+        *bad = cli_fail_error(app, &err, NULL);
+    return folder;
+}
+
 char *cli_add_named(cli_app *app, const char *model, int *bad)
 {
     char *name = NULL;
@@ -507,10 +539,12 @@ tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err
         free(folder);
         return NULL;
     }
-    if (cli_connect(app) != 0) {
-        tinkc_error_set(err, TINKC_E_CLOSED, "no connection to fetch the tokenizer with");
-        return NULL;
+    if (!store || !unknown_here(model, err)) {
+        if (cli_connect(app) != 0)
+            tinkc_error_set(err, TINKC_E_CLOSED, "no connection to fetch the tokenizer with");
     }
+    if (err->code)
+        return NULL;
     tinkc_tokenizer_options options = { .offline = app->offline };
     tinkc_future *f = tinkc_tokenizer_fetch(app->client, model, NULL, &options, err);
     tinkc_tokenizer *tokenizer = NULL;

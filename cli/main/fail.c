@@ -106,6 +106,8 @@ void cli_problem_of(const tinkc_error *err, cli_problem *out)
     }
     if (err->code == TINKC_E_REQUEST_FAILED && err->category == TINKC_BY_CALLER)
         out->code = "invalid_request";
+    if (strstr(err->message, "No space left on device") || strstr(err->message, "disk is full"))
+        (void)snprintf(out->hint, sizeof out->hint, "free some space on that disk, then try again");
     out->retryable = (err->flags & TINKC_RETRIABLE) != 0;
     (void)snprintf(out->request_id, sizeof out->request_id, "%s", err->request_id);
     (void)snprintf(out->message, sizeof out->message, "%s", err->message);
@@ -208,7 +210,8 @@ void cli_bad_lines_begin(cli_bad_lines *b, const cli_app *app)
 void cli_bad_line(cli_bad_lines *b, const char *path, size_t line, const char *code,
                   const char *message)
 {
-    b->n++;
+    if (b->n++ >= CLI_MOST_BAD_LINES)
+        return;
     if (b->problems) {
         json_array_append_new(b->problems,
                               json_pack("{s:o,s:I,s:s,s:s,s:o}", "path", cli_json_text(path),
@@ -227,6 +230,8 @@ int cli_bad_lines_end(cli_bad_lines *b, const char *path, const char *hint)
     int bad = 0;
     if (b->n) {
         cli_problem p = { .code = "data_invalid", .problems = b->problems };
+        if (b->n > CLI_MOST_BAD_LINES && !b->problems)
+            fprintf(stderr, "... and %zu more\n", b->n - CLI_MOST_BAD_LINES);
         (void)snprintf(p.hint, sizeof p.hint, "%s", hint);
         (void)snprintf(p.message, sizeof p.message, "%.300s%s%zu line%s cannot be used",
                        path ? path : "", path ? ": " : "", b->n, b->n == 1 ? "" : "s");

@@ -94,6 +94,13 @@ bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
     return !err->code;
 }
 
+void cli_say_stopping(cli_app *app)
+{
+    if (!app->stop_said)
+        cli_note(app, "stopping: this step is finished and saved (interrupt again to leave at once)");
+    app->stop_said = true;
+}
+
 /* `patience`: how many signals it takes to give up. `bar`: shows bytes instead of why it waits. */
 static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patience,
                      cli_progress *bar, tinkc_error *err)
@@ -124,6 +131,8 @@ static bool wait_for(cli_app *app, tinkc_future *f, const char *label, int patie
         } else if (tried_enough(app)) {
             tinkc_future_cancel(f);
             tinkc_error_set(err, TINKC_E_CONNECTION, app->trouble);
+        } else if (cli_stop_signal() && !app->stop_said) {
+            cli_say_stopping(app);
         } else if (!bar || bar->done == 0) {
             show_wait(app, f, label, begun_ms, &said_ms);
         }

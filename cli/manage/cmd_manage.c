@@ -8,6 +8,8 @@
 #include "cli/main/commands.h"
 #include "cli/main/files.h"
 #include "cli/output/list.h"
+#include "cli/models/folder_info.h"
+#include "cli/models/model_folder.h"
 #include "cli/models/models.h"
 #include "cli/output/records.h"
 #include "cli/output/text.h"
@@ -365,6 +367,8 @@ int cli_model_info(cli_app *app)
     int bad;
     tinkc_error err = { 0 };
     const char *name = app->args[0];
+    if (cli_is_model_config(name))
+        return cli_folder_info(app, name);
     tinkc_future *f = get_capabilities(app, &bad);
     if (!f)
         return bad;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/main/config_file.h"
+#include "cli/models/models.h"
 #include "cli/store/store_models.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
@@ -208,6 +209,17 @@ static int offer(cli_app *app, tinkc_hub *hub, const char *model, const char *na
     return answer ? 0 : CLI_EXIT_DECLINED;
 }
 
+/* A name that is nearly a known one is not looked for on the hub. */
+static int check_spelling(const cli_app *app, const char *name)
+{
+    char hint[200];
+    const char *meant = cli_model_meant(name);
+    if (!meant)
+        return 0;
+    (void)snprintf(hint, sizeof hint, "did you mean %s? (if not: tinkc pull %.80s)", meant, name);
+    return cli_fail(app, "not_found", hint, "%s is not on this machine", name);
+}
+
 static char *find_or_pull(cli_app *app, tinkc_hub *hub, const char *model, int *bad)
 {
     tinkc_error err = { 0 };
@@ -216,7 +228,8 @@ static char *find_or_pull(cli_app *app, tinkc_hub *hub, const char *model, int *
     tinkc_hub_snapshot *s = tinkc_hub_find(hub, name, revision, TINKC_PULL_MODEL, &err);
     if (err.code == TINKC_E_NOT_FOUND && !app->offline) {
         tinkc_pull_options o = { .repo = name, .revision = revision };
-        *bad = offer(app, hub, model, name, revision);
+        *bad = check_spelling(app, name);
+        *bad = *bad ? *bad : offer(app, hub, model, name, revision);
         s = *bad ? NULL : cli_hub_pull(app, hub, &o, bad);
     } else if (err.code) {
         *bad = cli_fail_hub(app, &err);

@@ -36,6 +36,42 @@ int64_t cli_folder_number(const char *folder, const char *key)
     return n > 0 ? n : 0;
 }
 
+/* Layers with keys and values: by layer_types, by Nemotron's letters, one of so many, else all. */
+static int64_t attending(const json_t *config)
+{
+    const json_t *types = member(config, "layer_types");
+    const char *letters = json_string_value(member(config, "hybrid_override_pattern"));
+    int64_t layers = json_integer_value(member(config, "num_hidden_layers")), n = 0,
+            every = json_integer_value(member(config, "full_attention_interval"));
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        n += type && strstr(type, "attention") && !strstr(type, "linear");
+    }
+    for (const char *p = letters; p && *p; p++)
+        n += *p == '*';
+    return types || letters ? n : every > 0 ? layers / every : layers;
+}
+
+int64_t cli_folder_cache_bytes(const char *folder)
+{
+    json_t *config = load_config(folder);
+    int64_t heads = json_integer_value(member(config, "num_attention_heads")),
+            kv = json_integer_value(member(config, "num_key_value_heads")),
+            dim = json_integer_value(member(config, "head_dim")),
+            hidden = json_integer_value(member(config, "hidden_size"));
+    dim = dim > 0 ? dim : heads > 0 ? hidden / heads : 0;
+    int64_t bytes = attending(config) * 2 * (kv > 0 ? kv : heads) * dim * (int64_t)sizeof(float);
+    json_decref(config);
+    return bytes > 0 ? bytes : 0;
+}
+
+bool cli_is_model_config(const char *folder)
+{
+    char *type = cli_folder_type(folder);
+    free(type);
+    return type != NULL;
+}
+
 /* A text of config.json; yours, NULL = it does not say. */
 static char *config_text(const char *folder, const char *key)
 {
@@ -62,8 +98,8 @@ static bool is_weights(const char *name)
     return n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
 }
 
-/* Calls fn for every file of weights until it returns false. */
-static void each_weights(const char *folder, bool (*fn)(const char *path, void *user), void *user)
+void cli_folder_each_weights(const char *folder, bool (*fn)(const char *path, void *user),
+                             void *user)
 {
     DIR *dir = opendir(folder);
     bool more = true;
@@ -85,15 +121,14 @@ static bool add_size(const char *path, void *user)
     return true;
 }
 
-static int64_t weight_bytes(const char *folder)
+int64_t cli_folder_bytes(const char *folder)
 {
     int64_t total = 0;
-    each_weights(folder, add_size, &total);
+    cli_folder_each_weights(folder, add_size, &total);
     return total;
 }
 
-/* INT64_MAX = not known. */
-static int64_t available_bytes(void)
+int64_t cli_available_bytes(void)
 {
     char line[256];
     int64_t kb = 0;
@@ -112,7 +147,7 @@ static int64_t available_bytes(void)
 int cli_model_fits(const cli_app *app, const char *folder)
 {
     char needed[CLI_SHORT_TEXT], free_text[CLI_SHORT_TEXT];
-    int64_t bytes = weight_bytes(folder), available = available_bytes();
+    int64_t bytes = cli_folder_bytes(folder), available = cli_available_bytes();
     if (bytes <= available)
         return 0;
     cli_format_size(bytes, needed);
@@ -186,12 +221,12 @@ static bool read_file(const char *path, void *user)
 
 int cli_read_weights(const cli_app *app, const char *folder, int64_t least)
 {
-    reading r = { .total = weight_bytes(folder) };
-    if (r.total <= least || r.total > available_bytes())
+    reading r = { .total = cli_folder_bytes(folder) };
+    if (r.total <= least || r.total > cli_available_bytes())
         return 0;
     cli_catch_signals();
     cli_progress_begin(&r.bar, app, "loading the weights", r.total, true);
-    each_weights(folder, read_file, &r);
+    cli_folder_each_weights(folder, read_file, &r);
     cli_progress_end(&r.bar);
     return cli_stop_signal() ? cli_stop_exit() : 0;
 }

@@ -8,6 +8,17 @@
 int64_t cli_folder_number(const char *folder, const char *key);
 /* "llama", "qwen3", ...; yours, NULL = it does not say. */
 char *cli_folder_type(const char *folder);
+/* Whether config.json lies there. */
+bool cli_is_model_config(const char *folder);
+/* Calls fn for every file of weights until it returns false. */
+void cli_folder_each_weights(const char *folder, bool (*fn)(const char *path, void *user),
+                             void *user);
+/* Of all files of weights. */
+int64_t cli_folder_bytes(const char *folder);
+/* Keys and values of a token in the layers that attend, as the CPU keeps them; 0 = not known. */
+int64_t cli_folder_cache_bytes(const char *folder);
+/* Memory that is free, or held for files that could be read again; INT64_MAX = not known. */
+int64_t cli_available_bytes(void);
 /* Whether the weights fit into the memory that is free. 0, or an exit code after reporting needed and
  * available bytes; --force is the way around it. */
 int cli_model_fits(const cli_app *, const char *folder);

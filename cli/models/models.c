@@ -1,9 +1,12 @@
 /* models.c - what is known about models by name: sizes, formats, learning rates. Pure data. */
 #include "cli/models/models.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "cli/output/text.h"
 
 static const cli_model_facts facts[] = {
     { "Qwen/Qwen3-VL-30B-A3B-Instruct", "chat vision", 2048, 14450688, 835584, 153984,
@@ -63,6 +66,44 @@ const cli_model_facts *cli_model_find(const char *name)
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if (strlen(facts[i].name) == n && memcmp(facts[i].name, name, n) == 0)
             return &facts[i];
+    return NULL;
+}
+
+/* Letters in lower case, and digits, without anything between them; digits once more, apart. */
+typedef struct folded {
+    char text[64], digits[64];
+} folded;
+
+static folded fold(const char *name)
+{
+    folded f = { 0 };
+    size_t n = 0, d = 0;
+    for (; *name && n + 1 < sizeof f.text; name++) {
+        if (isalnum((unsigned char)*name))
+            f.text[n++] = (char)tolower((unsigned char)*name);
+        if (isdigit((unsigned char)*name))
+            f.digits[d++] = *name;
+    }
+    return f;
+}
+
+static bool is_misspelt(const char *name, const char *known)
+{
+    folded a = fold(name), b = fold(known);
+    size_t most = strlen(a.text) / 3 < 2 ? strlen(a.text) / 3 : 2;
+    return strcmp(a.digits, b.digits) == 0 && cli_edits(a.text, b.text) <= most;
+}
+
+const char *cli_model_meant(const char *name)
+{
+    if (cli_model_find(name))
+        return NULL;
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        const char *known = facts[i].name, *slash = strchr(known, '/');
+        if (is_misspelt(name, known) ||
+            (slash && !strchr(name, '/') && is_misspelt(name, slash + 1)))
+            return known;
+    }
     return NULL;
 }
 

@@ -19,6 +19,9 @@ typedef struct cli_model_facts {
 
 /* Everything from the first ':' is ignored. NULL = not known. */
 const cli_model_facts *cli_model_find(const char *name);
+/* The known name that this one is a misspelling of: other case or punctuation, or up to two other
+ * letters, but the same digits, which tell models apart. Without "ORG/" in front, too. NULL = none. */
+const char *cli_model_meant(const char *name);
 /* The i-th renderer that suits the model, the recommended one first; NULL past the end. */
 const char *cli_model_renderer(const cli_model_facts *, size_t i);
 /* The i-th name, for completion; NULL past the end. */

@@ -423,8 +423,7 @@ bool cli_parse_date(const char *text, int64_t now_us, int64_t *time_us)
 
 /* ---- names ---- */
 
-/* Edits (insert, delete, replace, swap neighbours) between two short words. */
-static size_t edits(const char *a, const char *b)
+size_t cli_edits(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
     size_t rows[3][64];
@@ -473,7 +472,7 @@ const char *cli_nearest(const char *word, const char *const *names, size_t n)
     for (size_t i = 0; i < n; i++) {
         /* Beginnings are not taken for the whole, but they are what was meant. */
         bool begins = strlen(word) > 1 && strncmp(names[i], word, strlen(word)) == 0;
-        size_t d = begins ? 1 : edits(word, names[i]);
+        size_t d = begins ? 1 : cli_edits(word, names[i]);
         if (d < strlen(names[i]) && (best ? d < least : d <= least)) {
             best = names[i];
             least = d;

@@ -39,6 +39,8 @@ int64_t cli_now_ms(void); /* monotonic */
 double cli_seconds_since(int64_t begun_ms);
 int64_t cli_ms_of(double seconds); /* whole milliseconds */
 
+/* Edits (insert, delete, replace, swap neighbours) between two words; SIZE_MAX from 64 bytes on. */
+size_t cli_edits(const char *a, const char *b);
 /* Which of the names (count of them) is nearest to `word`; NULL if none is near. */
 const char *cli_nearest(const char *word, const char *const *names, size_t n);
 

@@ -386,6 +386,13 @@ char *cli_answer_text(const cli_asked *asked, const tinkc_sequence *seq, const t
     return out;
 }
 
+void cli_warn_empty(const cli_app *app, const char *text, size_t n_tokens)
+{
+    if (text && text[strspn(text, " \t\r\n")])
+        return;
+    cli_warn(app, "the answer is empty (%zu token%s)", n_tokens, n_tokens == 1 ? "" : "s");
+}
+
 char *cli_thinking(const char *text, const char *how)
 {
     const char *end = strstr(text, "</think>");

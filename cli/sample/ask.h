@@ -45,6 +45,8 @@ bool cli_stream(cli_app *, const cli_asked *, const tinkc_tokens *prompt, const 
 
 /* The text of an answer without its end mark; yours. */
 char *cli_answer_text(const cli_asked *, const tinkc_sequence *, const tinkc_sampling *);
+/* Warns of an answer (NULL = none) in which there is nothing to read. */
+void cli_warn_empty(const cli_app *, const char *text, size_t n_tokens);
 /* "stop_sequence", "eos" or "malformed" (it reached the limit). */
 const char *cli_termination(const cli_asked *, const tinkc_sequence *);
 /* The answer without its <think> part (hide), or that part alone (only); yours. */

@@ -121,6 +121,8 @@ static bool answer(chat *c)
             print_turn(c, text ? text : "", stop);
         else
             putchar('\n');
+        if (c->app->format != CLI_JSON && !interrupted)
+            cli_warn_empty(c->app, text, all.len);
         json_array_append_new(
             c->messages, json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
         free(text);

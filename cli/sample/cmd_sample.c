@@ -253,6 +253,7 @@ static void print_answer(const cli_app *app, const cli_asked *asked, FILE *f,
                 piece ? piece : "");
         free(piece);
     }
+    cli_warn_empty(app, shown, seq->tokens.len);
     if (seq->stop_reason == TINKC_STOP_LENGTH)
         cli_warn(app, "the answer was cut at --max-tokens");
     free(shown);
@@ -299,8 +300,13 @@ static bool stream_answer(cli_app *app, const cli_asked *asked, const prompt *p,
     bool can = cli_stream(app, asked, &p->ids, how, print_piece, app, &answer, &stop, &err);
     if (can && answer.len)
         putchar('\n');
-    tinkc_tokens_free(&answer);
+    tinkc_sequence seq = { .tokens = { answer.data, answer.len }, .stop_reason = stop };
+    char *text = cli_answer_text(asked, &seq, how);
     *bad = cli_stop_signal() ? cli_stop_exit() : err.code ? cli_fail_error(app, &err, NULL) : 0;
+    if (can && !*bad)
+        cli_warn_empty(app, text, answer.len);
+    free(text);
+    tinkc_tokens_free(&answer);
     if (can && !*bad && stop == TINKC_STOP_LENGTH)
         cli_warn(app, "the answer was cut at --max-tokens");
     return can;

@@ -138,8 +138,10 @@ enum { MAX_METRICS = CLI_MAX_COLUMNS - 1 }; /* beside the step */
 /* What a run is looked at by, whatever recipe it is: shown if it occurs. The first that occurs is plotted;
  * the last two are for the table alone. */
 static const char *const usual_metrics[] = {
-    "train_mean_nll", "env/all/reward/total", "dpo_loss", "teacher_kl", "train/loss", "test/nll",
-    "accuracy",       "learning_rate",        "optim/lr", "num_tokens", "time/step"
+    "train_mean_nll", "teacher_kl",           "dpo_loss",      "env/all/reward/total",
+    "train/loss",     "test/nll",             "accuracy",      "optim/kl_sample_train_v1",
+    "kl_policy_base", "optim/entropy",        "learning_rate", "optim/lr",
+    "num_tokens",     "time/step"
 };
 enum { N_USUAL = sizeof usual_metrics / sizeof *usual_metrics, N_FOLLOWED = N_USUAL - 2 };
 

@@ -19,18 +19,49 @@
 
 /* ---- on policy ---- */
 
-static int open_teachers(cli_rl *r)
+/* What the run would refuse, found before anything is opened. A name that only the service or a hub knows
+ * is left to them. */
+static int check_teacher(const cli_job *j, const char *name)
 {
-    cli_app *app = r->job.app;
+    tinkc_error err = { 0 };
+    if (!cli_wants_local(j->app))
+        return 0;
+    int bad = 0;
+    char *folder = cli_named_here(j->app, name, &bad);
+    tinkc_tokenizer *t = folder ? tinkc_tokenizer_open(folder, NULL, &err) : NULL;
+    if (t)
+        bad = cli_check_same_tokens(j, t, name);
+    else if (folder && !bad)
+        bad = cli_fail_error(j->app, &err, name);
+    tinkc_tokenizer_free(t);
+    free(folder);
+    return bad;
+}
+
+static int check_teachers(const cli_job *j, size_t n_files)
+{
+    const cli_app *app = j->app;
     size_t n = 0;
     while (cli_text_at(app, "teacher", n))
         n++;
-    if (n > 1 && n != r->prompts.n_paths)
+    if (n > CLI_MOST_TEACHERS)
+        return cli_fail(app, "usage", NULL, "at most %d --teacher models can be given",
+                        CLI_MOST_TEACHERS);
+    if (n > 1 && n != n_files)
         return cli_fail(app, "usage", "give one --teacher, or one for each file",
-                        "%zu teachers for %zu files of prompts", n, r->prompts.n_paths);
+                        "%zu teachers for %zu files of prompts", n, n_files);
     int bad = 0;
     for (size_t i = 0; i < n && !bad; i++)
-        bad = cli_rl_add_reference(r, cli_text_at(app, "teacher", i));
+        bad = check_teacher(j, cli_text_at(app, "teacher", i));
+    return bad;
+}
+
+static int open_teachers(cli_rl *r)
+{
+    int bad = 0;
+    const char *name;
+    for (size_t i = 0; !bad && (name = cli_text_at(r->job.app, "teacher", i)); i++)
+        bad = cli_rl_add_reference(r, name);
     return bad;
 }
 
@@ -48,15 +79,22 @@ static int read_context(cli_app *app, char **out)
                : bad;
 }
 
-static void show_plan(const cli_job *j, const char *what, size_t n, size_t each, const char *unit)
+/* `n` of `unit`s in the data, `each` of them in a step; `answers` to each, 0 = they are given. */
+static void show_plan(const cli_job *j, const char *unit, size_t n, size_t each, size_t answers)
 {
+    char rate[CLI_SHORT_TEXT], of_each[60] = "";
+    cli_format_number(cli_number(j->app, "lr"), rate);
+    if (answers)
+        (void)snprintf(of_each, sizeof of_each, ", %zu answer%s each", answers,
+                       answers == 1 ? "" : "s");
     cli_note(j->app, "model      %s%s%s", j->model, j->renderer ? ", renderer " : "",
              j->renderer ? j->renderer : "");
     for (size_t i = 0; cli_text_at(j->app, "teacher", i); i++)
         cli_note(j->app, "teacher    %s", cli_text_at(j->app, "teacher", i));
-    cli_note(j->app, "data       %zu %s%s", n, what, n == 1 ? "" : "s");
-    cli_note(j->app, "steps      %zu of %zu %s%s", j->total_steps, each, unit,
-             each == 1 ? "" : "s");
+    cli_note(j->app, "data       %zu %s%s", n, unit, n == 1 ? "" : "s");
+    cli_note(j->app, "steps      %zu of %zu %s%s%s", j->total_steps, each, unit,
+             each == 1 ? "" : "s", of_each);
+    cli_note(j->app, "rate       %s", rate);
     cli_note(j->app, "log        %s", j->log_dir);
 }
 
@@ -66,6 +104,7 @@ static int on_policy(cli_app *app)
     cli_rl r = { .job = { .app = app } };
     int bad = cli_rl_prepare(app, &r);
     bad = bad ? bad : read_context(app, &r.context);
+    bad = bad ? bad : check_teachers(&r.job, r.prompts.n_paths);
     if (!bad) {
         r.how.distill = true;
         r.how.kl_coef = cli_number(app, "kl-coef");
@@ -73,7 +112,7 @@ static int on_policy(cli_app *app)
         (void)snprintf(what, sizeof what, "%zugroup-%zubatch-distill", r.group_size,
                        r.groups_per_batch);
         r.job.log_dir = cli_rl_log_dir(&r, what);
-        show_plan(&r.job, "prompt", r.prompts.n, r.groups_per_batch * r.group_size, "answer");
+        show_plan(&r.job, "prompt", r.prompts.n, r.groups_per_batch, r.group_size);
     }
     if (!bad && !cli_flag(app, "dry-run")) {
         bad = open_teachers(&r);
@@ -218,19 +257,34 @@ static bool add_soft(const off *o, tinkc_batch *b, const soft *s, tinkc_error *e
            tinkc_batch_set(b, "weights", &weights, err);
 }
 
+/* Of the teacher's distributions, weighted as the loss is: loss less entropy is the KL. */
+static double entropy_of(const off *o, const soft *s)
+{
+    double sum = 0;
+    for (size_t i = 0; i + 1 < s->e.len; i++) {
+        double w = (double)s->e.weights[i + 1];
+        for (size_t k = 0; w > 0 && k < o->k; k++) {
+            double p = (double)s->weights[i * o->k + k] / w;
+            sum -= p > 0 ? w * p * log(p) : 0;
+        }
+    }
+    return sum;
+}
+
 static bool step(void *user, const size_t *which, size_t n, double rate, json_t *row,
                  tinkc_error *err)
 {
     off *o = user;
     size_t tokens = 0;
     tinkc_batch *b = tinkc_batch_new(o->job.app->client, err);
-    double weight = 0;
+    double weight = 0, entropy = 0;
     for (size_t i = 0; i < n && !err->code; i++) {
         const soft *s = &o->items[which[i]];
         add_soft(o, b, s, err);
         tokens += s->e.len;
         for (size_t k = 0; k < (s->e.len - 1) * o->k; k++)
             weight += (double)s->weights[k];
+        entropy += entropy_of(o, s);
     }
     tinkc_adam adam = cli_job_adam(o->job.app, rate);
     tinkc_future *pass =
@@ -248,6 +302,7 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
         json_object_set_new(row, "batch_size", json_integer((json_int_t)n));
         json_object_set_new(row, "num_tokens", json_integer((json_int_t)tokens));
         json_object_set_new(row, "train/loss", cli_job_number(loss / weight));
+        json_object_set_new(row, "teacher_kl", cli_job_number((loss - entropy) / weight));
         o->job.elapsed_tokens += tokens;
     }
     tinkc_future_free(pass);
@@ -281,14 +336,15 @@ static int off_policy(cli_app *app)
         return cli_fail(app, "usage", NULL, "--off-policy takes one --teacher");
     int bad = check_unused(app);
     bad = bad ? bad : cli_job_settle(&o.job);
+    bad = bad ? bad : check_teachers(&o.job, 1);
     bad = bad ? bad : read_conversations(&o);
     o.loop = (cli_epochs){
-        .job = &o.job, .n = o.set.n, .watch = "train/loss", .user = &o, .step = step
+        .job = &o.job, .n = o.set.n, .watch = "teacher_kl", .user = &o, .step = step
     };
     bad = bad ? bad : cli_epochs_plan(&o.loop);
     if (!bad) {
         o.job.log_dir = cli_job_log_dir(&o.job, o.file.path, o.loop.rate, "off-policy-distill");
-        show_plan(&o.job, "conversation", o.set.n, o.loop.batch_size, "conversation");
+        show_plan(&o.job, "conversation", o.set.n, o.loop.batch_size, 0);
     }
     if (!bad && !cli_flag(app, "dry-run")) {
         json_t *config = cli_job_config(&o.job, (const char *const *)&o.file.path, 1);

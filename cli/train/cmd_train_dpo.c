@@ -362,8 +362,9 @@ static void show_plan(const dpo *d)
         cli_note(app, "test       %zu pairs held out", d->n_test);
     cli_note(app, "steps      %zu of %zu %s, %zu epoch%s", d->job.total_steps, d->loop.batch_size,
              d->pairs.unpaired ? "answers" : "pairs", d->job.epochs, d->job.epochs == 1 ? "" : "s");
-    cli_note(app, "loss       %s, beta %g, rate %g", cli_text(app, "loss"),
-             cli_number(app, "dpo-beta"), cli_number(app, "lr"));
+    cli_note(app, "loss       %s, beta %g, rate %g%s%s", cli_text(app, "loss"),
+             cli_number(app, "dpo-beta"), cli_number(app, "lr"), d->job.rate_why[0] ? "; " : "",
+             d->job.rate_why);
     cli_note(app, "log        %s", d->job.log_dir);
 }
 
@@ -387,7 +388,7 @@ static int show_cost(const dpo *d)
 
 int cli_train_dpo(cli_app *app)
 {
-    dpo d = { .job = { .app = app } };
+    dpo d = { .job = { .app = app, .rate_share = 0.1 } };
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "dpo", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;

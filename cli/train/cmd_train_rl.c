@@ -79,10 +79,10 @@ static void show_plan(const cli_rl *r)
     cli_note(app, "prompts    %zu%s", r->prompts.n, r->rewards.env ? ", in an environment" : "");
     if (r->test.n)
         cli_note(app, "test       %zu prompts", r->test.n);
-    cli_note(app, "steps      %zu of %zu prompts, %zu answers each", r->job.total_steps,
-             r->groups_per_batch, r->group_size);
-    cli_note(app, "loss       %s, advantage %s, rate %s", cli_text(app, "loss"),
-             cli_text(app, "advantage"), rate);
+    cli_note(app, "steps      %zu of %zu prompt%s, %zu answers each", r->job.total_steps,
+             r->groups_per_batch, r->groups_per_batch == 1 ? "" : "s", r->group_size);
+    cli_note(app, "loss       %s, advantage %s, rate %s%s%s", cli_text(app, "loss"),
+             cli_text(app, "advantage"), rate, r->job.rate_why[0] ? "; " : "", r->job.rate_why);
     cli_note(app, "ahead      sampling runs up to %lld step%s ahead of training",
              (long long)cli_int(app, "max-steps-off-policy"),
              cli_int(app, "max-steps-off-policy") == 1 ? "" : "s");
@@ -129,7 +129,7 @@ static int train(cli_rl *r)
 
 int cli_train_rl(cli_app *app)
 {
-    cli_rl r = { .job = { .app = app } };
+    cli_rl r = { .job = { .app = app, .rate_share = 0.2 } };
     char *commit = cli_flag(app, "dry-run") ? NULL : cli_git_commit();
     const char *const about[] = { "recipe_name", "rl", commit ? "git_rev" : NULL, commit, NULL };
     app->session_metadata = about;

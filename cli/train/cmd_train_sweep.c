@@ -183,10 +183,10 @@ static void measure(sweep *s, run *r)
     static const char *const usual[] = { "test/env/all/correct",
                                          "test/env/all/reward/total",
                                          "test/nll",
+                                         "teacher_kl",
                                          "env/all/reward/total",
                                          "train_mean_nll",
                                          "dpo_loss",
-                                         "teacher_kl",
                                          "train/loss" };
     char *path = cli_printf("%s/metrics.jsonl", r->folder), *line = NULL;
     FILE *f = path ? fopen(path, "re") : NULL;

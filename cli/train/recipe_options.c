@@ -27,8 +27,8 @@
           "chat format; default: the run's own, else the model's")
 
 /* The adapter, the optimizer, checkpoints and the log directory: as in train sft. */
-#define TRAINING(rate, rank, warm)                                                                 \
-    FIELD("lr", CLI_NUMBER, "X", rate, "learning_rate", "learning rate"),                          \
+#define TRAINING(rate, rate_help, rank)                                                            \
+    FIELD("lr", CLI_NUMBER, "X", rate, "learning_rate", rate_help),                                \
     FIELD("lora-rank", CLI_COUNT, "N", rank, "lora_rank", "rank of the adapter"),                  \
     ON("train-mlp", "train_mlp", "adapt the MLPs"),                                                \
     ON("train-attn", "train_attn", "adapt attention"),                                             \
@@ -123,7 +123,7 @@ const cli_option cli_train_rl_options[] = {
     WHOLE("test-size", "N", "0", "prompts held out"),
     FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
     REAL("eval-temperature", "0", "temperature of evaluations"),
-    TRAINING("1e-5", "32", 0),
+    TRAINING(NULL, "learning rate; default: a fifth of what sft takes for the model", "32"),
     { 0 }
 };
 const char *const cli_train_rl_examples[] = {
@@ -154,7 +154,7 @@ const cli_option cli_train_dpo_options[] = {
     EPOCHS("256", "8192"),
     FIELD("eval-every", CLI_COUNT, "N", "10", "eval_every", "steps between evaluations; 0 = none"),
     CLI_SAMPLE_OPTIONS,
-    TRAINING("1e-5", "32", 0),
+    TRAINING(NULL, "learning rate; default: a tenth of what sft takes for the model", "32"),
     { 0 }
 };
 const char *const cli_train_dpo_examples[] = {
@@ -184,7 +184,7 @@ const cli_option cli_train_distill_options[] = {
     { .name = "test-data", .kind = CLI_FILE, .value = "FILE", .help = "prompts to evaluate on" },
     FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
     REAL("eval-temperature", "0", "temperature of evaluations"),
-    TRAINING("1e-4", "128", 0),
+    TRAINING("1e-4", "learning rate", "128"),
     { 0 }
 };
 const char *const cli_train_distill_examples[] = {

@@ -14,6 +14,7 @@
 #include "cli/train/adapter_start.h"
 #include "cli/main/config_file.h"
 #include "cli/track/metric_exports.h"
+#include "cli/models/model_folder.h"
 #include "cli/models/models.h"
 #include "cli/output/out.h"
 #include "cli/manage/recent_ids.h"
@@ -97,7 +98,7 @@ static int find_model(cli_job *j)
         return bad;
     j->tokenizer = cli_tokenizer(app, j->model, &err);
     if (!j->tokenizer)
-        return cli_fail_error(app, &err, j->model);
+        return cli_fail_error(app, &err, err.code == TINKC_E_NOT_FOUND ? NULL : j->model);
     if (given && !tinkc_chat_stops(j->tokenizer, given, &err) && err.code == TINKC_E_ARGUMENT)
         return cli_fail(app, "usage", "see: tinkc model info NAME", "%s", err.message);
     return 0;
@@ -208,6 +209,19 @@ static bool has_states(const char *folder)
     return some;
 }
 
+/* A rate that was not given follows from the model. It is kept with the settings, so that a resumed run
+ * has the same. */
+static int settle_rate(cli_job *j)
+{
+    char why[96], text[CLI_SHORT_TEXT];
+    if (j->rate_share <= 0 || cli_given(j->app, "lr"))
+        return 0;
+    double rate = j->rate_share * cli_model_default_rate(j->model, j->model, why);
+    (void)snprintf(text, sizeof text, "%.2g", rate);
+    (void)snprintf(j->rate_why, sizeof j->rate_why, "%g x %s", j->rate_share, why);
+    return cli_give_value(j->app, "lr", strdup(text), CLI_FROM_PROGRAM, "the model");
+}
+
 int cli_job_settle(cli_job *j)
 {
     const char *folder = cli_text(j->app, "log-dir"), *from = NULL;
@@ -217,6 +231,7 @@ int cli_job_settle(cli_job *j)
     json_t *earlier = !bad && j->resumed ? cli_trainlog_read_config(folder) : NULL;
     bad = bad ? bad : settle_seed(j->app, earlier);
     bad = bad ? bad : find_model(j);
+    bad = bad ? bad : settle_rate(j);
     if (!bad && j->resumed && has_states(folder))
         bad = cli_start_resumed(j->app, j->model, folder, earlier);
     else if (!bad && !cli_flag(j->app, "dry-run") && (from = cli_text(j->app, "from")))
@@ -351,6 +366,8 @@ static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
         if (j->trainer) {
             j->step = step_of(j, r);
             j->elapsed_tokens = (size_t)json_integer_value(json_object_get(r, "elapsed_tokens"));
+            j->saved = true;
+            j->saved_step = j->step;
             j->state_path = strdup(path);
             if (json_is_true(json_object_get(r, "rolling")))
                 j->last_rolling = strdup(path);
@@ -375,6 +392,9 @@ static int open_trainer(cli_job *j)
     char *storage = NULL;
     const char **pairs = metadata(j, &storage);
     bool resumed = j->resumed && resume_state(j, pairs, &err);
+    if (resumed)
+        cli_note(j->app, "resumed    after step %zu of %zu, from %s", j->step, j->total_steps,
+                 j->state_path);
     if (j->resumed && !resumed && !err.code)
         cli_note(j->app, "there is no checkpoint to continue from: starting over");
     if (!resumed && !err.code) {
@@ -660,8 +680,11 @@ bool cli_job_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
             log_fault(j, err);
         cli_job_tell(j, "checkpoint", v);
         json_decref(v);
-        if (ok) /* else the one before is the last that a resumed run finds */
+        if (ok) { /* else the one before is the last that a resumed run finds */
             drop_rolling(j);
+            j->saved = true;
+            j->saved_step = j->step;
+        }
         cli_job_note_time(j, "time/save_checkpoint", begun_ms);
         cli_ids_add(j->app, "checkpoint", sampler ? sampler : state);
         if (rolling)
@@ -731,8 +754,7 @@ int cli_job_stop_early(cli_job *j)
     tinkc_error err = { 0 };
     int code = cli_stop_exit();
     if (j->step > j->first_step && cli_stop_count() < 2) {
-        cli_note(j->app, "stopping after step %zu and saving (interrupt again to leave at once)",
-                 j->step);
+        cli_say_stopping(j->app);
         cli_forget_signal();
         if (!cli_job_checkpoint(j, false, false, &err))
             cli_warn(j->app, "not saved: %s", err.message);
@@ -755,8 +777,11 @@ void cli_job_goodbye(cli_job *j)
 int cli_job_failed(cli_job *j, const tinkc_error *err)
 {
     int code = cli_fail_error(j->app, err, NULL);
-    if (j->state_path)
-        cli_note(j->app, "to continue from the last checkpoint: tinkc train resume %s", j->log_dir);
+    if (j->saved)
+        cli_note(j->app, "saved up to step %zu; to continue from there: tinkc train resume %s",
+                 j->saved_step, j->log_dir);
+    else
+        cli_note(j->app, "nothing was saved yet; to begin again: tinkc train resume %s", j->log_dir);
     return code;
 }
 

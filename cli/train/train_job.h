@@ -18,6 +18,11 @@ typedef struct cli_job {
     cli_claim claim;          /* of log_dir */
     bool resumed, start_over; /* what becomes of a run in log_dir; neither = it holds none */
 
+    /* Of what train sft takes by default, as a share: the recipe's rate where --lr does not say it. 0 =
+     * the option has a default of its own. */
+    double rate_share;
+    char rate_why[128]; /* where a rate that was not given comes from; "" = it was given */
+
     size_t step, total_steps; /* next to run; where it ends */
     size_t n_batches, epochs; /* n_batches 0 = the recipe has no epochs */
     size_t first_step;        /* where this process began */
@@ -26,6 +31,8 @@ typedef struct cli_job {
     size_t last_save_tokens;
     char *last_rolling; /* path to delete when the next is there */
     char *state_path, *sampler_path;
+    bool saved; /* a checkpoint is recorded, of this step */
+    size_t saved_step;
     json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
     json_t *spans;   /* where the time of the next step's row went; NULL = nothing yet */
     /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */

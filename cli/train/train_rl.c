@@ -32,7 +32,7 @@ static int check_options(const cli_app *app)
         return cli_fail(app, "usage", NULL, "--max-steps must be at least 1");
     if (cli_int(app, "num-substeps") < 1 || cli_int(app, "num-substeps") > 64)
         return cli_fail(app, "usage", NULL, "--num-substeps must be from 1 to 64");
-    if (cli_number(app, "lr") <= 0)
+    if (cli_given(app, "lr") && cli_number(app, "lr") <= 0)
         return cli_fail(app, "usage", NULL, "--lr must be above 0");
     if (cli_number(app, "temperature") < 0)
         return cli_fail(app, "usage", NULL, "--temperature must not be below 0");
@@ -64,6 +64,13 @@ static void settle_steps(cli_rl *r)
     const cli_app *app = r->job.app;
     r->group_size = (size_t)cli_int(app, "group-size");
     r->groups_per_batch = (size_t)cli_int(app, "groups-per-batch");
+    /* An environment makes another episode of the same row; an answer twice in a batch teaches nothing. */
+    if (r->groups_per_batch > r->prompts.n && !r->rewards.env) {
+        if (cli_on_the_line(app, "groups-per-batch"))
+            cli_warn(app, "--groups-per-batch %zu is more than the prompts: all %zu are one batch",
+                     r->groups_per_batch, r->prompts.n);
+        r->groups_per_batch = r->prompts.n;
+    }
     size_t all = r->prompts.n * (size_t)cli_int(app, "epochs");
     r->job.total_steps = all / r->groups_per_batch;
     if (r->job.total_steps == 0)
@@ -124,23 +131,24 @@ static bool same_tokens(const tinkc_tokenizer *a, const tinkc_tokenizer *b)
     return same && same_vocabulary(a, b);
 }
 
+int cli_check_same_tokens(const cli_job *j, const tinkc_tokenizer *other, const char *name)
+{
+    if (same_tokens(j->tokenizer, other))
+        return 0;
+    return cli_fail(j->app, "data_invalid", "both must be of one family, with one tokenizer",
+                    "%s has another tokenizer than %s, so its log-probabilities cannot be compared",
+                    name, j->model);
+}
+
 int cli_rl_add_reference(cli_rl *r, const char *name)
 {
     cli_app *app = r->job.app;
-    if (r->n_references == CLI_MOST_TEACHERS)
-        return cli_fail(app, "usage", NULL, "at most %d --teacher models can be given",
-                        CLI_MOST_TEACHERS);
     cli_asked *one = &r->references[r->n_references];
     int bad = cli_open_named(app, name, one);
     if (bad)
         return bad;
     r->samplers[r->n_references++] = one->sampler;
-    if (!same_tokens(r->job.tokenizer, one->tokenizer))
-        return cli_fail(
-            app, "data_invalid", "both must be of one family, with one tokenizer",
-            "%s has another tokenizer than %s, so its log-probabilities cannot be compared", name,
-            r->job.model);
-    return 0;
+    return cli_check_same_tokens(&r->job, one->tokenizer, name);
 }
 
 /* ---- recorded rollouts ---- */
@@ -192,14 +200,21 @@ static const char *recall(void *user, size_t batch, tinkc_error *err)
 
 /* ---- while it waits ---- */
 
+/* What a step is looked at by: a teacher gives no reward. */
+static const char *watched(const cli_rl *r)
+{
+    return r->how.distill ? "KL" : "reward";
+}
+
 static bool tick(void *user)
 {
     cli_rl *r = user;
     cli_app *app = r->job.app;
     if (app->events)
         (void)tinkc_queue_run(app->events, 0, NULL);
-    cli_status(app, false, "step %zu/%zu  reward %.3f%s", r->job.step + 1, r->job.total_steps,
-               r->last_reward, r->job.step == r->job.first_step ? "  (sampling)" : "");
+    cli_status(app, false, "step %zu/%zu  %s %.3f%s", r->job.step + 1, r->job.total_steps,
+               watched(r), r->last_watched,
+               r->job.step == r->job.first_step ? "  (sampling)" : "");
     return !cli_stop_signal() && cli_now_ms() < app->deadline_ms;
 }
 
@@ -321,7 +336,8 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     json_decref(j->pending);
     j->pending = NULL;
     j->elapsed_tokens += report->tokens;
-    r->last_reward = report->reward;
+    const json_t *kl = json_object_get(v, "teacher_kl");
+    r->last_watched = r->how.distill ? json_number_value(kl) : report->reward;
     cli_job_span(j, "step", begun_ms, cli_now_ms());
     cli_job_write_spans(j, report->step);
     if (!cli_trainlog_metrics(&j->log, v))
@@ -329,8 +345,8 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     cli_job_tell(j, "step", v);
     note_samples(r, report);
     warn_failed(r, report);
-    cli_job_show_step(j, report->step, "reward %.3f  trained %zu  %zu steps old  %.0f tok/s",
-                      report->reward, report->trained, report->staleness,
+    cli_job_show_step(j, report->step, "%s %.3f  trained %zu  %zu steps old  %.0f tok/s",
+                      watched(r), r->last_watched, report->trained, report->staleness,
                       cli_job_speed(report->tokens, cli_now_ms() - begun_ms));
     json_decref(v);
 }

@@ -22,7 +22,7 @@ typedef struct cli_rl {
     char *context; /* for the teacher alone; NULL = none */
     const char **loss_names;
     double *loss_values;
-    double best, last_reward, last_eval;
+    double last_watched, last_eval; /* the reward of the last step, or its KL; of the last evaluation */
 } cli_rl;
 
 /* Settles what both commands share: options, model, prompts, steps. 0, or an exit code. */
@@ -30,6 +30,8 @@ int cli_rl_prepare(cli_app *, cli_rl *);
 /* Opens trainer, references and loop, and trains to the end. `rl->how` holds what differs. */
 int cli_rl_run(cli_rl *, json_t *config);
 void cli_rl_free(cli_rl *);
+/* 0, or an exit code after reporting that the same text becomes other tokens than the job's model has. */
+int cli_check_same_tokens(const cli_job *, const tinkc_tokenizer *other, const char *name);
 /* Opens a reference or teacher by name and checks that it reads the same tokens. */
 int cli_rl_add_reference(cli_rl *, const char *name);
 /* tinkc-runs/..., with what the recipe puts behind the rate. Yours. */

@@ -233,6 +233,15 @@ tke_model *tke_model_keep(const tke_model *m)
     return &mine->m;
 }
 
+size_t tke_model_cache_numbers(const tke_model *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].mixer == TKE_MIX_ATTENTION)
+            n += 2 * m->layers[i].attn->n_kv_heads * m->layers[i].attn->head_dim;
+    return n;
+}
+
 void tke_model_drop(tke_model *m)
 {
     opened *mine = (opened *)m;

@@ -165,6 +165,9 @@ tke_model *tke_model_open(const char *folder, tinkc_error *err);
 tke_model *tke_model_keep(const tke_model *); /* one more reference */
 void tke_model_drop(tke_model *);             /* NULL allowed */
 
+/* Keys and values that a position has in the cache: of the layers that attend, and of no others. */
+size_t tke_model_cache_numbers(const tke_model *);
+
 static inline const tke_config *tke_model_config(const tke_model *m)
 {
     return &m->config;

@@ -36,9 +36,9 @@ static held count_held(tke_service *svc)
 }
 
 /* Bytes of a block of the cache, as a device with numbers of this size has it. */
-static size_t block_bytes(const tke_config *c, size_t number)
+static size_t block_bytes(const tke_model *m, size_t number)
 {
-    return TKE_BLOCK_TOKENS * c->n_layers * 2 * c->n_kv_heads * c->head_dim * number;
+    return TKE_BLOCK_TOKENS * tke_model_cache_numbers(m) * number;
 }
 
 static size_t left(size_t all, size_t taken)
@@ -80,10 +80,10 @@ tke_memory_plan tke_work_plan(tke_service *svc, const tke_base *base)
                                  svc->memory_bounded && tkc_cstr_eq(svc->memory_bounded, "process"),
                              .train_bytes = (size_t)svc->set.train_memory_bytes };
     if (info.memory_bytes) { /* weights and adapters are no longer free there */
-        need.block_bytes = block_bytes(tke_model_config(base->model), 2);
+        need.block_bytes = block_bytes(base->model, 2);
         need.available = left(info.memory_free + h.cache + h.work, card_reserve);
     } else {
-        need.block_bytes = block_bytes(tke_model_config(base->model), sizeof(tke_real));
+        need.block_bytes = block_bytes(base->model, sizeof(tke_real));
         need.available = (size_t)svc->set.memory_bytes;
         need.weights = h.weights;
         pthread_mutex_lock(&svc->lock);

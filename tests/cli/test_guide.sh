@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The commands of docs/guide that need no network run as they are printed, in order; links lead somewhere; options exist.
+# The commands of README and docs/guide run from an installed copy (tools/walk-guide); links lead somewhere; options exist.
 set -eu
 tinkc=$(cd "$1" && pwd)/tinkc root=$PWD
 [ -x "$tinkc" ] || { echo "skipped: $tinkc was not built"; exit 77; }
@@ -9,22 +9,9 @@ export HOME=$work XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
 unset TINKER_API_KEY TINKER_BASE_URL
 mkdir "$work/bin" && ln -s "$tinkc" "$work/bin/tinkc"
 export PATH=$work/bin:$PATH
+(cd "$root" && tools/walk-guide "${tinkc%/*}") > "$work/walked" 2>&1 || { grep -A9 -E "FAILED|Error" "$work/walked"; exit 1; }
 cd "$work"
 fail() { echo "$1"; [ $# -lt 2 ] || cat "$2"; exit 1; }
-sed -n 's/^    \({"[mcipq].*}\)$/\1/p' "$root/docs/guide/your-data.md" > data.jsonl
-[ "$(wc -l < data.jsonl)" = 7 ] || fail "rows in your-data.md" data.jsonl
-cp data.jsonl other.json
-printf '{"prompt": "What is 1 + 1?"}\n{"prompt": "What is 2 + 2?"}\n' > prompts.jsonl
-run_page() { # PAGE PATTERN_OF_COMMANDS_TO_LEAVE_OUT
-    grep -E '^    tinkc ' "$root/docs/guide/$1" | sed 's/ *#.*//; s/^    //' | grep -vE "$2" > commands
-    while read -r command; do
-        sh -c "$command" < /dev/null > out 2>&1 || fail "docs/guide/$1: $command" out
-    done < commands
-}
-run_page your-data.md 'none'
-tinkc train sft data.jsonl --batch-size 6 --epochs 2 --lora-rank 4 --log-dir first > out 2>&1 || fail "training" out
-run_page first-training.md 'train|chat'
-run_page sampling.md 'none'
 for page in "$root"/docs/guide/*.md; do
     for link in $(grep -o '](\([^)#h][^)]*\))' "$page" | sed 's/](//; s/)//'); do
         [ -e "$root/docs/guide/${link%%#*}" ] || fail "$page: $link is not there"
@@ -39,20 +26,9 @@ for page in "$root"/docs/guide/*.md; do
         done
     done < commands
 done
-# What stands for the user's own folder in your-model.md is the shipped model.
-cp -r "$root/models/nano" my-model
-grep -E '^    tinkc ' "$root/docs/guide/your-model.md" | sed 's/ *#.*//; s/^    //' | grep -vE 'Qwen' > commands
-grep -q 'model add' commands && grep -q -- '--to merged' commands || fail "your-model.md" commands
-while read -r command; do
-    case $command in
-    *"model add"*) mkdir new && mv my-model new/ ;;
-    *"train sft"*) command="$command --batch-size 6 --lora-rank 4 --max-steps 1" ;;
-    esac
-    sh -c "$command" < /dev/null > out 2>&1 || fail "docs/guide/your-model.md: $command" out
-done < commands
 # Functions and types that the guide names are in the headers; messages that it explains are in the sources.
 for name in $(grep -ohE '\btinkc_[a-z0-9_]+\b|\bTINKC_[A-Z0-9_]+\b' "$root"/docs/guide/*.md | sort -u); do
-    case $name in tinkc_version) ;; TINKC_NANO | TINKC_SHARE_STORE | tinkc_nif) continue ;; esac
+    case $name in tinkc_version) ;; TINKC_NANO | TINKC_CUDA_MODULE | TINKC_SHARE_STORE | tinkc_nif) continue ;; esac
     grep -rqw "$name" "$root/include" || fail "the guide names $name, which no header has"
 done
 python3 - "$root" << 'P' || fail "messages.md"

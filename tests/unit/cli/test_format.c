@@ -169,6 +169,36 @@ static void test_numbers_out(void **state)
     }
 }
 
+/* Digits tell models apart; case, punctuation and a letter or two do not. */
+static void test_misspelt_models(void **state)
+{
+    static const struct {
+        const char *name, *meant;
+    } rows[] = {
+        { "Qwen/Qwen3-8B", NULL },
+        { "qwen/qwen3-8b", "Qwen/Qwen3-8B" },
+        { "Qwen/Qwen-3-8B", "Qwen/Qwen3-8B" },
+        { "Qwne/Qwen3-8B", "Qwen/Qwen3-8B" },
+        { "Qwen3-8B", "Qwen/Qwen3-8B" },
+        { "Qwen/Qwen3-4B", NULL },
+        { "Qwen/Qwen3-8B-GGUF", NULL },
+        { "Qwen/Qwen3-8B-Bse", "Qwen/Qwen3-8B-Base" },
+        { "Qwen/Qwen3-8B:peft:x", NULL },
+        { "Llama-3.2-1B", "meta-llama/Llama-3.2-1B" },
+        { "nanoo", "nano" },
+        { "nan", "nano" },
+        { "no", NULL },
+        { "mine", NULL },
+        { "", NULL },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *meant = cli_model_meant(rows[i].name);
+        if (!meant != !rows[i].meant || (meant && strcmp(meant, rows[i].meant) != 0))
+            fail_msg("%s: %s", rows[i].name, meant ? meant : "none");
+    }
+}
+
 static void test_nearest(void **state)
 {
     (void)state;
@@ -271,6 +301,7 @@ int main(void)
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_relative_times),
         cmocka_unit_test(test_dates),       cmocka_unit_test(test_durations_and_sizes_in),
         cmocka_unit_test(test_numbers_out), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_misspelt_models),
         cmocka_unit_test(test_cells),       cmocka_unit_test(test_learning_rates),
         cmocka_unit_test(test_shuffle),     cmocka_unit_test(test_early_years),
         cmocka_unit_test(test_devices),

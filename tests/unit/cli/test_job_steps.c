@@ -311,6 +311,28 @@ static void test_begin_and_end(void **state)
     assert_true(!app.log_file && !app.on_retry);
 }
 
+/* A full disk: what to do, what was saved, how to continue. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    char folder[] = "run";
+    cli_job j = { .app = &app, .step = 24, .saved = true, .saved_step = 20, .log_dir = folder };
+    static const char *const messages[] = { "state.json: No space left on device",
+                                            "store /s: the disk is full" };
+    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
+        tinkc_error err = { .code = TINKC_E_STORE };
+        char wanted[400];
+        (void)snprintf(err.message, sizeof err.message, "%s", messages[i]);
+        (void)snprintf(wanted, sizeof wanted,
+                       "error: %s\nhint: free some space on that disk, then try again\n"
+                       "saved up to step 20; to continue from there: tinkc train resume run\n",
+                       messages[i]);
+        hold_output();
+        assert_int_equal(cli_job_failed(&j, &err), CLI_EXIT_FAILED);
+        assert_shown(wanted);
+    }
+}
+
 /* Without a trainer, as far as its words go. */
 static void test_last_words(void **state)
 {
@@ -322,11 +344,14 @@ static void test_last_words(void **state)
     hold_output();
     int code = cli_job_failed(&j, &err); /* nothing was saved */
     j.state_path = state_path;
+    j.saved = true;
+    j.saved_step = 3;
     j.sampler_path = sampler;
     assert_int_equal(cli_job_failed(&j, &err), code);
     cli_job_goodbye(&j);
-    assert_shown("error: no room\nerror: no room\n"
-                 "to continue from the last checkpoint: tinkc train resume run\n"
+    assert_shown("error: no room\nnothing was saved yet; to begin again: tinkc train resume run\n"
+                 "error: no room\n"
+                 "saved up to step 3; to continue from there: tinkc train resume run\n"
                  "state      tinker://a/weights/1\nsampler    tinker://a/sampler/1\n"
                  "to talk    tinkc chat -m tinker://a/sampler/1\n");
     assert_int_equal(code, CLI_EXIT_FAILED);
@@ -343,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_times_and_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stopped_early, setup, teardown),
         cmocka_unit_test_setup_teardown(test_begin_and_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_last_words, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names_of_folders, setup, teardown),
     };

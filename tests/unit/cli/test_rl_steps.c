@@ -313,11 +313,18 @@ static void test_numbers_of_steps(void **state)
     static const struct {
         size_t prompts;
         const char *epochs, *groups, *most;
-        size_t steps;
+        size_t steps, groups_in_each;
+        bool env;
     } rows[] = {
-        { 7, "2", "4", NULL, 3 }, { 8, "1", "4", NULL, 2 }, { 3, "1", "4", NULL, 1 },
-        { 7, "2", "4", "2", 2 },  { 7, "2", "4", "3", 3 },  { 7, "2", "4", "4", 3 },
-        { 7, "2", "4", "1", 1 },
+        { 7, "2", "4", NULL, 3, 4, false },
+        { 8, "1", "4", NULL, 2, 4, false },
+        { 3, "1", "4", NULL, 1, 3, false }, /* none is asked twice in a step */
+        { 3, "5", "4", NULL, 5, 3, false }, /* and each once in an epoch */
+        { 3, "1", "4", NULL, 1, 4, true },  /* but one row makes many episodes */
+        { 7, "2", "4", "2", 2, 4, false },
+        { 7, "2", "4", "3", 3, 4, false },
+        { 7, "2", "4", "4", 3, 4, false },
+        { 7, "2", "4", "1", 1, 4, false },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -329,9 +336,11 @@ static void test_numbers_of_steps(void **state)
         if (rows[i].most)
             given("max-steps", rows[i].most);
         rl.prompts.n = rows[i].prompts;
+        rl.rewards.env = rows[i].env ? (void *)&rl : NULL;
         settle_steps(&rl);
+        rl.rewards.env = NULL;
         assert_int_equal(rl.job.total_steps, rows[i].steps);
-        assert_true(rl.group_size == 9 && rl.groups_per_batch == (size_t)atoi(rows[i].groups));
+        assert_true(rl.group_size == 9 && rl.groups_per_batch == rows[i].groups_in_each);
     }
 }
 
@@ -359,7 +368,7 @@ static void test_the_line_meanwhile(void **state)
     (void)state;
     rl.job.first_step = rl.job.step = 3;
     rl.job.total_steps = 9;
-    rl.last_reward = 0.5;
+    rl.last_watched = 0.5;
     assert_true(tick(&rl));
     assert_noted("line[step 4/9  reward 0.500  (sampling)]\n");
     assert_int_equal(script.n_runs, 0); /* nobody listens */
@@ -369,6 +378,10 @@ static void test_the_line_meanwhile(void **state)
     assert_true(tick(&rl));
     assert_noted("line[step 5/9  reward 0.500]\n");
     assert_int_equal(script.n_runs, 1);
+    rl.how.distill = true; /* a teacher gives no reward */
+    assert_true(tick(&rl));
+    assert_noted("line[step 5/9  KL 0.500]\n");
+    rl.how.distill = false;
     app.deadline_ms = clock_ms;
     assert_false(tick(&rl));
     app.deadline_ms = INT64_MAX;
@@ -451,7 +464,7 @@ static void test_steps(void **state)
     char wanted[4096];
     (void)snprintf(wanted, sizeof wanted, "%s%s", first_step, second_step);
     assert_noted(wanted);
-    assert_true(rl.job.step == 2 && rl.job.elapsed_tokens == 1600 && rl.last_reward == 0.25);
+    assert_true(rl.job.step == 2 && rl.job.elapsed_tokens == 1600 && rl.last_watched == 0.25);
     assert_null(rl.job.pending);
     assert_true(train(&rl, &err)); /* nothing is left */
     assert_noted("");

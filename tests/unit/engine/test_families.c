@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "cpu/part.h"
 #include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "support/tiny_world.h"
@@ -362,6 +363,24 @@ static void nemotron_that_does_not_fit_is_refused(void **state)
         refused(cases[i].text, cases[i].code, cases[i].named);
 }
 
+/* What the plan of memory counts is what the device keeps: layers of linear attention have no keys. */
+static void the_plan_counts_the_layers_that_attend(void **state)
+{
+    static const char *const families[] = { "qwen3", "gpt_oss", "qwen3_5_text", "nemotron_h" };
+    (void)state;
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        tiny_world w = tiny_world_open(&(tiny_model){ .family = families[f], .layers = 4 }, 1);
+        size_t kept = 0, attending = 0;
+        for (size_t i = 0; i < w.model->config.n_layers; i++) {
+            kept += tke_layer_cache_reals(&w.model->layers[i]);
+            attending += w.model->layers[i].mixer == TKE_MIX_ATTENTION;
+        }
+        assert_int_equal(TKE_BLOCK_TOKENS * tke_model_cache_numbers(w.model), kept);
+        assert_int_equal(attending < w.model->config.n_layers, f >= 2);
+        tiny_world_close(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +389,7 @@ int main(void)
         cmocka_unit_test(nemotron_has_the_hosted_adapters),
         cmocka_unit_test(nemotron_that_does_not_fit_is_refused),
         cmocka_unit_test(linear_attention_has_five_adapters),
+        cmocka_unit_test(the_plan_counts_the_layers_that_attend),
         cmocka_unit_test(linear_attention_that_does_not_fit_is_refused),
         cmocka_unit_test(separate_and_fused_experts_give_the_same_bits),
         cmocka_unit_test(an_expert_without_tokens_has_no_gradient),
