@@ -67,6 +67,9 @@ typedef struct tke_chat_choice {
     int32_t block;  /* the block that is open; NONE = none */
     size_t n_blocks;
     bool skips_space; /* a mark was just passed */
+    /* Of responses, whose events are numbered and whose last ones repeat the text: */
+    tkc_buf block_text; /* of the block that is open */
+    int64_t n_events;
 } tke_chat_choice;
 
 /* One prompt: a job with its choices. Only the worker uses it once it is queued. */
@@ -135,7 +138,9 @@ bool tke_openai_messages(tinkc_str messages, const char *template, tkc_arena *, 
 
 extern const tke_stream_style tke_openai_whole, tke_openai_events;
 extern const tke_stream_style tke_anthropic_whole, tke_anthropic_events;
+extern const tke_stream_style tke_responses_whole, tke_responses_events;
 void tke_front_messages(tke_call *);
+void tke_front_responses(tke_call *);
 void tke_front_count_tokens(tke_call *);
 
 #endif

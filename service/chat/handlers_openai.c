@@ -1,4 +1,4 @@
-/* handlers_openai.c - the OpenAI API: /v1/models, /v1/completions and /v1/chat/completions.
+/* handlers_openai.c - the OpenAI API: /v1/models, /v1/completions and /v1/chat/completions; the routes of all chat APIs.
  *
  * A request becomes an ordinary sample, with the same queue and limits. Known members are checked;
  * others are ignored if they cannot change the result, and refused by name if they can. Thread: any
@@ -545,6 +545,7 @@ static const openai_path *find_path(tinkc_str path)
         { "/v1/completions", "POST", front_completions },
         { "/v1/chat/completions", "POST", front_chat },
         { "/v1/embeddings", "POST", front_embeddings },
+        { "/v1/responses", "POST", tke_front_responses },
         { "/v1/messages", "POST", tke_front_messages },
         { "/v1/messages/count_tokens", "POST", tke_front_count_tokens },
     };

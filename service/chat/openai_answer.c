@@ -56,6 +56,7 @@ tke_chat_answer *tke_chat_answer_new(const tinkc_allocator *a, const tke_chat_an
         for (size_t k = 0; p->choices && k < n_choices; k++) {
             tkc_buf_init(&p->choices[k].held, a, TKC_BUF_NO_MAX);
             tkc_buf_init(&p->choices[k].unsent, a, TKC_BUF_NO_MAX);
+            tkc_buf_init(&p->choices[k].block_text, a, TKC_BUF_NO_MAX);
         }
     }
     if (tkc_failed(err)) {
@@ -79,6 +80,7 @@ void tke_chat_answer_free(tke_chat_answer *a, size_t n_choices)
         for (size_t k = 0; k < n_choices; k++) {
             tkc_buf_free(&a->parts[i].choices[k].held);
             tkc_buf_free(&a->parts[i].choices[k].unsent);
+            tkc_buf_free(&a->parts[i].choices[k].block_text);
         }
     }
     tkc_arena arena = a->arena; /* the arena holds `a` itself */

@@ -95,6 +95,27 @@ for members, param in [({"response_format": {"type": "json_schema", "json_schema
     except openai.BadRequestError as e:
         check(f"refusal of {members}", e.param, param)
 
+answer = client.responses.create(model="nano", input="What is 7 + 5?", temperature=0)
+check("a response", (answer.output_text, answer.status, answer.output[0].role), ("12", "completed", "assistant"))
+check("its usage", answer.usage.total_tokens, answer.usage.input_tokens + answer.usage.output_tokens)
+with client.responses.stream(model="nano", input=question, temperature=0) as stream:
+    kinds = [e.type for e in stream]
+    check("the last event has it all", stream.get_final_response().output_text, "12")
+check("events of a response", (kinds[0], kinds[-1]), ("response.created", "response.completed"))
+formed = client.responses.create(model="nano", input=question, max_output_tokens=60, text={"format": {
+    "type": "json_schema", "name": "sum", "strict": True, "schema": schema}})
+check("members of a response", list(json.loads(formed.output_text)), ["sum", "unit"])
+try:
+    client.responses.create(model="nano", input="x", previous_response_id="resp_1")
+    sys.exit("a response that was never stored was continued")
+except openai.BadRequestError as e:
+    check("nothing is stored", "previous_response_id" in str(e), True)
+try:
+    client.embeddings.create(model="nano", input="x")
+    sys.exit("embeddings were made")
+except openai.BadRequestError as e:
+    check("embeddings", "no embeddings" in str(e), True)
+
 refused(openai.NotFoundError, "model_not_found", "model", model="nobody", prompt="x")
 refused(openai.BadRequestError, "bad_request", "temperature", model="nano", prompt="x", temperature=-1)
 refused(openai.BadRequestError, "context_length_exceeded", None, model="nano", prompt="x", max_tokens=10**7)
