@@ -23,7 +23,7 @@ static void transport_send(void *self, const tinkc_request *request, tinkc_reply
 {
     const tke_service *svc = self;
     static const tke_caller local = { "default", "", 0, NULL, NULL };
-    tke_service_handle(self, request, reply, &local, svc->set.openai ? TKE_CALL_OPENAI : 0);
+    (void)tke_service_handle(self, request, reply, &local, svc->set.openai ? TKE_CALL_OPENAI : 0);
 }
 
 static void transport_cancel(void *self, tinkc_reply *reply)

@@ -597,6 +597,11 @@ void tke_service_gauge(tke_service *svc, int32_t gauge, int64_t change)
     atomic_fetch_add(&svc->gauges[gauge], change);
 }
 
+size_t tke_service_body_memory(const tke_service *svc)
+{
+    return svc->bodies.max;
+}
+
 const tinkc_allocator *tke_service_body_allocator(tke_service *svc)
 {
     return &svc->bodies.allocator;

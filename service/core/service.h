@@ -56,8 +56,9 @@ enum {
     TKE_CALL_UNTYPED = 1u << 3
 };
 
-/* Borrows the request until the reply has ended or failed; never waits. The caller is copied. */
-void tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const tke_caller *,
+/* Borrows the request until the reply has ended or failed; never waits. The caller is copied. True: the
+ * request's body is not needed any more. */
+bool tke_service_handle(tke_service *, const tinkc_request *, tinkc_reply *, const tke_caller *,
                         uint32_t flags);
 
 /* What is known of a request before its body is read. */
@@ -116,6 +117,8 @@ void tke_service_gauge(tke_service *, int32_t gauge, int64_t change);
  * of the engine's memory; beyond it allocation fails with E_MEMORY and the request is answered
  * 503. */
 const tinkc_allocator *tke_service_body_allocator(tke_service *);
+/* The most that it hands out. */
+size_t tke_service_body_memory(const tke_service *);
 
 /* *on: should a shell set TKE_CALL_OPENAI? Yes if the engine's setting or the shell's own options
  * (wanted) ask for it. False: err says why it is impossible. */

@@ -668,7 +668,6 @@ char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays
 
 /* ---- handlers_*.c: handlers by endpoint ---- */
 
-void tke_front(tke_call *);
 /* If a refused body still tells its model and seq_id, marks that number as refused, so later
  * requests do not wait for it. Returns what to commit before the refusal; NULL = nothing. */
 tke_txn *tke_handle_refused(tke_call *);

@@ -337,14 +337,14 @@ static bool is_pass(const tkc_endpoint *e)
 }
 
 /* Only passes and prompts can be large. Other bodies get a low limit: their contents are stored. */
+enum { PLAIN_BODY = 1 << 20 };
 static int64_t body_limit(const tke_service *svc, const tkc_endpoint *endpoint)
 {
-    enum { PLAIN = 1 << 20 };
     int64_t max = tke_service_max_body(svc);
     int32_t id = endpoint ? endpoint->id : TKC_EP_SAMPLE;
     bool large = is_pass(endpoint) || id == TKC_EP_SAMPLE || id == TKC_EP_STREAM_SAMPLE ||
                  id == TKC_EP_TELEMETRY;
-    return large || max < PLAIN ? max : PLAIN;
+    return large || max < PLAIN_BODY ? max : PLAIN_BODY;
 }
 
 static const char *const own_paths[] = { "/api/v1/readyz",
@@ -487,12 +487,15 @@ static bool is_counted(const tke_call *call)
            id != TKC_EP_AUTH_TOKEN;
 }
 
-/* ---- texts ----
- * The cost of a template or a pattern depends on its author. It is bounded, but must not block a
- * front thread, which also serves health checks and shutdown. So requests with text run on threads
- * of their own. */
+/* ---- long work ----
+ * The cost of a template or a pattern depends on its author, that of unpacking and decoding on the size
+ * of the body. Both are bounded, but must not block a front thread, which also serves health checks
+ * and shutdown. So requests with text, and large or packed ones, run on threads of their own. */
 
-enum { MOST_TEXTS = 256 }; /* waiting for or running on those threads */
+enum {
+    MOST_TEXTS = 256, /* waiting for or running on those threads */
+    LARGE_BODY = 256 << 10
+};
 
 typedef struct tke_deferred {
     tkc_job base;
@@ -501,9 +504,20 @@ typedef struct tke_deferred {
     tke_call call;
     tke_caller caller;
     char owner[64], key_id[TKE_KEY_ID];
-    tkc_buf space; /* call.body may point into it */
     tke_handle_fn *handler;
+    bool raw;
 } deferred;
+
+/* Any thread. */
+static void handle_body(tke_call *call, tke_handle_fn *handler)
+{
+    tkc_buf space;
+    tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
+    if (unpack(call, &space) && fits(call) && tke_call_names_unique(call) &&
+        tke_call_bodiless(call))
+        handler(call);
+    tkc_buf_free(&space);
+}
 
 static void run_deferred(tkc_job *base)
 {
@@ -513,8 +527,10 @@ static void run_deferred(tkc_job *base)
     pthread_mutex_lock(&svc->lock);
     bool wanted = !d->cancelled;
     pthread_mutex_unlock(&svc->lock);
-    if (wanted)
+    if (wanted && d->raw)
         d->handler(&d->call);
+    else if (wanted)
+        handle_body(&d->call, d->handler);
     else
         reply->fail(reply, TINKC_E_CONNECTION, "the request was cancelled");
     pthread_mutex_lock(&svc->lock);
@@ -527,7 +543,6 @@ static void run_deferred(tkc_job *base)
     pthread_mutex_unlock(&svc->lock);
     if (late)
         tke_stream_cancel(svc, reply);
-    tkc_buf_free(&d->space);
     tkc_arena_free(&d->call.arena);
     tkc_release(svc->a, d, sizeof *d);
 }
@@ -543,8 +558,8 @@ bool tke_deferred_cancel(tke_service *svc, const tinkc_reply *reply)
     return found;
 }
 
-/* Takes over the call and the buffer of its body, or answers it. */
-static void defer(tke_call *call, tkc_buf *space, tke_handle_fn *handler)
+/* Takes over the call, or answers it: false. raw: its body is neither packed nor JSON. */
+static bool defer(tke_call *call, tke_handle_fn *handler, bool raw)
 {
     tke_service *svc = call->svc;
     deferred *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
@@ -555,12 +570,12 @@ static void defer(tke_call *call, tkc_buf *space, tke_handle_fn *handler)
     if (!d || !room) {
         tkc_release(svc->a, d, sizeof *d);
         tke_refuse(call, room ? 503 : 429, room ? "memory" : "busy",
-                   room ? "out of memory" : "Too many texts are waiting; slow down");
-        return;
+                   room ? "out of memory" : "Too many large requests are waiting; slow down");
+        return false;
     }
     d->call = *call;
-    d->space = *space;
     d->handler = handler;
+    d->raw = raw;
     d->caller = *call->caller;
     (void)snprintf(d->owner, sizeof d->owner, "%s", call->owner);
     (void)snprintf(d->key_id, sizeof d->key_id, "%s", call->caller->key_id);
@@ -568,8 +583,7 @@ static void defer(tke_call *call, tkc_buf *space, tke_handle_fn *handler)
     d->caller.key_id = d->key_id;
     d->caller.email = NULL; /* only a token exchange needs it */
     d->call.caller = &d->caller;
-    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old ones */
-    tkc_buf_init(space, &svc->bodies.allocator, TKC_BUF_NO_MAX);
+    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old one */
     d->base.run = run_deferred;
     pthread_mutex_lock(&svc->lock);
     d->next = svc->deferred;
@@ -579,16 +593,17 @@ static void defer(tke_call *call, tkc_buf *space, tke_handle_fn *handler)
         d->call.err = (tinkc_error){ 0 };
         run_deferred(&d->base); /* slow on this thread, but answered */
     }
+    return true;
 }
 
-/* A file of an upload: bytes, whatever type they are said to have. True: answered or deferred. */
-static bool upload_path(tke_call *call, tinkc_str path)
+/* A file of an upload: bytes, whatever type they are said to have. True: answered or deferred; then
+ * the body is still needed, and *done is false. */
+static bool upload_path(tke_call *call, tinkc_str path, bool *done)
 {
     const char *how = tke_call_header(call, "Content-Encoding");
-    tkc_buf space;
+    *done = true;
     if (!tkc_cstr_eq(call->request->method, "PUT") || !tkc_starts_with(path, TKE_UPLOADS))
         return false;
-    tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
     if (atomic_load(&call->svc->draining))
         tke_refuse(call, 503, "stopping", "The server is stopping");
     else if (call->flags & TKE_CALL_CUT_OFF)
@@ -597,12 +612,27 @@ static bool upload_path(tke_call *call, tinkc_str path)
     else if (how && *how && !tkc_cstr_eq(how, "identity"))
         tke_refuse(call, 415, "unsupported_encoding", "Send the file as it is, not compressed");
     else
-        defer(call, &space, tke_handle_upload_file);
-    tkc_buf_free(&space);
+        *done = !defer(call, tke_handle_upload_file, true);
     return true;
 }
 
-void tke_front(tke_call *call)
+/* Bodies of most endpoints are small, also when unpacked. In this process the caller waits, not a
+ * front thread. */
+static bool is_long_work(const tke_call *call, tke_handle_fn *handler)
+{
+    const char *how = tke_call_header(call, "Content-Encoding");
+    bool packed = how && *how && !tkc_cstr_eq(how, "identity");
+    if (call->openai) /* that needs a template or a tokenizer */
+        return call->body.len > 0;
+    if (handler == tke_handle_upload_finish)
+        return true;
+    return (call->flags & TKE_CALL_REMOTE) && call->body.len &&
+           (packed || call->body.len > LARGE_BODY) &&
+           body_limit(call->svc, call->route.endpoint) > PLAIN_BODY;
+}
+
+/* False: the request's body is still needed. */
+static bool front(tke_call *call)
 {
     tinkc_str path = tkc_str(call->request->path), rest = path, before;
     if (tkc_str_cut(&rest, '?', &before)) {
@@ -615,49 +645,44 @@ void tke_front(tke_call *call)
     if (call->openai)
         path = tke_openai_path(path);
     call->path = path;
-    if (own_path(call, path) || upload_path(call, path))
-        return;
+    bool done;
+    if (own_path(call, path))
+        return true;
+    if (upload_path(call, path, &done))
+        return done;
     tke_handle_fn *handler = call->openai ? tke_openai_find(call, path) : find_handler(call, path);
     if (!handler)
-        return;
+        return true;
     if (atomic_load(&call->svc->draining) && !may_run_while_draining(call)) {
         tke_refuse(call, 503, "stopping", "The server is stopping");
-        return;
+        return true;
     }
     if (call->flags & TKE_CALL_CUT_OFF) {
         tke_refuse_after(call, tke_handle_refused(call), 413, "too_large",
                          "The body is larger than %lld bytes",
                          (long long)tke_service_max_body(call->svc));
-        return;
+        return true;
     }
     if ((call->flags & TKE_CALL_UNTYPED) && call->body.len) {
         tke_refuse_after(call, tke_handle_refused(call), 415, "unsupported_type",
                          "Content-Type must be application/json or application/x-protobuf");
-        return;
+        return true;
     }
     /* Other handlers than those of passes would read the body as JSON, unchecked. */
     if (call->body.len && tke_call_is_protobuf(call) && !is_pass(call->route.endpoint)) {
         tke_refuse_after(call, tke_handle_refused(call), 415, "unsupported_type",
                          "This endpoint takes application/json, not protobuf");
-        return;
+        return true;
     }
     if ((is_counted(call) && !tke_quota_request(call)) || !tke_call_query_known(call))
-        return;
-    tkc_buf space;
-    tkc_buf_init(&space, &call->svc->bodies.allocator, TKC_BUF_NO_MAX);
-    if (unpack(call, &space) && fits(call) && tke_call_names_unique(call) &&
-        tke_call_bodiless(call)) {
-        bool slow = (call->openai && call->body.len) || /* needs a template or a tokenizer */
-                    handler == tke_handle_upload_finish;
-        if (slow)
-            defer(call, &space, handler);
-        else
-            handler(call);
-    }
-    tkc_buf_free(&space);
+        return true;
+    if (is_long_work(call, handler))
+        return !defer(call, handler, false);
+    handle_body(call, handler);
+    return true;
 }
 
-void tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_reply *reply,
+bool tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_reply *reply,
                         const tke_caller *caller, uint32_t flags)
 {
     tke_call call = { .svc = svc,
@@ -670,6 +695,7 @@ void tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_re
     pthread_mutex_lock(&svc->lock);
     svc->n_requests++;
     pthread_mutex_unlock(&svc->lock);
-    tke_front(&call);
+    bool done = front(&call);
     tkc_arena_free(&call.arena);
+    return done;
 }

@@ -2,7 +2,8 @@
  *
  * libmicrohttpd closes a connection that is silent for two minutes. That does not stop a peer that
  * sends a byte now and then, so each connection also has a deadline for the head of its request and
- * a minimum rate for its body. At the connection limit, the one that has been idle longest is
+ * a minimum rate for its body: in each window of a minute, so that a fast beginning does not pay for
+ * silence. At the connection limit, of an address or of all, the one that has been idle longest is
  * closed. A connection is ended by shutdown(2): its own libmicrohttpd thread then closes it, so no
  * other thread ever closes a descriptor.
  */
@@ -19,8 +20,8 @@ enum {
     FILES_IN_RESERVE = 256, /* the store, downloads, models, the host's own */
     HEAD_S = 30,            /* of the first request on a connection, unless options say otherwise */
     IDLE_S = 120,           /* between an answer and the head of the next request */
-    BODY_GRACE_S = 60,
-    BODY_BYTES_PER_S = 1024 /* after that time, on average */
+    BODY_WINDOW_S = 60,
+    BODY_BYTES = BODY_WINDOW_S * 1024 /* in each window */
 };
 
 /* ---- how many ---- */
@@ -50,17 +51,22 @@ static void read_address(const struct sockaddr *from, unsigned char out[16])
     }
 }
 
-/* Locks: needs h->lock. */
-static size_t count_from(const tke_http *h, const unsigned char address[16])
+static bool is_from(const tke_peer *p, const unsigned char address[16])
+{
+    return !p->local && !p->ended && memcmp(p->address, address, 16) == 0;
+}
+
+/* Locks: needs h->lock. busy: only those that cannot make room for another. */
+static size_t count_from(const tke_http *h, const unsigned char address[16], bool busy)
 {
     size_t n = 0;
     for (const tke_peer *p = h->peers; p; p = p->next)
-        n += !p->local && !p->ended && memcmp(p->address, address, 16) == 0;
+        n += is_from(p, address) && !(busy && p->state == TKE_PEER_HEAD);
     return n;
 }
 
-/* Saves work for an address that has its share already. Several threads accept at once, so the limit
- * itself is kept where the connection is listed (limit_address). */
+/* Saves work for an address that has its share of requests already. Several threads accept at once,
+ * so the limit itself is kept where the connection is listed (limit_address). */
 enum MHD_Result tke_peer_accept(void *cls, const struct sockaddr *from, socklen_t len)
 {
     tke_http *h = cls;
@@ -70,7 +76,7 @@ enum MHD_Result tke_peer_accept(void *cls, const struct sockaddr *from, socklen_
         return MHD_YES;
     read_address(from, address);
     pthread_mutex_lock(&h->lock);
-    size_t n = count_from(h, address);
+    size_t n = count_from(h, address, true);
     pthread_mutex_unlock(&h->lock);
     return n < h->max_per_address ? MHD_YES : MHD_NO;
 }
@@ -84,26 +90,37 @@ static void end_peer(tke_peer *p)
     (void)shutdown(p->fd, SHUT_RDWR);
 }
 
+/* Locks: needs h->lock. The oldest that waits for a request, of an address or (NULL) of all, but not
+ * the newest: NULL if there is none. */
+static tke_peer *oldest_idle(const tke_http *h, const unsigned char *address)
+{
+    tke_peer *oldest = NULL;
+    for (tke_peer *p = h->peers; p; p = p->next)
+        if (!p->ended && p->state == TKE_PEER_HEAD && p != h->peers &&
+            (!address || is_from(p, address)) && (!oldest || p->since_ns <= oldest->since_ns))
+            oldest = p;
+    return oldest;
+}
+
 /* Locks: needs h->lock. One too many: the oldest that waits for a request goes; else the newest. */
 static void make_room(tke_http *h)
 {
-    tke_peer *oldest = NULL;
     size_t n = 0;
-    for (tke_peer *p = h->peers; p; p = p->next) {
+    for (const tke_peer *p = h->peers; p; p = p->next)
         n += !p->ended;
-        if (!p->ended && p->state == TKE_PEER_HEAD && p != h->peers &&
-            (!oldest || p->since_ns <= oldest->since_ns))
-            oldest = p;
-    }
+    tke_peer *oldest = n > h->max_peers ? oldest_idle(h, NULL) : NULL;
     if (n > h->max_peers)
         end_peer(oldest ? oldest : h->peers);
 }
 
-/* Locks: needs h->lock. */
+/* Locks: needs h->lock. The same for one address. */
 static void limit_address(tke_http *h, tke_peer *newest)
 {
-    if (!newest->local && count_from(h, newest->address) > h->max_per_address)
-        end_peer(newest);
+    if (newest->local || newest->ended ||
+        count_from(h, newest->address, false) <= h->max_per_address)
+        return;
+    tke_peer *oldest = oldest_idle(h, newest->address);
+    end_peer(oldest ? oldest : newest);
 }
 
 static tke_peer *peer_new(tke_http *h, struct MHD_Connection *connection)
@@ -178,6 +195,8 @@ void tke_peer_is(tke_peer *p, int32_t state)
     p->state = state;
     p->since_ns = tkc_monotonic_ns();
     p->n_body = 0;
+    if (state == TKE_PEER_HEAD)
+        p->held = 0;
     pthread_mutex_unlock(&p->http->lock);
 }
 
@@ -188,6 +207,32 @@ void tke_peer_read(tke_peer *p, size_t bytes)
     pthread_mutex_unlock(&p->http->lock);
 }
 
+/* ---- memory for bodies ---- */
+
+void tke_peer_holds(tke_peer *p, size_t bytes)
+{
+    pthread_mutex_lock(&p->http->lock);
+    p->held = bytes;
+    pthread_mutex_unlock(&p->http->lock);
+}
+
+/* An address may hold half of what the others leave. So there is always room for one more, and many
+ * addresses share in turn; the first has half of all. */
+bool tke_peer_may_hold(const tke_peer *p, size_t all, size_t bound)
+{
+    const tke_http *h = p->http;
+    size_t own = 0;
+    if (all <= bound / 16)
+        return true; /* saves the walk */
+    pthread_mutex_lock(&p->http->lock);
+    for (const tke_peer *each = h->peers; each; each = each->next)
+        if (each->local == p->local && memcmp(each->address, p->address, 16) == 0)
+            own += each->held;
+    pthread_mutex_unlock(&p->http->lock);
+    size_t others = all > own ? all - own : 0;
+    return others < bound && own <= (bound - others) / 2;
+}
+
 /* ---- time ---- */
 
 bool tke_peer_is_late(const tke_peer *p, int64_t now_ns)
@@ -195,8 +240,15 @@ bool tke_peer_is_late(const tke_peer *p, int64_t now_ns)
     int64_t age_ns = now_ns - p->since_ns, age_s = age_ns / 1000000000;
     if (p->state == TKE_PEER_HEAD)
         return p->first ? age_ns >= p->http->head_ns : age_s >= IDLE_S;
-    return p->state == TKE_PEER_BODY && age_s >= BODY_GRACE_S &&
-           p->n_body < (uint64_t)age_s * BODY_BYTES_PER_S;
+    return p->state == TKE_PEER_BODY && age_s >= BODY_WINDOW_S && p->n_body < BODY_BYTES;
+}
+
+void tke_peer_next_window(tke_peer *p, int64_t now_ns)
+{
+    if (p->state != TKE_PEER_BODY || now_ns - p->since_ns < BODY_WINDOW_S * (int64_t)1000000000)
+        return;
+    p->since_ns = now_ns;
+    p->n_body = 0;
 }
 
 static void *watch(void *arg)
@@ -205,9 +257,16 @@ static void *watch(void *arg)
     pthread_mutex_lock(&h->lock);
     while (!h->end_timer) {
         int64_t now = tkc_monotonic_ns();
-        for (tke_peer *p = h->peers; p; p = p->next)
+        for (tke_peer *p = h->peers; p; p = p->next) {
             if (!p->ended && tke_peer_is_late(p, now))
                 end_peer(p);
+            tke_peer_next_window(p, now);
+        }
+        pthread_mutex_unlock(&h->lock);
+        tke_requests_cancel_gone(h);
+        pthread_mutex_lock(&h->lock);
+        if (h->end_timer)
+            break;
         tkc_cond_wait_until(&h->tick, &h->lock,
                             tkc_deadline_ns(h->head_ns < 2000000000 ? 50 : 1000));
     }

@@ -59,6 +59,7 @@ typedef struct tke_exchange {
     bool from_page;         /* the service does, and its path began with /ui */
     bool listed, cancelled; /* http->lock */
     bool handed_over;       /* once listed, forever; http->lock */
+    bool holds_body;        /* the service still needs it; http->lock */
     tinkc_request request;
 
     /* the answer */

@@ -20,7 +20,7 @@
 #include "service/http/http_server.h"
 #include "service/http/page_gate.h"
 
-enum { BODIES = 2 /* of the largest size in memory at once; small ones are not limited */ };
+enum { BODIES = 4 /* of the largest size in memory at once; small ones are not limited */ };
 
 /* ---- refusing ---- */
 
@@ -242,7 +242,22 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
 
 /* ---- the body ---- */
 
-static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len)
+static size_t body_bound(const tke_http *h)
+{
+    size_t bound = BODIES * (size_t)tke_service_max_body(h->svc);
+    size_t budget = tke_service_body_memory(h->svc);
+    return bound < budget ? bound : budget;
+}
+
+static void forget_body(tke_http *h, tke_peer *p, tke_exchange *x)
+{
+    tkc_buf_free(&x->body);
+    atomic_fetch_sub(&h->body_bytes, x->counted);
+    x->counted = 0;
+    tke_peer_holds(p, 0);
+}
+
+static void take_body(tke_http *h, tke_peer *p, tke_exchange *x, const char *data, size_t len)
 {
     tinkc_error err = { 0 };
     enum { HEAD = 4096 }; /* kept of a body that is too large: it may hold the seq_id */
@@ -252,13 +267,12 @@ static void take_body(tke_http *h, tke_exchange *x, const char *data, size_t len
     if (!x->too_large && x->body.len + len <= max) {
         x->counted += len;
         size_t all = atomic_fetch_add(&h->body_bytes, len) + len;
-        size_t bound = BODIES * (size_t)tke_service_max_body(h->svc);
-        if ((all <= bound || x->body.len == 0) && tkc_buf_add(&x->body, data, len, &err))
+        tke_peer_holds(p, x->counted);
+        if ((x->body.len == 0 || tke_peer_may_hold(p, all, body_bound(h))) &&
+            tkc_buf_add(&x->body, data, len, &err))
             return;
         x->refusal = TKE_X_BUSY;
-        tkc_buf_free(&x->body);
-        atomic_fetch_sub(&h->body_bytes, x->counted);
-        x->counted = 0;
+        forget_body(h, p, x);
         return;
     }
     x->too_large = true;
@@ -343,6 +357,33 @@ void tke_request_cancel(tke_http *h, tke_exchange *x)
         tke_service_cancel(h->svc, &x->reply);
 }
 
+/* Locks: needs h->lock. */
+static tke_exchange *find_gone(tke_http *h)
+{
+    for (tke_exchange *x = h->active; x; x = x->next)
+        if (!x->cancelled && x->holds_body && tke_exchange_peer_gone(&x->reply)) {
+            x->cancelled = true;
+            tke_exchange_keep(x);
+            return x;
+        }
+    return NULL;
+}
+
+/* The library does not look at a connection that is suspended, so a body would stay in memory until its
+ * request has its turn. */
+void tke_requests_cancel_gone(tke_http *h)
+{
+    for (tke_exchange *x;;) {
+        pthread_mutex_lock(&h->lock);
+        x = find_gone(h);
+        pthread_mutex_unlock(&h->lock);
+        if (!x)
+            return;
+        tke_request_cancel(h, x);
+        tke_exchange_drop(x);
+    }
+}
+
 /* Below /ui: may this client have an answer? The page itself holds no data, so it is public. */
 static bool may_enter_page(const tke_http *h, const tke_exchange *x)
 {
@@ -368,8 +409,9 @@ static bool enter_page(tke_http *h, tke_exchange *x)
     return false;
 }
 
-/* Gives the exchange to the service; from now on it may end at any time. */
-static void hand_over(tke_http *h, tke_exchange *x)
+/* Gives the exchange to the service; from now on it may end at any time. False: its body is still
+ * needed. */
+static bool hand_over(tke_http *h, tke_exchange *x)
 {
     const tke_caller caller = { x->who.owner, x->who.key_id, x->who.generation, x->who.email,
                                 (const char *const *)h->models };
@@ -377,10 +419,10 @@ static void hand_over(tke_http *h, tke_exchange *x)
                      (h->openai || x->from_page ? TKE_CALL_OPENAI : 0u) |
                      (x->typed ? 0u : TKE_CALL_UNTYPED);
     x->inside = true;
-    if (x->to_page)
-        tke_page_handle(h->page, &x->request, &x->reply, x->who.owner);
-    else
-        tke_service_handle(h->svc, &x->request, &x->reply, &caller, flags);
+    if (!x->to_page)
+        return tke_service_handle(h->svc, &x->request, &x->reply, &caller, flags);
+    tke_page_handle(h->page, &x->request, &x->reply, x->who.owner);
+    return false;
 }
 
 static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method)
@@ -408,7 +450,12 @@ static enum MHD_Result dispatch(tke_http *h, tke_exchange *x, const char *method
     }
     tke_exchange_keep(x); /* the service's reference */
     tke_exchange_open_reply(x);
-    hand_over(h, x);
+    bool done = hand_over(h, x);
+    if (done)
+        forget_body(h, tke_peer_of(h, x->connection), x);
+    pthread_mutex_lock(&h->lock);
+    x->holds_body = !done;
+    pthread_mutex_unlock(&h->lock);
     if (is_unwanted(h, x)) /* the server may have cancelled all others before it was listed */
         tke_request_cancel(h, x);
     return tke_exchange_wait(x);
@@ -450,7 +497,7 @@ enum MHD_Result tke_request_handle(void *cls, struct MHD_Connection *connection,
         return look_at_head(h, x, method, version);
     if (*size) {
         tke_peer_read(p, *size);
-        take_body(h, x, data, *size);
+        take_body(h, p, x, data, *size);
         *size = 0;
         return MHD_YES;
     }

@@ -9,7 +9,8 @@
  *     exchange.c      from the service back to bytes
  *
  * Locks: http->lock guards the lists. The only lock that may be taken inside it is an exchange's
- * own. Under it nothing waits, and the only system call is shutdown(2).
+ * own. Under it nothing waits, and the only system calls are shutdown(2) and a recv(2) that does not
+ * wait.
  */
 #ifndef TKE_SERVER_HTTP_SERVER_H
 #define TKE_SERVER_HTTP_SERVER_H
@@ -34,7 +35,8 @@ typedef struct tke_peer {
     bool first;    /* its first request is not answered yet */
     bool ended;    /* it was asked to close */
     int64_t since_ns;
-    size_t n_body; /* of the body that is being read */
+    size_t n_body; /* of the body that is being read, in this window */
+    size_t held;   /* bytes of a body in memory: of the request being read or answered */
 } tke_peer;
 
 enum { TKE_PEER_HEAD = 0, TKE_PEER_BODY, TKE_PEER_BUSY };
@@ -96,8 +98,14 @@ tke_peer *tke_peer_of(const tke_http *, struct MHD_Connection *);
 /* It begins to do something else. */
 void tke_peer_is(tke_peer *, int32_t state);
 void tke_peer_read(tke_peer *, size_t bytes);
+/* How much memory its request's body takes. */
+void tke_peer_holds(tke_peer *, size_t bytes);
+/* May it keep what it holds, if bodies have `all` bytes and may have `bound`? */
+bool tke_peer_may_hold(const tke_peer *, size_t all, size_t bound);
 /* Locks: needs http->lock. Has it been silent or slow for too long? */
 bool tke_peer_is_late(const tke_peer *, int64_t now_ns);
+/* Locks: needs http->lock. The rate of a body counts from here on, once a window is over. */
+void tke_peer_next_window(tke_peer *, int64_t now_ns);
 /* Starts a thread that closes connections past their deadline. */
 bool tke_peers_watch(tke_http *, tinkc_error *err);
 void tke_peers_unwatch(tke_http *);
@@ -113,6 +121,8 @@ void tke_request_completed(void *http, struct MHD_Connection *, void **context,
 
 /* Cancels the request at the service or the page. */
 void tke_request_cancel(tke_http *, tke_exchange *);
+/* Cancels requests with a body in memory whose clients have closed their connections. */
+void tke_requests_cancel_gone(tke_http *);
 
 /* ---- server.c ---- */
 

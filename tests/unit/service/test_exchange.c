@@ -330,6 +330,36 @@ static void looks_at_peers(void **state)
     tke_exchange_drop(x);
 }
 
+/* The library does not look at a suspended connection. Requests without a body in memory may wait: only
+ * the next write shows that nobody reads. */
+static void requests_of_gone_clients_with_a_body_are_cancelled(void **state)
+{
+    (void)state;
+    tke_mhd mhd = scripted_mhd;
+    mhd.info = info_of;
+    for (int row = 0; row < 4; row++) { /* bit 0: it holds its body; bit 1: its client is gone */
+        int ends[2];
+        tke_exchange *x = waiting(NULL);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+        x->mhd = &mhd;
+        its_info.connect_fd = ends[0];
+        x->holds_body = row & 1;
+        x->listed = true;
+        http.active = x;
+        http.n_active = 1;
+        if (row & 2)
+            shutdown(ends[1], SHUT_RDWR);
+        tke_requests_cancel_gone(&http);
+        assert_int_equal(x->cancelled, row == 3);
+        x->mhd = &scripted_mhd;
+        x->reply.end(&x->reply);
+        assert_null(http.active);
+        close(ends[0]);
+        close(ends[1]);
+        tke_exchange_drop(x);
+    }
+}
+
 static void headers_that_came(void **state)
 {
     (void)state;
@@ -405,6 +435,7 @@ int main(void)
         cmocka_unit_test(events_go_out),
         cmocka_unit_test(rooms),
         cmocka_unit_test(looks_at_peers),
+        cmocka_unit_test(requests_of_gone_clients_with_a_body_are_cancelled),
         cmocka_unit_test(writes_ahead),
         cmocka_unit_test(peers_that_went),
         cmocka_unit_test(headers_that_came),

@@ -634,8 +634,7 @@ static void limits_of_connections(void **state)
     assert_true(h.head_ns == 1000000);
 }
 
-/* Thirty seconds for the first head, two minutes between requests, a minute for a body and from then
- * on a kilobyte a second. */
+/* Thirty seconds for the first head, two minutes between requests; 60 KiB of a body in each minute. */
 static void late_peers(void **state)
 {
     (void)state;
@@ -656,7 +655,7 @@ static void late_peers(void **state)
         { TKE_PEER_BODY, true, 0, 60000000000, true },
         { TKE_PEER_BODY, true, 61439, 60000000000, true },
         { TKE_PEER_BODY, true, 61440, 60999999999, false },
-        { TKE_PEER_BODY, false, 61440, 61000000000, true },
+        { TKE_PEER_BODY, false, 61440, 61000000000, false },
         { TKE_PEER_BODY, false, 1024000, 1000000000000, false },
         { TKE_PEER_BUSY, true, 0, 1000000000000, false },
     };
@@ -669,6 +668,66 @@ static void late_peers(void **state)
         if (tke_peer_is_late(&p, 5 + rows[i].age_ns) != rows[i].late)
             fail_msg("row %zu", i);
     }
+}
+
+/* What came before a window does not count in it. */
+static void each_window_of_a_body_needs_its_rate(void **state)
+{
+    (void)state;
+    static const int64_t s = 1000000000;
+    tke_http h = { .head_ns = 30 * s };
+    tke_peer p = { .http = &h, .state = TKE_PEER_BODY, .n_body = 100 << 20, .since_ns = 0 };
+    tke_peer_next_window(&p, 60 * s - 1);
+    assert_int_equal(p.n_body, 100 << 20);
+    assert_false(tke_peer_is_late(&p, 60 * s));
+    tke_peer_next_window(&p, 60 * s);
+    assert_true(p.n_body == 0 && p.since_ns == 60 * s);
+    assert_false(tke_peer_is_late(&p, 119 * s));
+    assert_true(tke_peer_is_late(&p, 120 * s));
+    p.state = TKE_PEER_BUSY;
+    tke_peer_next_window(&p, 500 * s); /* only of a body that is read */
+    assert_true(p.since_ns == 60 * s);
+}
+
+/* One address: half. The next: half of the rest. A body on a path is another's. */
+static void addresses_share_the_memory_for_bodies(void **state)
+{
+    (void)state;
+    enum { ALL = 1600 };
+    tke_http h;
+    connection c[4];
+    tke_peer *p[4];
+    http_new(&h, &peers_only, &(tinkc_serve_options){ .max_per_address = 100 });
+    for (int i = 0; i < 4; i++) {
+        p[i] = come(&h, &c[i]);
+        p[i]->address[0] = i < 2 ? 1 : (unsigned char)i;
+    }
+    const struct {
+        size_t held[4]; /* of address 1, 1, 2, 3 */
+        int who;
+        bool may;
+    } rows[] = {
+        { { 800, 0, 0, 0 }, 0, true },      { { 801, 0, 0, 0 }, 0, false },
+        { { 500, 300, 0, 0 }, 1, true },    { { 500, 301, 0, 0 }, 1, false },
+        { { 800, 0, 400, 0 }, 2, true },    { { 800, 0, 401, 0 }, 2, false },
+        { { 800, 0, 400, 200 }, 3, true },  { { 800, 0, 400, 201 }, 3, false },
+        { { 800, 0, 900, 0 }, 2, false },   { { 0, 0, 100, 0 }, 2, true },
+        { { 1000, 0, 601, 1 }, 3, false },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t all = 0;
+        for (int k = 0; k < 4; k++) {
+            tke_peer_holds(p[k], rows[i].held[k]);
+            all += rows[i].held[k];
+        }
+        if (tke_peer_may_hold(p[rows[i].who], all, ALL) != rows[i].may)
+            fail_msg("row %zu", i);
+    }
+    tke_peer_is(p[0], TKE_PEER_HEAD); /* answered */
+    assert_int_equal(p[0]->held, 0);
+    for (int i = 0; i < 4; i++)
+        go(&h, &c[i]);
+    http_end(&h);
 }
 
 static void life_of_a_peer(void **state)
@@ -764,6 +823,9 @@ static void shares_of_addresses(void **state)
         p[i] = come(&h, &c[i]);
         memcpy(p[i]->address, mapped, 16);
     }
+    assert_int_equal(tke_peer_accept(&h, v4, sizeof four), MHD_YES); /* an idle one makes room */
+    p[0]->state = TKE_PEER_BODY;
+    p[1]->state = TKE_PEER_BUSY;
     assert_int_equal(tke_peer_accept(&h, v4, sizeof four), MHD_NO);
     memcpy(&six.sin6_addr, mapped, 16); /* the same, as IPv6 writes it */
     assert_int_equal(tke_peer_accept(&h, v6, sizeof six), MHD_NO);
@@ -787,7 +849,7 @@ static void shares_of_addresses(void **state)
     p[0]->local = false;
     /* Threads accept at once, so the limit is kept where a connection is listed. Addresses of a
      * socket pair are all zero. */
-    (void)come(&h, &c[2]);
+    come(&h, &c[2])->state = TKE_PEER_BUSY;
     memset(p[0]->address, 0, 16);
     assert_false(is_shut(&c[2]));
     (void)come(&h, &c[3]);
@@ -803,6 +865,33 @@ static void shares_of_addresses(void **state)
     for (int i = 0; i < 4; i++)
         go(&h, &c[i]);
     h.socket_path = NULL;
+    http_end(&h);
+}
+
+static void a_full_address_loses_its_longest_idle_connection(void **state)
+{
+    (void)state;
+    tke_http h;
+    connection c[7];
+    tke_peer *p[7];
+    http_new(&h, &peers_only, &(tinkc_serve_options){ .max_per_address = 3 });
+    static const int64_t since[] = { 1, 500, 100, 300 };
+    for (int i = 0; i < 4; i++) {
+        p[i] = come(&h, &c[i]);
+        p[i]->since_ns = since[i];
+        p[i]->address[0] = i == 0 ? 7 : 0; /* the first is somebody else's */
+    }
+    p[2]->state = TKE_PEER_BODY;
+    p[4] = come(&h, &c[4]);
+    assert_true(is_shut(&c[3]));
+    p[5] = come(&h, &c[5]);
+    assert_true(is_shut(&c[1]));
+    p[4]->state = p[5]->state = TKE_PEER_BUSY;
+    p[6] = come(&h, &c[6]); /* none of them is idle */
+    assert_true(is_shut(&c[6]));
+    assert_false(is_shut(&c[0]) || is_shut(&c[2]) || is_shut(&c[4]) || is_shut(&c[5]));
+    for (int i = 0; i < 7; i++)
+        go(&h, &c[i]);
     http_end(&h);
 }
 
@@ -1195,6 +1284,9 @@ int main(void)
         cmocka_unit_test(limits_of_connections),
         cmocka_unit_test(late_peers),
         cmocka_unit_test(watched_peers),
+        cmocka_unit_test(each_window_of_a_body_needs_its_rate),
+        cmocka_unit_test(addresses_share_the_memory_for_bodies),
+        cmocka_unit_test(a_full_address_loses_its_longest_idle_connection),
         cmocka_unit_test(life_of_a_peer),
         cmocka_unit_test(one_too_many),
         cmocka_unit_test(shares_of_addresses),

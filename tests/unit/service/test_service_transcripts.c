@@ -1485,7 +1485,7 @@ static void cancelled_texts(void **state)
     ask(line, &out);
     assert_non_null(tkc_buf_terminate(&out, &(tinkc_error){ 0 }));
     assert_non_null(
-        strstr(out.data, "429 application/json {\"error\":{\"message\":\"Too many texts"));
+        strstr(out.data, "429 application/json {\"error\":{\"message\":\"Too many large requests"));
     for (int i = 0; i < ALL; i++)
         if (i != STAYS)
             tke_service_cancel(svc, &w[i]->reply);
