@@ -28,7 +28,7 @@ void tke_anthropic_error(tkc_buf *out, int32_t status, const char *text, tinkc_e
                        : status >= 500 ? "api_error"
                                        : "invalid_request_error");
     tkc_jsonw_key(&w, "message");
-    tkc_jsonw_cstr(&w, text);
+    tkc_jsonw_message(&w, text);
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
 }

@@ -20,7 +20,7 @@ void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char
     tkc_jsonw_key(&w, "error");
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "message");
-    tkc_jsonw_cstr(&w, text);
+    tkc_jsonw_message(&w, text);
     tkc_jsonw_key(&w, "type");
     tkc_jsonw_cstr(&w, status == 401   ? "authentication_error"
                        : status == 403 ? "permission_error"

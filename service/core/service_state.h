@@ -88,6 +88,15 @@ typedef struct tke_settings {
 
 /* ---- base models ---- */
 
+/* What handlers_hub.c remembers of a file, and what makes it stale: another file, size or time. */
+enum { TKE_HUB_FILES = 12 };
+typedef struct tke_hub_file {
+    uint64_t device, inode;
+    int64_t size, mtime_ns;
+    bool settled;  /* not changed shortly before it was read: a change shows in its time */
+    char oid[41];  /* "" = not known */
+} tke_hub_file;
+
 typedef struct tke_base {
     char *name;
     tke_model *model;
@@ -96,6 +105,7 @@ typedef struct tke_base {
     int64_t added_us;                  /* constant */
     struct tinkc_tokenizer *tokenizer; /* opened on first use; tokenizer_lock */
     tke_token_order *order;            /* for constraints: made on first use, tokenizer_lock */
+    tke_hub_file hub[TKE_HUB_FILES];   /* digests of small files; svc->lock */
     /* worker */
     tke_device_model *loaded; /* its weights on the device; NULL until first used */
     tke_trainer *trainer;
@@ -671,6 +681,7 @@ char *tke_copy(tke_service *, const char *text, tinkc_error *err); /* NULL stays
 /* If a refused body still tells its model and seq_id, marks that number as refused, so later
  * requests do not wait for it. Returns what to commit before the refusal; NULL = nothing. */
 tke_txn *tke_handle_refused(tke_call *);
+void tke_handle_skip(tke_call *);
 /* Cancels a request that is queued or running on the text threads. False: it is not one. */
 bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_handle_health(tke_call *);

@@ -298,6 +298,7 @@ static bool own_path(tke_call *call, tinkc_str path)
     bool delete = tkc_cstr_eq(call->request->method, "DELETE");
     tke_handle_fn *own = post && tkc_str_is(path, "/api/v1/cancel_future")      ? tke_cancel_future
                          : post && tkc_str_is(path, "/api/v1/retrieve_futures") ? tke_handle_futures
+                         : post && tkc_str_is(path, "/api/v1/skip_request")     ? tke_handle_skip
                          : key && get                                           ? tke_handle_key
                          : key && delete ? tke_handle_delete_key
                                          : NULL;
@@ -355,7 +356,8 @@ static const char *const own_paths[] = { "/api/v1/readyz",
                                          "/metrics",
                                          "/api/v1/auth/apikey/me",
                                          "/api/v1/cancel_future",
-                                         "/api/v1/retrieve_futures" };
+                                         "/api/v1/retrieve_futures",
+                                         "/api/v1/skip_request" };
 
 static bool is_own_path(tinkc_str path)
 {

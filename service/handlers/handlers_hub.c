@@ -9,10 +9,14 @@
  * name, never weights; of the models that this server offers. A revision is "main" or the commit,
  * which changes when one of the files does.
  *
+ * Digests are remembered for as long as a file's device, inode, size and time of change are the same;
+ * so a request reads the one file that it asks for, and a file that changes is served as it is now.
+ *
  * May touch: the folders of base models, read-only. Holds no lock while it reads.
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/digest.h"
 #include "base/file.h"
@@ -28,6 +32,7 @@ static const char *const served[] = {
     "tokenizer.model",     "tiktoken.model",          "vocab.json",        "merges.txt",
 };
 enum { N_SERVED = sizeof served / sizeof *served };
+_Static_assert((int)N_SERVED == (int)TKE_HUB_FILES, "one digest for each");
 
 enum { ASKED_INFO = 1, ASKED_TREE, ASKED_FILE };
 
@@ -101,8 +106,7 @@ static void refuse_hub(tke_call *call, const char *code, const char *detail)
 typedef struct repo {
     const char *name, *folder;
     char commit[TKC_SHA1_HEX];
-    char oid[N_SERVED][TKC_SHA1_HEX]; /* "" = the folder has no such file */
-    tinkc_bytes data[N_SERVED];       /* in the call's arena */
+    tke_hub_file files[N_SERVED]; /* oid "" = the folder has no such file */
 } repo;
 
 /* The digest that git gives a file. */
@@ -117,24 +121,86 @@ static void digest_file(tinkc_bytes data, char out[TKC_SHA1_HEX])
     tkc_digest_hex(&d, out);
 }
 
-static bool read_repo(tke_call *call, repo *r)
+/* What the file is now, without its digest. False: there is none. */
+static bool look_at(const char *path, tke_hub_file *now)
+{
+    enum { SETTLED_NS = 2000000000 }; /* the coarsest clock of a file system */
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *now = (tke_hub_file){ .device = st.st_dev,
+                           .inode = st.st_ino,
+                           .size = st.st_size,
+                           .mtime_ns = st.st_mtim.tv_sec * (int64_t)1000000000 +
+                                       st.st_mtim.tv_nsec };
+    now->settled = tkc_wall_us(tkc_clock_real()) * 1000 - now->mtime_ns >= SETTLED_NS;
+    return true;
+}
+
+static bool is_unchanged(const tke_hub_file *known, const tke_hub_file *now)
+{
+    return known->oid[0] && known->settled && known->device == now->device &&
+           known->inode == now->inode && known->size == now->size &&
+           known->mtime_ns == now->mtime_ns;
+}
+
+static char *path_of(tke_call *call, const repo *r, size_t file)
+{
+    return tkc_path_join(&call->arena, r->folder, served[file], &call->err);
+}
+
+/* Its bytes, with what they were read from in r->files. */
+static tinkc_bytes read_served(tke_call *call, repo *r, size_t file)
+{
+    const char *path = path_of(call, r, file);
+    tke_hub_file now;
+    if (!path || !look_at(path, &now)) { /* before: a change while it is read is noticed next time */
+        r->files[file].oid[0] = '\0';
+        return (tinkc_bytes){ 0 };
+    }
+    tinkc_bytes data = tkc_read_file(&call->arena, path, MAX_FILE, &call->err);
+    if (tkc_failed(&call->err))
+        return data;
+    digest_file(data, now.oid);
+    r->files[file] = now;
+    return data;
+}
+
+static void name_commit(repo *r)
 {
     tkc_digest d;
     tkc_sha1_init(&d);
+    for (size_t i = 0; i < N_SERVED; i++)
+        if (r->files[i].oid[0]) {
+            tkc_digest_add(&d, served[i], strlen(served[i]));
+            tkc_digest_add(&d, r->files[i].oid, sizeof r->files[i].oid);
+        }
+    tkc_digest_hex(&d, r->commit);
+}
+
+/* The digests of all files: those that changed since they were last read are read again. */
+static bool read_repo(tke_call *call, tke_base *base, repo *r)
+{
+    tke_service *svc = call->svc;
+    pthread_mutex_lock(&svc->lock);
+    memcpy(r->files, base->hub, sizeof r->files);
+    pthread_mutex_unlock(&svc->lock);
     for (size_t i = 0; i < N_SERVED; i++) {
-        const char *path = tkc_path_join(&call->arena, r->folder, served[i], &call->err);
+        tke_hub_file now;
+        const char *path = path_of(call, r, i);
         if (!path)
             return false;
-        if (!tkc_is_file(path))
-            continue;
-        r->data[i] = tkc_read_file(&call->arena, path, MAX_FILE, &call->err);
+        if (!look_at(path, &now))
+            r->files[i].oid[0] = '\0';
+        else if (!is_unchanged(&r->files[i], &now))
+            (void)read_served(call, r, i);
         if (tkc_failed(&call->err))
             return false;
-        digest_file(r->data[i], r->oid[i]);
-        tkc_digest_add(&d, served[i], strlen(served[i]));
-        tkc_digest_add(&d, r->oid[i], sizeof r->oid[i]);
     }
-    tkc_digest_hex(&d, r->commit);
+    pthread_mutex_lock(&svc->lock);
+    memcpy(base->hub, r->files, sizeof r->files);
+    pthread_mutex_unlock(&svc->lock);
+    name_commit(r);
     return true;
 }
 
@@ -155,7 +221,7 @@ static void write_info(tkc_jsonw *w, const repo *r)
     tkc_jsonw_key(w, "siblings");
     tkc_jsonw_array(w);
     for (size_t i = 0; i < N_SERVED; i++)
-        if (r->oid[i][0]) {
+        if (r->files[i].oid[0]) {
             tkc_jsonw_object(w);
             tkc_jsonw_key(w, "rfilename");
             tkc_jsonw_cstr(w, served[i]);
@@ -169,14 +235,14 @@ static void write_tree(tkc_jsonw *w, const repo *r)
 {
     tkc_jsonw_array(w);
     for (size_t i = 0; i < N_SERVED; i++)
-        if (r->oid[i][0]) {
+        if (r->files[i].oid[0]) {
             tkc_jsonw_object(w);
             tkc_jsonw_key(w, "type");
             tkc_jsonw_cstr(w, "file");
             tkc_jsonw_key(w, "oid");
-            tkc_jsonw_cstr(w, r->oid[i]);
+            tkc_jsonw_cstr(w, r->files[i].oid);
             tkc_jsonw_key(w, "size");
-            tkc_jsonw_u64(w, r->data[i].len);
+            tkc_jsonw_i64(w, r->files[i].size);
             tkc_jsonw_key(w, "path");
             tkc_jsonw_cstr(w, served[i]);
             tkc_jsonw_end(w);
@@ -197,31 +263,39 @@ static void send_list(tke_call *call, const repo *r, bool tree)
     tke_answer_text(call, &out);
 }
 
-static void send_file(tke_call *call, const repo *r, tinkc_str name)
+static void send_file(tke_call *call, repo *r, tinkc_str name)
 {
     char etag[TKC_SHA1_HEX + 2];
     size_t i = 0;
-    while (i < N_SERVED && !(tkc_str_is(name, served[i]) && r->oid[i][0]))
+    while (i < N_SERVED && !(tkc_str_is(name, served[i]) && r->files[i].oid[0]))
         i++;
+    tinkc_bytes data = i < N_SERVED ? read_served(call, r, i) : (tinkc_bytes){ 0 };
+    if (tkc_failed(&call->err)) {
+        tke_send_failure(call->reply, call->svc->a, &call->err);
+        return;
+    }
+    if (i < N_SERVED && !r->files[i].oid[0])
+        i = N_SERVED; /* it is gone by now */
+    name_commit(r); /* the file may have changed just now: digest and bytes belong together */
     call->reply->header(call->reply, "X-Repo-Commit", r->commit);
     if (i == N_SERVED) {
         refuse_hub(call, "EntryNotFound", "Entry not found");
         return;
     }
-    (void)snprintf(etag, sizeof etag, "\"%s\"", r->oid[i]);
+    (void)snprintf(etag, sizeof etag, "\"%s\"", r->files[i].oid);
     call->reply->header(call->reply, "ETag", etag);
     tke_send(call->reply, 200,
              tkc_ends_with(name, ".json") ? TKC_TYPE_JSON : "application/octet-stream",
-             tkc_strn((const char *)r->data[i].data, r->data[i].len));
+             tkc_strn((const char *)data.data, data.len));
 }
 
 /* ---- the call ---- */
 
-static const tke_base *find_offered(tke_call *call, tinkc_str name)
+static tke_base *find_offered(tke_call *call, tinkc_str name)
 {
     const char *text = tkc_arena_str(&call->arena, name, &call->err);
     pthread_mutex_lock(&call->svc->lock);
-    const tke_base *base = text ? tke_find_base(call->svc, text) : NULL;
+    tke_base *base = text ? tke_find_base(call->svc, text) : NULL;
     pthread_mutex_unlock(&call->svc->lock);
     return base && tke_call_offers(call, base->name) ? base : NULL;
 }
@@ -231,7 +305,7 @@ void tke_handle_hub(tke_call *call)
     repo r = { 0 };
     const char *path = tkc_percent_decode(call->path, &call->arena, &call->err);
     asked a = read_path(tkc_str(path ? path : ""));
-    const tke_base *base = tkc_failed(&call->err) ? NULL : find_offered(call, a.name);
+    tke_base *base = tkc_failed(&call->err) ? NULL : find_offered(call, a.name);
     if (!base && !tkc_failed(&call->err)) {
         refuse_hub(call, "RepoNotFound", "This server offers no such model");
         return;
@@ -240,7 +314,7 @@ void tke_handle_hub(tke_call *call)
         r.name = base->name;
         r.folder = base->model->folder;
     }
-    if (!base || !read_repo(call, &r))
+    if (!base || !read_repo(call, base, &r))
         tke_send_failure(call->reply, call->svc->a, &call->err);
     else if (a.revision.len && !tkc_str_is(a.revision, "main") && !tkc_str_is(a.revision, r.commit))
         refuse_hub(call, "RevisionNotFound", "There is only the revision main");

@@ -337,6 +337,39 @@ tke_txn *tke_handle_refused(tke_call *call)
     return txn;
 }
 
+/* Locks: needs svc->lock. Is this the number that the first queued request of the run waits for? */
+static bool is_awaited(const tke_run *run, int64_t seq)
+{
+    return run->queue && run->queue->kind != TKE_JOB_UNLOAD && run->queue->seq > run->next_seq &&
+           seq == run->next_seq;
+}
+
+/* The sender of a number has failed and its owner knows: later requests need not wait for it. */
+void tke_handle_skip(tke_call *call)
+{
+    tke_service *svc = call->svc;
+    tke_head head;
+    if (!tke_read_head(&call->arena, call->body, false, &head) || head.seq.is != TKC_GIVEN) {
+        tke_refuse(call, 422, "unprocessable", "model_id and seq_id are required");
+        return;
+    }
+    pthread_mutex_lock(&svc->lock);
+    tke_run *run = tke_find_run(svc, head.model_id);
+    bool mine = run && tkc_cstr_eq(run->owner, call->owner);
+    bool awaited = mine && is_awaited(run, head.seq.value);
+    tke_txn *txn = awaited ? tke_run_refused(svc, run, head.seq.value) : NULL;
+    pthread_mutex_unlock(&svc->lock);
+    if (!mine)
+        tke_refuse(call, 404, "not_found", "Unknown model '%.100s'", head.model_id);
+    else if (!awaited)
+        tke_refuse(call, 409, "not_awaited", "No request of this model waits for seq_id %lld",
+                   (long long)head.seq.value);
+    else if (txn)
+        tke_answer_after(call, txn, 200, tkc_str("{}"));
+    else
+        tke_send_json(call->reply, 200, tkc_str("{}"));
+}
+
 static void accept_training(tke_call *call, int32_t kind)
 {
     tke_service *svc = call->svc;

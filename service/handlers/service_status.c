@@ -248,6 +248,10 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
         tkc_jsonw_i64(&w, run->next_seq);
         tkc_jsonw_key(&w, "in_memory");
         tkc_jsonw_bool(&w, run->adapter != NULL);
+        if (run->queue && !run->create && run->queue->seq > run->next_seq) {
+            tkc_jsonw_key(&w, "waits_for_seq_id"); /* others are here, this one is not */
+            tkc_jsonw_i64(&w, run->next_seq);
+        }
         tkc_jsonw_end(&w);
     }
     tkc_jsonw_end(&w);

@@ -35,7 +35,7 @@ static void write_refusal(tkc_buf *out, const char *code, const char *detail, ti
     tkc_jsonw_open(&w, out, err);
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "detail");
-    tkc_jsonw_cstr(&w, detail);
+    tkc_jsonw_message(&w, detail);
     tkc_jsonw_key(&w, "code");
     tkc_jsonw_cstr(&w, code);
     tkc_jsonw_end(&w);

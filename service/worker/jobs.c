@@ -572,7 +572,8 @@ static bool hole_before(const tke_job *job, char *reason, size_t size)
     if (hole)
         (void)snprintf(reason, size,
                        "request %lld of this model (its seq_id) has not arrived; if its sender "
-                       "failed, later ones fail after %lld s",
+                       "failed, later ones fail after %lld s, or continue without it after "
+                       "POST /api/v1/skip_request",
                        (long long)run->next_seq,
                        (long long)(job->svc->set.seq_gap_timeout_ms / 1000));
     return hole;
@@ -591,7 +592,7 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
         tke_job *job = w->job;
         unlink_waiter(svc, w);
         detach_waiter(w);
-        char missing[160];
+        char missing[240];
         const tke_job *cause = holds_up(job);
         bool hole = !cause->reason && hole_before(job, missing, sizeof missing);
         bool paused =

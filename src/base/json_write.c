@@ -73,9 +73,8 @@ static void put_escape(tkc_jsonw *w, unsigned char c)
     tkc_buf_add(w->out, text, n, w->err);
 }
 
-static void put_string(tkc_jsonw *w, tinkc_str s)
+static void put_chars(tkc_jsonw *w, tinkc_str s)
 {
-    tkc_buf_char(w->out, '"', w->err);
     size_t from = 0;
     for (size_t i = 0; i < s.len; i++) {
         unsigned char c = (unsigned char)s.data[i];
@@ -87,6 +86,12 @@ static void put_string(tkc_jsonw *w, tinkc_str s)
     }
     if (from < s.len) /* the data of an empty span may be NULL */
         tkc_buf_add(w->out, s.data + from, s.len - from, w->err);
+}
+
+static void put_string(tkc_jsonw *w, tinkc_str s)
+{
+    tkc_buf_char(w->out, '"', w->err);
+    put_chars(w, s);
     tkc_buf_char(w->out, '"', w->err);
 }
 
@@ -117,6 +122,23 @@ void tkc_jsonw_cstr(tkc_jsonw *w, const char *value)
         tkc_jsonw_str(w, tkc_str(value));
     else
         tkc_jsonw_null(w);
+}
+
+void tkc_jsonw_message(tkc_jsonw *w, const char *text)
+{
+    size_t len = strlen(text), from = 0;
+    begin_value(w);
+    tkc_buf_char(w->out, '"', w->err);
+    for (size_t i = 0, n; i < len; i += n ? n : 1) {
+        n = tkc_utf8_length(text + i, len - i);
+        if (n)
+            continue;
+        put_chars(w, tkc_strn(text + from, i - from));
+        tkc_buf_char(w->out, '?', w->err);
+        from = i + 1;
+    }
+    put_chars(w, tkc_strn(text + from, len - from));
+    tkc_buf_char(w->out, '"', w->err);
 }
 
 void tkc_jsonw_i64(tkc_jsonw *w, int64_t value)

@@ -33,6 +33,9 @@ void tkc_jsonw_key(tkc_jsonw *, const char *key);
 void tkc_jsonw_key_str(tkc_jsonw *, tinkc_str key);
 void tkc_jsonw_str(tkc_jsonw *, tinkc_str value);
 void tkc_jsonw_cstr(tkc_jsonw *, const char *value); /* NULL becomes null */
+/* A message for people. It may quote what somebody sent, or be cut inside a character: bytes that are not
+ * valid UTF-8 become '?'. */
+void tkc_jsonw_message(tkc_jsonw *, const char *text);
 void tkc_jsonw_i64(tkc_jsonw *, int64_t value);
 void tkc_jsonw_u64(tkc_jsonw *, uint64_t value);
 void tkc_jsonw_double(tkc_jsonw *, double value);

@@ -147,7 +147,8 @@ bool tkc_answer_write(const tkc_answer *a, tkc_buf *out, tinkc_error *err)
         tkc_jsonw_i64(&w, a->response_payload_size);
         break;
     case TKC_ANSWER_FAILED:
-        write_text(&w, "error", a->error ? a->error : "");
+        tkc_jsonw_key(&w, "error");
+        tkc_jsonw_message(&w, a->error ? a->error : "");
         write_name(&w, "category", &a->category, categories);
         break;
     default:
@@ -280,7 +281,8 @@ bool tkc_error_body_write(const tkc_error_body *e, tkc_buf *out, tinkc_error *er
     tkc_jsonw w;
     tkc_jsonw_open(&w, out, err);
     tkc_jsonw_object(&w);
-    write_text(&w, "detail", e->detail ? e->detail : "");
+    tkc_jsonw_key(&w, "detail");
+    tkc_jsonw_message(&w, e->detail ? e->detail : "");
     write_text(&w, "code", e->code);
     tkc_jsonw_end(&w);
     return !tkc_failed(err);

@@ -540,9 +540,29 @@ static void calls_of_choices(void **state)
     over();
 }
 
+/* Messages quote what clients send, cut to a length: also inside a character. */
+static void errors_are_valid_utf8(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    for (int anthropic = 0; anthropic < 2; anthropic++) {
+        tkc_buf out;
+        tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
+        if (anthropic)
+            tke_anthropic_error(&out, 400, "no '\xc3\xa9\xf0\x9f\x98'", &err);
+        else
+            tke_openai_error(&out, 400, "c", NULL, "no '\xc3\xa9\xf0\x9f\x98'", &err);
+        assert_int_equal(err.code, 0);
+        assert_non_null(tkc_buf_terminate(&out, &err));
+        assert_non_null(strstr(out.data, "\"no '\xc3\xa9??" "?'\""));
+        tkc_buf_free(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(errors_are_valid_utf8),
         cmocka_unit_test(text_is_held_back),
         cmocka_unit_test(the_first_stop_counts),
         cmocka_unit_test(characters_are_whole),

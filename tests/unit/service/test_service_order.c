@@ -109,6 +109,36 @@ static void replays_are_one_request(void **state)
     tinkc_engine_free(engine);
 }
 
+/* Its owner may say that a number will not come: then the others run as if it had been refused. */
+static void an_awaited_number_can_be_skipped(void **state)
+{
+    (void)state;
+    static const char path[] = "/api/v1/skip_request";
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    static const int ids[] = { 1, 5, 9, 13 };
+    static const char format[] = "{\"model_id\":\"%s\",\"seq_id\":%d}";
+    service_json(t, 409, "POST", path, format, model, 1); /* nothing waits for it */
+    const char *two = hold(service_pass(t, model, 2, ids, 4, false));
+    const char *four = hold(service_step(t, model, 4, 1e-2));
+    answer status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
+    assert_true(json_number(status.body.data, "waits_for_seq_id") == 1);
+    answer_free(&status);
+    service_json(t, 409, "POST", path, format, model, 2); /* it is there */
+    service_json(t, 409, "POST", path, format, model, 3); /* not the first that is missing */
+    service_json(t, 404, "POST", path, format, "other", 1);
+    service_json(t, 422, "POST", path, "{\"model_id\":\"%s\"}", model);
+    service_json(t, 200, "POST", path, format, model, 1);
+    service_wait(t, two);
+    service_json(t, 200, "POST", path, format, model, 3);
+    service_wait(t, four);
+    status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
+    assert_null(strstr(status.body.data, "waits_for_seq_id"));
+    answer_free(&status);
+    tinkc_engine_free(engine);
+}
+
 static void a_hole_times_out(void **state)
 {
     (void)state;
@@ -215,7 +245,7 @@ static void polls_are_held_and_say_why(void **state)
     assert_string_equal(json_field(a.body.data, "type"), "try_again");
     assert_string_equal(json_field(a.body.data, "queue_state_reason"),
                         "request 1 of this model (its seq_id) has not arrived; if its sender "
-                        "failed, later ones fail after 660 s");
+                        "failed, later ones fail after 660 s, or continue without it after POST /api/v1/skip_request");
     answer_free(&a);
     tinkc_engine_free(engine);
 }
@@ -435,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_order_of_arrival),
         cmocka_unit_test(replays_are_one_request),
+        cmocka_unit_test(an_awaited_number_can_be_skipped),
         cmocka_unit_test(a_hole_times_out),
         cmocka_unit_test(a_refused_number_is_free_until_the_next),
         cmocka_unit_test(asked_while_they_are_made),

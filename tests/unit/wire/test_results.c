@@ -602,6 +602,13 @@ static void error_bodies_of_every_shape_are_read(void **state)
         assert_int_equal(e.is_json, cases[i].is_json);
     }
     tinkc_error err = { 0 };
+    /* A detail that was cut inside a character is still text. */
+    tkc_error_body cut = { .detail = "a\xc3\xa9\xe2\x82", .code = "c" };
+    tkc_buf text;
+    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
+    assert_true(tkc_error_body_write(&cut, &text, &err));
+    assert_true(tkc_str_is(tkc_buf_view(&text), "{\"detail\":\"a\xc3\xa9??\",\"code\":\"c\"}"));
+    tkc_buf_free(&text);
     tkc_error_body e = { .detail = "d", .code = "c" };
     tkc_buf_clear(&out);
     tkc_error_body_write(&e, &out, &err);
