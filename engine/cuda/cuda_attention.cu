@@ -24,10 +24,11 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_for
     load_keys<D, PAGED>(p, s, kv_head, p.v, p.ldv, block * KEYS, s.end, vt);
     copy_commit();
 
-    float o[D / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    float o[D / 8][4] = {}, max[2], sum[2];
     float scale2 = p.scale * 1.4426950408889634f;
     int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 };
     int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
+    begin_rows(p, r, row, max, sum);
     for (int stage = 0; block <= last; block++, stage ^= 1) {
         bool more = block < last;
         if (more)
@@ -128,10 +129,11 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_f
     copy_commit();
     load_chunk<D, PAGED>(p, s, kv_head, p.v, p.ldv, low / KEYS * KEYS, ids, t.v);
     copy_commit();
-    float o[COLS / 8][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    float o[COLS / 8][4] = {}, max[2], sum[2];
     float scale2 = p.scale * 1.4426950408889634f;
     int row[2] = { g, g + 8 };
     int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
+    begin_rows(p, r, row, max, sum);
     for (int first = low / KEYS; first <= last; first += BLOCKS) {
         int block = first + warp, next = (first + BLOCKS) * KEYS;
         bool more = first + BLOCKS <= last;

@@ -232,6 +232,18 @@ DEVICE void weigh_block(float w[KEYS / 8][4], const float top[2], float scale2, 
         sum[half] = __fmaf_rn(sum[half], shrink[half], part[half]);
 }
 
+/* Before the first key block: nothing, or the sinks of two rows of a tile, each a score whose weight is 1. */
+DEVICE void begin_rows(const tcu_attention &p, const rows_of &r, const int row[2], float max[2], float sum[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        bool sink = p.sinks && row[half] < r.n;
+        int head = sink ? r.head + row[half] - row_token(r, row[half]) * r.group : 0;
+        max[half] = sink ? __fdiv_rn(p.sinks[head], p.scale) : -INFINITY;
+        sum[half] = sink ? 1.0f : 0.0f;
+    }
+}
+
 template <int NB> DEVICE void shrink_all(float o[NB][4], const float shrink[2])
 {
 #pragma unroll

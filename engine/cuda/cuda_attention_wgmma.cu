@@ -146,8 +146,9 @@ __global__ void __launch_bounds__(ROW_GROUPS * 128, 1) group_rows(tcu_attention 
     int row[2] = { m0 + lane / 4, m0 + lane / 4 + 8 };
     int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
     uint64_t qt = gmma_tile(q);
-    float o[16][4] = {}, max[2] = { -INFINITY, -INFINITY }, sum[2] = { 0, 0 };
+    float o[16][4] = {}, max[2], sum[2];
     float scale2 = p.scale * 1.4426950408889634f;
+    begin_rows(p, r, row, max, sum);
     gmma_ready(o); /* zeros are made here, not on a path around the loop */
     for (int block = all.first, stage = 0; block <= all.last; block++, stage = (stage + 1) % STAGES) {
         next_pair(p, s, kv_head, all, block, stage, ring);

@@ -56,19 +56,16 @@ static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x,
     return b;
 }
 
-/* In: dh and dy of the layer's output. Out: those of h_mid. */
-static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+/* dy -> tmp, the gradient of b; lowest: not wanted. */
+static bool dense_back(tcu_trainer *t, size_t layer, tcu_acts *a, bool lowest, tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
     const tcu_layer *l = &m->layers[layer];
     float eps = (float)m->config.rms_eps;
     int32_t n = t->rows.n;
-    bool lowest = layer == 0 && !t->batch->attn; /* nothing below needs a gradient */
     tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm),
-             gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, t->tmp);
-    if (lowest)
-        gu.dx = NULL;
+             gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, lowest ? NULL : t->tmp);
     return tcu_ok(d, tcu_swiglu(a->gu, a->m, n, m->inner, d->stream), "SwiGLU", err) &&
            tcu_group_back(d, &down, err) &&
            tcu_ok(d, tcu_swiglu_back(a->gu, t->dm, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
@@ -76,11 +73,41 @@ static bool mlp_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err
                d,
                tcu_add_norm(a->h_mid, NULL, NULL, l->norm_post, eps, a->b, n, m->hidden, d->stream),
                "a norm", err) &&
-           tcu_group_back(d, &gu, err) &&
-           (lowest || tcu_ok(d,
-                             tcu_norm_back(a->h_mid, l->norm_post, eps, t->tmp, false, t->dh, t->dy,
-                                           n, m->hidden, d->stream),
-                             "a norm", err));
+           tcu_group_back(d, &gu, err);
+}
+
+static bool experts_back(tcu_trainer *t, size_t layer, tcu_acts *a, bool lowest, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    tcu_experts_back b = { .rows = &t->rows,
+                           .layer = layer,
+                           .acts = a,
+                           .dy = t->dy,
+                           .dm = t->dm,
+                           .dlow = t->dlow,
+                           .dx = t->tmp,
+                           .below = !lowest };
+    return tcu_ok(d,
+                  tcu_add_norm(a->h_mid, NULL, NULL, m->layers[layer].norm_post,
+                               (float)m->config.rms_eps, a->b, t->rows.n, m->hidden, d->stream),
+                  "a norm", err) &&
+           tcu_experts_backward(&b, err);
+}
+
+/* In: dh and dy of the layer's output. Out: those of h_mid. */
+static bool feed_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+{
+    tcu_model *m = t->model;
+    tcu_device *d = m->device;
+    const tcu_layer *l = &m->layers[layer];
+    bool lowest = layer == 0 && !t->batch->attn; /* nothing below needs a gradient */
+    if (!(l->sparse ? experts_back : dense_back)(t, layer, a, lowest, err))
+        return false;
+    return lowest || tcu_ok(d,
+                            tcu_norm_back(a->h_mid, l->norm_post, (float)m->config.rms_eps, t->tmp,
+                                          false, t->dh, t->dy, t->rows.n, m->hidden, d->stream),
+                            "a norm", err);
 }
 
 static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *a)
@@ -150,7 +177,7 @@ bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
         if (i + t->n_kept + 1 < layers && /* the activations computed last are still there */
             !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err))
             return false;
-        if (!mlp_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))
+        if (!feed_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))
             return false;
     }
     return true;

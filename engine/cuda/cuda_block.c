@@ -16,18 +16,29 @@ int32_t tcu_padded_rank(size_t rank)
     return (int32_t)((rank + RANK_STEP - 1) / RANK_STEP * RANK_STEP);
 }
 
+static int32_t round_8(size_t n)
+{
+    return (int32_t)((n + 7) / 8 * 8);
+}
+
 static int64_t place_group(const tke_lora_group *from, int32_t padded, int64_t at, tcu_group *to)
 {
     to->n = (int32_t)from->n;
     to->in = (int32_t)from->in;
+    bool own_a = from->n && from->of->shared == TKE_SHARED_B,
+         own_b = from->n && from->of->shared == TKE_SHARED_A;
+    to->n_a = own_a ? (int32_t)from->n_a : 1;
+    to->n_b = own_b ? (int32_t)from->n_b : 1;
+    to->own_in = own_a ? round_8(from->in) : to->in;
+    to->own_out = own_b ? round_8(from->out[0]) : 0;
     to->a = at;
     to->master_a = (int64_t)from->a;
-    at += (int64_t)(from->n * (size_t)padded * from->in);
+    at += (int64_t)to->n_a * to->n * padded * to->own_in;
     for (size_t i = 0; i < from->n; i++) {
         to->b[i] = at;
         to->out[i] = (int32_t)from->out[i];
         to->master_b[i] = (int64_t)from->b[i];
-        at += (int64_t)(from->out[i] * (size_t)padded);
+        at += (int64_t)to->n_b * (own_b ? to->own_out : to->out[i]) * padded;
     }
     return at;
 }

@@ -17,6 +17,13 @@ typedef struct operand {
     const tcu_step *steps; /* k as the row: which rows; NULL = 0, 1, 2, ... */
 } operand;
 
+typedef struct picked { /* rows with k along them, chosen by number */
+    const bf16 *at;
+    int64_t ld;
+    int n;
+    const int *rows; /* [n] */
+} picked;
+
 template <int BM_, int BN_, int WM_, int WN_, bool AT_, bool BT_, int BK_ = 32, int STAGES_ = 4> struct shape {
     enum {
         BM = BM_,
@@ -81,6 +88,18 @@ template <int WIDTH, int BK, int THREADS, bool TRANSPOSED> DEVICE void load_oper
     }
 }
 
+template <int WIDTH, int BK, int THREADS, bool TRANSPOSED> DEVICE void load_operand(const picked &o, int k0, int k, bf16 *tile)
+{
+    enum { PER = BK / 8, COUNT = WIDTH * PER };
+    static_assert(!TRANSPOSED, "rows are picked along k");
+#pragma unroll
+    for (int at = threadIdx.x; at < COUNT; at += THREADS) {
+        int r = at / PER, c = at % PER;
+        bool valid = r < o.n && k0 + c * 8 < k;
+        copy16(tile + swizzle<BK>(r, c), valid ? o.at + o.rows[r] * o.ld + k0 + c * 8 : o.at, valid);
+    }
+}
+
 DEVICE uint32_t scale_pair(uint32_t v, float scale)
 {
     float2 x = unpack(v);
@@ -88,8 +107,8 @@ DEVICE uint32_t scale_pair(uint32_t v, float scale)
 }
 
 /* acc += a b. With SCALED the elements of b are multiplied and rounded first. */
-template <typename S, bool SCALED>
-DEVICE void chain(float acc[S::MT][S::NT][4], const operand &a, const operand &b, int k, float scale, bf16 *shared)
+template <typename S, bool SCALED, typename A>
+DEVICE void chain(float acc[S::MT][S::NT][4], const A &a, const operand &b, int k, float scale, bf16 *shared)
 {
     bf16 *at = shared, *bt = shared + S::STAGES * S::BM * S::BK;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

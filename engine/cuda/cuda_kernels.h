@@ -39,6 +39,9 @@ typedef struct
     int32_t out[TCU_GROUP_MAX];
     int64_t master_a;                /* in the fp32 block: A [n * rank, in] */
     int64_t master_b[TCU_GROUP_MAX]; /* B [out, rank] */
+    /* Copies of A and of each B: 1, or the experts'. Operands of A have rows of own_in numbers, of an expert's own B own_out rows
+     * (0: B is no expert's own), both rounded up to 8 there; what is past the factor's size is zero. */
+    int32_t n_a, n_b, own_in, own_out;
 } tcu_group;
 
 typedef struct tcu_segment { /* rows of one adapter */
@@ -167,6 +170,7 @@ typedef struct tcu_attention {
     const tcu_bf16 *k, *v; /* packed: [rows][ld]; paged: of the layer, by blocks */
     int64_t ldk, ldv;      /* packed: of rows; paged: from block to block */
     const int32_t *tables; /* paged: block ids; NULL = packed */
+    const float *sinks;    /* [n_heads]: one more score in each softmax, without a value; or NULL */
     tcu_bf16 *o;           /* [rows][n_heads d] */
     float *lse;            /* [rows][n_heads], base 2, or NULL */
     /* backward */

@@ -20,8 +20,7 @@ static const float *bias_of(const tcu_layer *l, int of)
                                : l->bias_down;
 }
 
-/* The batch's adapter tables, completed with the sizes of one group. */
-static tcu_lora join(const tcu_rows *r, size_t layer, int of)
+tcu_lora tcu_rows_lora(const tcu_rows *r, size_t layer, int of)
 {
     tcu_lora p = tcu_lora_of(r->model, layer, of, r->most);
     p.segments = r->lora.segments;
@@ -78,7 +77,7 @@ bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *
 {
     tcu_device *d = r->model->device;
     const float *bias = bias_of(&r->model->layers[layer], of);
-    tcu_lora p = join(r, layer, of);
+    tcu_lora p = tcu_rows_lora(r, layer, of);
     if (!multiply_group(r, layer, of, x, t, &p, y, err))
         return false;
     if (p.most > 0)
@@ -116,6 +115,7 @@ tcu_attention tcu_attention_of(const tcu_model *m, size_t layer)
                             .n_kv_heads = (int32_t)m->config.n_kv_heads,
                             .d = (int32_t)m->config.head_dim,
                             .window = m->layers[layer].window,
+                            .sinks = m->layers[layer].sinks,
                             .scale = (float)(1.0 / sqrt((double)m->config.head_dim)) };
 }
 
@@ -125,7 +125,7 @@ static bool make_heads(const tcu_rows *r, size_t layer, tcu_acts *t, const tcu_p
 {
     tcu_device *d = r->model->device;
     tcu_heads heads = tcu_heads_of(r, layer);
-    tcu_lora p = join(r, layer, TCU_QKV);
+    tcu_lora p = tcu_rows_lora(r, layer, TCU_QKV);
     if (is_fused(r) && cache)
         return multiply_group(r, layer, TCU_QKV, t->a, t, &p, NULL, err) &&
                tcu_ok(d,
@@ -154,7 +154,7 @@ static bool make_inner(const tcu_rows *r, size_t layer, tcu_acts *t, tinkc_error
 {
     tcu_model *m = r->model;
     tcu_device *d = m->device;
-    tcu_lora p = join(r, layer, TCU_GATE_UP);
+    tcu_lora p = tcu_rows_lora(r, layer, TCU_GATE_UP);
     if (is_fused(r))
         return multiply_group(r, layer, TCU_GATE_UP, t->b, t, &p, NULL, err) &&
                tcu_ok(d,
@@ -175,12 +175,15 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
         !tcu_ok(d,
                 tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n,
                              m->hidden, d->stream),
-                "a norm", err) ||
-        !make_inner(r, layer, t, err))
+                "a norm", err))
+        return false;
+    if (m->layers[layer].sparse)
+        return tcu_experts_forward(r, layer, t, output, err);
+    if (!make_inner(r, layer, t, err))
         return false;
     if (output)
         return tcu_group_forward(r, layer, TCU_DOWN, t->m, t, t->y, err);
-    tcu_lora p = join(r, layer, TCU_DOWN);
+    tcu_lora p = tcu_rows_lora(r, layer, TCU_DOWN);
     return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream),
                   "multiplying with an adapter", err);
 }

@@ -12,47 +12,46 @@
 
 enum { ALIGN = 256, CHUNK_ROWS = 1024, RESERVE = 768 << 20 };
 
-/* ---- memory: one list of buffers, measured or placed by the same walk ---- */
+/* ---- memory ---- */
 
-typedef struct walk {
-    unsigned char *at; /* NULL = only measure */
-    size_t used;
-} walk;
-
-static void take(walk *w, void *out, size_t count, size_t size)
+/* Numbers of the inner width of all rows, or pairs. */
+static size_t feed_width(const tcu_model *m, size_t n, bool dense, bool sparse)
 {
-    void *p = w->at ? w->at + w->used : NULL;
-    memcpy(out, &p, sizeof p);
-    w->used += (count * size + ALIGN - 1) / ALIGN * ALIGN;
+    size_t rows = dense ? n * (size_t)m->inner : 0,
+           pairs = sparse ? n * (size_t)m->experts.top * (size_t)m->experts.width : 0;
+    return rows > pairs ? rows : pairs;
 }
 
-#define TAKE(w, out, count) take((w), &(out), (count), sizeof *(out))
-
-static void take_acts(walk *w, const tcu_model *m, size_t n, size_t most, tcu_acts *t)
+/* What the attention of a layer keeps, and its feed-forward: dense, experts, or room for either. */
+static void take_acts(tcu_walk *w, const tcu_model *m, size_t n, size_t most, bool dense,
+                      bool sparse, tcu_acts *t)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    TAKE(w, t->qkv, n * (size_t)m->qkv_width);
-    TAKE(w, t->q, n * (size_t)m->q_width);
-    TAKE(w, t->k, n * (size_t)m->k_width);
-    TAKE(w, t->o, n * (size_t)m->q_width);
-    TAKE(w, t->lse, n * m->config.n_heads);
-    TAKE(w, t->h_mid, n * (size_t)m->hidden);
-    TAKE(w, t->gu, n * 2 * (size_t)m->inner);
-    for (int g = 0; g < TCU_GROUPS; g++)
-        TAKE(w, t->low[g], n * sizes[g] * most);
+    TCU_TAKE(w, t->qkv, n * (size_t)m->qkv_width);
+    TCU_TAKE(w, t->q, n * (size_t)m->q_width);
+    TCU_TAKE(w, t->k, n * (size_t)m->k_width);
+    TCU_TAKE(w, t->o, n * (size_t)m->q_width);
+    TCU_TAKE(w, t->lse, n * m->config.n_heads);
+    TCU_TAKE(w, t->h_mid, n * (size_t)m->hidden);
+    if (sparse)
+        tcu_experts_keep(w, m, n, most, t);
+    if (dense)
+        TCU_TAKE(w, t->gu, feed_width(m, n, dense, sparse) * 2);
+    for (int g = 0; g < (sparse ? TCU_GATE_UP : TCU_GROUPS); g++)
+        TCU_TAKE(w, t->low[g], n * sizes[g] * most);
 }
 
-static void take_backward(walk *w, const tcu_model *m, size_t n, size_t most, tcu_trainer *t)
+static void take_backward(tcu_walk *w, const tcu_model *m, size_t n, size_t most, tcu_trainer *t)
 {
-    TAKE(w, t->dh, n * (size_t)m->hidden);
-    TAKE(w, t->dy, n * (size_t)m->hidden);
-    TAKE(w, t->dm, n * (size_t)m->inner);
-    TAKE(w, t->d_o, n * (size_t)m->q_width);
-    TAKE(w, t->dq, n * (size_t)m->q_width);
-    TAKE(w, t->dk, n * (size_t)m->k_width);
-    TAKE(w, t->dqkv, n * (size_t)m->qkv_width);
-    TAKE(w, t->delta, n * m->config.n_heads);
-    TAKE(w, t->dlow, n * 3 * most);
+    TCU_TAKE(w, t->dh, n * (size_t)m->hidden);
+    TCU_TAKE(w, t->dy, n * (size_t)m->hidden);
+    TCU_TAKE(w, t->dm, feed_width(m, n, m->dense, m->experts.n > 0));
+    TCU_TAKE(w, t->d_o, n * (size_t)m->q_width);
+    TCU_TAKE(w, t->dq, n * (size_t)m->q_width);
+    TCU_TAKE(w, t->dk, n * (size_t)m->k_width);
+    TCU_TAKE(w, t->dqkv, n * (size_t)m->qkv_width);
+    TCU_TAKE(w, t->delta, n * m->config.n_heads);
+    TCU_TAKE(w, t->dlow, n * 3 * most);
 }
 
 static int32_t chunk_rows(int32_t padded)
@@ -60,7 +59,7 @@ static int32_t chunk_rows(int32_t padded)
     return padded < CHUNK_ROWS ? padded : CHUNK_ROWS;
 }
 
-static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trainer *t)
+static void place(tcu_walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trainer *t)
 {
     const tcu_model *m = t->model;
     size_t n = (size_t)tcu_pad_rows((int64_t)s->n), most = (size_t)tcu_padded_rank(s->max_rank),
@@ -68,35 +67,38 @@ static void place(walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trai
     size_t layers = m->config.n_layers, chunk = (size_t)(t->chunk = chunk_rows((int32_t)n));
     tcu_acts unused;
     float *none;
-    TAKE(w, t->h, n * h);
-    TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product is padded */
-    TAKE(w, t->shared.b, n * h);
-    TAKE(w, t->shared.y, n * h);
-    TAKE(w, t->shared.m, n * (size_t)m->inner);
+    TCU_TAKE(w, t->h, n * h);
+    TCU_TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product is padded */
+    TCU_TAKE(w, t->shared.b, n * h);
+    TCU_TAKE(w, t->shared.y, n * h);
+    TCU_TAKE(w, t->shared.m, feed_width(m, n, m->dense, m->experts.n > 0));
+    if (m->experts.n)
+        tcu_experts_place(w, m, n, most, s->depth == TKE_DEPTH_ALL ? s->n : 0, &t->experts);
     if (most)
-        TAKE(w, t->shared.wide, n * tcu_widest_group(m));
+        TCU_TAKE(w, t->shared.wide, n * tcu_widest_group(m));
     if (s->depth != TKE_DEPTH_ALL || n_kept < layers)
-        take_acts(w, m, n, most, &t->shared);
+        take_acts(w, m, n, most, m->dense, m->experts.n > 0, &t->shared);
     if (s->depth == TKE_DEPTH_ALL) {
         for (size_t i = 0; i < layers; i++)
-            take(w, w->at ? (void *)&t->h_in[i] : (void *)&none, n * h, sizeof(float));
+            tcu_walk_take(w, w->at ? (void *)&t->h_in[i] : (void *)&none, n * h, sizeof(float));
         for (size_t i = layers - n_kept; i < layers; i++)
-            take_acts(w, m, n, most, w->at ? &t->kept[i] : &unused);
+            take_acts(w, m, n, most, !m->layers || !m->layers[i].sparse,
+                      m->layers && m->layers[i].sparse, w->at ? &t->kept[i] : &unused);
         take_backward(w, m, n, most, t);
     }
-    TAKE(w, t->tmp, (n + chunk) * h);
-    TAKE(w, t->z, chunk * (size_t)tcu_pad_vocab(m));
-    TAKE(w, t->max, chunk);
-    TAKE(w, t->log_sum, chunk);
-    TAKE(w, t->fix, chunk * s->max_k);
-    TAKE(w, t->parts, s->depth == TKE_DEPTH_ALL ? chunk * h * (size_t)tcu_head_parts(m) : 1);
-    TAKE(w, t->low_head, n * most);
-    TAKE(w, t->dlow_head, n * most);
+    TCU_TAKE(w, t->tmp, (n + chunk) * h);
+    TCU_TAKE(w, t->z, chunk * (size_t)tcu_pad_vocab(m));
+    TCU_TAKE(w, t->max, chunk);
+    TCU_TAKE(w, t->log_sum, chunk);
+    TCU_TAKE(w, t->fix, chunk * s->max_k);
+    TCU_TAKE(w, t->parts, s->depth == TKE_DEPTH_ALL ? chunk * h * (size_t)tcu_head_parts(m) : 1);
+    TCU_TAKE(w, t->low_head, n * most);
+    TCU_TAKE(w, t->dlow_head, n * most);
 }
 
 static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)
 {
-    walk w = { 0 };
+    tcu_walk w = { 0 };
     tcu_trainer measured = { .model = t->model };
     place(&w, s, n_kept, &measured);
     return w.used;
@@ -154,7 +156,7 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
             return false;
         t->bytes = bytes;
     }
-    walk w = { .at = t->block };
+    tcu_walk w = { .at = t->block };
     place(&w, s, t->n_kept, t);
     for (size_t i = 0; i < t->model->config.n_layers; i++) {
         t->kept[i].a = t->shared.a;
@@ -162,7 +164,9 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
         t->kept[i].m = t->shared.m;
         t->kept[i].y = t->shared.y;
         t->kept[i].wide = t->shared.wide;
+        t->kept[i].work = &t->experts;
     }
+    t->shared.work = &t->experts;
     return true;
 }
 
@@ -264,10 +268,10 @@ static size_t feed_bytes(const tcu_trainer *t, const tke_microbatch *b, size_t n
                          size_t n_spans, size_t n_keys)
 {
     size_t n = b->size.n, tiles = n / TCU_LORA_ROWS + b->n_segments + 1, tables = 1 + t->n_chunks;
-    return n * (2 + b->size.max_k) * sizeof(int32_t) + n_steps * sizeof(tcu_step) +
+    return n * (3 + b->size.max_k) * sizeof(int32_t) + (b->n_seqs + 1) * sizeof(int32_t) + n_steps * sizeof(tcu_step) +
            (n_spans + n_keys) * sizeof(tcu_span) +
            tables * (b->n_segments * sizeof(tcu_segment) + tiles * sizeof(tcu_tile) + 2 * ALIGN) +
-           16 * ALIGN;
+           18 * ALIGN;
 }
 
 static const void *put_copy(tcu_feed *f, const void *from, size_t bytes)
@@ -305,6 +309,20 @@ static void put_spans(tcu_trainer *t, const tke_microbatch *b, int32_t tokens, i
     fill_spans(b, keys_each, keys);
     qsort(spans, (size_t)t->n_spans, sizeof *spans, by_work);
     qsort(keys, (size_t)t->n_key_spans, sizeof *keys, by_work_of_keys);
+}
+
+/* What experts need to know of rows. */
+static void put_experts(tcu_trainer *t, const tke_microbatch *b)
+{
+    int32_t *of = tcu_feed_put(&t->feed, b->size.n * sizeof *of, &t->rows.segment_of);
+    int32_t *starts = tcu_feed_put(&t->feed, (b->n_seqs + 1) * sizeof *starts, &t->rows.starts);
+    assert(of && starts);
+    for (size_t s = 0; s < b->n_segments; s++)
+        for (size_t i = b->segments[s].begin; i < b->segments[s].end; i++)
+            of[i] = (int32_t)s;
+    for (size_t i = 0; i <= b->n_seqs; i++)
+        starts[i] = (int32_t)b->starts[i];
+    t->rows.n_data = (int32_t)b->n_seqs;
 }
 
 static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
@@ -347,6 +365,8 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
         const tcu_step *card = put_copy(f, steps, n_steps * sizeof *steps);
         t->rows.lora = put_tables(f, b, 0, t->rows.n, steps, n_steps, card);
         put_spans(t, b, tokens, keys);
+        if (m->experts.n)
+            put_experts(t, b);
         for (size_t i = 0; t->head_adapters && i < t->n_chunks; i++)
             t->chunks[i].lora =
                 put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps,

@@ -11,10 +11,10 @@ enum { THREADS = 256 };
 __global__ void operands_a(const float *master, const tcu_group *groups, int rank, int padded, bf16 *operands)
 {
     tcu_group g = groups[blockIdx.y];
-    int64_t count = (int64_t)g.n * padded * g.in;
+    int64_t count = (int64_t)g.n_a * g.n * padded * g.own_in;
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; g.n && i < count; i += (int64_t)gridDim.x * THREADS) {
-        int64_t row = i / g.in, module = row / padded, r = row % padded;
-        operands[g.a + i] = r < rank ? narrow(master[g.master_a + (module * rank + r) * g.in + i % g.in]) : narrow(0);
+        int64_t row = i / g.own_in, module = row / padded, r = row % padded, c = i % g.own_in;
+        operands[g.a + i] = r < rank && c < g.in ? narrow(master[g.master_a + (module * rank + r) * g.in + c]) : narrow(0);
     }
 }
 
@@ -22,10 +22,11 @@ __global__ void operands_b(const float *master, const tcu_group *groups, int ran
 {
     tcu_group g = groups[blockIdx.y];
     for (int module = 0; module < g.n; module++) {
-        int64_t count = (int64_t)g.out[module] * padded;
+        int64_t rows = g.own_out ? g.own_out : g.out[module], count = g.n_b * rows * padded;
         for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
-            int64_t row = i / padded, r = i % padded;
-            operands[g.b[module] + i] = r < rank ? narrow(master[g.master_b[module] + row * rank + r]) : narrow(0);
+            int64_t row = i / padded % rows, copy = i / padded / rows, r = i % padded;
+            int64_t from = g.master_b[module] + (copy * g.out[module] + row) * rank + r;
+            operands[g.b[module] + i] = r < rank && row < g.out[module] ? narrow(master[from]) : narrow(0);
         }
     }
 }

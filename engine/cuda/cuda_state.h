@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 #include "base/err.h"
+#include "cuda/cuda_experts.h"
 #include "cuda/cuda_gemm.h"
 #include "cuda/cuda_kernels.h"
 #include "device/device.h"
@@ -104,7 +105,16 @@ void tcu_results_free(tcu_results *);
 
 /* ---- cuda_weights.c ---- */
 
+typedef struct tcu_experts { /* a feed-forward of experts */
+    tcu_bf16 *router;        /* [padded experts, H] */
+    float *router_bias;      /* or NULL */
+    tcu_stack in, out;       /* gates, then ups; width each: the experts' inner width, rounded up to 8 */
+} tcu_experts;
+
 typedef struct tcu_layer {
+    bool sparse;                                    /* experts, not gu and down */
+    tcu_experts experts;
+    float *sinks;                                   /* or NULL */
     tcu_bf16 *qkv, *o, *gu, *down;                  /* [out, in]; q, k, v and gate, up stacked */
     float *bias_qkv, *bias_o, *bias_gu, *bias_down; /* or NULL */
     float *norm_in, *norm_post, *q_norm, *k_norm;
@@ -113,12 +123,22 @@ typedef struct tcu_layer {
 } tcu_layer;
 enum tcu_group_of { TCU_QKV = 0, TCU_O, TCU_GATE_UP, TCU_DOWN, TCU_GROUPS, TCU_HEAD = TCU_GROUPS };
 
+typedef struct tcu_experts_size { /* of all layers that have experts; n = 0: none has */
+    int32_t n, padded;            /* experts; columns of router logits */
+    int32_t top, width;
+    bool all;         /* the router's softmax runs over all */
+    float limit, alpha; /* of tcu_expert_act */
+    size_t unpacked;  /* numbers of the larger packed stack; 0: none is packed */
+} tcu_experts_size;
+
 typedef struct tcu_model {
     tke_device_model base;
     tcu_device *device;
     tke_config config;
     int32_t hidden, inner, vocab, q_width, k_width, qkv_width; /* of rows */
     tcu_layer *layers;
+    tcu_experts_size experts;
+    bool dense;             /* does a layer have a dense feed-forward? */
     tcu_bf16 *embed, *head; /* one buffer if tied */
     float *norm;
     int32_t head_group;
@@ -205,14 +225,67 @@ typedef struct tcu_rows { /* a batch of rows */
     tcu_lora lora; /* tables of segments, tiles, steps; the group is filled in for each product */
     int32_t most;
     bool fused; /* qkv and gu need not be kept */
+    const int32_t *segment_of; /* [n]: of each row; where there are experts */
+    const int32_t *starts;     /* [n_data + 1] training: rows at which data begin; where there are experts */
+    int32_t n_data;
 } tcu_rows;
+
+typedef struct tcu_experts_work { /* what nothing outlives */
+    float *logits;                /* [n][padded]; kept where the backward pass reads them */
+    tcu_bf16 *wide;               /* [pairs][H] */
+    float *low;                   /* [pairs][2 most] */
+    tcu_bf16 *unpacked;           /* a stack */
+    /* backward */
+    tcu_bf16 *pair_low;           /* [pairs][2 most] */
+    float *dweight;               /* [n][top] */
+    tcu_bf16 *dlogits;            /* [n][padded] */
+    tcu_step *steps;
+    int32_t *n_steps;
+} tcu_experts_work;
 
 typedef struct tcu_acts { /* activations of a layer */
     tcu_bf16 *a, *qkv, *q, *k, *o, *b, *gu, *m, *y;
     float *lse, *h_mid;
     float *wide; /* base products that an adapter's part is added to; NULL without adapters */
     tcu_bf16 *low[TCU_GROUPS];
+    /* experts: gu and m are of pairs */
+    tcu_pairs pairs;
+    float *logits; /* NULL: work's */
+    const tcu_experts_work *work;
 } tcu_acts;
+
+/* ---- memory: one walk over a list of buffers measures or places them ---- */
+
+typedef struct tcu_walk {
+    unsigned char *at; /* NULL = only measure */
+    size_t used;
+} tcu_walk;
+void tcu_walk_take(tcu_walk *, void *out, size_t count, size_t size);
+#define TCU_TAKE(w, out, count) tcu_walk_take((w), &(out), (size_t)(count), sizeof *(out))
+
+/* ---- cuda_feed_experts.c: a feed-forward of experts ---- */
+
+/* What its backward pass reads, of n rows. */
+void tcu_experts_keep(tcu_walk *, const tcu_model *, size_t n, size_t most, tcu_acts *);
+/* Work space; n_data > 0: for the backward pass, too. */
+void tcu_experts_place(tcu_walk *, const tcu_model *, size_t n, size_t most, size_t n_data,
+                       tcu_experts_work *);
+/* b -> y, as tcu_block_after says. */
+bool tcu_experts_forward(const tcu_rows *, size_t layer, tcu_acts *, bool output, tinkc_error *err);
+typedef struct tcu_experts_back {
+    const tcu_rows *rows;
+    size_t layer;
+    tcu_acts *acts;
+    const tcu_bf16 *dy;
+    tcu_bf16 *dm;   /* [pairs][width] */
+    tcu_bf16 *dlow; /* [n][2 most] */
+    tcu_bf16 *dx;   /* of b */
+    bool below;     /* is dx wanted? */
+} tcu_experts_back;
+/* Before: b and h_mid of the layer. Gradients of its adapters, dx; gu becomes its gradient. */
+bool tcu_experts_backward(const tcu_experts_back *, tinkc_error *err);
+/* The batch's adapter tables, completed with the sizes of one group. */
+tcu_lora tcu_rows_lora(const tcu_rows *, size_t layer, int of);
 
 /* y = W x with adapters and bias; `low` stays for the backward pass. */
 bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, const tcu_acts *,

@@ -45,6 +45,7 @@ struct tcu_sampler {
     uint64_t *draw_slots;
     uint32_t *draw_turns;
     tcu_acts acts;
+    tcu_experts_work experts;
     tcu_bf16 *hf, *low_head;
     tcu_decode decode; /* layers NULL: no step runs in one launch */
     uint32_t next_tag; /* of words that its blocks exchange; 0 = of none */
@@ -70,63 +71,58 @@ struct tcu_sampler {
 
 /* ---- memory ---- */
 
-typedef struct walk {
-    unsigned char *at;
-    size_t used;
-} walk;
-
-static void take(walk *w, void *out, size_t bytes)
-{
-    void *p = w->at ? w->at + w->used : NULL;
-    memcpy(out, &p, sizeof p);
-    w->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-#define TAKE(w, out, count) take((w), &(out), (size_t)(count) * sizeof *(out))
-
-static void place_words(walk *w, tcu_sampler *s)
+static void place_words(tcu_walk *w, tcu_sampler *s)
 {
     const tcu_model *m = s->model;
     const int32_t widths[5] = { m->qkv_width, m->hidden, m->inner, m->hidden, m->q_width };
     size_t begin = w->used;
-    TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
+    TCU_TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
     for (size_t i = 0; i < 5; i++)
-        TAKE(w, s->decode.words[i], TCU_DECODE_ROWS * (size_t)widths[i] / 2);
+        TCU_TAKE(w, s->decode.words[i], TCU_DECODE_ROWS * (size_t)widths[i] / 2);
     for (size_t i = 0; i < 5; i++)
-        TAKE(w, s->decode.low[i], TCU_DECODE_ROWS * TCU_GROUP_MAX * TCU_DECODE_RANK / 2);
+        TCU_TAKE(w, s->decode.low[i], TCU_DECODE_ROWS * TCU_GROUP_MAX * TCU_DECODE_RANK / 2);
     s->decode.all_words = s->decode.scores;
     s->decode.n_words = (int64_t)((w->used - begin) / sizeof *s->decode.all_words);
 }
 
-static void place(walk *w, tcu_sampler *s)
+static void place(tcu_walk *w, tcu_sampler *s)
 {
     const tcu_model *m = s->model;
     size_t n = s->max_padded, h = (size_t)m->hidden;
-    TAKE(w, s->h, n * h);
-    TAKE(w, s->acts.h_mid, n * h);
-    TAKE(w, s->acts.a, n * h);
-    TAKE(w, s->acts.b, n * h);
-    TAKE(w, s->acts.y, n * h);
-    TAKE(w, s->acts.qkv, n * (size_t)m->qkv_width);
-    TAKE(w, s->acts.q, n * (size_t)m->q_width);
-    TAKE(w, s->acts.o, n * (size_t)m->q_width);
-    TAKE(w, s->acts.gu, n * 2 * (size_t)m->inner);
-    TAKE(w, s->acts.m, n * (size_t)m->inner);
-    TAKE(w, s->hf, LOGIT_ROWS * h);
-    TAKE(w, s->z, LOGIT_ROWS * (size_t)tcu_pad_vocab(m));
-    TAKE(w, s->max, LOGIT_ROWS);
-    TAKE(w, s->log_sum, LOGIT_ROWS);
-    TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
-    TAKE(w, s->draw_slots, TCU_DRAW_GROUP * TCU_DRAW_SLOTS);
-    TAKE(w, s->draw_turns, TCU_DECODE_ROWS);
-    TAKE(w, s->decode.groups, 1);
-    TAKE(w, s->decode.tops, TCU_DECODE_ROWS * m->device->props.multiProcessorCount);
-    place_words(w, s);
+    TCU_TAKE(w, s->h, n * h);
+    TCU_TAKE(w, s->acts.h_mid, n * h);
+    TCU_TAKE(w, s->acts.a, n * h);
+    TCU_TAKE(w, s->acts.b, n * h);
+    TCU_TAKE(w, s->acts.y, n * h);
+    TCU_TAKE(w, s->acts.qkv, n * (size_t)m->qkv_width);
+    TCU_TAKE(w, s->acts.q, n * (size_t)m->q_width);
+    TCU_TAKE(w, s->acts.o, n * (size_t)m->q_width);
+    if (m->experts.n) {
+        tcu_experts_keep(w, m, n, 0, &s->acts);
+        tcu_experts_place(w, m, n, 0, 0, &s->experts);
+        s->acts.work = &s->experts;
+    }
+    size_t pairs = n * (size_t)m->experts.top * (size_t)m->experts.width,
+           inner = m->dense ? n * (size_t)m->inner : 0;
+    if (m->dense)
+        TCU_TAKE(w, s->acts.gu, 2 * (inner > pairs ? inner : pairs));
+    TCU_TAKE(w, s->acts.m, inner > pairs ? inner : pairs);
+    TCU_TAKE(w, s->hf, LOGIT_ROWS * h);
+    TCU_TAKE(w, s->z, LOGIT_ROWS * (size_t)tcu_pad_vocab(m));
+    TCU_TAKE(w, s->max, LOGIT_ROWS);
+    TCU_TAKE(w, s->log_sum, LOGIT_ROWS);
+    TCU_TAKE(w, s->sum_parts, TCU_FEW_SUMS * 2048);
+    TCU_TAKE(w, s->draw_slots, TCU_DRAW_GROUP * TCU_DRAW_SLOTS);
+    TCU_TAKE(w, s->draw_turns, TCU_DECODE_ROWS);
+    TCU_TAKE(w, s->decode.groups, 1);
+    TCU_TAKE(w, s->decode.tops, TCU_DECODE_ROWS * m->device->props.multiProcessorCount);
+    if (!m->experts.n)
+        place_words(w, s);
 }
 
 static bool make_buffers(tcu_sampler *s, tinkc_error *err)
 {
-    walk measure = { 0 };
+    tcu_walk measure = { 0 };
     tcu_device *d = s->model->device;
     s->decode.ld_scores =
         (int64_t)(s->model->n_positions + TCU_KEY_BLOCK - 1) / TCU_KEY_BLOCK * TCU_KEY_BLOCK;
@@ -134,7 +130,7 @@ static bool make_buffers(tcu_sampler *s, tinkc_error *err)
     place(&measure, s);
     s->bytes = measure.used;
     s->block = tcu_take(d, s->bytes, TCU_FOR_WORK, err);
-    walk w = { .at = s->block };
+    tcu_walk w = { .at = s->block };
     if (s->block)
         place(&w, s);
     return s->block &&
@@ -266,6 +262,8 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     p->vocab = m->vocab;
     p->z = s->z;
     p->ldz = tcu_pad_vocab(m);
+    if (m->experts.n || tcu_attention_of(m, 0).sinks) /* layer by layer */
+        return true;
     if (!d->props.cooperativeLaunch || !tcu_decode_here() ||
         !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
         return true;
@@ -341,7 +339,9 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
     size_t rows = s->max_padded, at = 0, wide = rows * tcu_widest_group(s->model) * sizeof(float),
-           bytes = wide + (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
+           pairs = rows * (size_t)s->model->experts.top,
+           bytes = wide + pairs * (size_t)most * sizeof(float) +
+                   (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
     tcu_device *d = s->model->device;
     if (most <= s->low_most)
         return true;
@@ -353,7 +353,8 @@ static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
     if (!s->low_block ||
         !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
         return false;
-    tcu_bf16 *low = (void *)(s->low_block + wide);
+    s->experts.low = (void *)(s->low_block + wide);
+    tcu_bf16 *low = (void *)(s->experts.low + pairs * (size_t)most);
     s->acts.wide = (void *)s->low_block;
     for (int g = 0; g < TCU_GROUPS; g++) {
         s->acts.low[g] = low + at;
@@ -405,11 +406,11 @@ static size_t all_mask_bytes(const tcu_sampler *s, const tke_step *j)
 static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
 {
     size_t rows = s->max_padded, lists = j->n_scores * 2 + j->n_tops * 2 + j->n_wants;
-    return rows * (4 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
+    return rows * (5 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
                    2 * sizeof(tcu_span)) +
            lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) +
            table_entries(j) * sizeof(int32_t) + all_mask_bytes(s, j) + ((size_t)1 << 20) +
-           24 * ALIGN;
+           25 * ALIGN;
 }
 
 static void *put(tcu_sampler *s, size_t bytes, void *card)
@@ -417,6 +418,17 @@ static void *put(tcu_sampler *s, size_t bytes, void *card)
     void *host = tcu_feed_put(&s->feed, bytes, card);
     assert(host); /* feed_bytes counted it */
     return host;
+}
+
+/* The segment of each row, for experts. */
+static void put_segment_of(tcu_sampler *s, const tke_step *j)
+{
+    size_t padded = (size_t)s->rows.padded;
+    int32_t *of = put(s, padded * sizeof *of, &s->rows.segment_of);
+    memset(of, 0, padded * sizeof *of);
+    for (size_t i = 0; i < j->n_segments; i++)
+        for (size_t r = j->segments[i].begin; r < j->segments[i].end; r++)
+            of[r] = (int32_t)i;
 }
 
 static void put_rows(tcu_sampler *s, const tke_step *j)
@@ -616,11 +628,11 @@ static bool put_outputs(tcu_sampler *s, const tke_step *j, tinkc_error *err)
         return false;
     if (before != s->out.at)
         drop_graphs(s);
-    walk w = { .at = s->out.at };
-    TAKE(&w, s->drawn, n); /* first, since graphs contain its address */
-    TAKE(&w, s->score_out, j->n_scores);
-    TAKE(&w, s->top_tokens, tops);
-    TAKE(&w, s->top_out, tops);
+    tcu_walk w = { .at = s->out.at };
+    TCU_TAKE(&w, s->drawn, n); /* first, since graphs contain its address */
+    TCU_TAKE(&w, s->score_out, j->n_scores);
+    TCU_TAKE(&w, s->top_tokens, tops);
+    TCU_TAKE(&w, s->top_out, tops);
     return true;
 }
 
@@ -718,6 +730,8 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
         return false;
     put_adapter(s, j);
     put_rows(s, j);
+    if (s->model->experts.n)
+        put_segment_of(s, j);
     s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
                               few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
     put_spans(s, j, fixed);

@@ -20,7 +20,8 @@ int32_t tcu_pad_rows(int64_t n)
 
 size_t tcu_widest_group(const tcu_model *m)
 {
-    int32_t widest = m->qkv_width > 2 * m->inner ? m->qkv_width : 2 * m->inner;
+    int32_t inner = m->dense ? 2 * m->inner : 0,
+            widest = m->qkv_width > inner ? m->qkv_width : inner;
     return (size_t)(m->hidden > widest ? m->hidden : widest);
 }
 
@@ -133,6 +134,8 @@ int64_t tcu_pad_vocab(const tcu_model *m)
 tcu_lora tcu_lora_of(const tcu_model *m, size_t layer, int of, int32_t most)
 {
     tcu_lora p = { .most = most, .n = 1, .in = m->hidden };
+    int32_t inner =
+        of != TCU_HEAD && m->layers[layer].sparse ? m->experts.width : m->inner; /* of pairs */
     p.group = of == TCU_HEAD ? m->head_group : m->layers[layer].group[of];
     if (of == TCU_HEAD) {
         p.out[0] = m->vocab;
@@ -145,9 +148,9 @@ tcu_lora tcu_lora_of(const tcu_model *m, size_t layer, int of, int32_t most)
         p.out[0] = m->hidden;
     } else if (of == TCU_GATE_UP) {
         p.n = 2;
-        p.out[0] = p.out[1] = m->inner;
+        p.out[0] = p.out[1] = inner;
     } else {
-        p.in = m->inner;
+        p.in = inner;
         p.out[0] = m->hidden;
     }
     for (int i = 0; i < p.n; i++)

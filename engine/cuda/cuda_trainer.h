@@ -30,6 +30,7 @@ struct tcu_trainer {
     /* buffers; see place() */
     float *h, **h_in; /* h_in: [n_layers], depth ALL */
     tcu_acts shared, *kept;
+    tcu_experts_work experts;
     float *dh, *delta;
     tcu_bf16 *dy, *dm, *tmp, *d_o, *dq, *dk, *dqkv, *dlow;
     int32_t chunk; /* rows */

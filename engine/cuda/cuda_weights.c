@@ -6,6 +6,7 @@
  * May touch: the files' mapped bytes. Must not: reorder a weight's elements.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
@@ -14,16 +15,84 @@ enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
 
 /* ---- what runs here ---- */
 
-/* The first layer that is not attention with a dense feed-forward; n_layers = all are. */
+/* Models with experts or sinks have not been checked on a card yet. */
+static bool may_try(void)
+{
+    return getenv("TINKC_CUDA_EXPERTS") != NULL;
+}
+
+static bool runs_attention(const tke_layer *l, const tke_config *c)
+{
+    return l->attn && !l->attn->gate && c->rotary == c->head_dim && (!l->attn->sinks || may_try());
+}
+
+/* All layers with experts must have the same sizes. */
+static bool runs_experts(const tke_model *m, const tke_experts *x)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        const tke_experts *other = m->layers[i].experts;
+        if (other && (other->n != x->n || other->top != x->top || other->inner != x->inner ||
+                      other->route != x->route || other->limit != x->limit))
+            return false;
+    }
+    return may_try() && !x->shared && x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
+           x->top <= TCU_MAX_TOP;
+}
+
+/* The first layer that is not attention with a feed-forward that runs here; n_layers = all are. */
 static size_t foreign_layer(const tke_model *m)
 {
     for (size_t i = 0; i < m->config.n_layers; i++) {
         const tke_layer *l = &m->layers[i];
-        if (!l->attn || l->attn->gate || m->config.rotary != m->config.head_dim || !l->dense ||
-            l->dense->gate_up->n != 2 || l->n_groups != TCU_GROUPS)
+        bool feed = l->dense ? l->dense->gate_up->n == 2 : l->experts && runs_experts(m, l->experts);
+        if (!runs_attention(l, &m->config) || !feed || l->n_groups != TCU_GROUPS)
             return i;
     }
     return m->config.n_layers;
+}
+
+/* The first layer with experts; NULL = none has. */
+static const tke_experts *first_experts(const tke_model *m)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].experts)
+            return m->layers[i].experts;
+    return NULL;
+}
+
+static bool any_dense(const tke_model *m)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].dense)
+            return true;
+    return false;
+}
+
+static size_t round_up(size_t n, size_t step)
+{
+    return (n + step - 1) / step * step;
+}
+
+static bool is_packed(const tke_stack *s)
+{
+    return s->m[0].dtype == TKE_MXFP4;
+}
+
+static tcu_experts_size experts_size(const tke_model *m)
+{
+    const tke_experts *x = first_experts(m);
+    if (!x)
+        return (tcu_experts_size){ 0 };
+    size_t width = round_up(x->inner, 8);
+    return (tcu_experts_size){ .n = (int32_t)x->n,
+                               .padded = (int32_t)round_up(x->n, 16),
+                               .top = (int32_t)x->top,
+                               .width = (int32_t)width,
+                               .all = x->route == TKE_ROUTE_ALL,
+                               .limit = (float)x->limit,
+                               .alpha = (float)x->alpha,
+                               .unpacked = is_packed(&x->gate) ? x->n * 2 * width * m->config.hidden
+                                                               : 0 };
 }
 
 static bool supported(const tke_model *m, tinkc_error *err)
@@ -41,7 +110,7 @@ static bool supported(const tke_model *m, tinkc_error *err)
             err, TINKC_E_UNSUPPORTED,
             "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)",
             c->head_dim, group, TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
-    if (c->hidden % 8 || c->inner % 8 || c->hidden > 8192)
+    if (c->hidden % 8 || (c->inner % 8 && any_dense(m)) || c->hidden > 8192)
         return tkc_fail(err, TINKC_E_UNSUPPORTED,
                         "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
                         c->hidden, c->inner);
@@ -72,6 +141,35 @@ static float *take_vector(walk *w, size_t n, bool there)
     return there ? take(w, n * sizeof(float)) : NULL;
 }
 
+static void place_stack(walk *w, const tke_experts *x, const tke_stack *from, size_t out, size_t in,
+                        tcu_stack *to)
+{
+    size_t count = x->n * out * in;
+    bool packed = is_packed(from);
+    *to = (tcu_stack){ .out = (int32_t)out, .in = (int32_t)in };
+    to->w = packed ? NULL : take_matrix(w, count);
+    to->blocks = packed ? take(w, count / 2) : NULL;
+    to->scales = packed ? take(w, count / TKE_MXFP4_BLOCK) : NULL;
+    to->bias = take_vector(w, x->n * out, from->bias != NULL);
+}
+
+static void place_experts(walk *w, const tke_experts *x, size_t hidden, tcu_experts *to)
+{
+    size_t width = round_up(x->inner, 8), padded = round_up(x->n, 16);
+    to->router = take_matrix(w, padded * hidden);
+    to->router_bias = take_vector(w, padded, x->router.bias != NULL);
+    place_stack(w, x, &x->gate, 2 * width, hidden, &to->in);
+    place_stack(w, x, &x->out, hidden, width, &to->out);
+}
+
+static void place_dense(walk *w, const tke_dense *x, const tke_config *c, tcu_layer *l)
+{
+    l->gu = take_matrix(w, 2 * c->inner * c->hidden);
+    l->down = take_matrix(w, c->hidden * c->inner);
+    l->bias_gu = take_vector(w, 2 * c->inner, x->gate_up->w[0].bias != NULL);
+    l->bias_down = take_vector(w, c->hidden, x->down->w[0].bias != NULL);
+}
+
 static void place(walk *w, const tke_model *s, tcu_model *m)
 {
     const tke_config *c = &s->config;
@@ -85,12 +183,14 @@ static void place(walk *w, const tke_model *s, tcu_model *m)
         tcu_layer skip, *l = m->layers ? &m->layers[i] : &skip;
         l->qkv = take_matrix(w, (q + 2 * k) * h);
         l->o = take_matrix(w, h * q);
-        l->gu = take_matrix(w, 2 * c->inner * h);
-        l->down = take_matrix(w, h * c->inner);
+        l->sparse = from->experts != NULL;
+        if (l->sparse)
+            place_experts(w, from->experts, h, &l->experts);
+        else
+            place_dense(w, from->dense, c, l);
         l->bias_qkv = take_vector(w, q + 2 * k, from->attn->qkv->w[0].bias != NULL);
         l->bias_o = take_vector(w, h, from->attn->o->w[0].bias != NULL);
-        l->bias_gu = take_vector(w, 2 * c->inner, from->dense->gate_up->w[0].bias != NULL);
-        l->bias_down = take_vector(w, h, from->dense->down->w[0].bias != NULL);
+        l->sinks = take_vector(w, c->n_heads, from->attn->sinks != NULL);
         l->norm_in = take_vector(w, h, true);
         l->norm_post = take_vector(w, h, true);
         l->q_norm = take_vector(w, c->head_dim, from->attn->q_norm != NULL);
@@ -98,8 +198,9 @@ static void place(walk *w, const tke_model *s, tcu_model *m)
         l->window = (int32_t)from->attn->window;
         l->group[TCU_QKV] = (int32_t)from->attn->qkv->index;
         l->group[TCU_O] = (int32_t)from->attn->o->index;
-        l->group[TCU_GATE_UP] = (int32_t)from->dense->gate_up->index;
-        l->group[TCU_DOWN] = (int32_t)from->dense->down->index;
+        l->group[TCU_GATE_UP] =
+            (int32_t)(l->sparse ? from->experts->gate_up : from->dense->gate_up)->index;
+        l->group[TCU_DOWN] = (int32_t)(l->sparse ? from->experts->down : from->dense->down)->index;
     }
 }
 
@@ -181,12 +282,146 @@ static bool load_group(loader *l, const tke_group *g, tcu_bf16 *to, float *bias)
     return true;
 }
 
+/* ---- experts ---- */
+
+/* Row `row` of a stored matrix, or its column where it is transposed. */
+static void narrow_row(const tke_matrix *m, bool transposed, size_t row, size_t n, tcu_bf16 *to)
+{
+    int64_t first = transposed ? (int64_t)row : (int64_t)row * m->ld, step = transposed ? m->ld : 1;
+    if (m->dtype == TKE_BF16 && !transposed) {
+        memcpy(to, (const uint16_t *)m->data + first, n * sizeof *to);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = tke_f32_to_bf16(tke_load(m->dtype, m->data, first + (int64_t)i * step));
+}
+
+/* The next of the two buffers, when its last copy is done. */
+static tcu_bf16 *next_stage(loader *l)
+{
+    int i = l->turn;
+    l->turn ^= 1;
+    return tcu_ok(l->d, cudaEventSynchronize(l->done[i]), "loading weights", l->err) ? l->stage[i]
+                                                                                     : NULL;
+}
+
+static bool send_stage(loader *l, void *to, const tcu_bf16 *stage, size_t bytes)
+{
+    return tcu_upload(l->d, to, stage, bytes, l->err) &&
+           tcu_ok(l->d, cudaEventRecord(l->done[stage == l->stage[1]], l->d->stream),
+                  "loading weights", l->err);
+}
+
+typedef struct rows_of { /* rows first, first + step, ... of an expert's matrix */
+    const tke_stack *s;
+    size_t expert, first, step, n;
+} rows_of;
+
+/* n rows into `padded` rows of `width` numbers; the rest is zero. */
+static bool load_rows(loader *l, const rows_of *r, size_t padded, size_t width, tcu_bf16 *to)
+{
+    size_t piece = STAGE_ELEMENTS / width, in = r->s->in;
+    for (size_t at = 0; at < padded; at += piece) {
+        size_t n = padded - at < piece ? padded - at : piece;
+        tcu_bf16 *stage = next_stage(l);
+        if (!stage)
+            return false;
+        memset(stage, 0, n * width * sizeof *stage);
+        for (size_t i = 0; i < n && at + i < r->n; i++)
+            narrow_row(&r->s->m[r->expert], r->s->transposed, r->first + (at + i) * r->step, in,
+                       stage + i * width);
+        if (!send_stage(l, to + at * width, stage, n * width * sizeof *stage))
+            return false;
+    }
+    return true;
+}
+
+/* Rows of packed numbers as they are: in / 2 bytes of blocks, or in / 32 scales. */
+static bool load_bytes(loader *l, const rows_of *r, const uint8_t *from, size_t row_bytes,
+                       uint8_t *to)
+{
+    size_t piece = STAGE_ELEMENTS * sizeof(tcu_bf16) / row_bytes;
+    for (size_t at = 0; at < r->n; at += piece) {
+        size_t n = r->n - at < piece ? r->n - at : piece;
+        tcu_bf16 *stage = next_stage(l);
+        if (!stage)
+            return false;
+        for (size_t i = 0; i < n; i++)
+            memcpy((uint8_t *)stage + i * row_bytes,
+                   from + (r->first + (at + i) * r->step) * row_bytes, row_bytes);
+        if (!send_stage(l, to + at * row_bytes, stage, n * row_bytes))
+            return false;
+    }
+    return true;
+}
+
+/* Rows of an expert to rows row .. of its part of a stack on the card. */
+static bool load_part(loader *l, const rows_of *r, size_t row, size_t padded, const tcu_stack *to)
+{
+    const tke_matrix *m = &r->s->m[r->expert];
+    size_t width = (size_t)to->in, at = (r->expert * (size_t)to->out + row) * width;
+    if (to->w)
+        return load_rows(l, r, padded, width, to->w + at);
+    return load_bytes(l, r, m->data, width / 2, to->blocks + at / 2) &&
+           load_bytes(l, r, m->scales, width / TKE_MXFP4_BLOCK, to->scales + at / TKE_MXFP4_BLOCK);
+}
+
+/* Biases [n, out] in the order of the rows on the card: with `paired` gates at even places, ups at odd ones. */
+static bool load_biases(loader *l, const tke_experts *x, const tke_stack *s, bool paired,
+                        const tcu_stack *to)
+{
+    size_t out = (size_t)to->out, bytes = x->n * out * sizeof(float);
+    if (!s->bias)
+        return true;
+    float *all = tkc_zalloc(NULL, bytes, l->err);
+    for (size_t i = 0; all && i < x->n * s->out; i++) {
+        size_t e = i / s->out, j = i % s->out;
+        all[e * out + (paired ? j % 2 * (out / 2) + j / 2 : j)] = s->bias[i];
+    }
+    bool ok = all && tcu_upload(l->d, to->bias, all, bytes, l->err) && tcu_wait(l->d, l->err);
+    tkc_release(NULL, all, bytes);
+    return ok;
+}
+
+static bool load_router(loader *l, const tke_experts *x, const tcu_experts *to)
+{
+    const tke_stack router = { .m = &x->router.m, .out = x->n, .in = x->router.in };
+    const rows_of rows = { .s = &router, .step = 1, .n = x->n };
+    return load_rows(l, &rows, round_up(x->n, 16), x->router.in, to->router) &&
+           load_vector(l, x->router.bias, x->n, to->router_bias);
+}
+
+static bool load_experts(loader *l, const tke_experts *x, const tcu_experts *to)
+{
+    size_t width = (size_t)to->out.in, step = x->paired ? 2 : 1;
+    if (!load_router(l, x, to))
+        return false;
+    for (size_t e = 0; e < x->n; e++) {
+        const rows_of gate = { &x->gate, e, 0, step, x->inner };
+        const rows_of up = { x->paired ? &x->gate : &x->up, e, x->paired, step, x->inner };
+        const rows_of out = { &x->out, e, 0, 1, x->out.out };
+        if (!load_part(l, &gate, 0, width, &to->in) || !load_part(l, &up, width, width, &to->in) ||
+            !load_part(l, &out, 0, x->out.out, &to->out))
+            return false;
+    }
+    return load_biases(l, x, &x->gate, x->paired, &to->in) &&
+           load_biases(l, x, &x->out, false, &to->out);
+}
+
+static bool load_feed(loader *l, const tke_layer *from, tcu_layer *to)
+{
+    if (from->experts)
+        return load_experts(l, from->experts, &to->experts);
+    return load_group(l, from->dense->gate_up, to->gu, to->bias_gu) &&
+           load_group(l, from->dense->down, to->down, to->bias_down);
+}
+
 static bool load_layer(loader *l, const tke_config *c, const tke_layer *from, tcu_layer *to)
 {
     return load_group(l, from->attn->qkv, to->qkv, to->bias_qkv) &&
            load_group(l, from->attn->o, to->o, to->bias_o) &&
-           load_group(l, from->dense->gate_up, to->gu, to->bias_gu) &&
-           load_group(l, from->dense->down, to->down, to->bias_down) &&
+           load_feed(l, from, to) &&
+           load_vector(l, from->attn->sinks, c->n_heads, to->sinks) &&
            load_vector(l, from->mixer_norm, c->hidden, to->norm_in) &&
            load_vector(l, from->feed_norm, c->hidden, to->norm_post) &&
            load_vector(l, from->attn->q_norm, c->head_dim, to->q_norm) &&
@@ -265,6 +500,8 @@ tcu_model *tcu_model_new(tcu_device *d, tke_model *s, tinkc_error *err)
     m->hidden = (int32_t)c->hidden;
     m->inner = (int32_t)c->inner;
     m->vocab = (int32_t)c->vocab;
+    m->experts = experts_size(s);
+    m->dense = any_dense(s);
     m->q_width = (int32_t)(c->n_heads * c->head_dim);
     m->k_width = (int32_t)(c->n_kv_heads * c->head_dim);
     m->qkv_width = m->q_width + 2 * m->k_width;

@@ -63,6 +63,54 @@ static float *vector(size_t n, uint64_t seed)
     return v;
 }
 
+/* Random mxfp4 numbers: scales around 2^-4, so that they are about as large as others. */
+static tke_matrix packed(size_t out, size_t in, uint64_t seed)
+{
+    enum { OWN = 1 << 16 }; /* then they repeat */
+    uint8_t *blocks = malloc(out * in / 2), *scales = malloc(out * in / 32);
+    for (size_t i = 0; i < out * in / 2; i++)
+        blocks[i] = i < OWN ? (uint8_t)hash(seed * 77 + i) : blocks[i - OWN];
+    for (size_t i = 0; i < out * in / 32; i++)
+        scales[i] = i < OWN ? (uint8_t)(121 - hash(seed * 79 + i) % 3) : scales[i - OWN];
+    return (tke_matrix){ blocks, (int64_t)in, TKE_MXFP4, scales };
+}
+
+static tke_stack stack(world *w, const shape *s, size_t out, size_t in, bool own, uint64_t seed)
+{
+    tke_matrix *m = malloc(s->experts * sizeof *m);
+    tke_stack r = { .m = m, .out = out, .in = in };
+    tke_matrix one = s->oss && !own ? packed(out, in, seed) : (tke_matrix){ 0 };
+    for (size_t e = 0; e < s->experts; e++)
+        m[e] = s->oss ? (own ? packed(out, in, seed + e) : one)
+                      : weight(w, out, in, false, own, seed + e * 13).m;
+    if (s->oss) {
+        float *b = malloc(s->experts * out * sizeof *b);
+        random_floats(b, s->experts * out, seed + 5, 0.1f);
+        r.bias = b;
+    }
+    return r;
+}
+
+/* Its groups are g[2] and g[3]. */
+static tke_experts *experts(world *w, const shape *s, const tke_group *g, bool own, uint64_t seed)
+{
+    tke_experts *x = calloc(1, sizeof *x);
+    *x = (tke_experts){ .n = s->experts,
+                        .top = s->top,
+                        .inner = s->inner,
+                        .route = s->oss || s->top == s->experts ? TKE_ROUTE_CHOSEN : TKE_ROUTE_ALL,
+                        .router = weight(w, s->experts, s->hidden, s->oss, own, seed + 21),
+                        .gate_up = &g[2],
+                        .down = &g[3],
+                        .paired = s->oss,
+                        .limit = s->oss ? 1.5 : 0,
+                        .alpha = s->oss ? 1.702 : 0 };
+    x->gate = stack(w, s, s->oss ? 2 * s->inner : s->inner, s->hidden, own, seed * 1000 + 1);
+    x->up = s->oss ? x->gate : stack(w, s, s->inner, s->hidden, own, seed * 1000 + 300);
+    x->out = stack(w, s, s->hidden, s->inner, own, seed * 1000 + 600);
+    return x;
+}
+
 world *world_new(const shape *s, bool own, uint64_t seed)
 {
     world *w = calloc(1, sizeof *w);
@@ -80,7 +128,7 @@ world *world_new(const shape *s, bool own, uint64_t seed)
     }
     m->config = (tke_config){ .arch = "qwen3",
                               .hidden = s->hidden,
-                              .inner = s->inner,
+                              .inner = (s->inner + 7) / 8 * 8, /* of dense layers */
                               .n_layers = s->layers,
                               .n_heads = s->heads,
                               .n_kv_heads = s->kv_heads,
@@ -109,13 +157,19 @@ world *world_new(const shape *s, bool own, uint64_t seed)
         g[1] = (tke_group){ .n = 1,
                             .train = TKE_TRAIN_ATTN,
                             .w = { weight(w, s->hidden, q, false, own, base + 4) } };
+        bool sparse = s->experts && (i != 1 || !own); /* a small model has a dense layer, too */
+        size_t inner = sparse ? s->inner : m->config.inner;
         g[2] = (tke_group){ .n = 2,
                             .train = TKE_TRAIN_MLP,
-                            .w = { weight(w, s->inner, s->hidden, false, own, base + 5),
-                                   weight(w, s->inner, s->hidden, false, own, base + 6) } };
+                            .shared = sparse ? TKE_SHARED_A : TKE_OWN_FACTORS,
+                            .n_experts = sparse ? s->experts : 0,
+                            .w = { weight(w, inner, s->hidden, false, own, base + 5),
+                                   weight(w, inner, s->hidden, false, own, base + 6) } };
         g[3] = (tke_group){ .n = 1,
                             .train = TKE_TRAIN_MLP,
-                            .w = { weight(w, s->hidden, s->inner, false, own, base + 7) } };
+                            .shared = sparse ? TKE_SHARED_B : TKE_OWN_FACTORS,
+                            .n_experts = sparse ? s->experts : 0,
+                            .w = { weight(w, s->hidden, inner, false, own, base + 7) } };
         for (size_t j = 0; j < 4; j++, index++) {
             g[j].index = index;
             m->groups[index] = &g[j];
@@ -129,12 +183,14 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                          .n_heads = s->heads,
                          .n_kv_heads = s->kv_heads,
                          .head_dim = s->d,
-                         .window = i % 2 ? s->window : 0 };
-        *dense = (tke_dense){ .gate_up = &g[2], .down = &g[3], .inner = s->inner };
+                         .window = i % 2 ? s->window : 0,
+                         .sinks = s->oss ? vector(s->heads, base + 12) : NULL };
+        *dense = (tke_dense){ .gate_up = &g[2], .down = &g[3], .inner = inner };
         l->mixer = TKE_MIX_ATTENTION;
-        l->feed = TKE_FEED_DENSE;
+        l->feed = sparse ? TKE_FEED_EXPERTS : TKE_FEED_DENSE;
         l->attn = a;
-        l->dense = dense;
+        l->dense = sparse ? NULL : dense;
+        l->experts = sparse ? experts(w, s, g, own, base + 31) : NULL;
         l->mixer_norm = vector(s->hidden, base + 8);
         l->feed_norm = vector(s->hidden, base + 9);
     }
@@ -168,14 +224,18 @@ tke_lora_layout *layout_new(const world *w, size_t rank, uint32_t train)
         tke_lora_group *to = &l->groups[i];
         if (!(g->train & train))
             continue;
-        *to = (tke_lora_group){
-            .of = g, .n = g->n, .in = g->w[0].in, .rank = rank, .a = l->n_floats
-        };
-        l->n_floats += (g->n * rank * to->in + 15) / 16 * 16;
+        *to = (tke_lora_group){ .of = g,
+                                .n = g->n,
+                                .in = g->w[0].in,
+                                .rank = rank,
+                                .n_a = g->shared == TKE_SHARED_B ? g->n_experts : 1,
+                                .n_b = g->shared == TKE_SHARED_A ? g->n_experts : 1,
+                                .a = l->n_floats };
+        l->n_floats += (to->n_a * g->n * rank * to->in + 15) / 16 * 16;
         for (size_t j = 0; j < g->n; j++) {
             to->out[j] = g->w[j].out;
             to->b[j] = l->n_floats;
-            l->n_floats += (to->out[j] * rank + 15) / 16 * 16;
+            l->n_floats += (to->n_b * to->out[j] * rank + 15) / 16 * 16;
         }
     }
     return l;
@@ -231,6 +291,111 @@ static void rotate(const world *w, double *x, size_t pos)
     }
 }
 
+/* Element i, j of expert e's matrix. */
+static double expert_at(const tke_stack *s, size_t e, size_t row, size_t col)
+{
+    const tke_matrix *m = &s->m[e];
+    static const double codes[8] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+    size_t i = row * s->in + col;
+    if (m->dtype != TKE_MXFP4)
+        return tke_bf16_to_f32(((const uint16_t *)m->data)[i]);
+    unsigned byte = ((const uint8_t *)m->data)[i / 2], code = i % 2 ? byte >> 4 : byte & 15;
+    double x = ldexp(codes[code & 7], m->scales[i / 32] - 127);
+    return code & 8 ? -x : x;
+}
+
+/* What the adapters of matrix j add for expert e: scale B (A x). */
+static double expert_part(const tke_group *g, size_t j, size_t e, const tke_lora_layout *l,
+                          const float *adapter, double scale, size_t row, const double *low)
+{
+    const tke_lora_group *a = l ? &l->groups[g->index] : NULL;
+    double sum = 0;
+    if (!a || !a->n)
+        return 0;
+    size_t b = a->b[j] + (a->n_b > 1 ? e : 0) * a->out[j] * a->rank + row * a->rank;
+    for (size_t r = 0; r < a->rank; r++)
+        sum += adapter[b + r] * low[r];
+    return scale * sum;
+}
+
+static void expert_low(const tke_group *g, size_t j, size_t e, const tke_lora_layout *l,
+                       const float *adapter, const double *x, double *low)
+{
+    const tke_lora_group *a = l ? &l->groups[g->index] : NULL;
+    for (size_t r = 0; a && a->n && r < a->rank; r++) {
+        size_t at = a->a + (((a->n_a > 1 ? e : 0) * a->n + j) * a->rank + r) * a->in;
+        low[r] = 0;
+        for (size_t i = 0; i < a->in; i++)
+            low[r] += adapter[at + i] * x[i];
+    }
+}
+
+static void run_expert(const tke_experts *x, size_t e, const tke_lora_layout *l,
+                       const float *adapter, double scale, const double *b, double *y)
+{
+    size_t f = x->inner, H = x->out.out;
+    double *low[2] = { calloc(256, 8), calloc(256, 8) }, *h = malloc(f * 8);
+    for (size_t j = 0; j < 2; j++)
+        expert_low(x->gate_up, j, e, l, adapter, b, low[j]);
+    for (size_t i = 0; i < f; i++) {
+        double gu[2];
+        for (size_t j = 0; j < 2; j++) {
+            const tke_stack *s = j && !x->paired ? &x->up : &x->gate;
+            size_t row = x->paired ? 2 * i + j : i;
+            gu[j] = s->bias ? s->bias[e * s->out + row] : 0;
+            for (size_t c = 0; c < s->in; c++)
+                gu[j] += expert_at(s, e, row, c) * b[c];
+            gu[j] += expert_part(x->gate_up, j, e, l, adapter, scale, i, low[j]);
+        }
+        if (x->limit > 0) {
+            double g = fmin(gu[0], x->limit), u = fmax(fmin(gu[1], x->limit), -x->limit);
+            h[i] = (u + 1) * g / (1 + exp(-x->alpha * g));
+        } else {
+            h[i] = gu[0] / (1 + exp(-gu[0])) * gu[1];
+        }
+    }
+    expert_low(x->down, 0, e, l, adapter, h, low[0]);
+    for (size_t i = 0; i < H; i++) {
+        y[i] = x->out.bias ? x->out.bias[e * H + i] : 0;
+        for (size_t c = 0; c < f; c++)
+            y[i] += expert_at(&x->out, e, i, c) * h[c];
+        y[i] += expert_part(x->down, 0, e, l, adapter, scale, i, low[0]);
+    }
+    free(low[0]), free(low[1]), free(h);
+}
+
+static void run_experts(const tke_experts *x, const tke_lora_layout *l, const float *adapter,
+                        double scale, const double *b, double *y)
+{
+    size_t H = x->out.out;
+    double *z = malloc(x->n * 8), *one = malloc(H * 8), top = -1e300, sum = 0;
+    bool *taken = calloc(x->n, 1);
+    for (size_t e = 0; e < x->n; e++) {
+        z[e] = x->router.bias ? x->router.bias[e] : 0;
+        for (size_t i = 0; i < H; i++)
+            z[e] += at(&x->router, e * H + i) * b[i];
+        top = fmax(top, z[e]);
+    }
+    for (size_t k = 0; k < x->top; k++) {
+        size_t best = x->n;
+        for (size_t e = 0; e < x->n; e++)
+            if (!taken[e] && (best == x->n || z[e] > z[best]))
+                best = e;
+        taken[best] = true;
+    }
+    for (size_t e = 0; e < x->n; e++)
+        sum += x->route == TKE_ROUTE_ALL || taken[e] ? exp(z[e] - top) : 0;
+    memset(y, 0, H * 8);
+    for (size_t e = 0; e < x->n; e++) {
+        if (!taken[e])
+            continue;
+        run_expert(x, e, l, adapter, scale, b, one);
+        for (size_t i = 0; i < H; i++)
+            y[i] += exp(z[e] - top) / sum * one[i];
+    }
+    free(z), free(one), free(taken);
+}
+
 static void attend(const tke_config *c, const tke_layer *l, const double *q, const double *k,
                    const double *v, size_t pos, double *o)
 {
@@ -245,6 +410,10 @@ static void attend(const tke_config *c, const tke_layer *l, const double *q, con
                 s[t] += q[h * d + e] * k[t * kd + h / group * d + e];
             s[t] /= sqrt((double)d);
             top = s[t] > top ? s[t] : top;
+        }
+        if (l->attn->sinks) {
+            top = fmax(top, l->attn->sinks[h]);
+            sum = exp(l->attn->sinks[h] - top);
         }
         for (size_t t = first; t <= pos; t++)
             sum += s[t] = exp(s[t] - top);
@@ -285,11 +454,15 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
         rms(h + t * H, l->feed_norm, H, a);
-        linear(l->dense->gate_up, 0, lora, adapter, scale, a, g);
-        linear(l->dense->gate_up, 1, lora, adapter, scale, a, u);
-        for (size_t i = 0; i < I; i++)
-            g[i] = g[i] / (1 + exp(-g[i])) * u[i];
-        linear(l->dense->down, 0, lora, adapter, scale, g, y);
+        if (l->experts) {
+            run_experts(l->experts, lora, adapter, scale, a, y);
+        } else {
+            linear(l->dense->gate_up, 0, lora, adapter, scale, a, g);
+            linear(l->dense->gate_up, 1, lora, adapter, scale, a, u);
+            for (size_t i = 0; i < I; i++)
+                g[i] = g[i] / (1 + exp(-g[i])) * u[i];
+            linear(l->dense->down, 0, lora, adapter, scale, g, y);
+        }
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
     }

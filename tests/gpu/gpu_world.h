@@ -16,6 +16,8 @@ typedef struct shape {
     size_t hidden, inner, layers, heads, kv_heads, d, vocab, context;
     bool tied, qk_norm, bias;
     size_t window;
+    size_t experts, top; /* inner is an expert's, too; 0: none */
+    bool oss;            /* sinks, biases, clamped SwiGLU, packed numbers */
 } shape;
 
 /* own: every matrix has its own numbers; else all share one buffer. */

@@ -86,7 +86,8 @@ static void rows_are_padded(void **state)
 
 static tcu_model plan_model(void)
 {
-    tcu_model m = { .hidden = 1024,
+    tcu_model m = { .dense = true,
+                    .hidden = 1024,
                     .inner = 3072,
                     .vocab = 4096,
                     .q_width = 2048,
@@ -136,6 +137,98 @@ static void groups_have_the_models_sizes(void **state)
     assert_int_equal(tcu_lora_of(&m, 0, TCU_HEAD, 16).group, 16);
 }
 
+/* The order of pairs as the kernels make it: chunks are counted, added up, placed. */
+typedef struct sorted {
+    int32_t start[8], pair_of[64], slot_of[64];
+} sorted;
+
+static sorted sort_pairs(const int32_t *chosen, int32_t slots, int32_t experts, int32_t chunk)
+{
+    sorted s = { { 0 }, { 0 }, { 0 } };
+    int32_t counts[16][8] = { { 0 } }, before = 0;
+    for (int32_t i = 0; i < slots; i++)
+        counts[i / chunk][chosen[i]]++;
+    for (int32_t e = 0; e < experts; e++) {
+        s.start[e] = before;
+        for (int32_t c = 0; c * chunk < slots; c++) {
+            int32_t own = counts[c][e];
+            counts[c][e] = before - s.start[e];
+            before += own;
+        }
+    }
+    s.start[experts] = before;
+    for (int32_t i = 0; i < slots; i++) {
+        int32_t first = i / chunk * chunk;
+        s.pair_of[i] =
+            s.start[chosen[i]] + counts[i / chunk][chosen[i]] + tcu_rank_in(chosen + first, i - first);
+        s.slot_of[s.pair_of[i]] = i;
+    }
+    return s;
+}
+
+static const int32_t choices[] = { 0, 2, 1, 2, 0, 1, 2, 3, 0, 2, 1, 3, 0, 2, 2, 3, 0, 1, 0, 2 };
+enum { SLOTS = 20, EXPERTS = 5, TOP = 2 };
+
+static void pairs_are_ordered_by_expert_then_by_row(void **state)
+{
+    (void)state;
+    sorted whole = sort_pairs(choices, SLOTS, EXPERTS, SLOTS),
+           chunks = sort_pairs(choices, SLOTS, EXPERTS, 3);
+    assert_memory_equal(&whole, &chunks, sizeof whole);
+    assert_int_equal(whole.start[EXPERTS], SLOTS);
+    for (int32_t i = 1; i < SLOTS; i++) {
+        int32_t a = whole.slot_of[i - 1], b = whole.slot_of[i];
+        assert_true(choices[a] < choices[b] || (choices[a] == choices[b] && a < b));
+    }
+}
+
+static void tiles_hold_every_pair_once_and_fit_their_room(void **state)
+{
+    (void)state;
+    sorted s = sort_pairs(choices, SLOTS, EXPERTS, SLOTS);
+    int32_t seen[SLOTS] = { 0 }, n = 0;
+    for (int32_t e = 0; e < EXPERTS; e++)
+        for (int32_t i = 0; i < tcu_tiles_of(s.start[e + 1] - s.start[e], 4); i++, n++) {
+            tcu_tile t = tcu_expert_tile(e, s.start[e], s.start[e + 1], i, 4);
+            assert_int_equal(t.segment, e);
+            assert_in_range(t.n, 1, 4);
+            for (int32_t r = 0; r < t.n; r++) {
+                assert_int_equal(choices[s.slot_of[t.row + r]], e);
+                seen[t.row + r]++;
+            }
+        }
+    for (int32_t i = 0; i < SLOTS; i++)
+        assert_int_equal(seen[i], 1);
+    assert_true(n <= tcu_tile_room(SLOTS, EXPERTS, 4));
+    assert_int_equal(tcu_tile_room(3, 128, 16), 3);
+    assert_int_equal(tcu_tile_room(131072, 128, 128), 1152);
+}
+
+static void an_experts_steps_begin_with_their_datum_and_have_room(void **state)
+{
+    (void)state;
+    static const int32_t starts[] = { 0, 1, 4, 10 };
+    sorted s = sort_pairs(choices, SLOTS, EXPERTS, SLOTS);
+    for (int32_t e = 0; e < EXPERTS; e++) {
+        int32_t begin = s.start[e], end = s.start[e + 1], at = tcu_steps_at(begin, e, 3);
+        for (int32_t d = 0; d < 3; d++) {
+            int32_t first = tcu_first_pair(s.slot_of, begin, end, starts[d] * TOP),
+                    last = tcu_first_pair(s.slot_of, first, end, starts[d + 1] * TOP);
+            for (int32_t i = first; i < last; i++)
+                assert_in_range(s.slot_of[i] / TOP, starts[d], starts[d + 1] - 1);
+            at += tcu_tiles_of(last - first, TCU_STEP_ROWS);
+            begin = last;
+        }
+        assert_int_equal(begin, end);
+        assert_true(at <= tcu_steps_at(end, e + 1, 3));
+    }
+    for (int32_t rows = 0; rows < 100; rows++) /* as full as can be: a row of each datum alone */
+        for (int32_t data = 1; data < 20; data++)
+            assert_true(tcu_steps_at(rows, 2, data) +
+                            tcu_tiles_of(40, TCU_STEP_ROWS) + (data - 1) <=
+                        tcu_steps_at(rows + 40 + data - 1, 3, data));
+}
+
 /* With a card this tests nothing; without one the message says what is missing. */
 static void a_missing_card_is_named(void **state)
 {
@@ -160,6 +253,9 @@ int main(void)
         cmocka_unit_test(rows_are_padded),
         cmocka_unit_test(memory_plan_grows_with_what_is_kept),
         cmocka_unit_test(groups_have_the_models_sizes),
+        cmocka_unit_test(pairs_are_ordered_by_expert_then_by_row),
+        cmocka_unit_test(tiles_hold_every_pair_once_and_fit_their_room),
+        cmocka_unit_test(an_experts_steps_begin_with_their_datum_and_have_room),
         cmocka_unit_test(a_missing_card_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
