@@ -163,6 +163,8 @@ typedef struct tcu_grouped {
 } tcu_grouped;
 /* y = bf16(fma(scale, B_e low, W_e x) + bias), or transposed bf16(dy W_e + low A_e). */
 int tcu_grouped_product(const tcu_grouped *, tcu_stream);
+/* The same for many rows by warpgroups, where tcu_decode_here. */
+int tcu_grouped_wide(const tcu_grouped *, tcu_stream);
 /* The experts' own factors alone, of pairs x: low = A_e x, or (back) dlow = scale dy B_e of each part. fp32 [pairs][ld]. */
 int tcu_own_low(const tcu_grouped *, bool back, float *low, int64_t ld, tcu_stream);
 /* Gradients of the experts' own factors, over pairs in the order of steps: B_e += dy^T (scale low), A_e += dlow^T x. */

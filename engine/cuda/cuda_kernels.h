@@ -40,7 +40,7 @@ typedef struct
     int64_t master_a;                /* in the fp32 block: A [n * rank, in] */
     int64_t master_b[TCU_GROUP_MAX]; /* B [out, rank] */
     /* Copies of A and of each B: 1, or the experts'. Operands of A have rows of own_in numbers, of an expert's own B own_out rows
-     * (0: B is no expert's own), both rounded up to 8 there; what is past the factor's size is zero. */
+     * (0: all share B), both rounded up to 8 there; what is past the factor's size is zero. */
     int32_t n_a, n_b, own_in, own_out;
 } tcu_group;
 

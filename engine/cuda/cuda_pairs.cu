@@ -1,7 +1,7 @@
 /* cuda_pairs.cu - chooses the experts of each row, orders the pairs, and goes between rows and pairs.
  *
- * The order is a counting sort: chunks of slots are counted, one block adds up, chunks are placed; a pair's place depends on
- * nothing but the choices. Sums over a row's experts run in ascending order of the experts.
+ * The order is a counting sort: chunks of slots are counted, one block adds up, chunks are placed; a pair's place depends
+ * only on the choices. Sums over a row's experts run in ascending order of the experts.
  */
 #include <limits.h>
 #include "cuda/cuda_experts.h"

@@ -35,7 +35,8 @@ static bool runs_experts(const tke_model *m, const tke_experts *x)
                       other->route != x->route || other->limit != x->limit))
             return false;
     }
-    return may_try() && !x->shared && x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
+    return may_try() && !x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID &&
+           x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
            x->top <= TCU_MAX_TOP;
 }
 
@@ -44,7 +45,7 @@ static size_t foreign_layer(const tke_model *m)
 {
     for (size_t i = 0; i < m->config.n_layers; i++) {
         const tke_layer *l = &m->layers[i];
-        bool feed = l->dense ? l->dense->gate_up->n == 2 : l->experts && runs_experts(m, l->experts);
+        bool feed = l->dense ? l->dense->gate_up->n == 2 && !l->dense->squared : l->experts && runs_experts(m, l->experts);
         if (!runs_attention(l, &m->config) || !feed || l->n_groups != TCU_GROUPS)
             return i;
     }
