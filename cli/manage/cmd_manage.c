@@ -310,8 +310,11 @@ static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cl
     int64_t rank = cli_int(app, "rank");
     char label[64];
     (void)snprintf(label, sizeof label, "LoRA parameters at rank %lld", (long long)rank);
-    cli_format_count(rank * (m->mlp + m->attn + m->unembed), text);
+    int64_t all = rank * (m->mlp + m->attn + m->unembed);
+    cli_format_count(all, text);
     cli_row(rows, label, text);
+    cli_format_size(CLI_ADAPTER_BYTES * all, text);
+    cli_row(rows, "Memory of its training", text);
 }
 
 /* The recommended one first; `renderers` is there even when it is empty. */

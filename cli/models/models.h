@@ -14,6 +14,9 @@ typedef struct cli_model_facts {
     const char *renderer;       /* recommended; NULL = the model's own template */
 } cli_model_facts;
 
+/* Memory of a parameter in the engine: weight, gradient, two moments, and the copy that a pass works on. */
+enum { CLI_ADAPTER_BYTES = 5 * 4 };
+
 /* The shipped model learns fastest here: measured with the quickstart's lesson. */
 #define CLI_NANO_RATE 1e-3
 

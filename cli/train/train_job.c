@@ -307,6 +307,23 @@ static tinkc_trainer *wait_trainer(cli_job *j, tinkc_future *f, const char *labe
     return t;
 }
 
+/* Adapters on experts are large: of a known model on this machine, says so before memory is taken. */
+static void note_memory(const cli_job *j, const tinkc_lora_options *o)
+{
+    char size[CLI_SHORT_TEXT], count[CLI_SHORT_TEXT];
+    const cli_model_facts *m = cli_wants_local(j->app) ? cli_model_find(j->model) : NULL;
+    if (!m)
+        return;
+    int64_t n = o->rank * ((o->freeze & TINKC_FREEZE_MLP ? 0 : m->mlp) +
+                           (o->freeze & TINKC_FREEZE_ATTN ? 0 : m->attn) +
+                           (o->freeze & TINKC_FREEZE_UNEMBED ? 0 : m->unembed));
+    if (CLI_ADAPTER_BYTES * n < INT64_C(1) << 30)
+        return;
+    cli_format_size(CLI_ADAPTER_BYTES * n, size);
+    cli_format_count(n, count);
+    cli_note(j->app, "the LoRA has %s parameters; training it takes %s of memory", count, size);
+}
+
 static tinkc_trainer *new_trainer(cli_job *j, const char *const *pairs, tinkc_error *err)
 {
     cli_app *app = j->app;
@@ -321,6 +338,7 @@ static tinkc_trainer *new_trainer(cli_job *j, const char *const *pairs, tinkc_er
         o.has_seed = true;
         o.seed = (uint64_t)cli_int(app, "seed");
     }
+    note_memory(j, &o);
     return wait_trainer(j, tinkc_trainer_open(app->client, &o, err), "placing the model", err);
 }
 

@@ -285,8 +285,10 @@ static bool check_whole(factors *w, const tke_model *m, size_t rank, const char 
 /* "mlp.experts.3.gate_proj": where the number begins, or NULL. */
 static const char *expert_number(const char *path)
 {
-    const char *at = strstr(path, ".experts.");
-    return at && at[9] >= '0' && at[9] <= '9' ? at + 9 : NULL;
+    const char *at = strstr(path, ".experts."), *end = at ? at + 9 : NULL;
+    while (end && *end >= '0' && *end <= '9')
+        end++;
+    return end && end > at + 9 && *end == '.' ? at + 9 : NULL;
 }
 
 /* w1 is gate, w3 up; without a gate w1 is up. */
@@ -487,6 +489,11 @@ static void write_experts(list *l, const tke_file_tensor *t, const char *path, c
                        : gated                ? "gate_proj"
                                               : "up_proj";
     tke_file_tensor one = *t;
+    if (t->dims[0] != 1 && t->dims[0] != (int64_t)n) {
+        tkc_fail(l->err, TINKC_E_MODEL, "'%s' has neither one factor nor one for each expert",
+                 path);
+        return;
+    }
     one.n_dims = 2;
     one.dims[0] = t->dims[1];
     one.dims[1] = t->dims[2];

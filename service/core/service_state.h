@@ -853,6 +853,8 @@ bool tke_decode_job(tke_job *, tinkc_str body, bool is_pb, bool forward, const c
                     tkc_opt_i64 *seq, tinkc_error *err);
 /* Is it the optimizer that this server has? NULL: the client does not say. */
 bool tke_optimizer_ok(const tkc_optimizer_config *, tinkc_error *);
+/* "an image", "audio": what a chunk without tokens is, by TINKC_CHUNK_*. */
+const char *tke_chunk_name(int32_t kind);
 /* The second half, once the run is known: checks against its base model. */
 void tke_check_job(tke_job *, const tke_run *);
 tke_hash128 tke_job_hash(const tke_job *);

@@ -231,6 +231,19 @@ static bool refuse_memory(tke_call *call)
     return false;
 }
 
+const char *tke_chunk_name(int32_t kind)
+{
+    return kind == TINKC_CHUNK_DMEL ? "audio" : "an image";
+}
+
+static bool refuse_chunk(tke_call *call, size_t index, int32_t kind)
+{
+    tke_refuse(call, 400, "bad_request",
+               "chunk %zu of the prompt is %s; this model accepts text only", index,
+               tke_chunk_name(kind));
+    return false;
+}
+
 /* Concatenates the prompt's tokens in the job's arena. */
 static bool take_prompt(tke_call *call, const tkc_sample_request *in, tke_job *job)
 {
@@ -239,7 +252,7 @@ static bool take_prompt(tke_call *call, const tkc_sample_request *in, tke_job *j
     size_t n = 0;
     for (size_t c = 0; c < in->prompt.chunks.len; c++) {
         if (in->prompt.chunks.data[c].kind != TINKC_CHUNK_TOKENS)
-            return refuse(call, "this model accepts text only");
+            return refuse_chunk(call, c, in->prompt.chunks.data[c].kind);
         n += in->prompt.chunks.data[c].tokens.len;
     }
     if (n == 0)

@@ -80,8 +80,9 @@ static bool datum_tokens(tke_job *job, const tkc_datum *d, tke_datum *out, size_
     size_t n = 0;
     for (size_t c = 0; c < d->chunks.len; c++) {
         if (d->chunks.data[c].kind != TINKC_CHUNK_TOKENS)
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "datum %zu: this model accepts text only",
-                            index);
+            return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                            "datum %zu: chunk %zu is %s; this model accepts text only", index, c,
+                            tke_chunk_name(d->chunks.data[c].kind));
         n += d->chunks.data[c].tokens.len;
     }
     out->n = n;
@@ -703,8 +704,13 @@ static bool can_ever_fit(tke_call *call, const new_run *n)
 {
     int64_t memory = call->svc->set.memory_bytes;
     size_t bytes = tke_adapter_bytes(n->base->model, &n->spec);
-    if (bytes <= (size_t)memory)
+    if (bytes <= (size_t)memory) {
+        tkc_log_line(&call->svc->log, TINKC_LOG_INFO,
+                     "a LoRA of rank %ld on %s of %s takes %zu MiB of %lld MiB", (long)n->spec.rank,
+                     flags_text(n->spec.train), n->base_model, bytes >> 20,
+                     (long long)(memory >> 20));
         return true;
+    }
     tke_refuse(call, 400, "too_large",
                "A LoRA of rank %ld on %s needs %zu MiB; this server has %lld MiB in all",
                (long)n->spec.rank, flags_text(n->spec.train), bytes >> 20,

@@ -136,7 +136,7 @@ static void pass_rules(void **state)
     pass_fails("extra", CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS
                                           ",\"extra\":{\"data\":[1,1],\"dtype\":\"float32\"}}"));
     pass_fails("vocabulary", CE(INPUT("[1,64]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}"));
-    pass_fails("this model accepts text only",
+    pass_fails("chunk 0 is an image; this model accepts text only",
                "{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{\"chunks\":[{\"type\":"
                "\"image\",\"data\":\"aGk=\",\"format\":\"png\"}]},\"loss_fn_inputs\":{" TARGETS
                "," WEIGHTS "}}]}");
