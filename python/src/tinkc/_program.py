@@ -81,8 +81,8 @@ def nano_folder() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """The program's environment. Names the module of the package tinkc-cuda that this Python has: the program itself only finds one
-    in the environment that it is installed in."""
+    """The program's environment. Names the module of the package tinkc-cuda that this Python has: by itself the program
+    finds only one in the environment that it is installed in."""
     given = dict(os.environ)
     spec = importlib.util.find_spec("tinkc_cuda")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -107,7 +107,9 @@ def run(args: list[str]) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end; its output as text."""
     program = find_program()
     try:
-        return subprocess.run([program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment())
+        return subprocess.run(
+            [program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment()
+        )
     except OSError as problem:
         raise cannot_run(program, problem.strerror) from problem
 
