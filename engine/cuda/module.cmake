@@ -52,7 +52,8 @@ target_link_options(tinkc-engine-cuda PRIVATE -Wl,--no-undefined -Wl,--gc-sectio
                     -Wl,--version-script=${CMAKE_SOURCE_DIR}/engine/cuda/module.map)
 if(TINKC_PORTABLE) # the wheel: cuBLASLt is in NVIDIA's own, beside it
     target_sources(tinkc-engine-cuda PRIVATE packaging/portable/newer_libc.c)
-    target_link_options(tinkc-engine-cuda PRIVATE "-Wl,-rpath,$ORIGIN/../nvidia/cu13/lib:$ORIGIN/../nvidia/cublas/lib")
+    set_target_properties(tinkc-engine-cuda PROPERTIES BUILD_WITH_INSTALL_RPATH ON
+                          INSTALL_RPATH "$ORIGIN/../nvidia/cu13/lib;$ORIGIN/../nvidia/cublas/lib")
 endif()
 install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
