@@ -157,6 +157,29 @@ static int64_t string_cost(const tke_node *n, const tke_frame *f)
     return open + (missing > 0 ? missing : 0) + 1;
 }
 
+/* ---- strings that match a pattern ---- */
+
+static int pattern_step(const tke_node *n, tke_grammar_state *s, tke_frame *f, uint8_t b)
+{
+    if (f->phase == BEFORE) {
+        go(f, INSIDE);
+        return b == '"' ? TAKEN : WRONG;
+    }
+    uint16_t to = n->pattern->next[256 * f->at + b];
+    if (to != TKE_PATTERN_NONE)
+        f->at = to;
+    else if (b == '"' && n->pattern->cost[f->at] == 0)
+        s->depth--;
+    else
+        return WRONG;
+    return TAKEN;
+}
+
+static int64_t pattern_cost(const tke_node *n, const tke_frame *f)
+{
+    return (f->phase == BEFORE) + (int64_t)n->pattern->cost[f->at] + 1;
+}
+
 /* ---- integers ---- */
 
 enum { MINUS = 1, DIGITS, ZERO };
@@ -547,6 +570,8 @@ static int frame_step(const tke_grammar *g, tke_grammar_state *s, tke_frame *f, 
     switch (n->kind) {
     case TKE_NODE_STRING:
         return string_step(n, s, f, b);
+    case TKE_NODE_PATTERN:
+        return pattern_step(n, s, f, b);
     case TKE_NODE_INTEGER:
         return integer_step(n, f, b);
     case TKE_NODE_NUMBER:
@@ -569,6 +594,8 @@ static int64_t frame_cost(const tke_grammar *g, const tke_frame *f)
     switch (n->kind) {
     case TKE_NODE_STRING:
         return string_cost(n, f);
+    case TKE_NODE_PATTERN:
+        return pattern_cost(n, f);
     case TKE_NODE_INTEGER:
         return integer_cost(n, f);
     case TKE_NODE_NUMBER:
@@ -670,6 +697,7 @@ static void add_firsts(const tke_grammar *g, tke_node *n)
 {
     switch (n->kind) {
     case TKE_NODE_STRING:
+    case TKE_NODE_PATTERN:
         set_first(n, '"');
         break;
     case TKE_NODE_INTEGER:

@@ -8,13 +8,14 @@
 #ifndef TKE_CONSTRAIN_GRAMMAR_H
 #define TKE_CONSTRAIN_GRAMMAR_H
 
-#include "base/arena.h"
+#include "constrain/schema_pattern.h"
 
 enum { TKE_GRAMMAR_DEPTH = 64 };        /* values within values */
 enum { TKE_GRAMMAR_ENDLESS = 1 << 30 }; /* a cost: the text cannot be ended */
 
 enum tke_node_kind {
     TKE_NODE_STRING,
+    TKE_NODE_PATTERN, /* a string that matches */
     TKE_NODE_INTEGER,
     TKE_NODE_NUMBER,
     TKE_NODE_CHOICE, /* one of several texts, each optionally followed by a value */
@@ -45,6 +46,7 @@ typedef struct tke_node {
     tke_member *members;
     tke_option *options;
     uint32_t *branches;
+    const tke_pattern *pattern;
     int32_t cost;      /* bytes of the shortest text */
     uint64_t first[4]; /* which bytes a text begins with */
 } tke_node;

@@ -1,7 +1,7 @@
 /* json_grammar.c - JSON schemas that can be sampled under: the documented subset (docs/server.md).
  *
  *     type (also a list), properties, required, additionalProperties, items, minItems, maxItems, enum,
- *     const, minLength, maxLength, minimum, maximum, exclusiveMinimum, exclusiveMaximum (integers),
+ *     const, minLength, maxLength, pattern (schema_pattern.h), minimum, maximum, exclusiveMinimum, exclusiveMaximum (integers),
  *     anyOf (schemas that begin differently), $ref to $defs or definitions
  *
  * Keywords that only describe are ignored; any other is refused by name. Members are written in the
@@ -21,7 +21,8 @@ enum {
     MOST_OPTIONS = 4096,
     MOST_MEMBERS = 256,
     MOST_DEPTH = 32,
-    MOST_DEFS = 256
+    MOST_DEFS = 256,
+    MOST_PATTERNS = 32
 };
 static const int64_t largest_integer = 999999999999999; /* 15 digits, as numbers have */
 
@@ -38,11 +39,11 @@ typedef struct maker {
     def *defs;
     size_t n_defs;
     uint32_t any; /* 0 = not made yet: node 0 is a map's key */
-    int depth;
+    int depth, n_patterns;
 } maker;
 
 typedef struct schema { /* one object, taken apart; data NULL = not given */
-    tinkc_str type, properties, required, additional, items, values, constant, any_of, ref;
+    tinkc_str type, properties, required, additional, items, values, constant, any_of, ref, pattern;
     int64_t min_length, max_length, min_items, max_items, minimum, maximum;
     bool has_length, has_items, has_range;
 } schema;
@@ -184,8 +185,8 @@ static bool make_values(maker *m, uint32_t at, const schema *s)
     tkc_json j = reader(m, s->values.data ? s->values : s->constant);
     size_t n = 0;
     bool list = s->values.data != NULL;
-    if (s->properties.data || s->items.data || s->any_of.data || s->has_length || s->has_items ||
-        s->has_range || (list && s->constant.data))
+    if (s->properties.data || s->items.data || s->any_of.data || s->has_length || s->pattern.data ||
+        s->has_items || s->has_range || (list && s->constant.data))
         return tkc_fail(m->err, TINKC_E_BAD_REQUEST,
                         "enum and const are supported with type alone beside them");
     if (list)
@@ -323,8 +324,24 @@ static bool make_array(maker *m, uint32_t at, const schema *s)
     return true;
 }
 
+static bool make_pattern(maker *m, uint32_t at, const schema *s)
+{
+    tke_pattern *pattern = room(m, 1, sizeof *pattern);
+    if (s->has_length)
+        return tkc_fail(m->err, TINKC_E_BAD_REQUEST,
+                        "minLength and maxLength are not supported beside pattern");
+    if (m->n_patterns++ == MOST_PATTERNS)
+        return tkc_fail(m->err, TINKC_E_BAD_REQUEST, "more than %d patterns", MOST_PATTERNS);
+    if (!pattern || !tke_pattern_compile(pattern, m->arena, s->pattern, m->err))
+        return false;
+    m->g->nodes[at] = (tke_node){ .kind = TKE_NODE_PATTERN, .pattern = pattern };
+    return true;
+}
+
 static bool make_string(maker *m, uint32_t at, const schema *s)
 {
+    if (s->pattern.data)
+        return make_pattern(m, at, s);
     if (s->min_length > s->max_length)
         return tkc_fail(m->err, TINKC_E_BAD_REQUEST, "minLength is above maxLength");
     m->g->nodes[at] =
@@ -541,6 +558,8 @@ static bool read_schema(maker *m, tinkc_str text, schema *s)
             *part = tkc_json_skip(&j);
         else if (tkc_str_is(key, "$ref"))
             s->ref = tkc_json_string(&j);
+        else if (tkc_str_is(key, "pattern"))
+            s->pattern = tkc_json_string(&j);
         else if (tkc_str_is(key, "$defs") || tkc_str_is(key, "definitions"))
             tkc_json_skip(&j); /* read from the root, before */
         else if (is_annotation(key))
@@ -555,7 +574,7 @@ static bool make_untyped(maker *m, uint32_t at, const schema *s)
 {
     const char *type = s->properties.data || s->required.data || s->additional.data ? "object"
                        : s->items.data || s->has_items                              ? "array"
-                       : s->has_length                                              ? "string"
+                       : s->has_length || s->pattern.data                           ? "string"
                                                                                     : NULL;
     if (type)
         return make_type(m, at, s, tkc_str(type));

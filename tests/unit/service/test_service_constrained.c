@@ -278,8 +278,8 @@ static void test_refused(void **state)
           "\"minLength\":9}}}",
           "the shortest text that fits has 11 bytes" },
         { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
-          "\"string\",\"pattern\":\"a\"}}}",
-          "'pattern'" },
+          "\"string\",\"format\":\"a\"}}}",
+          "'format'" },
         { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]",
           "does not take tools" },
         { "\"tool_choice\":\"required\",\"tools\":[]", "tools is empty" },
