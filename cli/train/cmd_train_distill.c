@@ -328,8 +328,9 @@ static int check_unused(const cli_app *app)
 static int off_policy(cli_app *app)
 {
     off o = { .job = { .app = app }, .k = (size_t)cli_int(app, "targets") };
-    if (o.k < 1 || o.k > 1000)
-        return cli_fail(app, "usage", NULL, "--targets must be from 1 to 1000");
+    size_t most = cli_wants_local(app) ? 128 : 1000; /* the engine's limit; a service says its own */
+    if (o.k < 1 || o.k > most)
+        return cli_fail(app, "usage", NULL, "--targets must be from 1 to %zu", most);
     if (cli_given(app, "context"))
         return cli_fail(app, "usage", NULL, "--context works without --off-policy only");
     if (cli_text_at(app, "teacher", 1))

@@ -2,7 +2,7 @@
 
     cli_test.py BUILD [--update] [GROUP...]     --update rewrites tests/cli/golden after review
 """
-import base64, json, os, pathlib, pty, re, shutil, signal, socket, subprocess, sys, tempfile, termios, time
+import base64, json, os, pathlib, pty, re, shlex, shutil, signal, socket, subprocess, sys, tempfile, termios, time
 import stub
 
 here = pathlib.Path(__file__).resolve().parent
@@ -11,6 +11,7 @@ update = "--update" in sys.argv
 wanted = [a for a in sys.argv[2:] if not a.startswith("-")]
 server, url = stub.start()
 home = tempfile.mkdtemp(prefix="tinkc-cli-test-")
+empty = tempfile.mkdtemp(prefix="empty-", dir=home)
 passed, failed = 0, []
 base_env = {"PATH": f"{build}:{os.environ['PATH']}", "HOME": home, "LC_ALL": "C.UTF-8",
             "TINKER_BASE_URL": url, "TINKER_API_KEY": "tml-test", "TZ": "UTC"}
@@ -99,6 +100,15 @@ def grammar():
         check(f"help of {args}", r.returncode == 0 and "Usage:" in r.stdout, r.stdout)
     r = exits(2, "run", "list", "--limit", "x", "--json")
     check("error as JSON", json.loads(r.stderr)["error"]["exit_code"] == 2, r.stderr)
+
+
+def refusals():
+    """The table refusals.txt: one row for each way in which a command is refused."""
+    for line in (here / "refusals.txt").read_text().splitlines():
+        if line and line[0] != "#":
+            code, rest = line.split(" | ", 1)
+            says, command = rest.rsplit(" | ", 1)
+            exits(int(code), *shlex.split(command), says=f"error: {says}", cwd=empty, env={"HF_HUB_OFFLINE": "1"})
 
 
 def formats():
@@ -1378,7 +1388,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
+for group in (grammar, refusals, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
               compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, local_work):
     if not wanted or group.__name__ in wanted:
         group()

@@ -22,6 +22,7 @@ also() { grep -qF -- "$1" out || fail "no \"$1\""; }
 for i in 1 2 3 4; do
     echo "{\"prompt\": \"What is $i + 5?\", \"answer\": \"$((i + 5))\"}" >> sums.jsonl
     echo "{\"prompt\": \"What is $i + 5?\", \"chosen\": \"$((i + 5))\", \"rejected\": \"No.\"}" >> pairs.jsonl
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi $i\"}, {\"role\": \"assistant\", \"content\": \"$i\"}]}" >> chats.jsonl
 done
 for i in $(seq 25); do echo "nothing $i" >> broken.jsonl; done
 cp -r "$TINKC_NANO" other
@@ -48,6 +49,8 @@ says 3 'there is no such folder: ./nowhere' train distill sums.jsonl --teacher .
 says 6 'has another tokenizer than nano' train distill sums.jsonl --teacher ./other --dry-run
 says 2 '2 teachers for 1 files' train distill sums.jsonl --teacher nano --teacher nano --dry-run
 
+says 2 '--targets must be from 1 to 128' train distill chats.jsonl --off-policy --teacher nano --targets 129 --dry-run
+
 # Learning rates that fit LoRA: shares of what sft takes for the model.
 says 0 'rate 0.0002; 0.2 x the default for nano' train rl sums.jsonl --grader number --dry-run
 says 0 'rate 0.0001; 0.1 x the default for nano' train dpo pairs.jsonl --dry-run
@@ -68,6 +71,10 @@ says 0 'optim/kl_sample_train_v1' logs show rl
 also optim/entropy
 says 0 'resumed    after step 1 of 2, from tinker://' train resume rl --max-steps 2
 also 'rate 0.0002'
+
+# The KL to a teacher that is the student itself is 0, whatever the loss.
+says 0 'teacher_kl' train distill chats.jsonl --off-policy --teacher nano --targets 128 --lora-rank 4 --seed 1 --log-dir off
+python3 -c 'import json; r = json.loads(open("off/metrics.jsonl").readline()); assert abs(r["teacher_kl"]) < 0.01 < r["train/loss"], r' || fail "KL"
 
 # A folder says what it is without a service.
 says 0 'qwen3' model info other

@@ -108,9 +108,9 @@ def run(path):
 
 
 failed = 0
-# The longest first, so that the two workers end at about the same time.
+# The longest first, so that the workers end at about the same time.
 wanted_paths = sorted((p for p in (here / "transcripts").glob("*.txt") if not names or p.stem in names), key=lambda p: (-p.stat().st_size, p))
-with concurrent.futures.ThreadPoolExecutor(2) as pool:  # each has a folder and a service of its own
+with concurrent.futures.ThreadPoolExecutor(6) as pool:  # each has a folder and a service of its own; most of them wait
     for path, (wanted, got) in zip(wanted_paths, pool.map(run, wanted_paths)):
         if "--update" in sys.argv:
             path.write_text("\n".join(got) + "\n")

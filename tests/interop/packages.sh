@@ -18,7 +18,7 @@ packages() {
         [ "$(cat "$venv/made-of" 2> /dev/null)" = "$made_of" ] && "$venv/bin/python" -c "import $modules" 2> /dev/null && exit 0
         rm -rf "$venv"
         python3 -m venv "$venv" > /dev/null 2>&1 &&
-            timeout 400 "$venv/bin/pip" install -q --retries 3 --timeout 30 --disable-pip-version-check "${constraint[@]}" "$@" > "$venv.log" 2>&1 &&
+            timeout 400 "$venv/bin/pip" install -q --no-compile --retries 3 --timeout 30 --disable-pip-version-check "${constraint[@]}" "$@" > "$venv.log" 2>&1 &&
             echo "$made_of" > "$venv/made-of"
     ) 9> "$venv.lock"
 }

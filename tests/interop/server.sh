@@ -45,3 +45,27 @@ with_each_sdk() { # FUNCTION
     done
     [ $ran = 1 ] || exit 77
 }
+
+# The same for all of them at once: a release's packages are fetched while another's are tested. What each says comes in order.
+with_all_sdks() { # FUNCTION
+    local which i code ran=0 bad=0 pids=() folder
+    folder=$(mktemp -d)
+    for which in $sdks; do
+        (
+            packages "${which%%:*}" "tinker, numpy" "${which#*:}" numpy ||
+                { echo "skipped: ${which#*:} cannot be installed (no package index?)"; exit 77; }
+            echo "=== tinker $("$venv/bin/python" -c 'from tinker._version import __version__; print(__version__)')"
+            "$1" "${which%%:*}" || exit 1
+        ) > "$folder/${#pids[@]}" 2>&1 &
+        pids+=($!)
+    done
+    for i in "${!pids[@]}"; do
+        wait "${pids[$i]}"
+        code=$?
+        cat "$folder/$i"
+        case $code in 0) ran=1 ;; 77) ;; *) bad=1 ;; esac
+    done
+    rm -rf "$folder"
+    [ $bad = 0 ] || exit 1
+    [ $ran = 1 ] || exit 77
+}

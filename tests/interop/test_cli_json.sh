@@ -9,4 +9,4 @@ try() {
     HF_HUB_OFFLINE=1 timeout 300 "$venv/bin/python" "$here/parity_names.py" "$root" "$build/tinkc" || return 1
     HF_HUB_OFFLINE=1 PYTHONWARNINGS=ignore timeout 3000 "$venv/bin/python" "$here/cli_json.py" "$build/tinkc" "$model"
 }
-with_each_sdk try
+with_all_sdks try
