@@ -257,7 +257,7 @@ int cli_stop_signal(void);
 int cli_stop_count(void);
 /* As if none had come: the next one counts again. */
 void cli_forget_signal(void);
-/* Answers the first signal, once: what is under way is finished and saved. */
+/* Answers the first signal, once: the command ends when what is trained is saved. */
 void cli_say_stopping(cli_app *);
 /* Exit code for the signal that came. */
 int cli_stop_exit(void);

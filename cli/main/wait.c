@@ -97,7 +97,7 @@ bool cli_rest(const cli_app *app, int64_t ms, tinkc_error *err)
 void cli_say_stopping(cli_app *app)
 {
     if (!app->stop_said)
-        cli_note(app, "stopping: this step is finished and saved (interrupt again to leave at once)");
+        cli_note(app, "stopping: what is trained is saved first (interrupt again to leave at once)");
     app->stop_said = true;
 }
 

@@ -68,8 +68,9 @@ int64_t cli_folder_cache_bytes(const char *folder)
 bool cli_is_model_config(const char *folder)
 {
     char *type = cli_folder_type(folder);
+    bool found = type != NULL;
     free(type);
-    return type != NULL;
+    return found;
 }
 
 /* A text of config.json; yours, NULL = it does not say. */

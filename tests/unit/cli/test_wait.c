@@ -247,7 +247,7 @@ static void test_second_signal(void **state)
     raise_by_hand = true;
     assert_false(cli_wait_through(&app, some_future(), "a test", &err));
     raise_by_hand = false;
-    assert_noted("INFO[stopping: this step is finished and saved (interrupt again to leave at "
+    assert_noted("INFO[stopping: what is trained is saved first (interrupt again to leave at "
                  "once)]\nwiped\n"); /* after the first, not at the end */
     assert_int_equal(err.code, TINKC_E_CANCELLED);
     assert_int_equal(cli_stop_count(), 2);
