@@ -86,9 +86,12 @@ static bool add_block(table *t, const tke_lora_layout *l, const tke_real *block,
     return !tkc_failed(err);
 }
 
-static bool write_table(table *t, const char *folder, const char *name, tinkc_error *err)
+/* The file says whose names it has (NULL = neither's): a reader that expects others would leave out
+ * the output layer without a word. */
+static bool write_table(table *t, const char *folder, const char *name, const char *names,
+                        tinkc_error *err)
 {
-    static const char *const metadata[] = { "format", "pt", NULL };
+    const char *const metadata[] = { "format", "pt", names ? "tensor_names" : NULL, names, NULL };
     char *path = tkc_path_join(&t->arena, folder, name, err);
     return path && tke_tensor_file_write(path, t->list, t->n, metadata, 0600, err);
 }
@@ -203,7 +206,9 @@ static bool write_weights(const tke_model *m, const tke_lora_layout *l, const tk
 {
     table t;
     bool ok = table_init(&t, l, 1, err) && add_block(&t, l, weights, "", save->dtype, err) &&
-              spell_hosted(&t, m, save, err) && write_table(&t, folder, weights_file, err) &&
+              spell_hosted(&t, m, save, err) &&
+              write_table(&t, folder, weights_file,
+                          save->names == TKE_NAMES_HOSTED ? "hosted" : "peft", err) &&
               write_config(l, spec, save, folder, err);
     tkc_arena_free(&t.arena);
     return ok;
@@ -248,7 +253,7 @@ bool tke_state_write(const tke_state *s, const char *folder, const tke_adapter_s
                                          .dtype = TKE_FILE_I64,
                                          .n_dims = 1 };
         t.list[t.n++].dims[0] = 3;
-        ok = write_table(&t, folder, optimizer_file, err);
+        ok = write_table(&t, folder, optimizer_file, NULL, err);
     }
     tkc_arena_free(&t.arena);
     return ok;

@@ -415,16 +415,21 @@ static bool write_train_state(writing *w)
     return !tkc_failed(err);
 }
 
+/* Files for other tools are read by PEFT, which leaves out a layer whose name it does not know. The
+ * cookbook reads archives, and external weights that it has encrypted for itself: in those the
+ * output layer of a tied model has the name that it looks for. */
 static int32_t choose_names(const writing *w)
 {
     int32_t set = w->svc->set.adapter_names;
     const tke_base *base = atomic_load(&w->run->base);
+    bool external = w->job && w->job->kind == TKE_JOB_EXTERNAL;
+    bool plain = external && !(w->job->in.save_external.age_encryption_recipients &&
+                               w->job->in.save_external.age_encryption_recipients[0]);
     bool hosted = set == TKE_NAMING_HOSTED ||
-                  (set == TKE_NAMING_AUTO && base && tke_model_config(base->model)->tied);
+                  (set == TKE_NAMING_AUTO && !plain && base && tke_model_config(base->model)->tied);
     return hosted ? TKE_NAMES_HOSTED : TKE_NAMES_PEFT;
 }
 
-/* Writes and syncs the folder under its temporary name; nothing is visible yet. */
 /* External weights are encrypted before their checksums are taken, if the request wants it. */
 static bool encrypt(writing *w)
 {
@@ -432,6 +437,7 @@ static bool encrypt(writing *w)
     return !recipients || !recipients[0] || tke_age_folder(w->temp, recipients, &w->err);
 }
 
+/* Writes and syncs the folder under its temporary name; nothing is visible yet. */
 static bool write_folder(writing *w)
 {
     tke_service *svc = w->svc;
@@ -633,8 +639,9 @@ static bool take_metadata(tke_service *svc, const tke_job *job, tinkc_str metada
     if (job->replayed)
         tke_kept_add(svc, job->run->owner, metadata.len, kept);
     else if (metadata.len > TKE_MAX_NOTE)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "user_metadata has %zu bytes; at most %d are kept",
-                        metadata.len, TKE_MAX_NOTE);
+        return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                        "user_metadata has %zu bytes; at most %d are kept", metadata.len,
+                        TKE_MAX_NOTE);
     else if (tke_kept_take(svc, job->run->owner, metadata.len, kept, err))
         return false;
     return true;

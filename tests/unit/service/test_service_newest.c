@@ -61,6 +61,53 @@ static void external_weights(void **state)
     tiny_model_remove(store);
 }
 
+/* The header of adapter_model.safetensors behind a path of this checkpoint. */
+static const char *header_of(const tinkc_transport *t, const char *model, const char *checkpoint)
+{
+    char path[300];
+    static char header[20000];
+    bool external = strncmp(checkpoint, "external", 8) == 0;
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/%s/%s", model, checkpoint,
+             external ? "external_weights_urls" : "archive");
+    answer a = service_call(t, "GET", path, NULL, "", 0);
+    char *found = external ? strdup(json_field(a.body.data, "adapter_model.safetensors"))
+                           : strdup(a.location);
+    answer_free(&a);
+    snprintf(path, sizeof path, "%s%s", strstr(found, "/api/v1/"),
+             external ? "" : "/adapter_model.safetensors");
+    free(found);
+    a = service_call(t, "GET", path, NULL, "", 0);
+    assert_int_equal(a.status, 200);
+    snprintf(header, sizeof header, "%s", a.body.data + 8);
+    answer_free(&a);
+    return header;
+}
+
+/* PEFT reads external weights, the cookbook archives; the file says whose names it has. */
+static void names_are_those_of_the_reader(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    char *folder = tiny_model_make(
+        &(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64, .tied = true });
+    tinkc_engine *engine = world_open(NULL, 0, NULL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    assert_true(tinkc_engine_add_model(engine, "tied", folder, &err));
+    const char *model = hold(service_model(t, service_session(t), 0, "tied", 4, 7));
+    service_wait(t, post(t, "/api/v1/save_weights_external", model, 1, ",\"path\":\"out\""));
+    service_wait(t, post(t, "/api/v1/save_weights_for_sampler", model, 2, ",\"path\":\"in\""));
+    const char *peft = hold(header_of(t, model, "external_weights/out"));
+    assert_non_null(strstr(peft, "\"tensor_names\":\"peft\""));
+    assert_non_null(strstr(peft, "lm_head"));
+    assert_null(strstr(peft, "unembed_tokens"));
+    const char *hosted = hold(header_of(t, model, "sampler_weights/in"));
+    assert_non_null(strstr(hosted, "\"tensor_names\":\"hosted\""));
+    assert_non_null(strstr(hosted, "unembed_tokens"));
+    assert_null(strstr(hosted, "lm_head"));
+    tinkc_engine_free(engine);
+    tiny_model_remove(folder);
+}
+
 static const char *save(const tinkc_transport *t, const char *model, int seq, const char *rest)
 {
     return hold(
@@ -881,6 +928,7 @@ static void custom_losses_of_other_versions(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_those_of_the_reader),
         cmocka_unit_test(external_weights),
         cmocka_unit_test(kinds_of_sampler_saves),
         cmocka_unit_test(checkpoints_are_searched),
