@@ -41,7 +41,7 @@ foreach(source ${cuda_kernels})
     list(APPEND cuda_objects ${object})
 endforeach()
 
-add_library(tinkc-engine-cuda MODULE ${cuda_host} ${cuda_objects} src/base/err.c src/base/mem.c src/base/str.c
+add_library(tinkc-engine-cuda MODULE ${cuda_host} ${cuda_objects} src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c
             engine/math/dtype.c engine/device/residence.c)
 target_include_directories(tinkc-engine-cuda PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/engine)
@@ -60,7 +60,7 @@ install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The checks that need a card; tools/check-gpu runs them.
 if(TINKC_TESTS)
     add_executable(cuda_check tests/gpu/cuda_check.c tests/gpu/gpu_world.c ${cuda_host} ${cuda_objects}
-                   src/base/err.c src/base/mem.c src/base/str.c engine/math/dtype.c
+                   src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c engine/math/dtype.c
                    engine/device/residence.c)
     target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                ${CMAKE_SOURCE_DIR}/engine ${CMAKE_SOURCE_DIR}/tests/gpu)

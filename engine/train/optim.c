@@ -53,18 +53,42 @@ static bool norm_of(tke_adapter *a, const tke_block *b, double *out, tinkc_error
     return true;
 }
 
+/* Trained weights of LoRA are far below 1. */
+bool tke_adapter_is_huge(tke_adapter *a, double *rms)
+{
+    enum { HUGE_RMS = 1000 };
+    tinkc_error ignored = { 0 };
+    double norm = 0;
+    if (!norm_of(a, a->weights, &norm, &ignored))
+        return false;
+    *rms = norm / sqrt((double)a->layout->n_floats);
+    return *rms > HUGE_RMS;
+}
+
+static bool gradient_is_lost(tke_adapter *a, tinkc_error *err)
+{
+    double rms;
+    bool huge = tke_adapter_is_huge(a, &rms);
+    forget_gradient(a, err);
+    if (!huge)
+        return tkc_fail(err, TINKC_E_SERVER,
+                        "the accumulated gradient is not finite; it was dropped, nothing changed");
+    return tkc_fail(err, TINKC_E_BAD_REQUEST,
+                    "the accumulated gradient is not finite; it was dropped, nothing changed. The "
+                    "weights are very large (root mean square %.3g): an earlier learning_rate was "
+                    "too high; load an earlier checkpoint",
+                    rms);
+}
+
 bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metrics,
                     size_t *n_metrics, tinkc_error *err)
 {
-    double norm = 0, moved = 0, param_norm = 0, clip = 1;
+    double norm = 0, moved = 0, param_norm = 0, clip = 1, rms = 0;
     *n_metrics = 0;
     if (tkc_failed(err) || !tke_adam_check(p, err) || !norm_of(a, a->grads, &norm, err))
         return false;
-    if (!isfinite(norm)) {
-        forget_gradient(a, err);
-        return tkc_fail(err, TINKC_E_SERVER,
-                        "the accumulated gradient is not finite; it was dropped, nothing changed");
-    }
+    if (!isfinite(norm))
+        return gradient_is_lost(a, err);
     if (p->grad_clip_norm > 0)
         clip = fmin(1.0, p->grad_clip_norm / (norm + 1e-6));
     assert(clip >= 0 && clip <= 1 && a->step >= 0);
@@ -96,6 +120,8 @@ bool tke_optim_step(tke_adapter *a, const tke_adam_params *p, tke_metric *metric
     metric(metrics, n_metrics, "optim/update_norm", sqrt(moved));
     metric(metrics, n_metrics, "optim/num_fwdbwd", (double)a->n_fwdbwd);
     metric(metrics, n_metrics, "optim/num_tokens", (double)a->n_tokens);
+    if (tke_adapter_is_huge(a, &rms)) /* a warning: only then it is there */
+        metric(metrics, n_metrics, "optim/weights_too_large", rms);
     if (a->n_failed)
         metric(metrics, n_metrics, "failed_fwdbwd_since_last_step", (double)a->n_failed);
     return forget_gradient(a, err);

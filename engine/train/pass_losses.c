@@ -26,6 +26,7 @@ static void fail_token(const tke_item *item, size_t position, bool loss)
     tke_pass_state *s = item->state;
     bool ratio = tke_loss_row_of(&s->pass->loss)->ratios;
     s->failed = true; /* the first message stays */
+    s->pass->not_finite |= !loss;
     /* Log-probs that are not finite are a server error; a loss that overflows is the request's. */
     tkc_fail(&s->pass->err, loss ? TINKC_E_BAD_REQUEST : TINKC_E_SERVER,
              "datum %zu: the %s at position %zu is not finite", item->index,

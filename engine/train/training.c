@@ -462,8 +462,10 @@ static void blame(tke_pass_state *states, size_t n, const tke_adapter *adapter)
         if (!s->chosen || !s->pass->backward || s->pass->adapter != adapter)
             continue;
         s->solo = true;
-        if (count == 1)
+        if (count == 1) {
             s->failed = !tkc_fail(&s->pass->err, TINKC_E_SERVER, "the gradient is not finite");
+            s->pass->not_finite = true;
+        }
     }
 }
 

@@ -75,6 +75,7 @@ typedef struct tke_pass {
     size_t n_data;
     /* filled in: err (BAD_REQUEST = caused by the caller, MEMORY, CANCELLED, SERVER), else out */
     tinkc_error err;
+    bool not_finite; /* err is SERVER because log-probs or gradients overflowed */
     tke_pass_out out;
     tkc_arena arena; /* owns out; end with tke_pass_free */
 } tke_pass;
@@ -89,6 +90,9 @@ typedef struct tke_adam_params { /* of one request */
     double learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm;
 } tke_adam_params;
 
+/* Are the weights so large that results overflow? Then a learning rate was too high; the service is not
+ * to blame for what follows. *rms: their root mean square. */
+bool tke_adapter_is_huge(tke_adapter *, double *rms);
 /* Checks the numbers (BAD_REQUEST). */
 bool tke_adam_check(const tke_adam_params *, tinkc_error *err);
 /* Consumes the accumulated gradient. metrics: room for TKE_MAX_METRICS; names as in engine.md 3.3.

@@ -122,6 +122,9 @@ static tke_verdict check_length(const tke_head_values *h)
         return refuse(400, "bad_request", "A header name has invalid characters");
     if (h->bad_value)
         return refuse(400, "bad_request", "A header value has control characters");
+    if (h->bad_lines)
+        return refuse(400, "bad_request",
+                      "A line of the head does not end with CR LF, is continued, or has a NUL");
     if (h->n_content_length > 1 || h->n_transfer_encoding > 1 ||
         (h->n_content_length && h->n_transfer_encoding))
         return refuse(400, "bad_request", "The request gives its length more than once");

@@ -23,6 +23,7 @@ typedef struct tke_head_values { /* NULL = the header is not there */
     size_t n_host, n_content_length, n_transfer_encoding;
     bool bad_name;  /* a header has an invalid name */
     bool bad_value; /* a value has a control character: a bare CR is a line's end to some */
+    bool bad_lines; /* a line does not end with CR LF, is continued, or has a NUL */
 } tke_head_values;
 
 typedef struct tke_verdict {

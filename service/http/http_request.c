@@ -136,6 +136,8 @@ static void note_value(tke_head_values *v, const char *name, const char *value)
 typedef struct head {
     tke_exchange *x;
     tke_head_values values;
+    const char *next_line; /* where the library's buffer must continue; see lines_are_ok */
+    bool out_of_line;
     const char *key, *bearer; /* in the library's buffer */
 } head;
 
@@ -147,6 +149,8 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     tinkc_error err = { 0 };
     (void)kind;
     value = value ? value : "";
+    in->out_of_line |= name != in->next_line;
+    in->next_line = value + strlen(value) + 2;
     if (x->n_headers + 2 > 2 * TKE_MAX_HEADERS) {
         x->refusal = TKE_X_HEADERS;
         return MHD_NO;
@@ -166,6 +170,22 @@ static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const cha
     x->headers[x->n_headers++] = n;
     x->headers[x->n_headers++] = v;
     return MHD_YES;
+}
+
+/* Did all lines end with CR LF? The library also takes a single CR or LF for the end of a line and ends
+ * values at a NUL, other programs do not: a request could then be read as another one, or as two. With
+ * CR LF everywhere each line begins two bytes after the end of the one before, and the head ends with
+ * an empty one. The words of the request line are one byte apart. */
+static bool lines_are_ok(const tke_http *h, const head *in, struct MHD_Connection *connection)
+{
+    if (!h->mhd->heads_in_place)
+        return true;
+    const union MHD_ConnectionInfo *size =
+        h->mhd->info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const char *method = in->values.method;
+    const char *uri = method + strlen(method) + 1, *version = uri + strlen(in->x->uri) + 1;
+    return size && !in->out_of_line && version == in->values.version &&
+           method + size->header_size == in->next_line + 2;
 }
 
 /* Credentials are overwritten in the library's buffer, which is kept as long as the connection. */
@@ -220,7 +240,9 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     int64_t n = 0;
     x->method = "";
     x->max_body = path.max_body;
+    in.next_line = version + strlen(version) + 2;
     (void)h->mhd->values(x->connection, MHD_HEADER_KIND, take_header, &in);
+    in.values.bad_lines = !x->refusal && !lines_are_ok(h, &in, x->connection);
     bool known = identify(h, x, &in);
     const char *length = in.values.content_length;
     bool parsed = length && tkc_parse_i64(tkc_str(length), &n);

@@ -22,6 +22,11 @@ typedef struct tke_mhd {
     int (*values)(struct MHD_Connection *, enum MHD_ValueKind, MHD_KeyValueIterator, void *cls);
     const union MHD_ConnectionInfo *(*info)(struct MHD_Connection *, enum MHD_ConnectionInfoType,
                                             ...);
+    const char *(*version)(void);
+    /* Names and values of a head are handed out where they were received, each line's CR LF overwritten
+     * by two NULs and a single LF or CR by one. So since 0.9.0; from 0.9.77 on the library refuses lines
+     * that end otherwise itself. */
+    bool heads_in_place;
 } tke_mhd;
 
 /* The table, or NULL (UNSUPPORTED) if the library is not installed. Any thread. */

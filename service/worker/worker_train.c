@@ -167,6 +167,21 @@ static size_t least_bytes(const tke_trainer *t, tke_job *const *jobs, size_t n)
     return most;
 }
 
+/* Overflow of weights that the client's learning rate has made is not a failure of the service. */
+static void blame_weights(tke_pass *p)
+{
+    double rms;
+    tinkc_error why = { 0 };
+    if (p->err.code != TINKC_E_SERVER || !p->not_finite || !p->adapter ||
+        !tke_adapter_is_huge(p->adapter, &rms))
+        return;
+    tkc_fail(&why, TINKC_E_BAD_REQUEST,
+             "%.200s. The weights are very large (root mean square %.3g): an earlier learning_rate "
+             "was too high; load an earlier checkpoint",
+             p->err.message, rms);
+    p->err = why;
+}
+
 void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
 {
     tinkc_error err = { 0 };
@@ -200,8 +215,10 @@ void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
     tke_work_train_room(svc);
     tke_trainer_run(base->trainer, list, n_running);
     svc->training = NULL;
-    for (size_t i = 0; i < n_running; i++)
+    for (size_t i = 0; i < n_running; i++) {
+        blame_weights(&passes[i]);
         finish_pass(svc, running[i], &passes[i]);
+    }
 }
 
 /* ---- steps ---- */
@@ -256,6 +273,12 @@ void tke_work_optim(tke_service *svc, tke_job *job)
         tke_run_changed(svc, run, job->seq);
         pthread_mutex_unlock(&svc->lock);
     }
+    for (size_t i = 0; i < n; i++)
+        if (tkc_cstr_eq(metrics[i].name, "optim/weights_too_large"))
+            tkc_log_line(&svc->log, TINKC_LOG_WARN,
+                         "%s: weights have a root mean square of %.3g after a step with "
+                         "learning_rate %g; results will overflow",
+                         run->id, metrics[i].value, job->in.optim.adam.learning_rate);
     if (!tkc_failed(&err) && encode_step(job, metrics, n, &out, &err))
         tke_job_succeed(job, tkc_buf_view(&out));
     else

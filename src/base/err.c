@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/str.h"
 
 typedef struct code_row {
@@ -117,8 +118,9 @@ int32_t tkc_code_of_status(int32_t http_status)
 }
 
 /* Copies what fits, whole characters only, as one line of UTF-8. Messages contain names from
- * outside, so control characters become spaces and invalid bytes become '?'. lines: keep line
- * breaks and tabs. */
+ * outside, so control characters become spaces and invalid bytes become '?'. They also quote what a
+ * service answers, which may be the credential that it was sent: masked here, it is masked in every
+ * error, log and telemetry record made of it. lines: keep line breaks and tabs. */
 static void put_text(char *out, size_t cap, const char *text, size_t len, bool lines)
 {
     size_t at = 0;
@@ -138,6 +140,7 @@ static void put_text(char *out, size_t cap, const char *text, size_t len, bool l
     }
     assert(at < cap);
     out[at] = '\0';
+    tkc_redact(out, at);
 }
 
 static void put_message(tinkc_error *err, const char *text, size_t len)

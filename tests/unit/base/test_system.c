@@ -163,6 +163,24 @@ static void secrets_are_redacted(void **state)
     }
 }
 
+/* A service may quote in an error what it was sent. */
+static void errors_hold_no_credential(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tkc_fail(&err, TINKC_E_REQUEST_FAILED, "no such key: %s", "tml-secret9");
+    assert_string_equal(err.message, "no such key: tml-*******");
+    err = (tinkc_error){ 0 };
+    tkc_fail_text(&err, TINKC_E_REQUEST_FAILED, "Bearer abc\nx", 12);
+    assert_string_equal(err.message, "Bearer ***\nx");
+    err = (tinkc_error){ 0 };
+    tinkc_error_set(&err, TINKC_E_REQUEST_FAILED, "eyJhbGciOiJub25l");
+    assert_string_equal(err.message, "eyJ*************");
+    err = (tinkc_error){ .code = TINKC_E_FILE, .message = "x" };
+    tkc_fail_before(&err, "hf_0123456789: ");
+    assert_string_equal(err.message, "hf_**********: x");
+}
+
 static void lines_go_out_redacted_and_by_level(void **state)
 {
     (void)state;
@@ -462,6 +480,7 @@ int main(void)
         cmocka_unit_test(days_and_dates_agree),
         cmocka_unit_test(chance_stays_below_one),
         cmocka_unit_test(secrets_are_redacted),
+        cmocka_unit_test(errors_hold_no_credential),
         cmocka_unit_test(lines_go_out_redacted_and_by_level),
         cmocka_unit_test(repeated_warnings_are_held_back),
         cmocka_unit_test(deadlines_are_nanoseconds_and_what_is_left_milliseconds),

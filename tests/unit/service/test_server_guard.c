@@ -452,6 +452,53 @@ static void strict_heads(void **state)
     tinkc_server_free(server);
 }
 
+/* Some programs take a single CR or LF for the end of a line, and a NUL for the end of a text, and some do
+ * not: what follows would be a header, or a request, to one of them only. */
+static void lines_end_with_cr_lf(void **state)
+{
+    (void)state;
+    tinkc_server *server = serve(NULL);
+#define LINE "GET /api/v1/healthz HTTP/1.1"
+#define TEXT(text) text, sizeof text - 1
+    static const struct {
+        const char *name, *bytes;
+        size_t len;
+        bool ok;
+    } rows[] = {
+        { "as it should be", TEXT(LINE "\r\nHost: localhost\r\nX-A: \r\nX-B:b \r\n\r\n"), true },
+        { "LF after the request line", TEXT(LINE "\nHost: localhost\r\n\r\n"), false },
+        { "LF after a header", TEXT(LINE "\r\nHost: localhost\nX-A: a\r\n\r\n"), false },
+        { "LF after the last header", TEXT(LINE "\r\nX-A: a\r\nHost: localhost\n\r\n"), false },
+        { "LF for the empty line", TEXT(LINE "\r\nHost: localhost\r\n\n"), false },
+        { "LF everywhere", TEXT(LINE "\nHost: localhost\n\n"), false },
+        { "CR after a header", TEXT(LINE "\r\nHost: localhost\rX-A: a\r\n\r\n"), false },
+        { "CR in a value", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\rb\r\n\r\n"), false },
+        { "NUL in a value", TEXT(LINE "\r\nX-A: a\0b\r\nHost: localhost\r\n\r\n"), false },
+        { "two NULs in a value", TEXT(LINE "\r\nX-A: a\0\0b\r\nHost: localhost\r\n\r\n"), false },
+        { "NUL in the last value", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\0b\r\n\r\n"), false },
+        { "two in the last value", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\0\0b\r\n\r\n"), false },
+        { "NUL in a name", TEXT(LINE "\r\nHost: localhost\r\nX\0A: a\r\n\r\n"), false },
+        { "NUL in the path",
+          TEXT("GET /api/v1/healthz\0x HTTP/1.1\r\nHost: localhost\r\n\r\n"), false },
+        { "a continued line", TEXT(LINE "\r\nHost: localhost\r\nX-A: a\r\n b\r\n\r\n"), false },
+    };
+#undef TEXT
+#undef LINE
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char said[400] = "";
+        int fd = dial(server);
+        assert_int_equal(write(fd, rows[i].bytes, rows[i].len), rows[i].len);
+        shutdown(fd, SHUT_WR);
+        ssize_t n = recv(fd, said, sizeof said - 1, MSG_WAITALL);
+        close(fd);
+        bool ok = strncmp(said, "HTTP/1.1 200", 12) == 0;
+        /* the library may just hang up */
+        if (ok != rows[i].ok || (!ok && n > 0 && strncmp(said, "HTTP/1.1 400", 12) != 0))
+            fail_msg("%s: %s", rows[i].name, said);
+    }
+    tinkc_server_free(server);
+}
+
 /* 64 KiB for a head. */
 static void long_heads(void **state)
 {
@@ -833,6 +880,7 @@ int main(void)
         cmocka_unit_test(links_end_with_their_key),
         cmocka_unit_test(sampling_ends_with_its_right),
         cmocka_unit_test(strict_heads),
+        cmocka_unit_test(lines_end_with_cr_lf),
         cmocka_unit_test(long_heads),
         cmocka_unit_test(unknown_paths_need_no_key),
         cmocka_unit_test(slow_heads_end),

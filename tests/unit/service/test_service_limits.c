@@ -98,6 +98,27 @@ static void a_journal_is_not_cut(void **state)
     tiny_model_remove(copy);
 }
 
+/* ---- learning rates ---- */
+
+/* The step leaves numbers, but ones that nothing can be computed with: it is said at the step, and what
+ * fails later is not the server's fault. */
+static void a_ruinous_learning_rate_is_named(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_with("max_context", "0");
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    service_pass(t, model, 1, text_a, N, false);
+    const char *fine = service_wait(t, service_step(t, model, 2, 1e-2));
+    assert_null(strstr(fine, "weights_too_large"));
+    service_pass(t, model, 3, text_a, N, false);
+    const char *ruined = service_wait(t, service_step(t, model, 4, 1e30));
+    assert_true(json_number(ruined, "optim/weights_too_large") > 1e3);
+    service_wait_failure(t, service_pass(t, model, 5, text_a, N, false), "user",
+                         "an earlier learning_rate was too high");
+    tinkc_engine_free(engine);
+}
+
 /* ---- max_batch_tokens ---- */
 
 static void small_batches_change_no_bit(void **state)
@@ -249,6 +270,7 @@ static void refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_ruinous_learning_rate_is_named),
         cmocka_unit_test(a_shorter_context),
         cmocka_unit_test(never_longer_than_the_models),
         cmocka_unit_test(a_journal_is_not_cut),
