@@ -32,21 +32,45 @@ typedef struct job {
     tke_datum *data;
 } job;
 
+/* The rules that run in chunks of 64: of a token, forward and backward. */
+static double rule_flops(const tke_layer *l)
+{
+    const tke_delta *d = l->delta;
+    const tke_space *m = l->space;
+    double sum = 0;
+    if (d)
+        sum = (double)(d->n_value_heads * (6 * d->key_dim * d->value_dim + 128 * d->value_dim) +
+                       d->n_key_heads * 128 * d->key_dim);
+    if (m)
+        sum = (double)(m->n_heads * (4 * m->head_dim * m->state_dim + 64 * m->head_dim) +
+                       m->n_groups * 64 * m->state_dim);
+    return 3 * sum;
+}
+
 /* Useful FLOPs of one datum of t tokens, all with gradient, everything trained. */
 static double useful_flops(const job *j)
 {
     const tke_config *c = tke_model_config(j->model);
     double t = (double)j->tokens, r = (double)j->rank, p = 0, sum = 0;
-    double hidden = (double)c->hidden, vocab = (double)c->vocab, layers = (double)c->n_layers;
-    double first = hidden * (double)((c->n_heads + 2 * c->n_kv_heads) * c->head_dim);
-    for (size_t g = 0; g + 1 < j->model->n_groups; g++)
-        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
-            const tke_weight *w = &j->model->groups[g]->w[i];
-            p += (double)w->in * (double)w->out;
-            sum += (double)(w->in + w->out);
-        }
-    return t * (4 * p - 2 * first) + 4 * t * hidden * vocab + t * r * (6 * sum - 6 * hidden) +
-           6 * r * t * (hidden + vocab) +
+    double hidden = (double)c->hidden, vocab = (double)c->vocab, layers = 0, rules = 0;
+    const tke_group *lowest = j->model->groups[0]; /* its input needs no gradient */
+    double first = 0;
+    for (size_t i = 0; i < lowest->n; i++)
+        first += (double)lowest->w[i].in * (double)lowest->w[i].out;
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const tke_layer *layer = &j->model->layers[l];
+        layers += layer->attn != NULL;
+        rules += rule_flops(layer);
+        for (size_t g = 0; g < layer->n_groups; g++)
+            for (size_t i = 0; i < layer->groups[g].n; i++) {
+                const tke_weight *w = &layer->groups[g].w[i];
+                double used = layer->groups[g].n_experts ? (double)layer->experts->top : 1;
+                p += used * (double)w->in * (double)w->out;
+                sum += layer->groups[g].train ? (double)w->in + used * (double)w->out : 0;
+            }
+    }
+    return t * rules + t * (4 * p - 2 * first) + 4 * t * hidden * vocab +
+           t * r * (6 * sum - 6 * hidden) + 6 * r * t * (hidden + vocab) +
            6 * layers * (double)(c->n_heads * c->head_dim) * t * (t + 1);
 }
 

@@ -119,17 +119,19 @@ static uint64_t padded(uint64_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-void tke_gguf_tensor(tke_gguf *g, const char *name, int type, size_t rows, size_t cols,
+void tke_gguf_tensor(tke_gguf *g, const char *name, int type, size_t n, size_t rows, size_t cols,
                      tinkc_error *err)
 {
     put_text(&g->tensors, tkc_str(name), err);
-    put(&g->tensors, rows ? 2 : 1, 4, err);
+    put(&g->tensors, n ? 3 : rows ? 2 : 1, 4, err);
     put(&g->tensors, cols, 8, err);
     if (rows)
         put(&g->tensors, rows, 8, err);
+    if (n)
+        put(&g->tensors, n, 8, err);
     put(&g->tensors, (uint64_t)type, 4, err);
     put(&g->tensors, g->data_bytes, 8, err);
-    g->data_bytes += padded(row_bytes(type, cols) * (rows ? rows : 1));
+    g->data_bytes += padded(row_bytes(type, cols) * (rows ? rows : 1) * (n ? n : 1));
     g->n_tensors++;
 }
 

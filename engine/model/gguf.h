@@ -40,8 +40,8 @@ void tke_gguf_strs(tke_gguf *, const char *key, const tinkc_str *values, size_t 
                    tinkc_error *err);
 void tke_gguf_i32s(tke_gguf *, const char *key, const int32_t *values, size_t n, tinkc_error *err);
 
-/* A tensor of `rows` rows of `cols` numbers; rows 0 = a vector. */
-void tke_gguf_tensor(tke_gguf *, const char *name, int type, size_t rows, size_t cols,
+/* A tensor of n times `rows` rows of `cols` numbers; n 0 = a matrix, rows 0 = a vector. */
+void tke_gguf_tensor(tke_gguf *, const char *name, int type, size_t n, size_t rows, size_t cols,
                      tinkc_error *err);
 
 /* Opens a temporary file beside the final name and writes all that was declared. */

@@ -4,6 +4,7 @@
  * Llama's q and k are stored for llama.cpp's rotation of neighbouring pairs (not halves), so their
  * rows are permuted; Qwen's are not. May touch: the model's folder, the adapter, the target.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/str.h"
@@ -16,7 +17,10 @@ enum { NAME_LEN = 64 };
 typedef struct entry { /* one tensor of the file */
     char name[NAME_LEN];
     const tke_weight *w;    /* a matrix, or */
-    const tke_real *vector; /* a vector of `cols` */
+    const tke_real *vector; /* a vector of `cols`, or `rows` of them; or */
+    const tke_stack *stack; /* a matrix of each expert, and its adapter's path */
+    const char *path;
+    size_t n, step, first; /* experts; every step-th row or number from the first on is meant */
     size_t rows, cols;
     size_t heads; /* > 0: rows of each head are permuted */
     int type;
@@ -32,6 +36,11 @@ typedef struct writer {
     size_t n, cap;
     float *freqs; /* of llama 3's scaling, or NULL */
 } writer;
+
+static bool is_oss(const writer *w)
+{
+    return w->model->config.family == &tke_family_gpt_oss;
+}
 
 /* ---- the tensors ---- */
 
@@ -85,6 +94,51 @@ static void add_layer_matrix(writer *w, size_t layer, const char *name, const tk
     add_vector(w, full, m->bias, m->out, heads);
 }
 
+/* One matrix of all experts, or of gates and ups in turn one of the two; with its biases. */
+static void add_stack(writer *w, size_t layer, const char *name, const tke_stack *s,
+                      const tke_group *g, size_t which, bool paired)
+{
+    char full[NAME_LEN];
+    size_t rows = paired ? s->out / 2 : s->out;
+    snprintf(full, sizeof full, "blk.%zu.%s.weight", layer, name);
+    entry *e = add(w, full);
+    if (!e)
+        return;
+    e->stack = s;
+    e->path = g->w[which].path;
+    e->n = g->n_experts;
+    e->rows = rows;
+    e->cols = s->in;
+    e->step = paired ? 2 : 1;
+    e->first = paired ? which : 0;
+    e->type = w->type == TKE_GGUF_Q8_0 && s->in % TKE_GGUF_BLOCK ? TKE_GGUF_F16 : w->type;
+    e->a = tke_export_part(w->j, e->path, "lora_A");
+    e->b = tke_export_part(w->j, e->path, "lora_B");
+    snprintf(full, sizeof full, "blk.%zu.%s.bias", layer, name);
+    entry *bias = s->bias ? add(w, full) : NULL;
+    if (!bias)
+        return;
+    bias->vector = s->bias;
+    bias->rows = g->n_experts;
+    bias->cols = rows;
+    bias->step = paired ? 2 : 1;
+    bias->first = paired ? which : 0;
+}
+
+static void add_experts(writer *w, size_t i, const tke_experts *x)
+{
+    char full[NAME_LEN];
+    snprintf(full, sizeof full, "blk.%zu.ffn_gate_inp.weight", i);
+    entry *router = add_matrix(w, full, &x->router, 0);
+    if (router)
+        router->type = TKE_GGUF_F32;
+    snprintf(full, sizeof full, "blk.%zu.ffn_gate_inp.bias", i);
+    add_vector(w, full, x->router.bias, x->n, 0);
+    add_stack(w, i, "ffn_gate_exps", &x->gate, x->gate_up, 0, x->paired);
+    add_stack(w, i, "ffn_up_exps", x->paired ? &x->gate : &x->up, x->gate_up, 1, x->paired);
+    add_stack(w, i, "ffn_down_exps", &x->out, x->down, 0, false);
+}
+
 static void add_norm(writer *w, size_t layer, const char *name, const tke_real *norm, size_t n)
 {
     char full[NAME_LEN];
@@ -106,7 +160,12 @@ static void add_layer(writer *w, size_t i)
     add_norm(w, i, "attn_q_norm", a->q_norm, c->head_dim);
     add_norm(w, i, "attn_k_norm", a->k_norm, c->head_dim);
     add_layer_matrix(w, i, "attn_output", &a->o->w[0], 0);
-    add_norm(w, i, "ffn_norm", l->feed_norm, c->hidden);
+    add_norm(w, i, "attn_sinks", a->sinks, c->n_heads);
+    add_norm(w, i, is_oss(w) ? "post_attention_norm" : "ffn_norm", l->feed_norm, c->hidden);
+    if (l->experts) {
+        add_experts(w, i, l->experts);
+        return;
+    }
     add_layer_matrix(w, i, "ffn_gate", &d->gate_up->w[0], 0);
     add_layer_matrix(w, i, "ffn_up", &d->gate_up->w[1], 0);
     add_layer_matrix(w, i, "ffn_down", &d->down->w[0], 0);
@@ -135,7 +194,7 @@ static void gather(writer *w)
     for (size_t i = 0; i < c->n_layers && !tkc_failed(w->j->err); i++)
         add_layer(w, i);
     add_vector(w, "output_norm.weight", w->model->norm, c->hidden, 0);
-    if (c->tied && !trained)
+    if (c->tied && !trained && !is_oss(w))
         return; /* readers use the embedding */
     entry *e = add_matrix(w, "output.weight", &w->model->head.w[0], 0);
     if (e && trained) {
@@ -212,7 +271,15 @@ static bool write_keys(writer *w)
     number(w, "block_count", c->n_layers);
     number(w, "context_length", c->context);
     number(w, "embedding_length", c->hidden);
-    number(w, "feed_forward_length", c->inner);
+    const tke_experts *x = w->model->layers[0].experts;
+    number(w, "feed_forward_length", c->inner ? c->inner : x->inner);
+    if (x) {
+        number(w, "expert_count", x->n);
+        number(w, "expert_used_count", x->top);
+        number(w, "expert_feed_forward_length", x->inner);
+    }
+    if (c->window)
+        number(w, "attention.sliding_window", c->window);
     number(w, "attention.head_count", c->n_heads);
     number(w, "attention.head_count_kv", c->n_kv_heads);
     number(w, "attention.key_length", c->head_dim);
@@ -236,9 +303,14 @@ static size_t source_row(const entry *e, size_t i, size_t n)
 static bool write_vector(writer *w, const entry *e)
 {
     float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
-    for (size_t i = 0; row && i < e->cols; i++)
-        row[i] = (float)e->vector[source_row(e, i, e->cols)];
-    bool ok = row && tke_gguf_row(&w->file, TKE_GGUF_F32, row, e->cols, e->name, w->j->err);
+    size_t rows = e->rows ? e->rows : 1, step = e->step ? e->step : 1;
+    bool ok = row != NULL;
+    for (size_t r = 0; ok && r < rows; r++) {
+        for (size_t i = 0; i < e->cols; i++)
+            row[i] =
+                (float)e->vector[r * e->cols * step + e->first + step * source_row(e, i, e->cols)];
+        ok = tke_gguf_row(&w->file, TKE_GGUF_F32, row, e->cols, e->name, w->j->err);
+    }
     tkc_release(NULL, row, e->cols * sizeof *row);
     return ok;
 }
@@ -265,18 +337,63 @@ static bool write_matrix(writer *w, const entry *e)
     return ok;
 }
 
+/* Row `at` of an expert's matrix, however it is stored; packed: room for a row in BF16. */
+static void stack_row(const tke_stack *s, size_t expert, size_t at, uint16_t *packed, float *row)
+{
+    const tke_matrix *m = &s->m[expert];
+    size_t size = tke_dtype_size(m->dtype), ld = (size_t)m->ld;
+    const unsigned char *data = m->data;
+    if (m->dtype == TKE_MXFP4) {
+        tke_mxfp4_decode(m, (int64_t)at, 0, (int64_t)s->in, packed);
+        tke_widen(TKE_BF16, packed, s->in, row);
+    } else if (s->transposed) {
+        for (size_t i = 0; i < s->in; i++)
+            tke_widen(m->dtype, data + (i * ld + at) * size, 1, row + i);
+    } else {
+        tke_widen(m->dtype, data + at * ld * size, s->in, row);
+    }
+}
+
+static bool write_expert(writer *w, const entry *e, size_t expert, uint16_t *packed, float *row)
+{
+    tke_merge m = { 0 };
+    bool merge = e->a && e->b;
+    bool ok = !merge || tke_merge_begin(&m, w->j, e->path, e->rows, e->cols, e->a, e->b, expert);
+    for (size_t i = 0; ok && i < e->rows; i++) {
+        stack_row(e->stack, expert, e->first + i * e->step, packed, row);
+        if (merge)
+            tke_merge_row(&m, i, row);
+        ok = tke_gguf_row(&w->file, e->type, row, e->cols, e->name, w->j->err);
+    }
+    if (merge)
+        tke_merge_end(&m);
+    return ok;
+}
+
+static bool write_stack(writer *w, const entry *e)
+{
+    float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
+    uint16_t *packed = tkc_alloc(NULL, e->cols * sizeof *packed, w->j->err);
+    bool ok = row && packed;
+    for (size_t x = 0; ok && x < e->n; x++)
+        ok = write_expert(w, e, x, packed, row);
+    tkc_release(NULL, packed, e->cols * sizeof *packed);
+    tkc_release(NULL, row, e->cols * sizeof *row);
+    return ok;
+}
+
 static bool write_all(writer *w)
 {
     tke_export *j = w->j;
     for (size_t i = 0; i < w->n; i++) {
         const entry *e = &w->entries[i];
-        tke_gguf_tensor(&w->file, e->name, e->type, e->rows, e->cols, j->err);
+        tke_gguf_tensor(&w->file, e->name, e->type, e->n, e->rows, e->cols, j->err);
     }
     j->total = (int64_t)w->file.data_bytes;
     bool ok = !tkc_failed(j->err) && tke_gguf_open(&w->file, j->o->target, &j->arena, j->err);
     for (size_t i = 0; ok && i < w->n; i++) {
         const entry *e = &w->entries[i];
-        ok = e->w ? write_matrix(w, e) : write_vector(w, e);
+        ok = e->w ? write_matrix(w, e) : e->stack ? write_stack(w, e) : write_vector(w, e);
         size_t bytes = (size_t)w->file.written;
         ok = ok && tke_gguf_pad(&w->file, j->err) && tke_export_advance(j, bytes);
     }
@@ -304,20 +421,48 @@ static bool choose_type(writer *w)
                     "gguf_type \"%.20s\" is none of f16, bf16, q8_0, f32", asked);
 }
 
+static bool no_form(const writer *w, const char *what)
+{
+    return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                    "%s: %s has no GGUF form for %s models; export "
+                    "to a Hugging Face folder instead",
+                    w->j->o->base_model, what, w->model->config.arch);
+}
+
+/* llama.cpp knows one form of gpt-oss: windows in even layers, clamps at 7. */
+static bool check_oss(const writer *w)
+{
+    const tke_config *c = &w->model->config;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const tke_layer *l = &w->model->layers[i];
+        if ((l->attn->window > 0) != (i % 2 == 0))
+            return no_form(w, "a sliding window in other layers than the even ones");
+        if (fabs(l->experts->limit - 7) > 0 || fabs(l->experts->alpha - 1.702) > 0)
+            return no_form(w, "swiglu_limit or swiglu_alpha");
+    }
+    return c->bias_qkv || no_form(w, "attention_bias: false");
+}
+
 static bool check_model(const writer *w)
 {
     const tke_config *c = &w->model->config;
-    if (c->window)
-        return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
-                        "%s: a sliding window has no GGUF form for %s models", w->j->o->base_model,
-                        c->arch);
-    for (size_t i = 0; i < c->n_layers; i++)
-        if (!w->model->layers[i].attn || !w->model->layers[i].dense)
+    bool oss = is_oss(w);
+    if (c->window && !oss)
+        return no_form(w, "a sliding window");
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const tke_layer *l = &w->model->layers[i];
+        bool experts = l->experts && (oss || c->family == &tke_family_qwen3_moe);
+        if (!l->attn || l->attn->gate || (!l->dense && !experts))
             return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
                             "%s: GGUF files of %s models cannot be written yet; export to a "
                             "Hugging Face folder instead",
                             w->j->o->base_model, c->arch);
-    return true;
+        if ((l->experts != NULL) != (w->model->layers[0].experts != NULL))
+            return no_form(w, "a layer without experts");
+        if (l->experts && l->experts->route != TKE_ROUTE_CHOSEN)
+            return no_form(w, "norm_topk_prob: false");
+    }
+    return !oss || check_oss(w);
 }
 
 bool tke_export_gguf(tke_export *j)

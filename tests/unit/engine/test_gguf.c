@@ -20,7 +20,7 @@ enum { F32 = 0, F16 = 1, Q8_0 = 8, BF16 = 30 };
 
 typedef struct tensor {
     char name[64];
-    uint64_t dims[2];
+    uint64_t dims[3];
     uint32_t n_dims, type;
     const unsigned char *data;
 } tensor;
@@ -117,7 +117,8 @@ static void key(gguf *g)
 
 static size_t bytes_of(const tensor *t)
 {
-    uint64_t cols = t->dims[0], rows = t->n_dims == 2 ? t->dims[1] : 1;
+    uint64_t cols = t->dims[0], rows = t->n_dims >= 2 ? t->dims[1] : 1;
+    rows *= t->n_dims == 3 ? t->dims[2] : 1;
     return t->type == F32    ? rows * cols * 4
            : t->type == Q8_0 ? rows * cols / 32 * 34
                              : rows * cols * 2;
@@ -144,7 +145,7 @@ static gguf *gguf_read(const char *path)
         tensor *t = &g->tensors[i];
         text(g, t->name, sizeof t->name);
         t->n_dims = (uint32_t)number(g, 4);
-        assert_in_range(t->n_dims, 1, 2);
+        assert_in_range(t->n_dims, 1, 3);
         for (uint32_t d = 0; d < t->n_dims; d++)
             t->dims[d] = number(g, 8);
         t->type = (uint32_t)number(g, 4);
@@ -711,12 +712,165 @@ static void test_numbers_that_do_not_fit(void **state)
     tiny_model_remove(folder);
 }
 
+/* ---- experts ---- */
+
+static char *experts_folder(const char *family, bool mxfp4, const char *extra)
+{
+    char *folder = tiny_model_make(
+        &(tiny_model){ .family = family, .layers = 1, .seed = 6, .mxfp4 = mxfp4, .extra = extra });
+    tiny_write(folder, "tokenizer.json", qwen_tokenizer);
+    return folder;
+}
+
+static const char every_layer[] = "\"mlp_only_layers\": []";
+static const char published[] = "\"swiglu_limit\": 7.0";
+
+/* An expert's number W[row][col], however the stack is stored. */
+static double stack_number(const tke_stack *s, size_t e, size_t row, size_t col)
+{
+    const tke_matrix *m = &s->m[e];
+    size_t at = s->transposed ? col * (size_t)m->ld + row : row * (size_t)m->ld + col;
+    float x;
+    tke_widen(m->dtype, (const unsigned char *)m->data + at * tke_dtype_size(m->dtype), 1, &x);
+    return (double)x;
+}
+
+/* 32 / rank B_e A_e of a matrix of a group: one of the factors has one copy. */
+static double change(const tke_adapter *a, const tke_group *of, size_t which, size_t e, size_t row,
+                     size_t col)
+{
+    const tke_lora_group *g = &a->layout->groups[of->index];
+    const tke_real *x = a->device->ops->block_host(a->device, a->weights);
+    double sum = 0;
+    for (size_t r = 0; r < g->rank; r++)
+        sum +=
+            (double)x[g->b[which] + ((g->n_b > 1 ? e : 0) * g->out[which] + row) * g->rank + r] *
+            (double)x[g->a + ((g->n_a > 1 ? e : 0) * g->rank + which * g->rank + r) * g->in + col];
+    return 32.0 / (double)g->rank * sum;
+}
+
+static void check_stack(const gguf *g, const char *name, const tke_adapter *a, const tke_stack *s,
+                        const tke_group *of, size_t which, bool paired)
+{
+    const tensor *t = find(g, name);
+    assert_non_null(t);
+    size_t rows = paired ? s->out / 2 : s->out, n = of->n_experts;
+    assert_true(t->n_dims == 3 && t->dims[0] == s->in && t->dims[1] == rows && t->dims[2] == n);
+    for (size_t e = 0; e < n; e++)
+        for (size_t row = 0; row < rows; row++)
+            for (size_t col = 0; col < s->in; col++) {
+                float got;
+                memcpy(&got, t->data + 4 * ((e * rows + row) * s->in + col), 4);
+                double want = stack_number(s, e, paired ? 2 * row + which : row, col) +
+                              change(a, of, which, e, row, col);
+                assert_true(fabs((double)got - want) < 1e-5);
+            }
+}
+
+static void test_experts_are_stacked_and_merged(void **state)
+{
+    (void)state;
+    for (int oss = 0; oss < 2; oss++) {
+        tinkc_error err = { 0 };
+        char *folder = oss ? experts_folder("gpt_oss", false, published)
+                           : experts_folder("qwen3_moe", false, every_layer);
+        char *saved = tiny_folder();
+        uint64_t random = 3;
+        tke_device *device = device_cpu(1);
+        tke_model *m = tke_model_open(folder, &err);
+        tke_adapter *a = tke_adapter_new(
+            device, m, &(tke_adapter_spec){ .rank = 4, .train = 7, .seed = 1 }, &err);
+        for (size_t i = 0; i < a->layout->n_floats; i++)
+            adapter_weights(a)[i] += 0.05f * tiny_normal(&random);
+        tke_snapshot *shot = tke_snapshot_take(a, &err);
+        assert_true(tke_snapshot_write(
+            shot, saved, &(tke_adapter_save){ .base_name = "x", .dtype = TKE_F32 }, &err));
+        gguf *g = written(folder, saved, "f32");
+        const tke_experts *x = m->layers[0].experts;
+        check_stack(g, "blk.0.ffn_gate_exps.weight", a, &x->gate, x->gate_up, 0, oss);
+        check_stack(g, "blk.0.ffn_up_exps.weight", a, oss ? &x->gate : &x->up, x->gate_up, 1, oss);
+        check_stack(g, "blk.0.ffn_down_exps.weight", a, &x->out, x->down, 0, false);
+        assert_non_null(
+            strstr(g->keys, oss ? "gpt-oss.expert_count=5\ngpt-oss.expert_used_count=2\n"
+                                  "gpt-oss.expert_feed_forward_length=64\n"
+                                  "gpt-oss.attention.sliding_window=9\n"
+                                : "qwen3moe.expert_count=5\n"
+                                  "qwen3moe.expert_used_count=2\n"
+                                  "qwen3moe.expert_feed_forward_length=20\n"));
+        gguf_free(g);
+        tke_snapshot_drop(shot);
+        tke_adapter_free(a);
+        tke_model_drop(m);
+        tke_device_close(device);
+        tiny_model_remove(saved);
+        tiny_model_remove(folder);
+    }
+}
+
+/* Sinks, biases of experts, both of their halves: the packed model's file is that of its BF16 twin. */
+static void test_packed_experts_are_those_of_their_twin(void **state)
+{
+    (void)state;
+    char *packed = experts_folder("gpt_oss", true, published),
+         *plain = experts_folder("gpt_oss", false, published);
+    gguf *x = written(packed, NULL, "f16"), *y = written(plain, NULL, "f16");
+    static const char *const wanted[] = {
+        "blk.0.attn_sinks.weight",          "blk.0.ffn_gate_inp.bias",
+        "blk.0.ffn_gate_exps.bias",         "blk.0.ffn_up_exps.bias",
+        "blk.0.ffn_down_exps.bias",         "blk.0.attn_output.bias",
+        "blk.0.post_attention_norm.weight", "output.weight"
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        assert_non_null(find(x, wanted[i]));
+    assert_int_equal(x->n, y->n);
+    for (size_t i = 0; i < x->n; i++)
+        assert_memory_equal(x->tensors[i].data, y->tensors[i].data, bytes_of(&x->tensors[i]));
+    float gates[2], ups[2];
+    tinkc_error err = { 0 };
+    tke_model *m = tke_model_open(plain, &err);
+    const tke_real *bias = m->layers[0].experts->gate.bias;
+    memcpy(gates, find(x, "blk.0.ffn_gate_exps.bias")->data, sizeof gates);
+    memcpy(ups, find(x, "blk.0.ffn_up_exps.bias")->data, sizeof ups);
+    assert_true(gates[0] == bias[0] && gates[1] == bias[2] && ups[0] == bias[1] &&
+                ups[1] == bias[3]);
+    tke_model_drop(m);
+    gguf_free(x);
+    gguf_free(y);
+    tiny_model_remove(packed);
+    tiny_model_remove(plain);
+}
+
+static void test_experts_without_a_gguf_form(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *family, *extra, *named;
+    } cases[] = {
+        { "gpt_oss", NULL, "swiglu_limit" },
+        { "gpt_oss", "\"swiglu_limit\": 7.0, \"layer_types\": [\"full_attention\"]", "window" },
+        { "qwen3_moe", "\"mlp_only_layers\": [], \"norm_topk_prob\": false", "norm_topk_prob" },
+        { "qwen3_5_text", NULL, "qwen3_5 models cannot be written yet" },
+        { "nemotron_h", NULL, "nemotron_h models cannot be written yet" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *folder = experts_folder(cases[i].family, false, cases[i].extra);
+        refused(folder, NULL, NULL, 0, TINKC_E_UNSUPPORTED, cases[i].named);
+        tiny_model_remove(folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_of_llama),    cmocka_unit_test(test_keys_of_qwen),
-        cmocka_unit_test(test_numbers_of_llama), cmocka_unit_test(test_numbers_of_qwen),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_numbers_that_do_not_fit),
+        cmocka_unit_test(test_keys_of_llama),
+        cmocka_unit_test(test_keys_of_qwen),
+        cmocka_unit_test(test_numbers_of_llama),
+        cmocka_unit_test(test_numbers_of_qwen),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_numbers_that_do_not_fit),
+        cmocka_unit_test(test_experts_are_stacked_and_merged),
+        cmocka_unit_test(test_packed_experts_are_those_of_their_twin),
+        cmocka_unit_test(test_experts_without_a_gguf_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
