@@ -197,6 +197,16 @@ static const cli_option run_info_options[] = {
 static const char *const run_info_examples[] = { "tinkc run info b89f6676:train:0 --checkpoints",
                                                  NULL };
 
+static const cli_option run_delete_options[] = {
+    { .name = "published",
+      .kind = CLI_FLAG,
+      .help = "also checkpoints that others may use, because they are published" },
+    { .name = "dry-run", .kind = CLI_FLAG, .help = "only show what would be deleted" },
+    { 0 }
+};
+static const char *const run_delete_examples[] = { "tinkc run delete faq --dry-run",
+                                                   "tinkc run delete b89f6676:train:0 --yes", NULL };
+
 static const cli_option checkpoint_list_options[] = {
     { .name = "run-id",
       .kind = CLI_TEXT,
@@ -1241,6 +1251,22 @@ static const cli_option store_repair_options[] = {
     { 0 }
 };
 static const char *const store_repair_examples[] = { "tinkc store repair DIR", NULL };
+static const char *const store_usage_examples[] = { "tinkc store usage", "tinkc store usage DIR --json",
+                                                    NULL };
+static const cli_option store_gc_options[] = {
+    { .name = "delete", .kind = CLI_FLAG, .help = "do it; without it, what would go is shown" },
+    { .name = "silent",
+      .kind = CLI_DURATION,
+      .value = "DURATION",
+      .default_value = "7d",
+      .help = "a run whose client has sent nothing for so long is finished" },
+    { .name = "steps",
+      .kind = CLI_FLAG,
+      .help = "also checkpoints that training named by their step, where the run has a final one" },
+    { 0 }
+};
+static const char *const store_gc_examples[] = { "tinkc store gc", "tinkc store gc --steps --delete",
+                                                 NULL };
 
 /* ---- tool ---- */
 
@@ -1318,6 +1344,16 @@ const cli_command cli_commands[] = {
       .options = run_info_options,
       .examples = run_info_examples,
       .run = cli_run_info,
+      .arg_kind = "run" },
+    { .noun = "run",
+      .verb = "delete",
+      .args = "RUN...",
+      .min_args = 1,
+      .max_args = -1,
+      .summary = "delete training runs with all their checkpoints",
+      .options = run_delete_options,
+      .examples = run_delete_examples,
+      .run = cli_run_delete,
       .arg_kind = "run" },
     { .noun = "checkpoint",
       .verb = "list",
@@ -1983,6 +2019,26 @@ const cli_command cli_commands[] = {
       .options = store_repair_options,
       .examples = store_repair_examples,
       .run = cli_store_repair },
+    { .noun = "store",
+      .any_profile = true,
+      .verb = "usage",
+      .args = "[DIR]",
+      .min_args = 0,
+      .max_args = 1,
+      .summary = "show what a store holds, run by run",
+      .examples = store_usage_examples,
+      .columns = cli_usage_columns,
+      .run = cli_store_usage },
+    { .noun = "store",
+      .any_profile = true,
+      .verb = "gc",
+      .args = "[DIR]",
+      .min_args = 0,
+      .max_args = 1,
+      .summary = "show, or delete, what nobody needs: images of finished runs, what has expired",
+      .options = store_gc_options,
+      .examples = store_gc_examples,
+      .run = cli_store_gc },
     { .noun = "config",
       .any_profile = true,
       .verb = "list",
@@ -2163,7 +2219,7 @@ const char *cli_noun_summary(const char *noun)
         { "env", "check an environment for reinforcement learning" },
         { "logs", "metrics of a training run: show, plot, report" },
         { "tokenizer", "text, tokens, chat templates" },
-        { "store", "check and repair the engine's checkpoints on disk" },
+        { "store", "what the engine keeps on disk: its size, its state, what can go" },
         { "config", "settings and profiles" },
     };
     for (size_t i = 0; i < sizeof nouns / sizeof *nouns; i++)

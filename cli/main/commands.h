@@ -4,7 +4,7 @@
 
 #include "cli/output/out.h"
 
-extern const cli_column cli_run_columns[], cli_checkpoint_columns[], cli_session_columns[],
+extern const cli_column cli_usage_columns[], cli_run_columns[], cli_checkpoint_columns[], cli_session_columns[],
     cli_model_columns[], cli_audit_columns[], cli_storage_columns[];
 
 /* Options and examples that stand beside their command. */
@@ -14,6 +14,7 @@ extern const char *const cli_pull_examples[], *const cli_push_examples[],
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
+int cli_run_delete(cli_app *);
 int cli_checkpoint_list(cli_app *);
 int cli_checkpoint_search(cli_app *);
 int cli_checkpoint_info(cli_app *);
@@ -79,6 +80,8 @@ int cli_logs_report(cli_app *);
 int cli_doctor(cli_app *);
 int cli_store_check(cli_app *);
 int cli_store_repair(cli_app *);
+int cli_store_usage(cli_app *);
+int cli_store_gc(cli_app *);
 int cli_config_list(cli_app *);
 int cli_config_get_command(cli_app *);
 int cli_config_set(cli_app *);

@@ -13,6 +13,7 @@
 #include "cli/models/hub_models.h"
 #include "cli/models/model_folder.h"
 #include "cli/models/models.h"
+#include "cli/store/logged_runs.h"
 #include "cli/store/store_host.h"
 #include "cli/store/store_link.h"
 #include "cli/store/store_models.h"
@@ -88,11 +89,30 @@ static const char *whole_name(const char *model)
     return whole ? whole : model;
 }
 
+/* A name without a slash that is nothing here may be that of a run: then it stands for its folder. */
+static const char *run_folder(const cli_app *app, const char *model)
+{
+    static char *name, *folder; /* the last answer */
+    const char *store = cli_store_folder(app);
+    if (!store || strchr(model, '/') || strcmp(model, "nano") == 0 || access(model, F_OK) == 0)
+        return NULL;
+    if (name && strcmp(name, model) == 0)
+        return folder;
+    free(name);
+    free(folder);
+    name = strdup(model);
+    folder = cli_logged_run_folder(store, model);
+    return folder;
+}
+
 const char *cli_model(const cli_app *app)
 {
     const char *model = cli_text(app, "model");
     if (!model)
         model = cli_config_get(app, "model", NULL);
+    const char *run = model ? run_folder(app, model) : NULL;
+    if (run)
+        return run;
     if (!cli_wants_local(app))
         return model;
     return !model ? "nano" : is_model_folder(model) ? whole_name(model) : model;

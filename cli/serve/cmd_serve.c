@@ -10,6 +10,7 @@
 #include "cli/models/hub_models.h"
 #include "cli/models/model_folder.h"
 #include "cli/serve/serving.h"
+#include "cli/store/logged_runs.h"
 #include "cli/store/store_host.h"
 #include "cli/store/store_link.h"
 #include "cli/store/store_models.h"
@@ -326,18 +327,20 @@ static void announce(cli_app *app, const char *url, bool keys)
     cli_serving_ready(app, url);
 }
 
-/* --log-dir, else the usual folder where everybody who can reach the server may see it. A list;
- * yours. */
-static const char **log_folders(const cli_app *app, bool keys)
+/* --log-dir; else the usual folder and those of runs that the store knows, where everybody who can reach
+ * the server may see them. A list; yours. */
+static const char **log_folders(const cli_app *app, const json_t *known, bool keys)
 {
-    size_t n = 0;
+    size_t n = 0, n_known = keys ? 0 : json_array_size(known);
     while (cli_text_at(app, "log-dir", n))
         n++;
-    const char **list = calloc(n + 2, sizeof *list);
+    const char **list = calloc(n + n_known + 2, sizeof *list);
     for (size_t i = 0; list && i < n; i++)
         list[i] = cli_text_at(app, "log-dir", i);
     if (list && n == 0 && !keys)
         list[0] = "tinkc-runs";
+    for (size_t i = 0; list && n == 0 && i < n_known; i++)
+        list[1 + i] = json_string_value(json_object_get(json_array_get(known, i), "dir"));
     return list;
 }
 
@@ -367,7 +370,8 @@ int cli_serve(cli_app *app)
     bad = bad ? bad : open_models(app, &models);
     const char **offered = names_of(&models);
     char **keys = cli_serving_keys(app, &bad);
-    const char **logs = log_folders(app, keys != NULL);
+    json_t *known = cli_logged_runs(store_of(app));
+    const char **logs = log_folders(app, known, keys != NULL);
     const char *log = cli_text(app, "log");
     FILE *access = !log ? NULL : strcmp(log, "-") == 0 ? stderr : fopen(log, "ae");
     if (!bad && log && !access)
@@ -403,6 +407,7 @@ int cli_serve(cli_app *app)
     }
     cli_serving_free(keys);
     free(logs);
+    json_decref(known);
     free(offered);
     free_models(&models);
     if (access && access != stderr)

@@ -9,15 +9,17 @@
 #include "cli/main/files.h"
 #include "cli/output/out.h"
 #include "cli/serve/serving.h"
+#include "cli/store/logged_runs.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
 static const char usual_folder[] = "tinkc-runs";
 
-/* The folders that were named, else the usual one. NULL: one is not there; *bad says so. */
-static const char **log_folders(cli_app *app, int *bad)
+/* The folders that were named, else the usual one and those of runs that the store knows. NULL: one is not there; *bad says so. */
+static const char **log_folders(cli_app *app, const json_t *known, int *bad)
 {
-    const char **list = calloc(app->n_args + 2, sizeof *list);
+    size_t n_known = app->n_args ? 0 : json_array_size(known);
+    const char **list = calloc(app->n_args + n_known + 2, sizeof *list);
     if (!list) {
         *bad = cli_fail(app, "internal", NULL, "out of memory");
         return NULL;
@@ -36,6 +38,8 @@ static const char **log_folders(cli_app *app, int *bad)
     }
     if (app->n_args == 0)
         list[0] = usual_folder;
+    for (size_t i = 0; i < n_known; i++)
+        list[1 + i] = json_string_value(json_object_get(json_array_get(known, i), "dir"));
     return list;
 }
 
@@ -79,12 +83,14 @@ int cli_ui(cli_app *app)
     cli_serving_block_signals(true);
     if (cli_int(app, "port") > 65535)
         return cli_fail(app, "usage", NULL, "--port must be at most 65535");
-    const char **folders = log_folders(app, &bad);
+    json_t *known = cli_logged_runs(cli_store_folder(app));
+    const char **folders = log_folders(app, known, &bad);
     char **keys = cli_serving_keys(app, &bad);
     if (!bad)
         bad = serve_page(app, folders, keys);
     cli_serving_free(keys);
     free(folders);
+    json_decref(known);
     return bad;
 }
 
@@ -97,7 +103,7 @@ int cli_logs_report(cli_app *app)
     char size[CLI_SHORT_TEXT];
     int bad = 0;
     const char *target = cli_text(app, "output");
-    const char **folders = log_folders(app, &bad);
+    const char **folders = log_folders(app, NULL, &bad);
     if (!bad && !*tinkc_logs_report(folders, &html, &err))
         bad = cli_fail_error(app, &err, NULL);
     if (!bad) {

@@ -3,6 +3,7 @@
  * What every recipe shares. May touch: the log directory, the service through the client. Must not:
  * know how a step is made.
  */
+#include "cli/store/logged_runs.h"
 #include "cli/train/train_job.h"
 
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/train/adapter_start.h"
 #include "cli/main/config_file.h"
@@ -438,6 +440,9 @@ static int open_log(cli_job *j, const json_t *config)
     bad = bad ? bad : cli_trainlog_config(j->app, j->log_dir, config);
     bad = bad ? bad : cli_train_config_write(j->app, j->log_dir, config);
     bad = bad ? bad : cli_exports_open(j->app, j->log_dir, config, j->step, &j->log.exports);
+    const char *store = bad ? NULL : cli_store_folder(j->app);
+    if (store && !cli_logged_runs_add(store, j->log_dir, tinkc_trainer_id(j->trainer)))
+        cli_warn(j->app, "%s cannot note where the run is; name it by its folder", store);
     return bad ? bad : cli_trainlog_code(j->app, j->log_dir);
 }
 
@@ -781,15 +786,32 @@ int cli_job_stop_early(cli_job *j)
     return code;
 }
 
+/* What the run is called, if that means this run and not a folder here; yours, NULL = it does not. */
+static char *name_of(const cli_job *j)
+{
+    struct stat st;
+    const char *store = cli_store_folder(j->app);
+    char *whole = realpath(j->log_dir, NULL), *slash = whole ? strrchr(whole, '/') : NULL;
+    char *name = slash ? strdup(slash + 1) : NULL;
+    char *found = name && store && stat(name, &st) != 0 ? cli_logged_run_folder(store, name) : NULL;
+    if (!found || strcmp(found, whole) != 0)
+        name = (free(name), NULL);
+    free(found);
+    free(whole);
+    return name;
+}
+
 void cli_job_goodbye(cli_job *j)
 {
     json_t *v = json_pack("{s:I,s:s?,s:s?}", "step", (json_int_t)j->step, "state_path",
                           j->state_path, "sampler_path", j->sampler_path);
     cli_job_tell(j, "end", v);
     json_decref(v);
+    char *name = name_of(j);
     cli_note(j->app, "state      %s", j->state_path);
     cli_note(j->app, "sampler    %s", j->sampler_path);
-    cli_note(j->app, "to talk    tinkc chat -m %s", j->sampler_path);
+    cli_note(j->app, "to talk    tinkc chat -m %s", name ? name : j->log_dir);
+    free(name);
 }
 
 int cli_job_failed(cli_job *j, const tinkc_error *err)

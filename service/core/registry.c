@@ -293,6 +293,16 @@ static void free_sampler(tke_service *svc, tke_sampler *s)
     tkc_release(svc->a, s, sizeof *s);
 }
 
+bool tke_run_hide(tke_service *svc, tke_run *run, tinkc_error *err)
+{
+    char key[32];
+    (void)snprintf(key, sizeof key, "%p", (void *)run);
+    if (!tkc_map_set(&svc->deleted_runs, tkc_str(key), run, NULL, err))
+        return false;
+    tkc_map_remove(&svc->runs, tkc_str(run->id));
+    return true;
+}
+
 void tke_run_undo(tke_service *svc, tke_run *run)
 {
     tkc_map_remove(&svc->runs, tkc_str(run->id));
@@ -447,6 +457,8 @@ void tke_state_free_all(tke_service *svc)
         free_checkpoint(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
         free_run(svc, e->value);
+    for (size_t at = 0; (e = tkc_map_next(&svc->deleted_runs, &at));)
+        free_run(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));)
         free_session(svc, e->value);
     for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
@@ -460,7 +472,7 @@ void tke_state_free_all(tke_service *svc)
         tke_idempotent_free(svc, e->value);
     tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,
                         &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent,
-                        &svc->uploads };
+                        &svc->uploads,  &svc->deleted_runs };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_free(maps[i]);
 }

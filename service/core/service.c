@@ -304,7 +304,8 @@ static void init_maps(tke_service *svc)
 {
     tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
                         &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
-                        &svc->idempotent, &svc->tenants,  &svc->uploads };
+                        &svc->idempotent, &svc->tenants,  &svc->uploads,
+                        &svc->deleted_runs };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_init(maps[i], svc->a);
     svc->samples_end = &svc->samples;

@@ -430,6 +430,7 @@ struct tke_service {
     tkc_map bases;                     /* name -> tke_base */
     tkc_map sessions;                  /* id */
     tkc_map runs;                      /* id */
+    tkc_map deleted_runs;              /* by their addresses: others may point to them */
     tkc_map samplers;                  /* id */
     tkc_map checkpoints;               /* tinker path */
     tkc_map jobs;                      /* request id */
@@ -650,6 +651,8 @@ tke_session *tke_session_add(tke_service *, const char *id, const char *owner, t
 void tke_run_on(tke_run *, tke_run_event);
 tke_run *tke_run_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
 tke_sampler *tke_sampler_add(tke_service *, const char *id, const char *owner, tinkc_error *err);
+/* Locks: needs svc->lock. Nobody finds it any more; the object stays. */
+bool tke_run_hide(tke_service *, tke_run *, tinkc_error *err);
 /* Removes one that could not be completed; nobody else has it yet. */
 void tke_run_undo(tke_service *, tke_run *);
 void tke_sampler_undo(tke_service *, tke_sampler *);
@@ -726,6 +729,7 @@ bool tke_openai_possible(tinkc_error *err);
 void tke_base_free_tokenizer(tke_base *);
 void tke_handle_capabilities(tke_call *);
 void tke_handle_run(tke_call *);
+void tke_handle_delete_run(tke_call *);
 void tke_handle_runs(tke_call *);
 void tke_handle_weights_info(tke_call *);
 void tke_handle_run_checkpoints(tke_call *);

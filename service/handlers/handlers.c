@@ -247,6 +247,7 @@ static tke_handle_fn *const handlers[TKC_EP_COUNT] = {
     [TKC_EP_WEIGHTS_INFO] = tke_handle_weights_info,
     [TKC_EP_RUN_CHECKPOINTS] = tke_handle_run_checkpoints,
     [TKC_EP_CHECKPOINTS] = tke_handle_checkpoints,
+    [TKC_EP_DELETE_RUN] = tke_handle_delete_run,
     [TKC_EP_DELETE_CHECKPOINT] = tke_handle_checkpoint_change,
     [TKC_EP_PUBLISH] = tke_handle_checkpoint_change,
     [TKC_EP_UNPUBLISH] = tke_handle_checkpoint_change,

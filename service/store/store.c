@@ -670,6 +670,36 @@ static void close_db(tke_store *s)
     sqlite3_close_v2(s->db);
 }
 
+tke_store *tke_store_look(const tinkc_allocator *a, const tkc_log *log, const char *folder,
+                          tinkc_error *err)
+{
+    tke_store *s = tkc_zalloc(a, sizeof *s, err);
+    if (!s)
+        return NULL;
+    s->a = a;
+    s->log = log;
+    s->lock_fd = -1;
+    s->last = &s->first;
+    pthread_mutex_init(&s->lock, NULL);
+    tkc_arena arena;
+    tkc_arena_init(&arena, a, 0);
+    bool ok = tkc_cond_init(&s->wake, err) && tkc_cond_init(&s->idle, err);
+    s->folder = tkc_copy_str(a, tkc_str(folder), err);
+    char *path = tkc_path_join(&arena, folder, "meta.db", err);
+    if (ok && s->folder && path) {
+        int rc = sqlite3_open_v2(path, &s->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+        if (rc != SQLITE_OK)
+            fail_db(s, rc, err);
+        else
+            sqlite3_busy_timeout(s->db, 5000);
+    }
+    tkc_arena_free(&arena);
+    if (!tkc_failed(err))
+        return s;
+    tke_store_close(s);
+    return NULL;
+}
+
 void tke_store_close(tke_store *s)
 {
     if (!s)

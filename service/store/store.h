@@ -37,6 +37,10 @@ void tke_store_accept_loss(tke_store *);
 /* Copies the rows that can be read out of a damaged database; those that are there already stay.
  * Returns how many. Before the writer has work. */
 int64_t tke_store_salvage(tke_store *, const char *damaged, tinkc_error *err);
+/* To read rows only, also while another process has the store open: no lock, no writer, nothing is
+ * changed. */
+tke_store *tke_store_look(const tinkc_allocator *a, const tkc_log *log, const char *folder,
+                          tinkc_error *err);
 /* Commits what is queued, then closes. NULL allowed. */
 void tke_store_close(tke_store *);
 

@@ -61,6 +61,7 @@ static const tkc_endpoint endpoints[TKC_EP_COUNT] = {
     DIRECT(TKC_EP_WEIGHTS_INFO,      "weights_info",       "POST", V1 "/weights_info",   TRAIN,                READY,  AW,     0,     JSON, &tkc_weights_info_request_type),
     DIRECT(TKC_EP_RUN_CHECKPOINTS,   "run_checkpoints",    "GET",  RUN "/checkpoints",   TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_CHECKPOINTS,       "checkpoints",        "GET",  V1 "/checkpoints",    TRAIN,                READY,  AW,     0,     NONE, NULL),
+    DIRECT(TKC_EP_DELETE_RUN,        "delete_run",         "DELETE", RUN,                TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_DELETE_CHECKPOINT, "delete_checkpoint",  "DELETE", CKPT,               TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_PUBLISH,           "publish_checkpoint", "POST", CKPT "/publish",      TRAIN,                READY,  AW,     0,     NONE, NULL),
     DIRECT(TKC_EP_UNPUBLISH,         "unpublish_checkpoint", "DELETE", CKPT "/publish",  TRAIN,                READY,  AW,     0,     NONE, NULL),

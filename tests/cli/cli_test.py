@@ -1157,7 +1157,7 @@ def run_files(train, env, data):
     log = (run / "logs.log").read_text().splitlines()
     check("logs.log begins with the command line", "train sft" in log[0] and str(data) in log[0] and
           all(re.match(r"^[a-z_]+:\d+ \[(INFO|WARNING|ERROR)\] ", l) for l in log), log)
-    check("and continues with what was said", any("test loss" in l for l in log) and "to talk    tinkc chat -m tinker://" in log[-1], log)
+    check("and continues with what was said", any("test loss" in l for l in log) and "to talk    tinkc chat -m " in log[-1] and "tinker://" not in log[-1], log)
     if has_git:
         commit = git("rev-parse", "HEAD").stdout.strip()
         diff = (run / "code.diff").read_text()

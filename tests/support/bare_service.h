@@ -29,7 +29,7 @@ static inline void bare_open(tke_service *svc, const char *store)
     *svc = (tke_service){ .clock = &clock, .epoch = 3 };
     tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
                         &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
-                        &svc->idempotent, &svc->tenants };
+                        &svc->idempotent, &svc->tenants,  &svc->deleted_runs };
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         tkc_map_init(maps[i], NULL);
     pthread_mutex_init(&svc->lock, NULL);

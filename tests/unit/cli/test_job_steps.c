@@ -353,7 +353,7 @@ static void test_last_words(void **state)
                  "error: no room\n"
                  "saved up to step 3; to continue from there: tinkc train resume run\n"
                  "state      tinker://a/weights/1\nsampler    tinker://a/sampler/1\n"
-                 "to talk    tinkc chat -m tinker://a/sampler/1\n");
+                 "to talk    tinkc chat -m run\n"); /* its folder: no store knows it */
     assert_int_equal(code, CLI_EXIT_FAILED);
 }
 
