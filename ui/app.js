@@ -148,6 +148,15 @@ class LiveSource {
         if (name === "checkpoints") this.named();
       });
   }
+  async log(run) {
+    const file = run.about.log;
+    if (run.logBusy || run.logSeen === file.generation + file.size) return;
+    run.logBusy = true;
+    run.logSeen = file.generation + file.size;
+    try { run.logText = (await api.get(`/ui/runs/${run.id}/log`)).text; } catch (e) { run.logText = e.message; }
+    run.logBusy = false;
+    this.show();
+  }
   chat(path) { openChat(path); }
   download(path) { download(path); }
 }

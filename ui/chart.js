@@ -142,7 +142,8 @@ class Chart {
     if (!r || width < 60) return null;
     const yTicks = (this.log ? logTicks(r.y0, r.y1, 5) : niceTicks(r.y0, r.y1, Math.max(2, height / 46)))
       .filter((t) => !this.whole || Number.isInteger(t));
-    const xTicks = niceTicks(r.x0, r.x1, Math.max(2, (width - 60) / 90));
+    const xTicks = niceTicks(r.x0, r.x1, Math.max(2, (width - 60) / 90))
+      .filter((t) => this.xName !== "step" || Number.isInteger(t)); // there is no step 0.2
     const context = this.base.getContext("2d");
     context.font = this.font();
     const left = Math.ceil(Math.max(...yTicks.map((t) => context.measureText(this.format(t)).width))) + 10;

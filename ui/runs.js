@@ -32,6 +32,18 @@ class Run {
     return c.recipe || ("dpo_beta" in c ? "dpo" : "loss_fn" in c ? "rl" : "num_epochs" in c ? "sft" : "");
   }
 
+  // The number that tells most, and what it is.
+  get headline() {
+    for (const [name, label] of [["env/all/reward/total", "reward"], ["train_mean_nll", "loss"], ["dpo_loss", "loss"], ["loss", "loss"]]) {
+      const value = this.newest(name);
+      if (value !== undefined) return { label, value };
+    }
+    return null;
+  }
+
+  newest(name) { return this.series.get(name)?.y.at(-1) ?? (this.about.last || {})[name]; }
+  get options() { return this.about.config || {}; }
+
   // A step that was trained again replaces what came after it.
   add(name, step, value) {
     let s = this.series.get(name);
@@ -73,6 +85,23 @@ function keysOf(panel, runs) {
   return [...all].filter((n) => panel.like.test(n)).slice(0, 2).map((n) => [n, n]);
 }
 
+// ---- options: which differ between runs ----
+
+const ownOptions = new Set(["log_path", "wandb_name", "seed_source"]); // differ always, and say nothing
+
+function differing(runs) {
+  const names = [...new Set(runs.flatMap((r) => Object.keys(r.options)))].filter((n) => !ownOptions.has(n));
+  return runs.length < 2 ? [] : names.filter((n) => new Set(runs.map((r) => JSON.stringify(r.options[n]))).size > 1).sort();
+}
+
+// Numbers by size, everything else as text; what is missing comes last, whichever way.
+function byValue(a, b, down) {
+  const none = (v) => v === undefined || v === null || v === "";
+  if (none(a) || none(b)) return none(a) - none(b);
+  const order = typeof a === "number" && typeof b === "number" ? a - b : shown(a).localeCompare(shown(b), undefined, { numeric: true });
+  return down ? -order : order;
+}
+
 // ---- the view ----
 
 class RunsView {
@@ -109,10 +138,16 @@ class RunsView {
     this.moreTitle = h("summary", {}, "All metrics");
     this.more = h("details", { class: "more", ontoggle: () => this.later() }, this.moreTitle,
       h("div", { class: "more-tools" }, this.moreFind), this.moreGrid);
+    this.tableBox = h("section", { class: "block", "aria-label": "Table of runs" });
+    this.configBox = h("section", { class: "block", "aria-label": "Options" });
+    this.logText = h("div", { class: "logs" });
+    this.logBox = h("details", { class: "more", ontoggle: () => this.later() }, h("summary", {}, "Log"), this.logText);
+    this.order = memory.get("order", { key: "changed", down: true });
     this.samplesBox = h("section", { class: "block", "aria-label": "Samples" });
     this.checkBox = h("section", { class: "block", "aria-label": "Checkpoints" });
     this.state = h("div", {});
-    this.body = h("div", { class: "content" }, this.tools(), this.grid, this.more, this.samplesBox, this.checkBox);
+    this.body = h("div", { class: "content" }, this.tools(), this.grid, this.more, this.tableBox, this.configBox, this.samplesBox,
+      this.checkBox, this.logBox);
     fill(host, h("div", { class: "split" }, this.side, h("div", { class: "pane" }, this.state, this.body)));
     this.waiting();
   }
@@ -239,8 +274,81 @@ class RunsView {
     if (this.body.hidden) return;
     this.showCharts(runs);
     this.showMore(runs);
+    this.showTable(this.visible());
+    this.showConfig(runs);
     this.showSamples(runs);
     this.showCheckpoints(runs);
+    this.showLog(runs);
+  }
+
+  // ---- the table of runs: what each has come to, and the options in which they differ ----
+
+  columns(runs) {
+    const number = (key, title, get) => ({ key, title, get, num: true, text: (v) => fmt(v) });
+    const has = (c) => runs.some((r) => c.get(r) !== undefined);
+    const results = [number("step", "Step", (r) => r.newest("step") ?? r.about.last?.step),
+      number("loss", "Loss", (r) => (r.headline?.label === "loss" ? r.headline.value : undefined)),
+      number("test", "Test loss", (r) => r.newest("test/nll")),
+      number("reward", "Reward", (r) => (r.headline?.label === "reward" ? r.headline.value : undefined)),
+      number("speed", "Tokens/s", (r) => r.newest("tokens/s"))].filter(has);
+    const options = differing(runs).slice(0, 8).map((name) => ({ key: "o:" + name, title: name, get: (r) => r.options[name], text: shown }));
+    return [{ key: "name", title: "Run", get: (r) => r.name, text: shown }, { key: "status", title: "State", get: (r) => r.status, text: shown },
+      ...results, ...options, { key: "changed", title: "Changed", get: (r) => r.about.changed_ms || undefined, text: fmtAgo }];
+  }
+
+  showTable(runs) {
+    const columns = this.columns(runs);
+    const by = columns.find((c) => c.key === this.order.key) || columns[0];
+    const rows = runs.slice().sort((a, b) => byValue(by.get(a), by.get(b), this.order.down) || a.name.localeCompare(b.name));
+    const key = JSON.stringify([this.order, columns.map((c) => c.key), rows.map((r) => [r.id, this.chosen.has(r.id), columns.map((c) => shown(c.get(r)))])]);
+    this.tableBox.hidden = runs.length < 2;
+    if (key === this.tableKey) return;
+    this.tableKey = key;
+    const sort = (c) => { this.order = { key: c.key, down: this.order.key === c.key ? !this.order.down : Boolean(c.num) }; memory.set("order", this.order); this.later(); };
+    const head = columns.map((c) => h("th", { scope: "col", "aria-sort": c !== by ? "none" : this.order.down ? "descending" : "ascending" },
+      h("button", { type: "button", class: "sort", onclick: () => sort(c) }, c.title)));
+    fill(this.tableBox, h("h2", {}, "Runs"), h("div", { class: "table-box" }, h("table", { class: "runs-table" }, h("thead", {}, h("tr", {}, head)),
+      h("tbody", {}, rows.slice(0, 500).map((run) => h("tr", { class: this.chosen.has(run.id) ? "" : "muted" }, columns.map((c) => {
+        const v = c.get(run), text = v === undefined || v === null ? "–" : c.text(v);
+        return h("td", { class: c.num || typeof v === "number" ? "num" : "", title: text.length > 40 ? text : null },
+          c.key === "name" ? h("span", { class: "key", vars: { "--c": run.color } }, text) : text);
+      })))))));
+  }
+
+  // ---- options of one run, or what differs between several ----
+
+  showConfig(runs) {
+    const some = runs.filter((r) => Object.keys(r.options).length).slice(0, 6);
+    const all = [...new Set(some.flatMap((r) => Object.keys(r.options)))].sort();
+    const names = some.length < 2 || this.allOptions ? all : differing(some);
+    const key = JSON.stringify([this.allOptions, some.map((r) => [r.id, r.options])]);
+    this.configBox.hidden = !some.length;
+    if (key === this.configKey) return;
+    this.configKey = key;
+    const toggle = h("button", { type: "button", class: "link", onclick: () => { this.allOptions = !this.allOptions; this.later(); } },
+      this.allOptions ? "only what differs" : "all options");
+    const differs = new Set(differing(some));
+    const value = (r, n) => (r.options[n] === undefined ? "–" : r.options[n] === null ? "none" : shown(r.options[n]));
+    fill(this.configBox, h("div", { class: "block-head" }, h("h2", {}, some.length < 2 ? "Options" : "Differences of options"), some.length < 2 ? null : toggle),
+      !names.length ? h("p", { class: "muted" }, "These runs have the same options.") : h("div", { class: "table-box" }, h("table", { class: "options" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Option"), some.map((r) => h("th", { scope: "col" }, h("span", { class: "key", vars: { "--c": r.color } }, r.name))))),
+        h("tbody", {}, names.map((n) => h("tr", { class: some.length > 1 && differs.has(n) && this.allOptions ? "differs" : "" }, h("th", { scope: "row" }, n),
+          some.map((r) => h("td", {}, value(r, n)))))))));
+  }
+
+  // ---- the end of what runs said ----
+
+  showLog(runs) {
+    const some = runs.filter((r) => r.about.log).slice(0, 3);
+    this.logBox.hidden = !some.length;
+    if (!this.logBox.open || this.logBox.hidden) return;
+    for (const run of some) this.source.log?.(run);
+    const key = some.map((r) => r.id + (r.logText || "").length + (r.logText || "").slice(-40)).join();
+    if (key === this.logKey) return;
+    this.logKey = key;
+    fill(this.logText, some.map((run) => h("div", {}, some.length > 1 ? h("h3", {}, h("span", { class: "key", vars: { "--c": run.color } }, run.name)) : null,
+      h("pre", { class: "log", tabIndex: 0, "aria-label": "Log of " + run.name }, run.logText === undefined ? "…" : run.logText || "nothing yet"))));
+    for (const pre of this.logText.querySelectorAll("pre")) pre.scrollTop = pre.scrollHeight;
   }
 
   showList() {
@@ -257,13 +365,11 @@ class RunsView {
         h("span", { class: "run-name" }), h("span", { class: "run-value num" }), h("span", { class: "run-sub" })));
       li.dataset.id = run.id;
     }
-    const last = run.about.last || {}, c = run.about.config || {};
-    const newest = (name) => run.series.get(name)?.y.at(-1) ?? last[name];
-    const loss = newest("env/all/reward/total") ?? newest("train_mean_nll") ?? newest("dpo_loss") ?? newest("loss");
+    const last = run.about.last || {}, c = run.about.config || {}, head = run.headline;
     li.querySelector("input").checked = this.chosen.has(run.id);
     li.querySelector("label").title = run.about.path + (run.about.changed_ms ? ", " + fmtAgo(run.about.changed_ms) : "");
     li.querySelector(".run-name").textContent = run.name;
-    li.querySelector(".run-value").textContent = loss === undefined ? "" : fmt(loss);
+    fill(li.querySelector(".run-value"), head ? [h("span", { class: "muted" }, head.label + " "), fmt(head.value)] : null);
     const fault = run.problem || (run.leftOut ? run.leftOut + " unreadable lines" : "");
     fill(li.querySelector(".run-sub"), fault ? h("span", { class: "error-text" }, fault) : null, h("span", { class: "state " + run.status }, run.status),
       [last.step === undefined ? "no step yet" : "step " + shown(last.step), run.kind, c.model_name]

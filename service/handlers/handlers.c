@@ -45,6 +45,23 @@ void tke_handle_telemetry(tke_call *call)
     tke_send_json(call->reply, 200, tkc_str("{\"status\":\"accepted\"}"));
 }
 
+/* Where a model stands in the list that the server was started with; 0 if it was given none. */
+static size_t place_of(const tke_call *call, const char *model)
+{
+    const char *const *names = call->caller->models;
+    size_t i = 0;
+    while (names && names[i] && !tkc_cstr_eq(names[i], model))
+        i++;
+    return names ? i : 0;
+}
+
+/* As they were named; clients take the first one. */
+static bool comes_before(const tke_call *call, const char *one, const char *two)
+{
+    size_t a = place_of(call, one), b = place_of(call, two);
+    return a != b ? a < b : strcmp(one, two) < 0;
+}
+
 void tke_handle_capabilities(tke_call *call)
 {
     tke_service *svc = call->svc;
@@ -61,7 +78,7 @@ void tke_handle_capabilities(tke_call *call)
         one.max_context_length = (tkc_opt_i64)TKC_SOME((int64_t)base->context);
         one.trainable = one.sampleable = (tkc_opt_bool)TKC_SOME(true);
         size_t i = n++;
-        for (; i > 0 && strcmp(models[i - 1].model_name, one.model_name) > 0; i--)
+        for (; i > 0 && comes_before(call, one.model_name, models[i - 1].model_name); i--)
             models[i] = models[i - 1];
         models[i] = one;
     }

@@ -20,12 +20,14 @@ enum {
     MAX_DEPTH = 3,
     MAX_ENTRIES = 20000, /* of one folder that are looked at */
     MAX_CONFIG = 1 << 20,
+    MAX_OPTIONS = 100,
     MAX_LAST = 8192 /* bytes of a newest row that are shown in lists */
 };
 enum { RUNNING_US = 120 * 1000 * 1000 }; /* a run that wrote this recently counts as running */
 
 static const char *const file_names[TKE_RUN_FILES] = { "metrics.jsonl", "checkpoints.jsonl",
-                                                       "samples.jsonl", "config.json" };
+                                                       "samples.jsonl", "config.json",
+                                                       "logs.log" };
 
 /* ---- the table ---- */
 
@@ -83,7 +85,7 @@ const tke_logged_run *tke_logdirs_run(const tke_logdirs *l, tinkc_str id)
 int tke_run_file_named(tinkc_str name)
 {
     static const char *const short_names[TKE_RUN_FILES] = { "metrics", "checkpoints", "samples",
-                                                            "config" };
+                                                            "config", "log" };
     for (int i = 0; i < TKE_RUN_FILES; i++)
         if (tkc_str_is(name, short_names[i]))
             return i;
@@ -101,12 +103,20 @@ int tke_run_open(const tke_logged_run *run, int file)
 
 /* ---- reading a run ---- */
 
+/* Options that a table of runs can show: plain values, and nothing that opens a door. */
+static bool is_option(tinkc_str key, int kind, tinkc_str value)
+{
+    static const char *const secret[] = { "secret", "password", "api_key" };
+    for (size_t i = 0; i < sizeof secret / sizeof *secret; i++)
+        if (memmem(key.data, key.len, secret[i], strlen(secret[i])))
+            return false;
+    return kind != TKC_JSON_OBJECT && kind != TKC_JSON_ARRAY && key.len < 80 && value.len < 200 &&
+           !tkc_ends_with(key, "_token");
+}
+
 /* What the list shows of config.json, from any recipe. */
 static bool read_config(const tke_logdirs *l, tke_logged_run *run, int fd, tinkc_error *err)
 {
-    static const char *const wanted[] = { "model_name", "recipe",        "loss_fn",
-                                          "dpo_beta",   "num_epochs",    "lora_rank",
-                                          "batch_size", "learning_rate", "renderer_name" };
     tkc_arena arena;
     tkc_buf out;
     tkc_json j;
@@ -124,13 +134,14 @@ static bool read_config(const tke_logdirs *l, tke_logged_run *run, int fd, tinkc
     tkc_jsonw_open(&w, &out, &local);
     if (n > 0 && tkc_json_object(&j)) {
         tkc_jsonw_object(&w);
-        while (tkc_json_key(&j, &key)) {
+        for (size_t n_options = 0; n_options < MAX_OPTIONS && tkc_json_key(&j, &key);) {
+            int kind = tkc_json_peek(&j);
             tinkc_str value = tkc_str_trim(tkc_json_skip(&j));
-            for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-                if (tkc_str_is(key, wanted[i]) && value.len < 500) {
-                    tkc_jsonw_key(&w, wanted[i]);
-                    tkc_jsonw_raw(&w, value);
-                }
+            if (!is_option(key, kind, value))
+                continue;
+            tkc_jsonw_key(&w, tkc_arena_str(&arena, key, &local));
+            tkc_jsonw_raw(&w, value);
+            n_options++;
         }
         tkc_jsonw_end(&w);
     }
@@ -245,18 +256,23 @@ static bool look_at_run(tke_logdirs *l, tke_logged_run *run, int folder, tinkc_e
 
 /* ---- finding them ---- */
 
-/* Bytes that are not UTF-8, and control characters, are shown as '?'. */
-static char *display_name(const tinkc_allocator *a, const char *text, tinkc_error *err)
+void tke_make_showable(char *text)
 {
-    char *out = tkc_copy_str(a, tkc_str(text), err);
-    for (size_t i = 0; out && out[i];) {
-        size_t n = tkc_utf8_length(out + i, strlen(out + i));
-        if (n == 0 || (unsigned char)out[i] < 0x20 || out[i] == 0x7f) {
-            out[i] = '?';
+    for (size_t i = 0; text[i];) {
+        size_t n = tkc_utf8_length(text + i, strlen(text + i));
+        if (n == 0 || (unsigned char)text[i] < 0x20 || text[i] == 0x7f) {
+            text[i] = '?';
             n = 1;
         }
         i += n;
     }
+}
+
+static char *display_name(const tinkc_allocator *a, const char *text, tinkc_error *err)
+{
+    char *out = tkc_copy_str(a, tkc_str(text), err);
+    if (out)
+        tke_make_showable(out);
     return out;
 }
 
@@ -440,6 +456,7 @@ bool tke_run_describe(const tke_logged_run *run, int64_t now_us, tkc_buf *out, t
     describe_file(&w, "metrics", &run->files[TKE_RUN_METRICS]);
     describe_file(&w, "checkpoints", &run->files[TKE_RUN_CHECKPOINTS]);
     describe_file(&w, "samples", &run->files[TKE_RUN_SAMPLES]);
+    describe_file(&w, "log", &run->files[TKE_RUN_LOG]);
     tkc_jsonw_end(&w);
     if (path)
         tkc_release_str(out->a, path);

@@ -13,7 +13,14 @@
 enum { TKE_RUN_ID = 17, TKE_MAX_RUNS = 1000 };
 
 /* Files of a run that may be read, by these names and no others. */
-enum { TKE_RUN_METRICS = 0, TKE_RUN_CHECKPOINTS, TKE_RUN_SAMPLES, TKE_RUN_CONFIG, TKE_RUN_FILES };
+enum {
+    TKE_RUN_METRICS = 0,
+    TKE_RUN_CHECKPOINTS,
+    TKE_RUN_SAMPLES,
+    TKE_RUN_CONFIG,
+    TKE_RUN_LOG,
+    TKE_RUN_FILES
+};
 
 typedef struct tke_run_file {
     uint64_t inode; /* 0 = it is not there */
@@ -54,6 +61,8 @@ const tke_logged_run *tke_logdirs_run(const tke_logdirs *, tinkc_str id);
 int tke_run_open(const tke_logged_run *, int file);
 /* "metrics" and so on; -1 = none of them. */
 int tke_run_file_named(tinkc_str name);
+/* Makes a text fit to be shown: bytes that are not UTF-8, and control characters, become '?'. */
+void tke_make_showable(char *text);
 /* What a list shows of a run, as a JSON object. */
 bool tke_run_describe(const tke_logged_run *, int64_t now_us, tkc_buf *out, tinkc_error *err);
 

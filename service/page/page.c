@@ -285,6 +285,56 @@ static bool send_config(const tke_page *page, const ask *q, int fd)
     return ok;
 }
 
+typedef struct log_tail {
+    tkc_arena arena;
+    tkc_buf text;
+    tinkc_error err;
+} log_tail;
+
+static void take_log_line(tinkc_str line, void *user)
+{
+    log_tail *t = user;
+    tkc_arena_reset(&t->arena);
+    char *shown = tkc_arena_str(&t->arena, line, &t->err);
+    if (!shown)
+        return;
+    tke_make_showable(shown);
+    tkc_buf_cstr(&t->text, shown, &t->err);
+    tkc_buf_char(&t->text, '\n', &t->err);
+}
+
+/* The end of what the run's command said. */
+static bool send_log(const tke_page *page, const ask *q, int fd)
+{
+    log_tail t = { .err = { 0 } };
+    tkc_buf out;
+    tkc_jsonw w;
+    tkc_arena_init(&t.arena, page->a, 0);
+    tkc_buf_init(&t.text, page->a, TKC_BUF_NO_MAX);
+    tkc_buf_init(&out, page->a, TKC_BUF_NO_MAX);
+    tkc_jsonw_open(&w, &out, &t.err);
+    if (tke_lines_tail(fd, page->a, take_log_line, &t, &t.err)) {
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "text");
+        tkc_jsonw_str(&w, tkc_buf_view(&t.text));
+        tkc_jsonw_end(&w);
+    }
+    bool ok = !tkc_failed(&t.err);
+    if (ok)
+        send_text(q->reply, 200, "application/json", tkc_buf_view(&out));
+    tkc_buf_free(&t.text);
+    tkc_buf_free(&out);
+    tkc_arena_free(&t.arena);
+    return ok;
+}
+
+static bool send_file(const tke_page *page, const ask *q, int fd)
+{
+    return q->file == TKE_RUN_CONFIG ? send_config(page, q, fd)
+           : q->file == TKE_RUN_LOG  ? send_log(page, q, fd)
+                                     : send_rows(page, q, fd);
+}
+
 static void answer(tke_page *page, const ask *q)
 {
     tinkc_error err = { 0 };
@@ -292,8 +342,7 @@ static void answer(tke_page *page, const ask *q)
     if (!run && tke_logdirs_scan(&page->logs, &err))
         run = tke_logdirs_run(&page->logs, tkc_str(q->run));
     int fd = run ? tke_run_open(run, q->file) : -1;
-    bool ok =
-        fd >= 0 && (q->file == TKE_RUN_CONFIG ? send_config(page, q, fd) : send_rows(page, q, fd));
+    bool ok = fd >= 0 && send_file(page, q, fd);
     if (fd >= 0)
         close(fd);
     if (ok)

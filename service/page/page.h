@@ -3,7 +3,8 @@
  *     GET /, /ui                    the page
  *     GET /ui/NAME                  its scripts and styles
  *     GET /ui/events                server-sent events: hello, runs, run, status
- *     GET /ui/runs/ID/FILE?from=N   rows of metrics, checkpoints or samples from byte N on; config
+ *     GET /ui/runs/ID/FILE?from=N   rows of metrics, checkpoints or samples from byte N on; config;
+ *                                   the end of the log
  *
  * Requests are HTTP-shaped, as the service's are. The page has one thread, which reads files and
  * writes events; callers only queue, so a slow disk or a slow reader blocks nothing else. Both

@@ -186,7 +186,8 @@ static void test_runs_are_found(void **state)
     make_folder("deep/1/2/3");
     make_folder(".hidden");
     put("a/metrics.jsonl", "{\"step\":0,\"loss\":2}\n{\"step\":1,\"loss\":1.5}\n");
-    put("a/config.json", "{\"model_name\":\"nano\",\"learning_rate\":0.1,\"secret\":\"s\"}");
+    put("a/config.json", "{\"model_name\":\"nano\",\"learning_rate\":0.1,\"secret\":\"s\",\"hf_token\":\"t\","
+                         "\"wandb_api_key\":\"k\",\"nested\":{\"a\":1},\"max_tokens\":8}");
     put("a/checkpoints.jsonl", "{\"name\":\"final\"}\n");
     put("b/c/checkpoints.jsonl", "");
     put("deep/1/2/3/metrics.jsonl", "");
@@ -197,7 +198,7 @@ static void test_runs_are_found(void **state)
     assert_non_null(a);
     assert_non_null(named(&logs, "b/c"));
     assert_string_equal(a->last, "{\"step\":1,\"loss\":1.5}");
-    assert_string_equal(a->config, "{\"model_name\":\"nano\",\"learning_rate\":0.1}");
+    assert_string_equal(a->config, "{\"model_name\":\"nano\",\"learning_rate\":0.1,\"max_tokens\":8}");
     assert_true(a->final);
     assert_false(named(&logs, "b/c")->final);
     tke_logdirs_free(&logs);

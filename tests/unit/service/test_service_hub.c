@@ -269,6 +269,27 @@ static void other_models_are_not_offered(void **state)
     tinkc_server_free(open);
 }
 
+static void the_model_that_is_named_first_is_the_first(void **state)
+{
+    (void)state;
+    static const char *const orders[][3] = { { "org/served", "earlier", NULL },
+                                             { "earlier", "org/served", NULL } };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        tinkc_server *at =
+            tinkc_engine_serve(engine, &(tinkc_serve_options){ .models = orders[i] }, &err);
+        tinkc_client *client = client_of(tinkc_server_url(at));
+        tinkc_future *f = tinkc_capabilities_get(client, &err);
+        const tinkc_capabilities *all = tinkc_future_capabilities(f, 30000, &err);
+        assert_int_equal(tinkc_capabilities_count(all), 2);
+        for (size_t k = 0; k < 2; k++)
+            assert_string_equal(tinkc_capabilities_at(all, k)->name, orders[i][k]);
+        tinkc_future_free(f);
+        tinkc_client_free(client);
+        tinkc_server_free(at);
+    }
+}
+
 static void tokenizer_comes(tinkc_client *client, const char *model)
 {
     tinkc_error err = { 0 };
@@ -317,6 +338,7 @@ int main(void)
         cmocka_unit_test(heads_say_what_a_file_is),
         cmocka_unit_test(a_changed_file_is_served_fresh),
         cmocka_unit_test(other_models_are_not_offered),
+        cmocka_unit_test(the_model_that_is_named_first_is_the_first),
         cmocka_unit_test(clients_ask_the_server_first),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
