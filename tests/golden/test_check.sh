@@ -12,7 +12,8 @@ for isa in ref avx2 avx512; do
     nano=$golden/nano
     [ $isa != ref ] || nano= # the reference is slow on a model of this size
     TINKC_ENGINE_ISA=$isa "$build/tests/golden_check" --model models/nano \
-        $golden/llama3 $golden/llama3_long $golden/qwen2 $golden/qwen3 $golden/sampling.json $nano
+        $golden/llama3 $golden/llama3_long $golden/qwen2 $golden/qwen3 $golden/sampling.json $nano \
+        $golden/qwen3_moe $golden/qwen3_5 $golden/qwen3_5_moe $golden/gpt_oss_mxfp4 $golden/nemotron_h
 done
 # What is missing or unknown must not pass.
 dir=$(mktemp -d)

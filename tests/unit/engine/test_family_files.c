@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/str.h"
@@ -349,6 +350,102 @@ static void an_adapter_of_another_family_is_refused(void **state)
     }
 }
 
+/* ---- files of models ---- */
+
+enum { DROPPED, OF_ANOTHER_SHAPE, OF_ANOTHER_TYPE };
+
+/* The model's file without a tensor, or with it in another shape or type. */
+static void spoil(const char *folder, const char *name, int how)
+{
+    tinkc_error err = { 0 };
+    char path[600];
+    size_t n = 0;
+    tke_tensor_file f = tensors_of(folder, "model.safetensors");
+    tke_file_tensor *list = test_malloc(f.n_tensors * sizeof *list);
+    for (size_t i = 0; i < f.n_tensors; i++) {
+        list[n] = f.tensors[i];
+        bool it = strcmp(list[n].name, name) == 0;
+        if (it && how == OF_ANOTHER_SHAPE) {
+            list[n].dims[list[n].n_dims - 1] /= 2;
+            list[n].dims[0] *= 2;
+        }
+        if (it && how == OF_ANOTHER_TYPE) {
+            list[n].dtype = TKE_FILE_I8;
+            list[n].dims[list[n].n_dims - 1] *= (int64_t)tke_file_dtype_size(f.tensors[i].dtype);
+        }
+        n += !(it && how == DROPPED);
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_true(tke_tensor_file_write(path, list, n, NULL, 0644, &err));
+    tke_tensor_file_close(&f);
+    test_free(list);
+}
+
+static void model_files_that_do_not_fit_are_refused_by_tensor(void **state)
+{
+    (void)state;
+    static const struct {
+        tiny_model of;
+        const char *tensor;
+        int how;
+    } cases[] = {
+        { { .family = "qwen3_moe" }, "model.layers.0.mlp.experts.3.up_proj.weight", DROPPED },
+        { { .family = "qwen3_moe", .fused = true },
+          "model.layers.0.mlp.experts.gate_up_proj",
+          OF_ANOTHER_SHAPE },
+        { { .family = "qwen3_moe" }, "model.layers.0.mlp.gate.weight", OF_ANOTHER_TYPE },
+        { { .family = "gpt_oss" }, "model.layers.1.self_attn.sinks", DROPPED },
+        { { .family = "gpt_oss" }, "model.layers.1.mlp.experts.down_proj_bias", DROPPED },
+        { { .family = "gpt_oss", .mxfp4 = true },
+          "model.layers.0.mlp.experts.down_proj_blocks",
+          OF_ANOTHER_SHAPE },
+        { { .family = "gpt_oss", .mxfp4 = true },
+          "model.layers.0.mlp.experts.gate_up_proj_scales",
+          DROPPED },
+        { { .family = "qwen3_5_text" }, "model.layers.0.linear_attn.A_log", DROPPED },
+        { { .family = "qwen3_5_text" },
+          "model.layers.0.linear_attn.in_proj_qkv.weight",
+          OF_ANOTHER_SHAPE },
+        { { .family = "nemotron_h", .fused = true },
+          "model.layers.1.mixer.gate.e_score_correction_bias",
+          DROPPED },
+        { { .family = "nemotron_h", .fused = true },
+          "model.layers.0.mixer.in_proj.weight",
+          OF_ANOTHER_SHAPE },
+        { { .family = "nemotron_h", .fused = true },
+          "model.layers.1.mixer.experts.down_proj",
+          OF_ANOTHER_SHAPE },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        char *folder = tiny_model_make(&cases[i].of);
+        spoil(folder, cases[i].tensor, cases[i].how);
+        assert_null(tke_model_open(folder, &err));
+        assert_int_equal(err.code, TINKC_E_MODEL);
+        if (!strstr(err.message, cases[i].tensor))
+            fail_msg("%s is not named: %s", cases[i].tensor, err.message);
+        tiny_model_remove(folder);
+    }
+}
+
+static void a_truncated_file_of_experts_is_refused_by_its_name(void **state)
+{
+    (void)state;
+    static const char *const files[] = { "model-00001-of-00002.safetensors",
+                                         "model-00002-of-00002.safetensors" };
+    for (size_t i = 0; i < 2; i++) {
+        tinkc_error err = { 0 };
+        char path[600],
+            *folder = tiny_model_make(&(tiny_model){ .family = "nemotron_h", .shards = true });
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        assert_int_equal(truncate(path, 4000), 0);
+        assert_null(tke_model_open(folder, &err));
+        assert_int_equal(err.code, TINKC_E_MODEL);
+        assert_non_null(strstr(err.message, files[i]));
+        tiny_model_remove(folder);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +455,8 @@ int main(void)
         cmocka_unit_test(a_merged_model_answers_as_model_and_adapter),
         cmocka_unit_test(adapters_that_do_not_fit_are_refused_by_name),
         cmocka_unit_test(an_adapter_of_another_family_is_refused),
+        cmocka_unit_test(model_files_that_do_not_fit_are_refused_by_tensor),
+        cmocka_unit_test(a_truncated_file_of_experts_is_refused_by_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
