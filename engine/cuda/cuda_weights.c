@@ -10,6 +10,7 @@
 #include <string.h>
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
+#include "math/format.h"
 
 enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
 
@@ -225,8 +226,23 @@ typedef struct loader {
     tinkc_error *err;
 } loader;
 
+/* The card holds what a packed weight stands for. Pieces begin and end at a row or at a block. */
+static void unpack_numbers(const tke_weight *w, size_t first, size_t n, tcu_bf16 *to)
+{
+    tke_unpack *unpack = tke_format_of(w->m.dtype)->unpack[TKE_UNPACK_REF];
+    for (size_t i = 0, len; i < n; i += len) {
+        size_t column = (first + i) % w->in;
+        len = w->in - column < n - i ? w->in - column : n - i;
+        unpack(&w->m, (int64_t)((first + i) / w->in), (int64_t)column, (int64_t)len, to + i);
+    }
+}
+
 static void narrow_numbers(const tke_weight *w, size_t first, size_t n, tcu_bf16 *to)
 {
+    if (tke_is_packed(w->m.dtype)) {
+        unpack_numbers(w, first, n, to);
+        return;
+    }
     size_t size = tke_dtype_size(w->m.dtype);
     const char *from = (const char *)w->m.data + first * size;
     if (w->m.dtype == TKE_BF16) {

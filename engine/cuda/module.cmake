@@ -32,6 +32,7 @@ file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.cu)
 file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.h ${CMAKE_SOURCE_DIR}/engine/cuda/*.cuh)
 file(GLOB cuda_host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.c)
 set(cuda_objects)
+file(GLOB cuda_formats CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/math/format*.c)
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 foreach(source ${cuda_kernels})
     get_filename_component(name ${source} NAME_WE)
@@ -42,7 +43,7 @@ foreach(source ${cuda_kernels})
 endforeach()
 
 add_library(tinkc-engine-cuda MODULE ${cuda_host} ${cuda_objects} src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c
-            engine/math/dtype.c engine/device/residence.c)
+            engine/math/dtype.c ${cuda_formats} engine/device/residence.c)
 target_include_directories(tinkc-engine-cuda PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                            ${CMAKE_SOURCE_DIR}/engine)
 target_include_directories(tinkc-engine-cuda SYSTEM PRIVATE ${CUDA_ROOT}/include)
@@ -60,7 +61,7 @@ install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # The checks that need a card; tools/check-gpu runs them.
 if(TINKC_TESTS)
     add_executable(cuda_check tests/gpu/cuda_check.c tests/gpu/gpu_world.c ${cuda_host} ${cuda_objects}
-                   src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c engine/math/dtype.c
+                   src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c engine/math/dtype.c ${cuda_formats}
                    engine/device/residence.c)
     target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                ${CMAKE_SOURCE_DIR}/engine ${CMAKE_SOURCE_DIR}/tests/gpu)

@@ -57,36 +57,11 @@ tke_real tke_load(tke_dtype dtype, const void *data, int64_t i)
         return tke_bf16_to_f32(load_half(data, i));
     case TKE_F16:
         return tke_f16_to_f32(load_half(data, i));
-    case TKE_F64:
-    case TKE_MXFP4:
+    default:
         break;
     }
     memcpy(&wide, (const char *)data + i * 8, sizeof wide);
     return (tke_real)wide;
-}
-
-/* The codes' values are multiples of a half; times a power of two they are exact in bf16. */
-void tke_mxfp4_decode(const tke_matrix *m, int64_t row, int64_t at, int64_t n, uint16_t *to)
-{
-    static const float codes[16] = { 0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
-                                     -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f };
-    const uint8_t *bytes = (const uint8_t *)m->data + (row * m->ld + at) / 2;
-    const uint8_t *scales = m->scales + (row * m->ld + at) / TKE_MXFP4_BLOCK;
-    uint16_t table[16];
-    int last = -1;
-    assert(m->dtype == TKE_MXFP4 && at % TKE_MXFP4_BLOCK == 0 && n % TKE_MXFP4_BLOCK == 0);
-    for (int64_t b = 0; b < n / TKE_MXFP4_BLOCK; b++, bytes += TKE_MXFP4_BLOCK / 2) {
-        if (scales[b] != last) {
-            float scale = ldexpf(1, scales[b] - 127);
-            last = scales[b];
-            for (int i = 0; i < 16; i++)
-                table[i] = (uint16_t)(tke_f32_to_bits(codes[i] * scale) >> 16);
-        }
-        for (int i = 0; i < TKE_MXFP4_BLOCK / 2; i++) {
-            *to++ = table[bytes[i] & 15];
-            *to++ = table[bytes[i] >> 4];
-        }
-    }
 }
 
 void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to)
@@ -121,8 +96,7 @@ void tke_narrow(tke_dtype dtype, const tke_real *from, size_t n, void *to)
         for (size_t i = 0; i < n; i++)
             ((uint16_t *)to)[i] = tke_f32_to_f16((float)from[i]);
         return;
-    case TKE_F64:
-    case TKE_MXFP4:
+    default:
         break;
     }
     for (size_t i = 0; i < n; i++)

@@ -14,14 +14,26 @@
 #include <stdint.h>
 #include <string.h>
 
-/* MXFP4: blocks of 32 numbers of 4 bits along a row, each with the exponent of a power of two. Only
- * products read it (tke_gemm). */
+/* From MXFP4 on: packed formats (format.h), which products and tke_matrix_row read. */
 typedef enum tke_dtype {
     TKE_F32 = 0,
     TKE_BF16 = 1,
     TKE_F16 = 2,
     TKE_F64 = 3,
-    TKE_MXFP4 = 4
+    TKE_MXFP4 = 4,    /* exponents in a tensor of their own, as in folders of gpt-oss */
+    TKE_MXFP4_BLOCKS, /* this and what follows: as in GGUF files */
+    TKE_Q4_0,
+    TKE_Q4_1,
+    TKE_Q5_0,
+    TKE_Q5_1,
+    TKE_Q8_0,
+    TKE_Q4_K,
+    TKE_Q5_K,
+    TKE_Q6_K,
+    TKE_IQ4_NL,
+    TKE_NF4, /* bitsandbytes */
+    TKE_FP8, /* e4m3 with a factor for each 128 x 128 numbers */
+    TKE_DTYPES
 } tke_dtype;
 enum { TKE_MXFP4_BLOCK = 32, TKE_MXFP4_MAX_SCALE = 252 /* larger ones overflow, or are NaN */ };
 
@@ -56,14 +68,20 @@ typedef struct tke_matrix {
     int64_t ld;
     tke_dtype dtype;
     const uint8_t *scales; /* MXFP4: one for each block; a row's begin at row * ld / 32 */
+    const float *factors;  /* NF4: one for each 64 numbers; FP8: [rows / 128][ld / 128] */
 } tke_matrix;
+
+static inline bool tke_is_packed(tke_dtype dtype)
+{
+    return dtype >= TKE_MXFP4;
+}
 
 static inline tke_matrix tke_matrix_real(const tke_real *data, int64_t ld)
 {
     return (tke_matrix){ .data = data, .ld = ld, .dtype = TKE_REAL };
 }
 
-/* Bytes of one element. */
+/* Bytes of one element that is not packed. */
 static inline size_t tke_dtype_size(tke_dtype dtype)
 {
     return dtype == TKE_F64 ? 8 : dtype == TKE_F32 ? 4 : 2;
@@ -105,9 +123,6 @@ uint16_t tke_f32_to_f16(float x);
  * not be aligned. */
 void tke_widen(tke_dtype dtype, const void *from, size_t n, tke_real *to);
 void tke_narrow(tke_dtype dtype, const tke_real *from, size_t n, void *to);
-
-/* Row `row`, columns at .. at + n - 1 (multiples of 32) of an MXFP4 matrix, exactly, as bf16. */
-void tke_mxfp4_decode(const tke_matrix *, int64_t row, int64_t at, int64_t n, uint16_t *to);
 
 /* Element i of a stored row. For the reference; fast code widens in registers. */
 tke_real tke_load(tke_dtype dtype, const void *data, int64_t i);

@@ -41,7 +41,7 @@ static void pack_block_rows(const tke_keys *keys, const void *data, int64_t firs
 {
     for (int64_t e = 0; e < d; e += TILE_N, out += TILE_N * KEYS)
         for (int64_t j = 0; j < n; j++) {
-            tke_matrix row = { data, 0, keys->dtype, NULL };
+            tke_matrix row = { data, 0, keys->dtype, NULL, NULL };
             int64_t at = tke_keys_row(keys, first + j) + head_at + e;
             pack_rows(&row, at, d - e, 0, 1, out + j * TILE_N);
         }
@@ -72,7 +72,7 @@ static void pack_block_columns(const tke_keys *keys, const void *data, int64_t f
         /* A cache block has all its rows; scores of keys that are not there yet are masked. */
         int64_t columns = keys->ids ? VW : n - j;
         tke_matrix rows = { (const char *)data + (size_t)at * tke_dtype_size(keys->dtype), keys->ld,
-                            keys->dtype, NULL };
+                            keys->dtype, NULL, NULL };
         pack_transposed(&rows, 0, columns, 0, d, to);
     }
 }
@@ -308,7 +308,7 @@ static void find_deltas(const back *b)
 /* `rows` rows of a matrix, from row 0, as panels [Q_BLOCK][TILE_N]. */
 static void pack_right(const float *x, int64_t ld, int64_t rows, int64_t d, float *out)
 {
-    tke_matrix m = { x, ld, TKE_F32, NULL };
+    tke_matrix m = { .data = x, .ld = ld, .dtype = TKE_F32 };
     for (int64_t e = 0; e < d; e += TILE_N, out += Q_BLOCK * TILE_N)
         pack_rows(&m, e, d - e, 0, rows, out);
 }

@@ -59,7 +59,7 @@ static void turn_out(const transposed *t)
 static void pack_right_rows(const tke_gemm *g, int64_t m0, int64_t m1, float *out)
 {
     bool narrow = !g->exact && g->b.dtype == TKE_BF16;
-    tke_matrix a = { g->a, g->lda, TKE_F32, NULL };
+    tke_matrix a = { .data = g->a, .ld = g->lda, .dtype = TKE_F32 };
     for (int64_t m = m0; m < m1; m += TILE_N, out += g->k * TILE_N) {
         pack_transposed(&a, m, m1 - m, 0, g->k, out);
         if (m1 - m > VW)
@@ -223,7 +223,7 @@ static void transposed_sum(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0
                            float *scratch)
 {
     float *tiles = scratch, *right = tiles + TRANSPOSED_TILE, *left = right + TILE_N * K_BLOCK;
-    tke_matrix a = { g->a, g->lda, TKE_F32, NULL };
+    tke_matrix a = { .data = g->a, .ld = g->lda, .dtype = TKE_F32 };
     for (int64_t k = 0; k < g->k; k += K_BLOCK) {
         int64_t k_end = g->k - k < K_BLOCK ? g->k : k + K_BLOCK;
         pack_left_columns(g, n0, n1, k, k_end, left);

@@ -2,6 +2,7 @@
  * them to the kernel set. Owns no memory. */
 #include <assert.h>
 
+#include "math/format.h"
 #include "math/kernel_set.h"
 
 enum { MAX_CALLS = 64 };
@@ -55,45 +56,57 @@ static size_t find_call(const loop *l, int64_t task, int64_t *part)
     return (size_t)i;
 }
 
-/* ---- MXFP4: pieces of b are decoded to bf16 and multiplied one after the other ---- */
+/* ---- packed weights: pieces of b are unpacked to bf16 and multiplied one after the other ---- */
 
-enum { PIECE_N = 64, PIECE_K = 1024 };
-_Static_assert(PIECE_N * PIECE_K * sizeof(uint16_t) == TKE_DECODE_BYTES, "decoded pieces do not fit");
+/* A piece of b: SHORT of its rows, as many as DECODE_BYTES hold along them. Many rows of c take
+ * wider pieces, because a is packed again for each. */
+enum { PIECE_K = 1024, PIECE_N = 64, WIDE_N = 256, WIDE_ROWS = 16 };
+_Static_assert(WIDE_N * PIECE_K * sizeof(uint16_t) == TKE_DECODE_BYTES, "pieces do not fit");
+_Static_assert(PIECE_K % TKE_MAX_BLOCK == 0 && PIECE_K >= 2 * TKE_MAX_BLOCK, "blocks are cut");
 
-/* Columns [n, n_end) of c, summands [k, k_end). Where b is [k][n], n is rounded down to a block. */
+typedef struct piece {
+    int64_t n, n_end, k, k_end; /* columns of c, summands */
+} piece;
+
+/* Where b is [k][n], n is rounded down to a block. */
 static void run_piece(const tke_kernel_set *set, const tke_gemm *call, int64_t m0, int64_t m1,
-                      int64_t n, int64_t n_end, int64_t k, int64_t k_end, void *scratch,
-                      uint16_t *decoded)
+                      const piece *p, void *scratch)
 {
+    const tke_format *f = tke_format_of(call->b.dtype);
+    tke_unpack *unpack = f->unpack[set->isa - TKE_ISA_REF];
+    uint16_t *numbers = (uint16_t *)((char *)scratch + TKE_SCRATCH_BYTES);
     bool by_rows = call->form == TKE_NT; /* b is [n][k] */
-    int64_t first = by_rows ? k : n / TKE_MXFP4_BLOCK * TKE_MXFP4_BLOCK;
-    int64_t end = by_rows ? k_end : n_end;
-    int64_t width = ceil_div(end - first, TKE_MXFP4_BLOCK) * TKE_MXFP4_BLOCK;
+    int64_t first = by_rows ? p->k : p->n / f->block * f->block;
+    int64_t end = by_rows ? p->k_end : p->n_end;
+    int64_t width = ceil_div(end - first, f->block) * f->block;
     tke_gemm part = *call;
-    for (int64_t r = by_rows ? n : k, at = 0; r < (by_rows ? n_end : k_end); r++, at += width)
-        tke_mxfp4_decode(&call->b, r, first, width, decoded + at);
-    part.b =
-        (tke_matrix){ .data = decoded + (by_rows ? 0 : n - first), .ld = width, .dtype = TKE_BF16 };
-    part.n = n_end - n;
-    part.k = k_end - k;
-    part.a += k;
-    part.c += n;
-    part.accumulate = call->accumulate || k > 0;
+    for (int64_t r = by_rows ? p->n : p->k, at = 0; r < (by_rows ? p->n_end : p->k_end);
+         r++, at += width)
+        unpack(&call->b, r, first, width, numbers + at);
+    part.b = (tke_matrix){ .data = numbers + (by_rows ? 0 : p->n - first),
+                           .ld = width,
+                           .dtype = TKE_BF16 };
+    part.n = p->n_end - p->n;
+    part.k = p->k_end - p->k;
+    part.a += p->k;
+    part.c += p->n;
+    part.accumulate = call->accumulate || p->k > 0;
     set->gemm(&part, m0, m1, 0, part.n, scratch);
 }
 
-static void run_decoded(const tke_kernel_set *set, const tke_gemm *call, int64_t m0, int64_t m1,
-                        int64_t n0, int64_t n1, void *scratch)
+static void run_unpacked(const tke_kernel_set *set, const tke_gemm *call, int64_t m0, int64_t m1,
+                         int64_t n0, int64_t n1, void *scratch)
 {
     bool by_rows = call->form == TKE_NT;
-    int64_t step_n = by_rows ? PIECE_N : PIECE_K - TKE_MXFP4_BLOCK;
-    int64_t step_k = by_rows ? PIECE_K : PIECE_N;
-    uint16_t *decoded = (uint16_t *)((char *)scratch + TKE_SCRATCH_BYTES);
+    int64_t rows = m1 - m0 > WIDE_ROWS ? WIDE_N : PIECE_N; /* of b */
+    int64_t step_n = by_rows ? rows : PIECE_K - TKE_MAX_BLOCK;
+    int64_t step_k = by_rows ? PIECE_K : rows;
     assert(call->form != TKE_TN);
     for (int64_t n = n0; n < n1; n += step_n)
         for (int64_t k = 0; k < call->k; k += step_k)
-            run_piece(set, call, m0, m1, n, smaller(n1, n + step_n), k,
-                      smaller(call->k, k + step_k), scratch, decoded);
+            run_piece(set, call, m0, m1,
+                      &(piece){ n, smaller(n1, n + step_n), k, smaller(call->k, k + step_k) },
+                      scratch);
 }
 
 static void run_task(void *arg, int64_t task, int32_t worker)
@@ -111,8 +124,8 @@ static void run_task(void *arg, int64_t task, int32_t worker)
         return;
     if (l->cpu->precision == TKE_PRECISION_F32)
         call.exact = true;
-    if (call.b.dtype == TKE_MXFP4)
-        run_decoded(set, &call, m0, m1, n0, n1, l->cpu->scratch[worker]);
+    if (tke_is_packed(call.b.dtype))
+        run_unpacked(set, &call, m0, m1, n0, n1, l->cpu->scratch[worker]);
     else
         set->gemm(&call, m0, m1, n0, n1, l->cpu->scratch[worker]);
 }
@@ -135,7 +148,8 @@ static double part_cost(const tke_kernel_set *set, const tke_gemm *call, int64_t
 static int64_t pieces_of(const tke_gemm *call, int64_t threads)
 {
     enum { FEW_ROWS = 4, PIECE = 512 << 10, EACH = 8 };
-    int64_t bytes = call->n * call->k * (int64_t)tke_dtype_size(call->b.dtype);
+    const tke_format *f = tke_format_of(call->b.dtype);
+    int64_t bytes = call->n * call->k / f->block * f->block_bytes;
     if (call->m > FEW_ROWS || bytes < threads * PIECE)
         return threads;
     return threads * smaller(EACH, bytes / (threads * PIECE));

@@ -9,8 +9,8 @@
 
 #include "math/kernels.h"
 
-/* Scratch of one worker, aligned to 64 bytes; behind it there is room for decoded weights. */
-enum { TKE_SCRATCH_BYTES = 4 << 20, TKE_DECODE_BYTES = 128 << 10 };
+/* Scratch of one worker, aligned to 64 bytes; behind it there is room for unpacked weights. */
+enum { TKE_SCRATCH_BYTES = 4 << 20, TKE_DECODE_BYTES = 512 << 10 };
 
 /* Where attention finds keys and values: contiguous (ids NULL) or in cache blocks. Position p of
  * key head h starts at element row(p) + h*head_stride. */

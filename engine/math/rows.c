@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 
+#include "math/format.h"
 #include "math/kernel_set.h"
 
 /* One struct for all loops: each uses the fields it needs. */
@@ -46,11 +47,8 @@ static void embed_task(void *arg, int64_t task, int32_t worker)
     const work *w = arg;
     int64_t count, begin = task_begin(w, task, &count);
     (void)worker;
-    for (int64_t i = begin; i < begin + count; i++) {
-        size_t at = (size_t)(w->ids[i] * w->matrix.ld) * tke_dtype_size(w->matrix.dtype);
-        tke_widen(w->matrix.dtype, (const char *)w->matrix.data + at, (size_t)w->n,
-                  w->y + i * w->n);
-    }
+    for (int64_t i = begin; i < begin + count; i++)
+        tke_matrix_row(&w->matrix, w->ids[i], 0, w->n, w->y + i * w->n);
 }
 
 void tke_embed(tke_cpu *cpu, int64_t rows, int64_t n, const int32_t *ids, tke_matrix e,

@@ -377,8 +377,10 @@ static void stack_paired(tke_builder *b, const char *name, size_t n, tke_stack *
         const uint8_t *scales = find_packed(b, name, "scales", n, s, 3);
         size_t count = s->out * s->in;
         for (size_t e = 0; data && scales && e < n; e++)
-            m[e] = (tke_matrix){ data + e * count / 2, (int64_t)s->in, TKE_MXFP4,
-                                 scales + e * count / TKE_MXFP4_BLOCK };
+            m[e] = (tke_matrix){ .data = data + e * count / 2,
+                                 .ld = (int64_t)s->in,
+                                 .dtype = TKE_MXFP4,
+                                 .scales = scales + e * count / TKE_MXFP4_BLOCK };
     } else if (m) {
         const tke_file_tensor *t = find_fused(b, name, n, s->in, s->out);
         size_t step = t ? s->in * s->out * tke_file_dtype_size(t->dtype) : 0;

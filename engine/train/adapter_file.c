@@ -10,6 +10,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/str.h"
+#include "math/format.h"
 #include "train/adapter_names.h"
 #include "train/adapter_state.h"
 
@@ -530,16 +531,16 @@ static const tke_file_tensor *saved_head(const tke_tensor_file *file, const tke_
 /* Whether a tensor has the numbers of a layer, up to rounding to the 8 bits of bf16. */
 static bool is_copy(const tke_file_tensor *t, const tke_weight *w)
 {
-    enum { PART = 256 };
+    enum { PART = TKE_MAX_BLOCK };
     tke_real a[PART], b[PART];
     if (!tke_tensor_is_real(t) || !tke_tensor_is(t, 2, (int64_t)w->out, (int64_t)w->in))
         return false;
-    size_t n = w->out * w->in, size = tke_dtype_size((tke_dtype)t->dtype),
-           own_size = tke_dtype_size(w->m.dtype);
+    size_t n = w->out * w->in, size = tke_dtype_size((tke_dtype)t->dtype);
     for (size_t at = 0, len; at < n; at += len) {
-        len = n - at < PART ? n - at : PART;
+        size_t column = at % w->in; /* a part lies in one row */
+        len = w->in - column < PART ? w->in - column : PART;
         tke_widen((tke_dtype)t->dtype, t->data + at * size, len, a);
-        tke_widen(w->m.dtype, (const unsigned char *)w->m.data + at * own_size, len, b);
+        tke_matrix_row(&w->m, (int64_t)(at / w->in), (int64_t)column, (int64_t)len, b);
         for (size_t i = 0; i < len; i++)
             if (!(fabs((double)(a[i] - b[i])) <= fabs((double)b[i]) / 256 + 1e-7))
                 return false;

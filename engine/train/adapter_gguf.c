@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/str.h"
+#include "math/format.h"
 #include "model/family.h"
 #include "model/gguf.h"
 #include "train/adapter_export.h"
@@ -319,14 +320,13 @@ static bool write_matrix(writer *w, const entry *e)
 {
     tke_merge m = { 0 };
     const tke_matrix *from = &e->w->m;
-    size_t row_bytes = (size_t)from->ld * tke_dtype_size(from->dtype);
     float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
     bool merge = e->a && e->b;
     bool ok =
         row && (!merge || tke_merge_begin(&m, w->j, e->w->path, e->rows, e->cols, e->a, e->b, 0));
     for (size_t i = 0; ok && i < e->rows; i++) {
         size_t at = source_row(e, i, e->rows);
-        tke_widen(from->dtype, (const unsigned char *)from->data + at * row_bytes, e->cols, row);
+        tke_matrix_row(from, (int64_t)at, 0, (int64_t)e->cols, row);
         if (merge)
             tke_merge_row(&m, at, row);
         ok = tke_gguf_row(&w->file, e->type, row, e->cols, e->name, w->j->err);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "math/format.h"
 #include "model/safetensors.h"
 
 enum { MAX_TENSORS = 512, EXPERTS = 5, EXPERT_INNER = 20, SHARED_INNER = 12, ROUTED = 6 };
@@ -206,9 +207,9 @@ static unsigned char *unpacked(const unsigned char *blocks, const unsigned char 
                                size_t in)
 {
     uint16_t *row = malloc(in * sizeof *row), *data = malloc(EXPERTS * out * in * sizeof *data);
-    tke_matrix m = { blocks, (int64_t)in, TKE_MXFP4, scales };
+    tke_matrix m = { blocks, (int64_t)in, TKE_MXFP4, scales, NULL };
     for (size_t r = 0; row && data && r < EXPERTS * out; r++) {
-        tke_mxfp4_decode(&m, (int64_t)r, 0, (int64_t)in, row);
+        tke_format_mxfp4.unpack[TKE_UNPACK_REF](&m, (int64_t)r, 0, (int64_t)in, row);
         for (size_t k = 0; k < in; k++)
             data[(r / out * in + k) * out + r % out] = row[k];
     }

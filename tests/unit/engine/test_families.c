@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu/part.h"
+#include "math/format.h"
 #include "support/on_device.h"
 #include "support/tiny_model.h"
 #include "support/tiny_world.h"
@@ -186,8 +187,8 @@ static void every_packed_byte_is_decoded_exactly(void **state)
             uint8_t block[16];
             uint16_t out[32];
             memset(block, byte, sizeof block);
-            tke_matrix m = { block, 32, TKE_MXFP4, &scales[s] };
-            tke_mxfp4_decode(&m, 0, 0, 32, out);
+            tke_matrix m = { block, 32, TKE_MXFP4, &scales[s], NULL };
+            tke_format_mxfp4.unpack[TKE_UNPACK_REF](&m, 0, 0, 32, out);
             for (int i = 0; i < 32; i++) {
                 int code = i % 2 ? byte >> 4 : byte & 15;
                 float want = ldexpf(codes[code & 7], scales[s] - 127);

@@ -1,0 +1,42 @@
+/* format_nf4.c - NF4 of bitsandbytes: 64 numbers of 4 bits, which name the quantiles of a normal
+ * distribution, and their largest magnitude. The high half of a byte is the first number. */
+#include "math/format_block.h"
+
+enum { BLOCK = 64 };
+
+static const float values[16] = {
+    -1.0f,
+    -0.6961928009986877f,
+    -0.5250730514526367f,
+    -0.39491748809814453f,
+    -0.28444138169288635f,
+    -0.18477343022823334f,
+    -0.09105003625154495f,
+    0.0f,
+    0.07958029955625534f,
+    0.16093020141124725f,
+    0.24611230194568634f,
+    0.33791524171829224f,
+    0.44070982933044434f,
+    0.5626170039176941f,
+    0.7229568362236023f,
+    1.0f,
+};
+
+FORMAT_INLINE void unpack(const tke_matrix *m, int64_t row, int64_t at, int64_t n, uint16_t *to)
+{
+    const uint8_t *bytes = (const uint8_t *)m->data + (row * m->ld + at) / 2;
+    const float *largest = m->factors + (row * m->ld + at) / BLOCK;
+    assert((row * m->ld + at) % BLOCK == 0 && n % BLOCK == 0);
+    for (; n > 0; n -= BLOCK, bytes += BLOCK / 2, to += BLOCK, largest++) {
+        uint16_t table[16];
+        for (int i = 0; i < 16; i++)
+            table[i] = format_round(values[i] * *largest);
+        for (int i = 0; i < BLOCK / 2; i++) {
+            to[2 * i] = table[bytes[i] >> 4];
+            to[2 * i + 1] = table[bytes[i] & 15];
+        }
+    }
+}
+
+FORMAT_SETS(tke_format_nf4, "NF4", BLOCK, BLOCK / 2, unpack)

@@ -1,0 +1,18 @@
+/* format_q4_k.c - Q4_K: 256 numbers of 4 bits in eight parts, each with a 6-bit scale and a 6-bit
+ * least value, which two f16 scale. */
+#include "math/format_scales.h"
+
+FORMAT_INLINE void block(const uint8_t *b, float *x)
+{
+    float d = format_half(b), dmin = format_half(b + 2);
+    for (int part = 0; part < 8; part++, x += 32) {
+        const uint8_t *q = b + 16 + part / 2 * 32;
+        float scale = d, least = dmin;
+        int shift = part % 2 * 4;
+        format_scales(b + 4, part, &scale, &least);
+        for (int i = 0; i < 32; i++)
+            x[i] = scale * (float)(q[i] >> shift & 15) - least;
+    }
+}
+
+FORMAT_OF_BLOCKS(tke_format_q4_k, "Q4_K", 12, 256, 144, block)
