@@ -114,7 +114,7 @@ static void run_ours(tke_cpu *cpu, const shape *s, const operands *o)
 {
     int64_t ldb = s->form == TKE_NT ? s->k : s->n;
     tke_matrix b =
-        s->weight ? (tke_matrix){ o->b16, ldb, TKE_BF16, NULL } : tke_matrix_real(o->b, ldb);
+        s->weight ? (tke_matrix){ o->b16, ldb, TKE_BF16, NULL, NULL } : tke_matrix_real(o->b, ldb);
     tke_gemm_run(cpu, &(tke_gemm){ .form = s->form,
                                    .m = s->m,
                                    .n = s->n,
