@@ -45,7 +45,7 @@ static tke_weight weight(world *w, size_t out, size_t in, bool bias, bool own, u
         data = malloc(out * in * 2);
         random_bf16(data, out * in, seed, 1.7f / sqrtf((float)in));
     }
-    r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16, NULL };
+    r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16, NULL, NULL };
     if (bias) {
         float *b = malloc(out * sizeof *b);
         random_floats(b, out, seed + 7, 0.1f);

@@ -56,7 +56,7 @@ static void end_inputs(inputs *in)
 static void run_rows(tke_cpu *cpu, const inputs *in, int64_t first, int64_t count, tke_real *out)
 {
     int64_t n = in->n, size = in->rows * n, at = first * n;
-    tke_matrix w = { in->weight, n, TKE_BF16, NULL };
+    tke_matrix w = { in->weight, n, TKE_BF16, NULL, NULL };
     tke_rmsnorm(cpu, count, n, in->x + at, w, 1e-5f, out + at);
     out += size;
     tke_rmsnorm_backward(cpu, count, n, in->x + at, w, 1e-5f, in->d + at, out + at, false);
@@ -344,11 +344,11 @@ static void small_ones(void **state)
     int32_t ids[] = { 9, 0, 3, 9 };
     tke_real out[4 * 8], more[4 * 8];
     (void)state;
-    tke_embed(cpu, 4, 8, ids, (tke_matrix){ e, 9, TKE_BF16, NULL }, out);
+    tke_embed(cpu, 4, 8, ids, (tke_matrix){ e, 9, TKE_BF16, NULL, NULL }, out);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 8; j++)
             assert_true(out[i * 8 + j] == tke_bf16_to_f32(e[ids[i] * 9 + j]));
-    tke_fill_rows(cpu, 4, 8, (tke_matrix){ e, 9, TKE_BF16, NULL }, more, 8);
+    tke_fill_rows(cpu, 4, 8, (tke_matrix){ e, 9, TKE_BF16, NULL, NULL }, more, 8);
     tke_add(cpu, 4 * 8, out, more);
     for (int i = 0; i < 4 * 8; i++)
         assert_true(more[i] == out[i] + tke_bf16_to_f32(e[i % 8]));
