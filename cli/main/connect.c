@@ -71,9 +71,11 @@ static const char *setting(const cli_app *app, const char *option, const char *k
     return text && *text ? text : cli_config_get(app, key, NULL);
 }
 
+/* A model's folder, or a GGUF file. */
 static bool is_model_folder(const char *folder)
 {
-    return has_file(folder, "config.json") && has_file(folder, "tokenizer.json");
+    return cli_is_gguf(folder) ||
+           (has_file(folder, "config.json") && has_file(folder, "tokenizer.json"));
 }
 
 /* On the local engine a folder's model is named by its whole path, wherever the command runs. */
@@ -192,16 +194,12 @@ static int check_path(const cli_app *app, const char *model)
     if (access(model, F_OK) != 0)
         return cli_fail(app, "not_found", NULL, "there is no such %s: %s", gguf ? "file" : "folder",
                         model);
-    if (gguf)
-        return cli_fail(
-            app, "usage",
-            "give the Hugging Face folder that it was converted from, with *.safetensors",
-            "%s is a GGUF file, and the engine does not read these", model);
     if (has_file(model, "adapter_config.json"))
         return cli_fail(app, "usage", "name its base model with -m, and add --from-adapter DIR",
                         "%s is a PEFT adapter, not a model", model);
     return cli_fail(app, "not_found",
-                    "a model's folder has config.json, tokenizer.json and *.safetensors",
+                    "a model is a folder with config.json, tokenizer.json and *.safetensors, or a "
+                    "*.gguf file",
                     "%s is neither a model nor a log directory", model);
 }
 
@@ -544,7 +542,7 @@ tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err
         return tinkc_tokenizer_open(cli_nano_folder(), NULL, err);
     const char *store = cli_wants_local(app) ? cli_store_folder(app) : NULL;
     char *folder = store ? cli_store_models_get(store, model) : NULL;
-    if (folder && has_file(folder, "tokenizer.json")) {
+    if (folder && (has_file(folder, "tokenizer.json") || cli_is_gguf(folder))) {
         tinkc_tokenizer *remembered = tinkc_tokenizer_open(folder, NULL, err);
         free(folder);
         return remembered;

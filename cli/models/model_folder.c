@@ -13,6 +13,14 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
+bool cli_is_gguf(const char *path)
+{
+    struct stat file;
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".gguf") == 0 && stat(path, &file) == 0 &&
+           S_ISREG(file.st_mode);
+}
+
 static json_t *load_config(const char *folder)
 {
     char *path = cli_printf("%s/config.json", folder);
@@ -104,6 +112,8 @@ void cli_folder_each_weights(const char *folder, bool (*fn)(const char *path, vo
 {
     DIR *dir = opendir(folder);
     bool more = true;
+    if (!dir && cli_is_gguf(folder)) /* further parts are read when they are used */
+        (void)fn(folder, user);
     for (const struct dirent *e; dir && more && (e = readdir(dir));) {
         char *path = is_weights(e->d_name) ? cli_printf("%s/%s", folder, e->d_name) : NULL;
         more = !path || fn(path, user);

@@ -4,6 +4,8 @@
 
 #include "cli/main/app.h"
 
+/* Is it a file that ends in .gguf? */
+bool cli_is_gguf(const char *path);
 /* Of config.json, also where it is nested in text_config; 0 = it does not say. */
 int64_t cli_folder_number(const char *folder, const char *key);
 /* "llama", "qwen3", ...; yours, NULL = it does not say. */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "cli/main/files.h"
+#include "cli/models/model_folder.h"
 #include "cli/output/text.h"
 
 static char *file_of(const char *store)
@@ -53,7 +54,7 @@ static bool is_model(const char *folder)
     char *config = cli_printf("%s/config.json", folder);
     bool there = config && access(config, R_OK) == 0;
     free(config);
-    return there;
+    return there || cli_is_gguf(folder);
 }
 
 void cli_store_models_restore(tinkc_engine *engine, const char *store)

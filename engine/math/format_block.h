@@ -35,8 +35,9 @@ FORMAT_INLINE float format_half(const uint8_t *b)
 }
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
-#define FORMAT_AVX2   __attribute__((target("avx2")))
-#define FORMAT_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")))
+#define FORMAT_AVX2 __attribute__((target("avx2")))
+#define FORMAT_AVX512                                                                              \
+    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")))
 #else
 #define FORMAT_AVX2
 #define FORMAT_AVX512

@@ -1,4 +1,4 @@
-/* model.c - opens a model folder: which file holds which tensor, the fingerprint, its life.
+/* model.c - opens a model folder or GGUF file: which file holds which tensor, the fingerprint, its life.
  *
  * May touch: the folder's files. Must not: change anything after tke_model_open has returned.
  */
@@ -10,6 +10,7 @@
 #include "base/json_read.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "model/gguf_model.h"
 #include "model/model_build.h"
 
 enum { INDEX_MAX = 64 << 20, MAX_FILES = 4096 };
@@ -20,7 +21,8 @@ typedef struct opened { /* what a tke_model stands in */
     tkc_arena arena; /* names, tables, small vectors */
     tke_tensor_file *files;
     size_t n_files;
-    tkc_map file_of; /* tensor name -> tke_tensor_file; empty without an index */
+    tkc_map file_of;     /* tensor name -> tke_tensor_file; empty without an index */
+    tke_gguf_files gguf; /* instead of files */
 } opened;
 
 /* ---- files ---- */
@@ -143,8 +145,8 @@ static bool find_tensors(opened *o, tinkc_error *err)
 {
     tke_builder b = { .config = &o->m.config,
                       .model = &o->m,
-                      .find = find_tensor,
-                      .files = o,
+                      .find = o->gguf.n_parts ? tke_gguf_files_find : find_tensor,
+                      .files = o->gguf.n_parts ? (void *)&o->gguf : o,
                       .arena = &o->arena,
                       .err = err };
     return tke_build_model(&b);
@@ -156,7 +158,8 @@ static bool make_rope(opened *o, tinkc_error *err)
     if (f)
         tke_rope_frequencies(&o->m.config, f, &o->m.rope_scale);
     o->m.rope_frequency = f;
-    return f != NULL;
+    return f &&
+           (!o->gguf.n_parts || tke_gguf_frequencies(&o->gguf, f, o->m.config.rotary / 2, err));
 }
 
 /* ---- fingerprint ---- */
@@ -173,22 +176,28 @@ static void add_file(tkc_digest *h, opened *m, const char *name, tinkc_error *er
     }
 }
 
+enum { END = 64 << 10 };
+
+static void add_ends(tkc_digest *h, const tkc_mapping *map)
+{
+    size_t head = map->len < END ? map->len : END;
+    assert(map->data && head > 0); /* each was read */
+    tkc_digest_add(h, map->data, head);
+    tkc_digest_add(h, map->data + map->len - head, head);
+}
+
 /* The headers of the tensor files and 64 KiB at each end of their data: enough to tell fine-tunes
  * of one architecture apart without reading gigabytes. */
 static bool make_fingerprint(opened *m, tinkc_error *err)
 {
-    enum { END = 64 << 10 };
     tkc_digest h;
     tkc_sha256_init(&h);
     add_file(&h, m, "config.json", err);
     add_file(&h, m, "model.safetensors.index.json", err);
-    for (size_t i = 0; i < m->n_files; i++) {
-        const tkc_mapping *map = &m->files[i].mapping;
-        size_t head = map->len < END ? map->len : END;
-        assert(map->data && head > 0); /* each was read */
-        tkc_digest_add(&h, map->data, head);
-        tkc_digest_add(&h, map->data + map->len - head, head);
-    }
+    for (size_t i = 0; i < m->n_files; i++)
+        add_ends(&h, &m->files[i].mapping);
+    for (size_t i = 0; i < m->gguf.n_parts; i++)
+        add_ends(&h, &m->gguf.parts[i].map);
     tkc_digest_hex(&h, m->m.fingerprint);
     return !tkc_failed(err);
 }
@@ -199,17 +208,27 @@ static void model_free(opened *m)
 {
     for (size_t i = 0; i < m->n_files; i++)
         tke_tensor_file_close(&m->files[i]);
+    tke_gguf_files_close(&m->gguf);
     tkc_map_free(&m->file_of);
     tkc_arena_free(&m->arena);
     tkc_release(NULL, m, sizeof *m);
+}
+
+/* Configuration and files, of a folder or of a GGUF file. */
+static bool open_source(opened *m, tinkc_error *err)
+{
+    if (tkc_is_dir(m->m.folder))
+        return tke_config_load(&m->m.config, m->m.folder, &m->arena, err) && open_files(m, err);
+    return tke_gguf_files_open(&m->gguf, m->m.folder, &m->arena, err) &&
+           tke_gguf_config(&m->gguf, &m->m.config, err);
 }
 
 tke_model *tke_model_open(const char *folder, tinkc_error *err)
 {
     if (tkc_failed(err))
         return NULL;
-    if (!tkc_is_dir(folder)) {
-        tkc_fail(err, TINKC_E_MODEL, "%s: not a folder", folder);
+    if (!tkc_is_dir(folder) && !(tkc_is_file(folder) && tkc_gguf_named(folder))) {
+        tkc_fail(err, TINKC_E_MODEL, "%s: neither a folder nor a GGUF file", folder);
         return NULL;
     }
     opened *m = tkc_zalloc(NULL, sizeof *m, err);
@@ -219,9 +238,11 @@ tke_model *tke_model_open(const char *folder, tinkc_error *err)
     tkc_arena_init(&m->arena, NULL, 0);
     tkc_map_init(&m->file_of, NULL);
     m->m.folder = tkc_arena_cstr(&m->arena, folder, err);
-    if (m->m.folder && tke_config_load(&m->m.config, m->m.folder, &m->arena, err) &&
-        open_files(m, err) && find_tensors(m, err) && make_rope(m, err) && make_fingerprint(m, err))
+    if (m->m.folder && open_source(m, err) && find_tensors(m, err) && make_rope(m, err) &&
+        make_fingerprint(m, err)) {
+        m->gguf.err = NULL;
         return &m->m;
+    }
     model_free(m);
     return NULL;
 }

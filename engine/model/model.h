@@ -1,10 +1,10 @@
-/* model.h - a base model: a Hugging Face folder, mapped and immutable.
+/* model.h - a base model: a Hugging Face folder or a GGUF file, mapped and immutable.
  *
  *     tke_model *m = tke_model_open("models/nano", &err);
  *     ... tke_trainer_new(m, ...), tke_infer_new(m, ...)
  *     tke_model_drop(m);
  *
- * Matrices stay in the files' own element types and are never widened as a whole; norms and biases
+ * Matrices stay in the files' own formats and are never widened as a whole; norms and biases
  * are copied to float. After opening nothing changes, so any number of threads may read. A model
  * is reference-counted: what is built on it holds a reference.
  */
@@ -152,7 +152,7 @@ typedef struct tke_model {
     const tke_real *norm;         /* [H] */
     const double *rope_frequency; /* [rotary / 2] */
     double rope_scale;            /* of cos and sin: 1 but for yarn */
-    const char *folder;
+    const char *folder; /* or the GGUF file */
     size_t n_bytes; /* of all mapped tensors */
     /* 64 hex digits over config, index and the first and last tensors' bytes: tells one set of
      * weights from another. */

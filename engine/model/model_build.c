@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/str.h"
+#include "math/format.h"
 #include "model/family.h"
 
 enum { PATH_LEN = 200, LAYER_GROUPS = 8 /* at most */, MOST_BAD = 1000 };
@@ -50,13 +51,23 @@ static const tke_file_tensor *find(tke_builder *b, const char *name, const int64
 {
     const tke_file_tensor *t = look_up(b, name);
     bool same = t && has_shape(t, dims, n_dims);
-    if (!same || t->dtype > TKE_FILE_F16) {
+    if (!same || (t->packed ? n_dims != 2 : t->dtype > TKE_FILE_F16)) {
         complain(b, name, !t ? "missing" : !same ? "wrong shape" : "neither BF16, F16 nor F32");
         return NULL;
     }
     b->model->n_bytes += t->n_bytes;
-    assert(tke_tensor_is_real(t) && t->data);
+    assert((t->packed || tke_tensor_is_real(t)) && t->data);
     return t;
+}
+
+/* Rows of `in` numbers from row `first` on. A packed row is whole blocks: its tensor was checked. */
+static tke_matrix matrix_of(const tke_file_tensor *t, size_t first, size_t in)
+{
+    tke_dtype dtype = (tke_dtype)(t->packed ? t->packed : t->dtype);
+    return (tke_matrix){ .data = t->data + tke_format_bytes(tke_format_of(dtype), first * in),
+                         .ld = (int64_t)in,
+                         .dtype = dtype,
+                         .factors = t->factors };
 }
 
 /* Its elements as numbers; t may be NULL. */
@@ -87,10 +98,7 @@ static void find_weight(tke_builder *b, const char *path, const tke_module *of, 
     *w = (tke_weight){ .out = of->out, .in = of->in };
     w->path = tkc_arena_cstr(b->arena, path, b->err);
     if (t) {
-        size_t skipped = of->first * of->in * tke_dtype_size((tke_dtype)t->dtype);
-        w->m = (tke_matrix){ .data = t->data + skipped,
-                             .ld = (int64_t)of->in,
-                             .dtype = (tke_dtype)t->dtype };
+        w->m = matrix_of(t, of->first, of->in);
         if (of->first) /* counted with the first part */
             b->model->n_bytes -= t->n_bytes;
     }
@@ -279,8 +287,7 @@ static void stack_separate(tke_builder *b, const char *name, size_t n, tke_stack
                  b->feed_at, e, name);
         const tke_file_tensor *t = find(b, path, (int64_t[]){ (int64_t)s->out, (int64_t)s->in }, 2);
         if (t)
-            m[e] =
-                (tke_matrix){ .data = t->data, .ld = (int64_t)s->in, .dtype = (tke_dtype)t->dtype };
+            m[e] = matrix_of(t, 0, s->in);
     }
     s->m = m;
 }
@@ -290,12 +297,8 @@ static void stack_fused(tke_builder *b, const tke_file_tensor *t, size_t n, size
                         tke_stack *s)
 {
     tke_matrix *m = tkc_arena_array(b->arena, n, sizeof *m, b->err);
-    for (size_t e = 0; m && t && e < n; e++) {
-        size_t at = (e * (size_t)t->dims[1] + first) * s->in;
-        m[e] = (tke_matrix){ .data = t->data + at * tke_file_dtype_size(t->dtype),
-                             .ld = (int64_t)s->in,
-                             .dtype = (tke_dtype)t->dtype };
-    }
+    for (size_t e = 0; m && t && e < n; e++)
+        m[e] = matrix_of(t, e * (size_t)t->dims[1] + first, s->in);
     s->m = m;
 }
 

@@ -43,6 +43,9 @@ typedef struct tke_file_tensor {
     int32_t dtype;  /* TKE_FILE_* */
     int32_t n_dims; /* 0 = a scalar */
     int64_t dims[TKE_MAX_DIMS];
+    /* 0, or the tke_dtype of a packed weight: dims are those of its numbers, dtype says nothing. */
+    int32_t packed;
+    const float *factors; /* of NF4 and FP8 */
 } tke_file_tensor;
 
 typedef struct tke_tensor_file {

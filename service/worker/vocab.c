@@ -8,8 +8,10 @@
 #include "service/worker/vocab.h"
 
 #include "base/file.h"
+#include "base/gguf_read.h"
 #include "base/json_read.h"
 #include "base/str.h"
+#include "codec/gguf_tokenizer.h"
 #include "codec/utf8.h"
 
 enum { MAX_TOKENS = 4 << 20, MAX_FILE = 256 << 20 };
@@ -169,10 +171,31 @@ tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error
     return v;
 }
 
+/* Of a GGUF file. */
+static tke_vocab *open_gguf(const tinkc_allocator *a, const char *path, tinkc_error *err)
+{
+    tkc_mapping map = { 0 };
+    tkc_gguf g = { 0 };
+    tkc_buf text;
+    tke_vocab *v = NULL;
+    tkc_buf_init(&text, a, MAX_FILE);
+    if (tkc_map_file(path, &map, err) &&
+        tkc_gguf_read(&g, (tinkc_bytes){ map.data, map.len }, path, err) &&
+        tkc_gguf_tokenizer_json(&g, &text, err))
+        v = tke_vocab_parse(a, tkc_strn(text.data, text.len), err);
+    tkc_gguf_free(&g);
+    tkc_buf_free(&text);
+    if (map.data)
+        tkc_unmap_file(&map);
+    return v;
+}
+
 tke_vocab *tke_vocab_open(const tinkc_allocator *a, const char *folder, tinkc_error *err)
 {
     tkc_arena arena;
     tke_vocab *v = NULL;
+    if (tkc_gguf_named(folder) && tkc_is_file(folder))
+        return open_gguf(a, folder, err);
     tkc_arena_init(&arena, a, 0);
     char *path = tkc_path_join(&arena, folder, "tokenizer.json", err);
     if (path && tkc_is_file(path)) {

@@ -9,6 +9,8 @@
 #include <zstd.h>
 
 #include "base/file.h"
+#include "base/gguf_read.h"
+#include "codec/gguf_tokenizer.h"
 #include "tokenizer/open_with.h"
 #include "bpe/encoder.h"
 #include "tokenizer/load.h"
@@ -213,6 +215,38 @@ static bool open_tables(tinkc_tokenizer *tok, const char *source, const char *us
     return true;
 }
 
+/* ---- GGUF files: they hold everything ---- */
+
+static bool read_gguf(tinkc_tokenizer *tok, tkc_gguf *g, tkc_buf *text, tkc_buf *config,
+                      tinkc_error *err)
+{
+    if (!tkc_gguf_tokenizer_json(g, text, err) || !tkc_gguf_tokenizer_config(g, config, err) ||
+        !read_tables(tok, tkc_strn(text->data, text->len), g->what, (tkc_origin){ 0 }, err))
+        return false;
+    if (!tkc_read_meta(tok, err) ||
+        !tkc_read_config(tok, &(tkc_configs){ .config = tkc_strn(config->data, config->len) }, err))
+        return tkc_fail_before(err, "%s: ", g->what);
+    return tkc_finish_tokenizer(tok, err);
+}
+
+static bool open_gguf(tinkc_tokenizer *tok, const char *path, tinkc_error *err)
+{
+    tkc_mapping map = { 0 };
+    tkc_gguf g = { 0 };
+    tkc_buf text, config;
+    tkc_buf_init(&text, NULL, TKC_MAX_TOKENIZER_FILE);
+    tkc_buf_init(&config, NULL, TKC_MAX_CONFIG_FILE);
+    bool ok = tkc_map_file(path, &map, err) &&
+              tkc_gguf_read(&g, (tinkc_bytes){ map.data, map.len }, path, err) &&
+              read_gguf(tok, &g, &text, &config, err);
+    tkc_gguf_free(&g);
+    tkc_buf_free(&text);
+    tkc_buf_free(&config);
+    if (map.data)
+        tkc_unmap_file(&map);
+    return ok;
+}
+
 /* Everything except the tables, from the folder; source NULL = only vocab.json and merges.txt;
  * defaults NULL = none. */
 static bool open_rest(tinkc_tokenizer *tok, const char *folder, const char *source,
@@ -266,11 +300,17 @@ tinkc_tokenizer *tkc_tokenizer_open_with(const char *path, const tinkc_tokenizer
     tinkc_tokenizer *tok = new_tokenizer(options, err);
     if (!tok)
         return NULL;
-    tkc_arena_init(&temp, NULL, 0);
+    tok->source = tkc_arena_cstr(&tok->arena, path, err);
     bool is_folder = tkc_is_dir(path);
+    if (!is_folder && tkc_gguf_named(path)) {
+        if (tok->source && open_gguf(tok, path, err))
+            return tok;
+        tinkc_tokenizer_free(tok);
+        return NULL;
+    }
+    tkc_arena_init(&temp, NULL, 0);
     const char *source = is_folder ? find_source(path, &temp, err) : path;
     const char *folder = is_folder ? path : folder_of(path, &temp, err);
-    tok->source = tkc_arena_cstr(&tok->arena, path, err);
     const char *defaults = NULL; /* of a folder that has only vocab.json and merges.txt */
     bool ok = !tkc_failed(err) && folder;
     if (ok && source)

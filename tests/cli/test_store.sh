@@ -119,7 +119,7 @@ errors_are_true() {
     refused "there is no such folder: ./nodir" sample -m ./nodir hi
     refused "neither a model nor a log directory" sample -m /tmp hi
     touch some.gguf && mkdir peft && echo '{}' > peft/adapter_config.json
-    refused "some.gguf is a GGUF file" sample -m some.gguf hi
+    refused "some.gguf: not a GGUF file" sample -m some.gguf hi
     refused "there is no such file: none.gguf" sample -m none.gguf hi
     refused "peft is a PEFT adapter, not a model" sample -m ./peft hi
     mkdir huge odd

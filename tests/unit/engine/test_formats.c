@@ -240,7 +240,8 @@ static uint16_t *unpacked(const tke_matrix *m, int64_t n_rows)
 /* c from the packed weight and from its twin: the same bits. */
 static void same_product(tke_cpu *cpu, numbers *rng, tke_dtype dtype, tke_form form, int64_t m)
 {
-    int64_t n_rows = 70, ld = 1280, k = form == TKE_NT ? ld : n_rows, n = form == TKE_NT ? n_rows : ld;
+    int64_t n_rows = 70, ld = 1280, k = form == TKE_NT ? ld : n_rows,
+            n = form == TKE_NT ? n_rows : ld;
     packed p = pack(rng, dtype, n_rows, ld, false);
     uint16_t *twin = unpacked(&p.m, n_rows);
     tke_real *a = numbers_new(rng, m * k, 1), *c = numbers_new(rng, m * n, 1);
@@ -256,7 +257,8 @@ static void same_product(tke_cpu *cpu, numbers *rng, tke_dtype dtype, tke_form f
     g.c = c2;
     tke_gemm_run(cpu, &g);
     if (memcmp(c, c2, (size_t)(m * n) * sizeof *c) != 0)
-        fail_msg("%s, %s, form %d, %d rows", tke_format_of(dtype)->name, tke_cpu_name(cpu), form, (int)m);
+        fail_msg("%s, %s, form %d, %d rows", tke_format_of(dtype)->name, tke_cpu_name(cpu), form,
+                 (int)m);
     numbers_free(a);
     numbers_free(c);
     numbers_free(c2);
@@ -288,7 +290,8 @@ static void rows_of_a_table_are_those_of_its_twin(void **state)
     (void)state;
     enum { ROWS = 5, LD = 512 };
     numbers rng = { 13 };
-    tke_cpu *cpu = tke_cpu_new(NULL, NULL);
+    tinkc_error err = { 0 };
+    tke_cpu *cpu = tke_cpu_new(NULL, &err);
     static const int32_t ids[] = { 4, 0, 4 };
     tke_real got[3 * LD];
     for (int d = TKE_MXFP4; d < TKE_DTYPES; d++) {
