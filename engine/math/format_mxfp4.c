@@ -12,12 +12,14 @@ FORMAT_INLINE float half_scale(uint8_t e)
     return tke_bits_to_f32(e < 2 ? 0x200000u << e : (uint32_t)(e - 1) << 23);
 }
 
+/* Here code 8 is 0, not -0. */
 FORMAT_INLINE void block(const uint8_t *b, float *x)
 {
+    static const float doubled[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     float d = half_scale(b[0]);
     for (int i = 0; i < 16; i++) {
-        x[i] = 2 * codes[b[1 + i] & 15] * d;
-        x[i + 16] = 2 * codes[b[1 + i] >> 4] * d;
+        x[i] = doubled[b[1 + i] & 15] * d;
+        x[i + 16] = doubled[b[1 + i] >> 4] * d;
     }
 }
 

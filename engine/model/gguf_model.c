@@ -91,16 +91,19 @@ static bool check_tensors(const tkc_gguf *g, tkc_arena *arena, tinkc_error *err)
 
 /* ---- parts ---- */
 
+static bool read_part(tke_gguf_files *f, tinkc_bytes bytes, const char *what, tinkc_error *err)
+{
+    tkc_gguf *g = &f->parts[f->n_parts++].g;
+    return tkc_gguf_read(g, bytes, what, err) && check_tensors(g, f->arena, err);
+}
+
 static bool open_part(tke_gguf_files *f, const char *path, tinkc_error *err)
 {
-    tke_gguf_part *p = &f->parts[f->n_parts];
+    tkc_mapping *map = &f->parts[f->n_parts].map;
     if (!tkc_is_file(path))
         return tkc_fail(err, TINKC_E_MODEL, "%s: file not found", path);
-    if (!tkc_map_file(path, &p->map, err))
-        return false;
-    f->n_parts++;
-    return tkc_gguf_read(&p->g, (tinkc_bytes){ p->map.data, p->map.len }, path, err) &&
-           check_tensors(&p->g, f->arena, err);
+    return tkc_map_file(path, map, err) &&
+           read_part(f, (tinkc_bytes){ map->data, map->len }, path, err);
 }
 
 /* "x-00002-of-00003.gguf": the path of another part; NULL = not named like a part. */
@@ -155,12 +158,23 @@ static const char *first_path(tkc_arena *arena, const char *path, tinkc_error *e
     return first ? first : path;
 }
 
-bool tke_gguf_files_open(tke_gguf_files *f, const char *path, tkc_arena *arena, tinkc_error *err)
+static bool begin(tke_gguf_files *f, size_t parts, tkc_arena *arena, tinkc_error *err)
 {
     *f = (tke_gguf_files){ .arena = arena, .err = err };
-    f->parts = tkc_arena_array(arena, MOST_PARTS, sizeof *f->parts, err);
-    path = f->parts ? first_path(arena, path, err) : NULL;
+    f->parts = tkc_arena_array(arena, parts, sizeof *f->parts, err);
+    return f->parts != NULL;
+}
+
+bool tke_gguf_files_open(tke_gguf_files *f, const char *path, tkc_arena *arena, tinkc_error *err)
+{
+    path = begin(f, MOST_PARTS, arena, err) ? first_path(arena, path, err) : NULL;
     return path && open_part(f, path, err) && open_others(f, path, err);
+}
+
+bool tke_gguf_files_read(tke_gguf_files *f, tinkc_bytes bytes, const char *what, tkc_arena *arena,
+                         tinkc_error *err)
+{
+    return begin(f, 1, arena, err) && read_part(f, bytes, what, err);
 }
 
 void tke_gguf_files_close(tke_gguf_files *f)

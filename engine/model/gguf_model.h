@@ -24,6 +24,9 @@ typedef struct tke_gguf_files {
 /* Reads the headers of all parts and checks every tensor: type, shape, place. `path` names any
  * part. Zeroed, it may be closed. Errors: MODEL, UNSUPPORTED, FILE; they name the key or tensor. */
 bool tke_gguf_files_open(tke_gguf_files *, const char *path, tkc_arena *, tinkc_error *err);
+/* The same for one file's bytes, which the caller keeps. */
+bool tke_gguf_files_read(tke_gguf_files *, tinkc_bytes, const char *what, tkc_arena *,
+                         tinkc_error *err);
 void tke_gguf_files_close(tke_gguf_files *);
 
 bool tke_gguf_config(tke_gguf_files *, tke_config *, tinkc_error *err);

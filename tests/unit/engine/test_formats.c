@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -320,8 +321,30 @@ static void numbers_of_gguf_types_name_formats(void **state)
     }
 }
 
-int main(void)
+/* For comparisons with other programs: blocks of a format from standard input, bf16 to standard output. A set
+ * that this machine lacks gives nothing. */
+static int unpack_input(const char *name, int set)
 {
+    const tke_format *f = NULL;
+    uint8_t block[TKE_MAX_BLOCK];
+    uint16_t out[TKE_MAX_BLOCK];
+    for (int d = TKE_MXFP4_BLOCKS; !f && d <= TKE_IQ4_NL; d++)
+        f = strcmp(tke_format_of((tke_dtype)d)->name, name) == 0 ? tke_format_of((tke_dtype)d)
+                                                                 : NULL;
+    if (!f || set < 0 || set >= TKE_UNPACK_SETS)
+        return 2;
+    while (set_runs(set) && fread(block, (size_t)f->block_bytes, 1, stdin) == 1) {
+        tke_matrix m = { .data = block, .ld = f->block, .dtype = tke_format_dtype(f) };
+        f->unpack[set](&m, 0, 0, f->block, out);
+        fwrite(out, 2, (size_t)f->block, stdout);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[1], "unpack") == 0)
+        return unpack_input(argv[2], argv[3][0] - '0');
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_stand_for_their_values),
         cmocka_unit_test(six_bit_scales_are_put_together),

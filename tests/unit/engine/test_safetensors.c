@@ -111,9 +111,9 @@ static void test_round_trip(void **state)
     int64_t b[2] = { -1, 1 };
     uint16_t c[3] = { 0x3f80, 0xc000, 0x0000 };
     tke_file_tensor tensors[3] = {
-        { "a", (const unsigned char *)a, sizeof a, TKE_FILE_F32, 2, { 2, 3 } },
-        { "b", (const unsigned char *)b, sizeof b, TKE_FILE_I64, 1, { 2 } },
-        { "c \"quoted\"", (const unsigned char *)c, sizeof c, TKE_FILE_BF16, 1, { 3 } },
+        { "a", (const unsigned char *)a, sizeof a, TKE_FILE_F32, 2, { 2, 3 }, 0, NULL },
+        { "b", (const unsigned char *)b, sizeof b, TKE_FILE_I64, 1, { 2 }, 0, NULL },
+        { "c \"quoted\"", (const unsigned char *)c, sizeof c, TKE_FILE_BF16, 1, { 3 }, 0, NULL },
     };
     const char *metadata[] = { "format", "pt", NULL };
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
