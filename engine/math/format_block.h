@@ -64,15 +64,11 @@ FORMAT_INLINE float format_half(const uint8_t *b)
     {                                                                                              \
         const uint8_t *b = (const uint8_t *)m->data + (row * m->ld + at) / (BLOCK) * (BYTES);      \
         assert((row * m->ld + at) % (BLOCK) == 0 && n % (BLOCK) == 0);                             \
-        for (; n > 0; n -= (BLOCK), b += (BYTES), to += (BLOCK)) {                                 \
-            float x[BLOCK];                                                                        \
-            FN(b, x);                                                                              \
-            for (int i = 0; i < (BLOCK); i++)                                                      \
-                to[i] = format_round(x[i]);                                                        \
-        }                                                                                          \
+        for (; n > 0; n -= (BLOCK), b += (BYTES), to += (BLOCK))                                   \
+            FN(b, to);                                                                             \
     }
 
-/* A format whose blocks hold everything: FN(const uint8_t *block, float *numbers). */
+/* A format whose blocks hold everything: FN(const uint8_t *block, uint16_t *numbers). */
 #define FORMAT_OF_BLOCKS(SYMBOL, NAME, GGUF, BLOCK, BYTES, FN)                                     \
     FORMAT_UNPACKER(unpack_ref, , BLOCK, BYTES, FN)                                                \
     FORMAT_UNPACKER(unpack_avx2, FORMAT_AVX2, BLOCK, BYTES, FN)                                    \

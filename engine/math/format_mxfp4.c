@@ -13,13 +13,13 @@ FORMAT_INLINE float half_scale(uint8_t e)
 }
 
 /* Here code 8 is 0, not -0. */
-FORMAT_INLINE void block(const uint8_t *b, float *x)
+FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
 {
     static const float doubled[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
     float d = half_scale(b[0]);
     for (int i = 0; i < 16; i++) {
-        x[i] = doubled[b[1 + i] & 15] * d;
-        x[i + 16] = doubled[b[1 + i] >> 4] * d;
+        to[i] = format_round(doubled[b[1 + i] & 15] * d);
+        to[i + 16] = format_round(doubled[b[1 + i] >> 4] * d);
     }
 }
 

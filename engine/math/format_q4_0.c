@@ -2,12 +2,12 @@
  * are the first 16 numbers. */
 #include "math/format_block.h"
 
-FORMAT_INLINE void block(const uint8_t *b, float *x)
+FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
 {
     float d = format_half(b);
     for (int i = 0; i < 16; i++) {
-        x[i] = (float)((b[2 + i] & 15) - 8) * d;
-        x[i + 16] = (float)((b[2 + i] >> 4) - 8) * d;
+        to[i] = format_round((float)((b[2 + i] & 15) - 8) * d);
+        to[i + 16] = format_round((float)((b[2 + i] >> 4) - 8) * d);
     }
 }
 

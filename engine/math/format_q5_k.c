@@ -2,16 +2,17 @@
  * all eight parts. */
 #include "math/format_scales.h"
 
-FORMAT_INLINE void block(const uint8_t *b, float *x)
+FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
 {
     float d = format_half(b), dmin = format_half(b + 2);
-    for (int part = 0; part < 8; part++, x += 32) {
+    for (int part = 0; part < 8; part++, to += 32) {
         const uint8_t *high = b + 16, *q = b + 48 + part / 2 * 32;
         float scale = d, least = dmin;
         int shift = part % 2 * 4;
         format_scales(b + 4, part, &scale, &least);
         for (int i = 0; i < 32; i++)
-            x[i] = scale * (float)((q[i] >> shift & 15) | (high[i] >> part & 1) << 4) - least;
+            to[i] = format_round(
+                scale * (float)((q[i] >> shift & 15) | (high[i] >> part & 1) << 4) - least);
     }
 }
 

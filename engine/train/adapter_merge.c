@@ -10,6 +10,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/str.h"
+#include "math/format.h"
 #include "model/family.h"
 #include "train/adapter_export.h"
 #include "train/adapter_names.h"
@@ -187,7 +188,7 @@ static unsigned char *unpack(tke_export *j, const tke_experts *x, const tke_stac
     uint16_t *row = tkc_alloc(NULL, s->in * sizeof *row, j->err);
     for (size_t e = 0; out && row && e < x->n; e++)
         for (size_t r = 0; r < s->out; r++) {
-            tke_mxfp4_decode(&s->m[e], (int64_t)r, 0, (int64_t)s->in, row);
+            tke_format_mxfp4.unpack[TKE_UNPACK_REF](&s->m[e], (int64_t)r, 0, (int64_t)s->in, row);
             for (size_t c = 0; c < s->in; c++)
                 out[(e * s->in + c) * s->out + r] = row[c];
         }
