@@ -72,7 +72,7 @@ static tke_matrix packed(size_t out, size_t in, uint64_t seed)
         blocks[i] = i < OWN ? (uint8_t)hash(seed * 77 + i) : blocks[i - OWN];
     for (size_t i = 0; i < out * in / 32; i++)
         scales[i] = i < OWN ? (uint8_t)(121 - hash(seed * 79 + i) % 3) : scales[i - OWN];
-    return (tke_matrix){ blocks, (int64_t)in, TKE_MXFP4, scales };
+    return (tke_matrix){ blocks, (int64_t)in, TKE_MXFP4, scales, NULL };
 }
 
 static tke_stack stack(world *w, const shape *s, size_t out, size_t in, bool own, uint64_t seed)
