@@ -228,7 +228,7 @@ tke_model *tke_model_open(const char *folder, tinkc_error *err)
     if (tkc_failed(err))
         return NULL;
     if (!tkc_is_dir(folder) && !(tkc_is_file(folder) && tkc_gguf_named(folder))) {
-        tkc_fail(err, TINKC_E_MODEL, "%s: neither a folder nor a GGUF file", folder);
+        tkc_fail(err, TINKC_E_MODEL, "%s: not a folder", folder);
         return NULL;
     }
     opened *m = tkc_zalloc(NULL, sizeof *m, err);

@@ -242,11 +242,6 @@ static bool read_all(reader *r)
     return true;
 }
 
-bool tkc_gguf_is(tinkc_bytes b)
-{
-    return b.len >= 4 && memcmp(b.data, "GGUF", 4) == 0;
-}
-
 bool tkc_gguf_named(const char *path)
 {
     return tkc_ends_with(tkc_str(path), ".gguf");
@@ -261,7 +256,8 @@ bool tkc_gguf_read(tkc_gguf *g, tinkc_bytes bytes, const char *what, tinkc_error
     if (tkc_failed(err))
         return false;
     reader r = { .g = g, .err = err, .begin = bytes.data };
-    bool ok = tkc_gguf_is(bytes) || bad(&r, "not a GGUF file: it does not begin with GGUF");
+    bool ok = (bytes.len >= 4 && memcmp(bytes.data, "GGUF", 4) == 0) ||
+              bad(&r, "not a GGUF file: it does not begin with GGUF");
     if (ok) {
         r.at = bytes.data + 4;
         r.end = bytes.data + bytes.len;

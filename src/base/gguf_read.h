@@ -59,8 +59,6 @@ typedef struct tkc_gguf {
     tinkc_bytes data; /* of the tensors */
 } tkc_gguf;
 
-/* Do the bytes begin like such a file? */
-bool tkc_gguf_is(tinkc_bytes);
 /* Whether a path ends in ".gguf". */
 bool tkc_gguf_named(const char *path);
 
