@@ -337,30 +337,25 @@ static bool write_matrix(writer *w, const entry *e)
     return ok;
 }
 
-/* Row `at` of an expert's matrix, however it is stored; packed: room for a row in BF16. */
-static void stack_row(const tke_stack *s, size_t expert, size_t at, uint16_t *packed, float *row)
+/* Row `at` of an expert's matrix, however it is stored. */
+static void stack_row(const tke_stack *s, size_t expert, size_t at, float *row)
 {
     const tke_matrix *m = &s->m[expert];
     size_t size = tke_dtype_size(m->dtype), ld = (size_t)m->ld;
     const unsigned char *data = m->data;
-    if (m->dtype == TKE_MXFP4) {
-        tke_mxfp4_decode(m, (int64_t)at, 0, (int64_t)s->in, packed);
-        tke_widen(TKE_BF16, packed, s->in, row);
-    } else if (s->transposed) {
-        for (size_t i = 0; i < s->in; i++)
-            tke_widen(m->dtype, data + (i * ld + at) * size, 1, row + i);
-    } else {
-        tke_widen(m->dtype, data + at * ld * size, s->in, row);
-    }
+    if (!s->transposed)
+        tke_matrix_row(m, (int64_t)at, 0, (int64_t)s->in, row);
+    for (size_t i = 0; s->transposed && i < s->in; i++)
+        tke_widen(m->dtype, data + (i * ld + at) * size, 1, row + i);
 }
 
-static bool write_expert(writer *w, const entry *e, size_t expert, uint16_t *packed, float *row)
+static bool write_expert(writer *w, const entry *e, size_t expert, float *row)
 {
     tke_merge m = { 0 };
     bool merge = e->a && e->b;
     bool ok = !merge || tke_merge_begin(&m, w->j, e->path, e->rows, e->cols, e->a, e->b, expert);
     for (size_t i = 0; ok && i < e->rows; i++) {
-        stack_row(e->stack, expert, e->first + i * e->step, packed, row);
+        stack_row(e->stack, expert, e->first + i * e->step, row);
         if (merge)
             tke_merge_row(&m, i, row);
         ok = tke_gguf_row(&w->file, e->type, row, e->cols, e->name, w->j->err);
@@ -373,11 +368,9 @@ static bool write_expert(writer *w, const entry *e, size_t expert, uint16_t *pac
 static bool write_stack(writer *w, const entry *e)
 {
     float *row = tkc_alloc(NULL, e->cols * sizeof *row, w->j->err);
-    uint16_t *packed = tkc_alloc(NULL, e->cols * sizeof *packed, w->j->err);
-    bool ok = row && packed;
+    bool ok = row != NULL;
     for (size_t x = 0; ok && x < e->n; x++)
-        ok = write_expert(w, e, x, packed, row);
-    tkc_release(NULL, packed, e->cols * sizeof *packed);
+        ok = write_expert(w, e, x, row);
     tkc_release(NULL, row, e->cols * sizeof *row);
     return ok;
 }
