@@ -230,6 +230,7 @@ function start() {
       source.models = data.models?.length || 0;
       if (had === undefined && !document.getElementById("view-playground").hidden) openPlayground();
       if (had !== source.models) runs.later();
+      runs.setCurves(data.curves || []);
       if (!document.getElementById("view-engine").hidden || !engine.status) engine.take(data);
       else { engine.history.push({ now: Date.now(), ...data }); engine.status = data; }
     }

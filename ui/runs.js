@@ -89,7 +89,8 @@ function keysOf(panel, runs) {
 
 const ownOptions = new Set(["log_path", "wandb_name", "seed_source"]); // differ always, and say nothing
 
-function differing(runs) {
+function differing(all) {
+  const runs = all.filter((r) => !r.live); // of those only a few are known
   const names = [...new Set(runs.flatMap((r) => Object.keys(r.options)))].filter((n) => !ownOptions.has(n));
   return runs.length < 2 ? [] : names.filter((n) => new Set(runs.map((r) => JSON.stringify(r.options[n]))).size > 1).sort();
 }
@@ -199,6 +200,7 @@ class RunsView {
       if (known) known.update(about);
       this.runs.set(about.id, known || new Run(about, this.nextColor()));
     }
+    for (const [id, run] of old) if (run.live && !this.runs.has(id)) this.runs.set(id, run);
     for (const id of [...this.chosen]) if (!this.runs.has(id)) this.chosen.delete(id);
     this.ready = true;
     this.chooseUsual();
@@ -211,6 +213,29 @@ class RunsView {
     else this.runs.set(about.id, new Run(about, this.nextColor()));
     this.chooseUsual();
     this.refresh();
+  }
+
+  // Runs that the SDK drives at this server, which saw their losses. They have no files.
+  setCurves(list) {
+    const ids = new Set(list.map((c) => "live:" + c.id));
+    let changed = false;
+    for (const [id, run] of this.runs) if (run.live && !ids.has(id)) { this.runs.delete(id); this.chosen.delete(id); changed = true; }
+    for (const c of list) {
+      const id = "live:" + c.id, about = { id, name: c.name === c.id ? "SDK " + c.id.slice(0, 8) : c.name, path: c.id, status: "running", changed_ms: c.changed_ms,
+        config: { model_name: c.model, lora_rank: c.rank, recipe: "sdk" }, last: { step: c.steps - 1 } };
+      const known = this.runs.get(id), run = known || new Run(about, this.nextColor());
+      if (known && known.curve === c.steps && known.about.changed_ms === c.changed_ms) continue;
+      run.live = true;
+      run.curve = c.steps;
+      run.update(about);
+      run.reset();
+      for (const [step, loss] of c.points) run.add("loss", step, loss);
+      this.runs.set(id, run);
+      changed = true;
+    }
+    if (!changed) return;
+    this.chooseUsual();
+    this.later();
   }
 
   nextColor() {
@@ -291,9 +316,10 @@ class RunsView {
       number("test", "Test loss", (r) => r.newest("test/nll")),
       number("reward", "Reward", (r) => (r.headline?.label === "reward" ? r.headline.value : undefined)),
       number("speed", "Tokens/s", (r) => r.newest("tokens/s"))].filter(has);
-    const options = differing(runs).slice(0, 8).map((name) => ({ key: "o:" + name, title: name, get: (r) => r.options[name], text: shown }));
+    const options = differing(runs).slice(0, 8).map((name) => ({ key: "o:" + name, title: name, get: (r) => r.options[name], text: shown,
+      num: runs.every((r) => typeof r.options[name] === "number" || r.options[name] === undefined || r.options[name] === null) }));
     return [{ key: "name", title: "Run", get: (r) => r.name, text: shown }, { key: "status", title: "State", get: (r) => r.status, text: shown },
-      ...results, ...options, { key: "changed", title: "Changed", get: (r) => r.about.changed_ms || undefined, text: fmtAgo }];
+      { key: "changed", title: "Changed", get: (r) => r.about.changed_ms || undefined, text: fmtAgo }, ...results, ...options];
   }
 
   showTable(runs) {
@@ -305,12 +331,12 @@ class RunsView {
     if (key === this.tableKey) return;
     this.tableKey = key;
     const sort = (c) => { this.order = { key: c.key, down: this.order.key === c.key ? !this.order.down : Boolean(c.num) }; memory.set("order", this.order); this.later(); };
-    const head = columns.map((c) => h("th", { scope: "col", "aria-sort": c !== by ? "none" : this.order.down ? "descending" : "ascending" },
+    const head = columns.map((c) => h("th", { scope: "col", class: c.num ? "num" : "", "aria-sort": c !== by ? "none" : this.order.down ? "descending" : "ascending" },
       h("button", { type: "button", class: "sort", onclick: () => sort(c) }, c.title)));
     fill(this.tableBox, h("h2", {}, "Runs"), h("div", { class: "table-box" }, h("table", { class: "runs-table" }, h("thead", {}, h("tr", {}, head)),
       h("tbody", {}, rows.slice(0, 500).map((run) => h("tr", { class: this.chosen.has(run.id) ? "" : "muted" }, columns.map((c) => {
         const v = c.get(run), text = v === undefined || v === null ? "–" : c.text(v);
-        return h("td", { class: c.num || typeof v === "number" ? "num" : "", title: text.length > 40 ? text : null },
+        return h("td", { class: c.num ? "num" : "", title: text.length > 40 ? text : null },
           c.key === "name" ? h("span", { class: "key", vars: { "--c": run.color } }, text) : text);
       })))))));
   }
@@ -318,7 +344,7 @@ class RunsView {
   // ---- options of one run, or what differs between several ----
 
   showConfig(runs) {
-    const some = runs.filter((r) => Object.keys(r.options).length).slice(0, 6);
+    const some = runs.filter((r) => !r.live && Object.keys(r.options).length).slice(0, 6);
     const all = [...new Set(some.flatMap((r) => Object.keys(r.options)))].sort();
     const names = some.length < 2 || this.allOptions ? all : differing(some);
     const key = JSON.stringify([this.allOptions, some.map((r) => [r.id, r.options])]);
@@ -381,7 +407,7 @@ class RunsView {
   seriesFor(keys, runs, one) {
     const many = keys.length > 1 && !one, out = [];
     for (const run of runs)
-      (one ? keys.filter(([name]) => run.series.has(name)).slice(0, 1) : keys).forEach(([name, label], i) => {
+      keys.filter(([name]) => run.series.has(name)).slice(0, one ? 1 : undefined).forEach(([name, label], i) => {
         const s = run.series.get(name);
         if (s && s.y.length) out.push({ name: (runs.length > 1 ? run.name : label || run.name) +
             (runs.length > 1 && many && label ? " " + label : ""),

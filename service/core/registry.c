@@ -278,6 +278,7 @@ static void free_run(tke_service *svc, tke_run *r)
     forget(svc, r->create_request_id);
     forget(svc, r->error);
     forget(svc, r->source);
+    tkc_release(svc->a, r->curve, sizeof *r->curve);
     tkc_release(svc->a, r->seen, r->cap_seen * sizeof *r->seen);
     tkc_release(svc->a, r, sizeof *r);
 }

@@ -29,6 +29,8 @@ bool tke_service_import(tke_service *, const tinkc_import_options *, tinkc_text 
                         tinkc_text *sampler, tinkc_error *err);
 
 /* Lists the runs of this owner; NULL = all. */
+/* An array of the newest runs that the official SDK drives, with their losses by step. */
+bool tke_service_curves(tke_service *, const char *owner, tkc_buf *out, tinkc_error *err);
 bool tke_service_status(tke_service *, const char *owner, tkc_buf *out, tinkc_error *err);
 bool tke_service_metrics(tke_service *, tkc_buf *out, tinkc_error *err);
 bool tke_service_ready(tke_service *);

@@ -18,6 +18,7 @@
 #include "service/handlers/identity.h"
 #include "service/worker/memory_budget.h"
 #include "service/handlers/auth_token.h"
+#include "service/worker/run_curve.h"
 #include "service/worker/run_state.h"
 #include "service/core/service.h"
 #include "service/worker/vocab.h"
@@ -353,6 +354,9 @@ typedef struct tke_run {
     int64_t image_seq;      /* next_seq of the newest state on disk; 0 = none */
     int32_t image_slot;     /* the one to write next: 0 or 1 */
     char *source;           /* folder of the newest state; NULL = start from the seed */
+
+    bool by_python;   /* the official SDK drives it: nobody else keeps its numbers */
+    tke_curve *curve; /* NULL = none */
 
     /* worker; NULL while it sleeps on disk */
     tke_adapter *adapter;
@@ -900,6 +904,8 @@ void tke_work_unload(tke_service *, tke_job *);
 bool tke_work_wake(tke_service *, tke_run *, bool from_scratch, tinkc_error *err);
 /* run_source.c: the newest state of a run on disk, an image or a saved checkpoint, and what it makes
  * superfluous. */
+/* Locks: needs svc->lock. For the curve of a run that the SDK drives. */
+void tke_run_note_loss(tke_service *, tke_run *, double loss_sum, int64_t tokens);
 /* Locks: needs svc->lock. A request changed the run's state. */
 void tke_run_changed(tke_service *, tke_run *, int64_t seq);
 /* Locks: needs svc->lock. The folder holds the state before next_seq; false: a newer one is known, or

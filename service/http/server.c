@@ -99,7 +99,11 @@ static bool start_daemon(tke_http *h, tinkc_error *err)
 static bool page_status(void *user, const char *owner, tkc_buf *out, tinkc_error *err)
 {
     const tke_http *h = user;
-    return tke_service_status(h->svc, owner, out, err);
+    if (!tke_service_status(h->svc, owner, out, err))
+        return false;
+    out->len--; /* the last brace */
+    return tkc_buf_cstr(out, ",\"curves\":", err) &&
+           tke_service_curves(h->svc, owner, out, err) && tkc_buf_char(out, '}', err);
 }
 
 static bool open_page(tke_http *h, const tinkc_serve_options *o, tinkc_error *err)

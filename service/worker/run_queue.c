@@ -392,6 +392,7 @@ void tke_run_accept(tke_call *call, tke_run *run, tke_job *job, tkc_opt_i64 seq,
     pthread_mutex_lock(&svc->lock);
     tke_session_touch(svc, run->session);
     run->last_request_us = tkc_wall_us(svc->clock);
+    run->by_python |= tke_call_is_python(call);
     if (run->session && run->session->finished)
         refuse(&o, 410, "session_finished", "The model's session was finished");
     else if (tke_run_is_unloaded(run->is))

@@ -130,11 +130,24 @@ static void count_pass(tke_service *svc, tke_job *job, bool failed)
                   job->in.pass.n_tokens);
 }
 
+static void note_loss(tke_service *svc, const tke_job *job, const tke_pass *pass)
+{
+    for (size_t i = 0; job->kind == TKE_JOB_PASS && i < pass->out.n_metrics; i++) {
+        if (!tkc_cstr_eq(pass->out.metrics[i].name, "loss:sum"))
+            continue;
+        pthread_mutex_lock(&svc->lock);
+        tke_run_note_loss(svc, job->run, pass->out.metrics[i].value, job->in.pass.n_tokens);
+        pthread_mutex_unlock(&svc->lock);
+    }
+}
+
 static void finish_pass(tke_service *svc, tke_job *job, tke_pass *pass)
 {
     tinkc_error err = pass->err;
     bool ok = !tkc_failed(&err) && encode_pass(job, pass, &err);
     count_pass(svc, job, !ok);
+    if (ok)
+        note_loss(svc, job, pass);
     tke_pass_free(pass);
     if (ok)
         tke_job_succeed(job, (tinkc_str){ 0 });
@@ -271,6 +284,8 @@ void tke_work_optim(tke_service *svc, tke_job *job)
         job->touched = !tke_optim_step(run->adapter, &job->in.optim.adam, metrics, &n, &err);
         pthread_mutex_lock(&svc->lock);
         tke_run_changed(svc, run, job->seq);
+        if (run->curve)
+            tke_curve_step(run->curve);
         pthread_mutex_unlock(&svc->lock);
     }
     for (size_t i = 0; i < n; i++)

@@ -79,6 +79,9 @@ def helpers(b):
             ("smooth([3, 4], 0)", [3, 4]), ("[nearest([1, 2, 4], 3.1), nearest([1, 2, 4], -5), nearest([1, 2, 4], 99)]", [2, 0, 2]),
             ("[0, 1e-5, 0.12345, 42, 12345, 1234567, NaN, null].map(fmt)", ["0", "1e-5", "0.1235", "42", "12345", "1.23M", "–", "–"]),
             ("[0, 1023, 1536, 2 ** 31].map(fmtBytes)", ["0 B", "1023 B", "1.5 KiB", "2.0 GiB"]),
+            ("[[3, 10], [undefined, 1], ['b10', 'b9'], ['', 'a']].map(([x, y]) => Math.sign(byValue(x, y, false)))", [-1, 1, 1, 1]),
+            ("[[3, 10], [undefined, 1]].map(([x, y]) => Math.sign(byValue(x, y, true)))", [1, 1]),
+            ("differing([{ a: 1, b: 2 }, { a: 1, b: 3, c: 4 }].map((o) => ({ options: o })))", ["b", "c"]),
             ("spread([1, 2, 3, 4, 5], 3)", [1, 3, 5]), ("percent(Math.log(0.25))", "25.0 %"),
             ("(() => { const r = new Run({ id: 'x', name: 'x' }, 0); r.addRows([{ step: 0, a: 1 }, { step: 1, a: 2 }, { step: 2, a: 3 }, { step: 1, a: 9 }]);"
              " return [r.series.get('a').step, r.series.get('a').y]; })()", [[0, 1], [1, 9]])):
@@ -143,6 +146,24 @@ def several_runs(b):
     check(b.eval("document.title") == "tinkc – runs", "and does nothing")
     titles = b.eval("[...document.querySelectorAll('#view-runs .chart-title')].map((t) => t.textContent)")
     check(titles == ["Loss", "Learning rate", "Throughput, tokens/s"], f"the usual charts are there: {titles}")
+
+
+def table(b):
+    """The table of runs: sorted by a click, with the options in which they differ; their differences; the log's end."""
+    head = "[...document.querySelectorAll('.runs-table th')].map((t) => t.textContent)"
+    names = "[...document.querySelectorAll('.runs-table tbody td:first-child')].map((t) => t.textContent)"
+    b.wait("document.querySelectorAll('.runs-table tbody tr').length === 2", "both runs are in the table")
+    check({"Run", "State", "Step", "Loss", "max_steps"} <= set(b.eval(head)), f"with results and the options that differ: {b.eval(head)}")
+    check("batch_size" not in b.eval(head), "and not with those that are the same")
+    for click, want in (("Run", ["first", "second"]), ("Run", ["second", "first"])):
+        b.eval(f"[...document.querySelectorAll('.sort')].find((s) => s.textContent === '{click}').click()")
+        b.wait(f"JSON.stringify({names}) === {json.dumps(json.dumps(want, separators=(',', ':')))}", f"a click on a title sorts by it: {want}")
+    options = "[...document.querySelectorAll('.options tbody th')].map((t) => t.textContent)"
+    check("max_steps" in b.eval(options) and "batch_size" not in b.eval(options), "options that differ stand side by side")
+    check("loss" in b.eval("document.querySelector('.run-value').textContent"), "the number of a run says what it is")
+    b.eval("[...document.querySelectorAll('details.more')].at(-1).open = true")
+    b.wait("document.querySelector('pre.log') && document.querySelector('pre.log').textContent.includes('to talk')", "the log's end can be read")
+    b.eval("[...document.querySelectorAll('details.more')].at(-1).open = false")
 
 
 def controls(b):
@@ -279,6 +300,7 @@ def main():
         helpers(b)
         curves_move(b)
         several_runs(b)
+        table(b)
         shoot(b, "runs")
         controls(b)
         download(b)
