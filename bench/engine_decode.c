@@ -3,12 +3,13 @@
  *   engine_decode [--one-core] MODEL [rank 0] [prompt 64] [tokens 128] [batch]
  *
  * Batches of 1 and 32 sequences (or only that one), greedy, no stop. The bound of a step is the
- * larger of two times: the bytes that must be read (weights once, keys and values of every
- * sequence) at the read bandwidth measured here over a buffer of the weights' size, and the useful
+ * larger of two times: the bytes that must be read (weights once, of experts those that are
+ * reached, keys and values or states of every sequence) at the read bandwidth measured here over a buffer of the weights' size, and the useful
  * FLOPs at the rate of a 1024^3 product in fp32. A prompt of 512 tokens is measured beside the
  * second. rank > 0 adds an adapter to every matrix.
  * --one-core: one thread, by its processor time, which can be repeated on a busy machine.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,31 +130,75 @@ static double flop_rate(tke_cpu *cpu)
 /* Keys and values of one position on the CPU. */
 static double kv_bytes(const tke_model *m)
 {
-    const tke_config *c = &m->config;
-    return (double)(2 * c->n_layers * c->n_kv_heads * c->head_dim * sizeof(float));
-}
-
-static double weight_bytes(const job *j)
-{
     double sum = 0;
-    for (size_t g = 0; g < j->model->n_groups; g++)
-        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
-            const tke_weight *w = &j->model->groups[g]->w[i];
-            sum += (double)tke_dtype_size(w->m.dtype) * (double)(w->in * w->out);
-        }
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (m->layers[i].attn)
+            sum += (double)(2 * m->config.n_kv_heads * m->config.head_dim * sizeof(float));
     return sum;
 }
 
+/* The states of one sequence, which every token reads. */
+static double state_bytes(const tke_model *m)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        const tke_delta *d = m->layers[i].delta;
+        const tke_space *s = m->layers[i].space;
+        sum += d ? d->n_value_heads * d->key_dim * d->value_dim : 0;
+        sum += s ? s->n_heads * s->head_dim * s->state_dim : 0;
+    }
+    return (double)(sum * sizeof(float));
+}
+
+static double matrix_bytes(const tke_matrix *m, size_t count)
+{
+    double packed = 17.0 / 32; /* a block of 32 has 16 bytes and a scale */
+    return (m->dtype == TKE_MXFP4 ? packed : (double)tke_dtype_size(m->dtype)) * (double)count;
+}
+
+/* Of the experts that a batch of so many tokens reaches, if it is routed evenly. */
+static double experts_bytes(const tke_experts *x, double batch)
+{
+    double n = (double)x->n, reached = n * (1 - pow(1 - (double)x->top / n, batch));
+    double one = matrix_bytes(&x->gate.m[0], x->gate.out * x->gate.in) +
+                 matrix_bytes(&x->out.m[0], x->out.out * x->out.in);
+    if (!x->paired && !x->squared)
+        one += matrix_bytes(&x->up.m[0], x->up.out * x->up.in);
+    return reached * one;
+}
+
+static double weight_bytes(const job *j, double batch)
+{
+    double sum = 0;
+    for (size_t g = 0; g < j->model->n_groups; g++)
+        for (size_t i = 0; i < j->model->groups[g]->n && !j->model->groups[g]->n_experts; i++) {
+            const tke_weight *w = &j->model->groups[g]->w[i];
+            sum += matrix_bytes(&w->m, w->in * w->out);
+        }
+    for (size_t i = 0; i < j->model->config.n_layers; i++)
+        if (j->model->layers[i].experts)
+            sum += experts_bytes(j->model->layers[i].experts, batch);
+    return sum;
+}
+
+/* Each matrix of experts counts as often as a token uses it. */
 static double token_flops(const job *j, double context)
 {
     const tke_config *c = tke_model_config(j->model);
-    double p = 0, sums = 0, layers = (double)c->n_layers, r = (double)j->rank;
-    for (size_t g = 0; g < j->model->n_groups; g++)
-        for (size_t i = 0; i < j->model->groups[g]->n; i++) {
-            const tke_weight *w = &j->model->groups[g]->w[i];
-            p += (double)w->in * (double)w->out;
-            sums += (double)(w->in + w->out);
-        }
+    const tke_weight *head = &j->model->head.w[0];
+    double p = (double)head->in * (double)head->out, sums = (double)(head->in + head->out);
+    double layers = 0, r = (double)j->rank;
+    for (size_t l = 0; l < c->n_layers; l++) {
+        const tke_layer *layer = &j->model->layers[l];
+        layers += layer->attn != NULL;
+        for (size_t g = 0; g < layer->n_groups; g++)
+            for (size_t i = 0; i < layer->groups[g].n; i++) {
+                const tke_weight *w = &layer->groups[g].w[i];
+                double used = layer->groups[g].n_experts ? (double)layer->experts->top : 1;
+                p += used * (double)w->in * (double)w->out;
+                sums += layer->groups[g].train ? (double)w->in + used * (double)w->out : 0;
+            }
+    }
     return 2 * p + 2 * r * sums + 4 * layers * (double)(c->n_heads * c->head_dim) * context;
 }
 
@@ -234,9 +279,9 @@ static void measure_prefill(const job *j, double flops_a_second)
 static void measure(const job *j, int64_t batch, double bytes_a_second, double flops_a_second)
 {
     double context = (double)j->prompt + (double)j->tokens / 2, rate = 0;
-    double kv = context * kv_bytes(j->model) * (double)batch;
+    double kv = (context * kv_bytes(j->model) + state_bytes(j->model)) * (double)batch;
     double adapter = j->snapshot ? (double)tke_snapshot_bytes(j->snapshot) : 0;
-    double reading_s = (weight_bytes(j) + adapter + kv) / bytes_a_second;
+    double reading_s = (weight_bytes(j, (double)batch) + adapter + kv) / bytes_a_second;
     double computing_s = (double)batch * token_flops(j, context) / flops_a_second;
     double bound = (double)batch / (reading_s > computing_s ? reading_s : computing_s);
     for (int i = 0; i < 3; i++) {
@@ -285,10 +330,10 @@ int main(int argc, char **argv)
     }
     if (err.code)
         die(&err);
-    double bytes = bandwidth(j.cpu, (size_t)weight_bytes(&j)), flops = flop_rate(j.cpu);
+    double bytes = bandwidth(j.cpu, (size_t)weight_bytes(&j, 1)), flops = flop_rate(j.cpu);
     printf("kernels     %s, %d threads\n", tke_cpu_name(j.cpu),
            (int)tke_threads_count(tke_cpu_threads(j.cpu)));
-    printf("reading     %8.1f GB/s over %.1f MB\n", bytes * 1e-9, weight_bytes(&j) * 1e-6);
+    printf("reading     %8.1f GB/s over %.1f MB\n", bytes * 1e-9, weight_bytes(&j, 1) * 1e-6);
     printf("computing   %8.1f GFLOP/s\n", flops * 1e-9);
     measure_prefill(&j, flops);
     int64_t batch = number(argc, argv, 5, 0);
