@@ -15,6 +15,10 @@
 /* Row `row`, columns at .. at + n - 1 (multiples of the block) of a packed matrix, as bf16. */
 typedef void tke_unpack(const tke_matrix *, int64_t row, int64_t at, int64_t n, uint16_t *to);
 
+/* The codes of one block, and its factor where the format keeps factors apart. False: a number does not
+ * fit. */
+typedef bool tke_pack(const float *x, uint8_t *codes, float *factor);
+
 enum { TKE_UNPACK_REF = 0, TKE_UNPACK_AVX2, TKE_UNPACK_AVX512, TKE_UNPACK_SETS };
 enum { TKE_NOT_IN_GGUF = -1, TKE_MAX_BLOCK = 256 };
 
@@ -24,6 +28,7 @@ typedef struct tke_format {
     int32_t block;       /* numbers that are stored together along a row */
     int32_t block_bytes; /* of their codes; factors of NF4 and FP8 are stored elsewhere */
     tke_unpack *unpack[TKE_UNPACK_SETS]; /* NULL: numbers, which tke_widen reads */
+    tke_pack *pack;                      /* NULL: it is only read */
 } tke_format;
 
 const tke_format *tke_format_of(tke_dtype);

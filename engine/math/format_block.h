@@ -25,6 +25,15 @@ FORMAT_INLINE uint16_t format_u16(const uint8_t *b)
     return (uint16_t)(b[0] | b[1] << 8);
 }
 
+/* Writes a scale as f16; false: it is too large for one. */
+static inline bool format_put_half(uint8_t *b, float scale)
+{
+    uint16_t half = tke_f32_to_f16(scale);
+    b[0] = (uint8_t)half;
+    b[1] = (uint8_t)(half >> 8);
+    return (half & 0x7c00u) != 0x7c00u;
+}
+
 /* An f16 as fp32, exactly. */
 FORMAT_INLINE float format_half(const uint8_t *b)
 {
@@ -49,7 +58,7 @@ FORMAT_INLINE float format_half(const uint8_t *b)
     {                                                                                              \
         FN(m, row, at, n, to);                                                                     \
     }
-#define FORMAT_SETS(SYMBOL, NAME, BLOCK, BYTES, FN)                                                \
+#define FORMAT_SETS(SYMBOL, NAME, BLOCK, BYTES, FN, PACK)                                          \
     FORMAT_SET(unpack_ref, , FN)                                                                   \
     FORMAT_SET(unpack_avx2, FORMAT_AVX2, FN)                                                       \
     FORMAT_SET(unpack_avx512, FORMAT_AVX512, FN)                                                   \
@@ -57,7 +66,8 @@ FORMAT_INLINE float format_half(const uint8_t *b)
                                 .gguf = TKE_NOT_IN_GGUF,                                           \
                                 .block = (BLOCK),                                                  \
                                 .block_bytes = (BYTES),                                            \
-                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 } };
+                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 },              \
+                                .pack = (PACK) };
 
 #define FORMAT_UNPACKER(NAME, TARGET, BLOCK, BYTES, FN)                                            \
     TARGET static void NAME(const tke_matrix *m, int64_t row, int64_t at, int64_t n, uint16_t *to) \
@@ -69,7 +79,7 @@ FORMAT_INLINE float format_half(const uint8_t *b)
     }
 
 /* A format whose blocks hold everything: FN(const uint8_t *block, uint16_t *numbers). */
-#define FORMAT_OF_BLOCKS(SYMBOL, NAME, GGUF, BLOCK, BYTES, FN)                                     \
+#define FORMAT_OF_BLOCKS(SYMBOL, NAME, GGUF, BLOCK, BYTES, FN, PACK)                               \
     FORMAT_UNPACKER(unpack_ref, , BLOCK, BYTES, FN)                                                \
     FORMAT_UNPACKER(unpack_avx2, FORMAT_AVX2, BLOCK, BYTES, FN)                                    \
     FORMAT_UNPACKER(unpack_avx512, FORMAT_AVX512, BLOCK, BYTES, FN)                                \
@@ -77,6 +87,7 @@ FORMAT_INLINE float format_half(const uint8_t *b)
                                 .gguf = (GGUF),                                                    \
                                 .block = (BLOCK),                                                  \
                                 .block_bytes = (BYTES),                                            \
-                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 } };
+                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 },              \
+                                .pack = (PACK) };
 
 #endif

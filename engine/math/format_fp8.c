@@ -24,4 +24,4 @@ FORMAT_INLINE void unpack(const tke_matrix *m, int64_t row, int64_t at, int64_t 
     }
 }
 
-FORMAT_SETS(tke_format_fp8, "FP8", 1, 1, unpack)
+FORMAT_SETS(tke_format_fp8, "FP8", 1, 1, unpack, NULL)

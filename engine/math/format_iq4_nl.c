@@ -12,4 +12,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_iq4_nl, "IQ4_NL", 20, 32, 18, block)
+FORMAT_OF_BLOCKS(tke_format_iq4_nl, "IQ4_NL", 20, 32, 18, block, NULL)

@@ -23,7 +23,7 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_mxfp4_blocks, "MXFP4", 39, 32, 17, block)
+FORMAT_OF_BLOCKS(tke_format_mxfp4_blocks, "MXFP4", 39, 32, 17, block, NULL)
 
 /* ---- exponents apart ---- */
 

@@ -39,4 +39,31 @@ FORMAT_INLINE void unpack(const tke_matrix *m, int64_t row, int64_t at, int64_t 
     }
 }
 
-FORMAT_SETS(tke_format_nf4, "NF4", BLOCK, BLOCK / 2, unpack)
+/* The nearest of the sixteen: which of their midpoints lie below. */
+static uint8_t code_of(float x)
+{
+    static const float middles[15] = {
+        -0.8480964004993439f,  -0.6106329262256622f,  -0.4599952697753906f,   -0.33967943489551544f,
+        -0.23460740596055984f, -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f,
+        0.1202552504837513f,   0.2035212516784668f,   0.2920137718319893f,    0.3893125355243683f,
+        0.5016634166240692f,   0.6427869200706482f,   0.8614784181118011f,
+    };
+    uint8_t code = 0;
+    for (int i = 0; i < 15; i++)
+        code = (uint8_t)(code + (x > middles[i]));
+    return code;
+}
+
+static bool pack(const float *x, uint8_t *codes, float *factor)
+{
+    float most = 0;
+    for (int i = 0; i < BLOCK; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float inverse = most > 0 ? 1 / most : 0;
+    *factor = most;
+    for (int i = 0; i < BLOCK / 2; i++)
+        codes[i] = (uint8_t)(code_of(x[2 * i] * inverse) << 4 | code_of(x[2 * i + 1] * inverse));
+    return true;
+}
+
+FORMAT_SETS(tke_format_nf4, "NF4", BLOCK, BLOCK / 2, unpack, pack)

@@ -11,4 +11,23 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q4_0, "Q4_0", 2, 32, 18, block)
+static int code_of(float x)
+{
+    int q = (int)(x + 8.5f);
+    return q > 15 ? 15 : q < 0 ? 0 : q;
+}
+
+/* The number of the largest magnitude becomes -8, whatever its sign. */
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    float most = 0;
+    (void)factor;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+    float scale = most / -8, inverse = most != 0 ? 1 / scale : 0;
+    for (int i = 0; i < 16; i++)
+        b[2 + i] = (uint8_t)(code_of(x[i] * inverse) | code_of(x[i + 16] * inverse) << 4);
+    return format_put_half(b, scale);
+}
+
+FORMAT_OF_BLOCKS(tke_format_q4_0, "Q4_0", 2, 32, 18, block, pack)

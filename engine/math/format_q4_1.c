@@ -10,4 +10,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q4_1, "Q4_1", 3, 32, 20, block)
+FORMAT_OF_BLOCKS(tke_format_q4_1, "Q4_1", 3, 32, 20, block, NULL)

@@ -15,4 +15,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q4_k, "Q4_K", 12, 256, 144, block)
+FORMAT_OF_BLOCKS(tke_format_q4_k, "Q4_K", 12, 256, 144, block, NULL)

@@ -12,4 +12,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q5_0, "Q5_0", 6, 32, 22, block)
+FORMAT_OF_BLOCKS(tke_format_q5_0, "Q5_0", 6, 32, 22, block, NULL)

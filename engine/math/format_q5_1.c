@@ -12,4 +12,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q5_1, "Q5_1", 7, 32, 24, block)
+FORMAT_OF_BLOCKS(tke_format_q5_1, "Q5_1", 7, 32, 24, block, NULL)

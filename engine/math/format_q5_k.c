@@ -16,4 +16,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q5_k, "Q5_K", 13, 256, 176, block)
+FORMAT_OF_BLOCKS(tke_format_q5_k, "Q5_K", 13, 256, 176, block, NULL)

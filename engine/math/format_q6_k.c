@@ -16,4 +16,4 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
     }
 }
 
-FORMAT_OF_BLOCKS(tke_format_q6_k, "Q6_K", 14, 256, 210, block)
+FORMAT_OF_BLOCKS(tke_format_q6_k, "Q6_K", 14, 256, 210, block, NULL)

@@ -8,4 +8,17 @@ FORMAT_INLINE void block(const uint8_t *restrict b, uint16_t *restrict to)
         to[i] = format_round((float)(int8_t)b[2 + i] * d);
 }
 
-FORMAT_OF_BLOCKS(tke_format_q8_0, "Q8_0", 8, 32, 34, block)
+/* The largest magnitude becomes 127. */
+static bool pack(const float *x, uint8_t *b, float *factor)
+{
+    float most = 0;
+    (void)factor;
+    for (int i = 0; i < 32; i++)
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    float scale = most / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0;
+    for (int i = 0; i < 32; i++)
+        b[2 + i] = (uint8_t)(int8_t)roundf(x[i] * inverse);
+    return format_put_half(b, scale);
+}
+
+FORMAT_OF_BLOCKS(tke_format_q8_0, "Q8_0", 8, 32, 34, block, pack)

@@ -10,8 +10,10 @@
 #include "base/json_read.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "model/folder_quant.h"
 #include "model/gguf_model.h"
 #include "model/model_build.h"
+#include "model/model_pack.h"
 
 enum { INDEX_MAX = 64 << 20, MAX_FILES = 4096 };
 
@@ -23,6 +25,8 @@ typedef struct opened { /* what a tke_model stands in */
     size_t n_files;
     tkc_map file_of;     /* tensor name -> tke_tensor_file; empty without an index */
     tke_gguf_files gguf; /* instead of files */
+    int32_t bits;        /* that layers are packed to; 0 = as stored */
+    tinkc_error *err;    /* while it is opened */
 } opened;
 
 /* ---- files ---- */
@@ -133,7 +137,7 @@ static bool open_files(opened *m, tinkc_error *err)
 
 /* ---- tensors ---- */
 
-static const tke_file_tensor *find_tensor(void *files, const char *name)
+static const tke_file_tensor *find_stored(void *files, const char *name)
 {
     const opened *m = files;
     const tke_tensor_file *file =
@@ -141,15 +145,29 @@ static const tke_file_tensor *find_tensor(void *files, const char *name)
     return file ? tke_tensor_file_find(file, name) : NULL;
 }
 
+/* A weight may be stored in several tensors. */
+static const tke_file_tensor *find_tensor(void *files, const char *name)
+{
+    opened *m = files;
+    const tke_file_tensor *stored = find_stored(files, name);
+    tke_folder_quant q = { .find = find_stored,
+                           .files = files,
+                           .arena = &m->arena,
+                           .folder = m->m.folder,
+                           .err = m->err };
+    return stored ? tke_folder_weight(&q, stored) : NULL;
+}
+
 static bool find_tensors(opened *o, tinkc_error *err)
 {
+    o->err = err;
     tke_builder b = { .config = &o->m.config,
                       .model = &o->m,
                       .find = o->gguf.n_parts ? tke_gguf_files_find : find_tensor,
                       .files = o->gguf.n_parts ? (void *)&o->gguf : o,
                       .arena = &o->arena,
                       .err = err };
-    return tke_build_model(&b);
+    return tke_build_model(&b) && (!o->bits || tke_model_pack(&o->m, o->bits, &o->arena, err));
 }
 
 static bool make_rope(opened *o, tinkc_error *err)
@@ -198,6 +216,8 @@ static bool make_fingerprint(opened *m, tinkc_error *err)
         add_ends(&h, &m->files[i].mapping);
     for (size_t i = 0; i < m->gguf.n_parts; i++)
         add_ends(&h, &m->gguf.parts[i].map);
+    if (m->bits)
+        tkc_digest_add(&h, &m->bits, sizeof m->bits);
     tkc_digest_hex(&h, m->m.fingerprint);
     return !tkc_failed(err);
 }
@@ -223,24 +243,41 @@ static bool open_source(opened *m, tinkc_error *err)
            tke_gguf_config(&m->gguf, &m->m.config, err);
 }
 
+/* "#4bit" or "#8bit" behind a path asks for packed layers. A file of that very name wins. */
+static int32_t take_bits(tinkc_str *path)
+{
+    int32_t bits = tkc_ends_with(*path, "#4bit") ? 4 : tkc_ends_with(*path, "#8bit") ? 8 : 0;
+    if (!bits || tkc_is_dir(path->data))
+        return 0;
+    path->len -= sizeof "#4bit" - 1;
+    return bits;
+}
+
+/* Where it is, and whether there is anything like a model. */
+static bool find_source(opened *m, const char *folder, tinkc_error *err)
+{
+    tinkc_str path = tkc_str(folder);
+    m->bits = take_bits(&path);
+    m->m.folder = tkc_arena_str(&m->arena, path, err);
+    if (!m->m.folder)
+        return false;
+    return tkc_is_dir(m->m.folder) || (tkc_is_file(m->m.folder) && tkc_gguf_named(m->m.folder)) ||
+           tkc_fail(err, TINKC_E_MODEL, "%s: not a folder", m->m.folder);
+}
+
 tke_model *tke_model_open(const char *folder, tinkc_error *err)
 {
     if (tkc_failed(err))
         return NULL;
-    if (!tkc_is_dir(folder) && !(tkc_is_file(folder) && tkc_gguf_named(folder))) {
-        tkc_fail(err, TINKC_E_MODEL, "%s: not a folder", folder);
-        return NULL;
-    }
     opened *m = tkc_zalloc(NULL, sizeof *m, err);
     if (!m)
         return NULL;
     tkc_ref_init(&m->refs);
     tkc_arena_init(&m->arena, NULL, 0);
     tkc_map_init(&m->file_of, NULL);
-    m->m.folder = tkc_arena_cstr(&m->arena, folder, err);
-    if (m->m.folder && open_source(m, err) && find_tensors(m, err) && make_rope(m, err) &&
-        make_fingerprint(m, err)) {
-        m->gguf.err = NULL;
+    if (find_source(m, folder, err) && open_source(m, err) && find_tensors(m, err) &&
+        make_rope(m, err) && make_fingerprint(m, err)) {
+        m->gguf.err = m->err = NULL;
         return &m->m;
     }
     model_free(m);

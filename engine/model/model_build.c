@@ -63,11 +63,15 @@ static const tke_file_tensor *find(tke_builder *b, const char *name, const int64
 /* Rows of `in` numbers from row `first` on. A packed row is whole blocks: its tensor was checked. */
 static tke_matrix matrix_of(const tke_file_tensor *t, size_t first, size_t in)
 {
+    enum { SIDE = 128 }; /* of FP8; first is a multiple */
     tke_dtype dtype = (tke_dtype)(t->packed ? t->packed : t->dtype);
+    size_t skipped = dtype == TKE_FP8   ? first / SIDE * ((in + SIDE - 1) / SIDE)
+                     : dtype == TKE_NF4 ? first * in / (size_t)tke_format_nf4.block
+                                        : 0;
     return (tke_matrix){ .data = t->data + tke_format_bytes(tke_format_of(dtype), first * in),
                          .ld = (int64_t)in,
                          .dtype = dtype,
-                         .factors = t->factors };
+                         .factors = t->factors ? t->factors + skipped : NULL };
 }
 
 /* Its elements as numbers; t may be NULL. */
@@ -95,6 +99,10 @@ static void find_weight(tke_builder *b, const char *path, const tke_module *of, 
     else
         snprintf(name, sizeof name, "%s.weight", path);
     const tke_file_tensor *t = find(b, name, (int64_t[]){ (int64_t)rows, (int64_t)of->in }, 2);
+    if (t && t->packed == TKE_FP8 && of->first % 128) {
+        complain(b, name, "FP8 that is cut inside of a square");
+        t = NULL;
+    }
     *w = (tke_weight){ .out = of->out, .in = of->in };
     w->path = tkc_arena_cstr(b->arena, path, b->err);
     if (t) {

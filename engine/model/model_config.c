@@ -20,7 +20,26 @@ enum { CONFIG_MAX = 16 << 20 };
 
 /* ---- keys that many families have ---- */
 
-/* Only what the family reads itself. */
+/* FP8 in squares of 128 x 128. */
+static bool check_fp8(const tke_config_keys *k, const tke_config_keys *q)
+{
+    int64_t sides[2] = { 0 };
+    return (tke_key_integers(q, "weight_block_size", sides, 2) == 2 && sides[0] == 128 &&
+            sides[1] == 128) ||
+           tke_keys_refuse(
+               k, "feature",
+               tkc_str("quantization_config: fp8 without weight_block_size [128, 128]"));
+}
+
+static bool check_nf4(const tke_config_keys *k, const tke_config_keys *q)
+{
+    tinkc_str type = tke_key_str(q, "bnb_4bit_quant_type");
+    return (tke_key_bool(q, "load_in_4bit", false) && tkc_str_is(type, "nf4")) ||
+           tke_keys_refuse(k, "feature",
+                           tkc_str("quantization_config: bitsandbytes other than nf4"));
+}
+
+/* Only what is read here or by the family itself. */
 static bool check_quantization(const tke_config_keys *k, const tke_config *c)
 {
     tke_config_keys q;
@@ -30,6 +49,10 @@ static bool check_quantization(const tke_config_keys *k, const tke_config *c)
     tinkc_str method = tke_key_str(&q, "quant_method");
     if (!method.data)
         return tke_keys_refuse(k, "feature", tkc_str("quantization_config"));
+    if (tkc_str_is(method, "fp8"))
+        return check_fp8(k, &q);
+    if (tkc_str_is(method, "bitsandbytes"))
+        return check_nf4(k, &q);
     return (c->family->quant_method && tkc_str_is(method, c->family->quant_method)) ||
            tke_keys_refuse(k, "quantization_config: quant_method", method);
 }

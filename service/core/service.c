@@ -485,7 +485,7 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
     if (!folder || !*folder)
         return tkc_fail(err, TINKC_E_ARGUMENT, "a model's folder is required");
     tke_model *model = tke_model_open(folder, err);
-    tke_vocab *vocab = model ? tke_vocab_open(svc->a, folder, err) : NULL;
+    tke_vocab *vocab = model ? tke_vocab_open(svc->a, model->folder, err) : NULL;
     tke_base *base = tkc_failed(err) ? NULL : tkc_zalloc(svc->a, sizeof *base, err);
     tinkc_str last = tkc_str(folder);
     while (last.len > 1 && last.data[last.len - 1] == '/')

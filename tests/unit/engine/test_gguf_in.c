@@ -12,90 +12,16 @@
 #include "base/gguf_read.h"
 #include "base/str.h"
 #include "math/format.h"
-#include "support/on_device.h"
+#include "support/one_pass.h"
 #include "support/tiny_gguf.h"
-#include "train/training.h"
-
-enum { LEN = 24 };
 
 /* ---- the same bits as the folder ---- */
-
-static tke_adapter *adapter_of(tke_device *d, tke_model *m)
-{
-    tinkc_error err = { 0 };
-    uint64_t r = 3;
-    tke_adapter_spec spec = { .rank = 2, .train = 7, .seed = 5 };
-    tke_adapter *a = tke_adapter_new(d, m, &spec, &err);
-    assert_non_null(a);
-    for (size_t i = 0; i < a->layout->n_floats; i++)
-        adapter_weights(a)[i] += 0.05f * tiny_normal(&r);
-    return a;
-}
-
-typedef struct result {
-    float logprobs[LEN];
-    tke_real *grads;
-    size_t n;
-} result;
-
-static void pass(tke_device_model *loaded, tke_adapter *a, float *out)
-{
-    int32_t tokens[LEN];
-    int64_t targets[LEN];
-    float weights[LEN];
-    tinkc_error err = { 0 };
-    uint64_t r = 9;
-    for (size_t i = 0; i < LEN; i++) {
-        tokens[i] = (int32_t)(tiny_random(&r) % 101);
-        targets[i] = (int64_t)(tiny_random(&r) % 101);
-        weights[i] = 1;
-    }
-    tke_trainer *t = tke_trainer_new(loaded, &(tke_trainer_options){ 0 }, &err);
-    tke_datum d = { .tokens = tokens, .n = LEN, .k = 1, .targets = targets, .weights = weights };
-    tke_pass p = { .adapter = a, .backward = true, .data = &d, .n_data = 1 }, *list[1] = { &p };
-    assert_true(tke_loss_parse(&p.loss, tkc_str("cross_entropy"), NULL, 0, false, &err));
-    tke_trainer_run(t, list, 1);
-    assert_string_equal(p.err.message, "");
-    memcpy(out, p.out.logprobs, LEN * sizeof *out);
-    tke_pass_free(&p);
-    tke_trainer_free(t);
-}
-
-static result train(const char *path, int32_t precision)
-{
-    tinkc_error err = { 0 };
-    result out = { 0 };
-    tke_model *m = tke_model_open(path, &err);
-    if (!m)
-        fail_msg("%s", err.message);
-    tke_device *d = tke_device_open(
-        "cpu", &(tke_device_options){ .n_threads = 2, .precision = precision }, NULL, &err);
-    assert_non_null(d);
-    tke_device_model *loaded = device_load(d, m);
-    tke_adapter *a = adapter_of(d, m);
-    pass(loaded, a, out.logprobs);
-    out.n = a->layout->n_floats * sizeof *out.grads;
-    out.grads = malloc(out.n);
-    assert_non_null(out.grads);
-    memcpy(out.grads, adapter_grads(a), out.n);
-    tke_adapter_free(a);
-    device_unload(loaded);
-    tke_device_close(d);
-    tke_model_drop(m);
-    return out;
-}
 
 static void same_as_folder(const tiny_model *what, tke_dtype format, int32_t precision)
 {
     char *folder = tiny_gguf_make(what, format), path[512];
     snprintf(path, sizeof path, "%s/model.gguf", folder);
-    result packed = train(path, precision), twin = train(folder, precision);
-    assert_int_equal(packed.n, twin.n);
-    if (memcmp(packed.logprobs, twin.logprobs, sizeof twin.logprobs) != 0 ||
-        memcmp(packed.grads, twin.grads, twin.n) != 0)
-        fail_msg("%s in %s differs from its folder", what->family, tke_format_of(format)->name);
-    free(packed.grads);
-    free(twin.grads);
+    (void)one_pass_same(path, folder, precision);
     tiny_model_remove(folder);
 }
 
