@@ -87,8 +87,9 @@ static bool start_daemon(tke_http *h, tinkc_error *err)
         MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)FRONT_THREADS, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned int)h->max_peers + FRONT_THREADS * SPARE_CONNECTIONS,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)IDLE_TIMEOUT_S,
+        /* Not 1: it would then answer a request without Host itself, with two heads; the guard checks more. */
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT,
-        1, MHD_OPTION_NOTIFY_COMPLETED, tke_request_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
+        0, MHD_OPTION_NOTIFY_COMPLETED, tke_request_completed, h, MHD_OPTION_NOTIFY_CONNECTION,
         tke_peer_notify, h, MHD_OPTION_URI_LOG_CALLBACK, tke_request_begin, h,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
     if (!h->daemon)

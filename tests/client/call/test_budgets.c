@@ -226,10 +226,38 @@ static void records_are_shared_by_address_and_credential(void **state)
 
 #define BUDGET_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+enum { ROUNDS = 100000 };
+
+static void *take_and_end(void *arg)
+{
+    tkc_claim *c = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (!tkc_claim_take(c, &budget, loop, 1))
+            return NULL; /* nobody may have to wait */
+        tkc_claim_end(c);
+    }
+    return c;
+}
+
+/* Clients of one account share a record, each on the thread of its own. */
+static void two_threads_lose_nothing(void **state)
+{
+    (void)state;
+    pthread_t other;
+    void *done;
+    tkc_budget_init(&budget, &lock, 2, true);
+    assert_int_equal(pthread_create(&other, NULL, take_and_end, &claims[0]), 0);
+    assert_ptr_equal(take_and_end(&claims[1]), &claims[1]);
+    pthread_join(other, &done);
+    assert_ptr_equal(done, &claims[0]);
+    assert_int_equal(budget.balance, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BUDGET_TEST(bytes_may_be_overdrawn_once),
+        BUDGET_TEST(two_threads_lose_nothing),
         BUDGET_TEST(counts_are_not_overdrawn),
         BUDGET_TEST(nobody_overtakes),
         BUDGET_TEST(limits_follow_the_newest_setting),

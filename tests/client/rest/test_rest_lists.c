@@ -196,7 +196,9 @@ static void options_are_kept_to(void **state)
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .limit = 130 }), 130);
     assert_string_equal(w.s.last_path,
                         "/api/v1/training_runs?limit=30&offset=100&access_scope=owned");
+    w.s.requests = 0;
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .offset = 240 }), 10);
+    assert_int_equal(w.s.requests, 1); /* the total counts from the beginning of the list */
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .offset = 500 }), 0);
     assert_int_equal(
         walk(&w, RUNS,

@@ -2,6 +2,7 @@
  * scores of chosen ids and alternatives at prompt positions, numbers for copies of samplers. */
 #include <math.h>
 
+#include "service/core/service_state.h"
 #include "service/store/store.h"
 #include "support/service_world.h"
 
@@ -527,6 +528,18 @@ static void one_poll_for_all(void **state)
     assert_non_null(strstr(poll_all(t, 200, sampler, 7, 5), copy));
     poll_all(t, 408, sampler, 7, 4);
     service_wait(t, ids[0]); /* the result itself is fetched as ever */
+    /* The cursor is the newest number, in whatever order the samples are listed. */
+    tke_service *svc = tke_engine_service(engine);
+    const tkc_map_entry *e;
+    int64_t number = 1000;
+    pthread_mutex_lock(&svc->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));)
+        if (((tke_job *)e->value)->kind == TKE_JOB_SAMPLE)
+            ((tke_job *)e->value)->done_number = number--;
+    svc->n_samples_done = 1000;
+    pthread_mutex_unlock(&svc->lock);
+    const char *all = poll_all(t, 200, sampler, 0, 0);
+    assert_true(strstr(all, ids[1]) && json_number(all, "cursor") >= 999);
     tinkc_engine_free(engine);
 }
 

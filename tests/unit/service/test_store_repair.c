@@ -47,6 +47,7 @@ static void flip(const char *path, long from_end)
 
 typedef struct seen {
     size_t n_bad;
+    bool lost_log; /* one of the bad lines says so */
     char last[700];
 } seen;
 
@@ -54,6 +55,7 @@ static void note(const char *line, bool bad, void *user)
 {
     seen *s = user;
     s->n_bad += bad;
+    s->lost_log |= bad && strstr(line, "last commits are missing");
     if (bad)
         snprintf(s->last, sizeof s->last, "%s", line);
 }
@@ -273,7 +275,7 @@ static void a_removed_log_is_noticed(void **state)
     shell("rm '%s'/meta.db-wal", copy);
     for (int i = 0; i < 2; i++) { /* looking at it does not hide it */
         assert_false(check_store(copy, false, &s, &err));
-        assert_true(s.n_bad >= 1);
+        assert_true(s.lost_log);
     }
     assert_repaired(copy);
     assert_lists(copy, model);
