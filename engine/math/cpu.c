@@ -12,6 +12,8 @@ static const tke_kernel_set *find_set(int32_t isa, bool bf16)
     switch (isa) {
     case TKE_ISA_REF:
         return &tke_set_ref;
+    case TKE_ISA_NEON:
+        return tke_set_neon();
     case TKE_ISA_AVX2:
         return tke_set_avx2();
     case TKE_ISA_AVX512:
@@ -29,7 +31,7 @@ bool tke_isa_available(int32_t isa)
 /* The set that the environment variable names, or the best of this machine. */
 static bool choose_isa(int32_t *isa, tinkc_error *err)
 {
-    static const char *const names[] = { "auto", "ref", "avx2", "avx512" };
+    static const char *const names[] = { "auto", "ref", "neon", "avx2", "avx512" };
     const char *wish = getenv("TINKC_ENGINE_ISA");
     for (int32_t i = TKE_ISA_REF; wish && i <= TKE_ISA_AVX512; i++)
         if (tkc_cstr_eq(wish, names[i])) {
@@ -38,7 +40,8 @@ static bool choose_isa(int32_t *isa, tinkc_error *err)
         }
     if (wish && *wish && !tkc_cstr_eq(wish, names[0]))
         return tkc_fail(err, TINKC_E_ARGUMENT,
-                        "TINKC_ENGINE_ISA: must be auto, ref, avx2 or avx512, not '%.32s'", wish);
+                        "TINKC_ENGINE_ISA: must be auto, ref, neon, avx2 or avx512, not '%.32s'",
+                        wish);
     for (*isa = TKE_ISA_AVX512; *isa > TKE_ISA_REF && !tke_isa_available(*isa); --*isa)
         ;
     return true;

@@ -16,7 +16,7 @@
 
 enum {
     KEYS = TKE_KEY_BLOCK,
-    CHUNK = 252,      /* query rows at once, forward: whole tiles for 14 and 6 */
+    CHUNK = 252,      /* query rows at once, forward: whole tiles for 14, 12 and 6 */
     Q_BLOCK = 4 * 14, /* query rows at once, backward */
     KEY_FLOATS = TKE_MAX_HEAD_DIM * KEYS,
     KEY_VECTORS = KEYS / VW

@@ -1,6 +1,6 @@
 /* fast_gemm.h - the product kernel of the fast sets, written in the operations of simd_*.h.
  *
- * Included by avx2.c and avx512.c, after TILE_M and the simd header. b is packed in panels of
+ * Included by neon.c, avx2.c and avx512.c, after TILE_M and the simd header. b is packed in panels of
  * TILE_N columns ([k][TILE_N], widened to fp32); a in panels of TILE_M rows. The inner kernel keeps
  * a tile of c in registers and walks along k: one fused multiply-add for each k, in order. Between
  * blocks of k the tile is stored in c, so an element is one chain whatever the blocking, the tile it
@@ -276,23 +276,21 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
         run_tile(t, ROWS, STEP, K_STEP);                                                           \
         break;
 
-#if TILE_M_COUNT > 6
-#define TILE_CASES(S, K)                                                                           \
-    TILE_CASE(1, S, K)                                                                             \
-    TILE_CASE(2, S, K)                                                                             \
-    TILE_CASE(3, S, K)                                                                             \
-    TILE_CASE(4, S, K)                                                                             \
-    TILE_CASE(5, S, K)                                                                             \
-    TILE_CASE(6, S, K)                                                                             \
-    TILE_CASE(7, S, K)                                                                             \
-    TILE_CASE(8, S, K)                                                                             \
-    TILE_CASE(9, S, K)                                                                             \
-    TILE_CASE(10, S, K)                                                                            \
-    TILE_CASE(11, S, K) TILE_CASE(12, S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
-#else
-#define TILE_CASES(S, K)                                                                           \
+#define TILE_CASES_6(S, K)                                                                         \
     TILE_CASE(1, S, K)                                                                             \
     TILE_CASE(2, S, K) TILE_CASE(3, S, K) TILE_CASE(4, S, K) TILE_CASE(5, S, K) TILE_CASE(6, S, K)
+#define TILE_CASES_12(S, K)                                                                        \
+    TILE_CASES_6(S, K)                                                                             \
+    TILE_CASE(7, S, K)                                                                             \
+    TILE_CASE(8, S, K)                                                                             \
+    TILE_CASE(9, S, K) TILE_CASE(10, S, K) TILE_CASE(11, S, K) TILE_CASE(12, S, K)
+
+#if TILE_M_COUNT > 12
+#define TILE_CASES(S, K) TILE_CASES_12(S, K) TILE_CASE(13, S, K) TILE_CASE(14, S, K)
+#elif TILE_M_COUNT > 6
+#define TILE_CASES TILE_CASES_12
+#else
+#define TILE_CASES TILE_CASES_6
 #endif
 
 static TILE_CODE void tile_by_rows(const tile *t, int64_t rows)

@@ -1,5 +1,5 @@
 /* fast_rows.h - norms, rotation, swiglu, softmax pieces, sums and Adam for the fast sets, written
- * in the operations of simd_*.h. Included by avx2.c and avx512.c.
+ * in the operations of simd_*.h. Included by neon.c, avx2.c and avx512.c.
  *
  * A sum over a row goes into four vectors in turn (vector i of the row into number i mod 4), which
  * are added as (0+1)+(2+3), then their lanes in halves. The order depends on the row's length alone.

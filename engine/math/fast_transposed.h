@@ -14,27 +14,38 @@ enum {
     TRANSPOSED_ROWS = 2 * TILE_N,            /* most rows of a, for stored weights */
     TRANSPOSED_COLUMNS = LOW_TILES * TILE_M, /* most columns of c, for sums over tokens */
     TRANSPOSED_MIN_K = 32,                   /* below, turning c costs more than it saves */
-    TRANSPOSED_TILE = VW * TILE_N
+    TURNED = (TILE_M + VW - 1) / VW * VW,    /* columns of a tile, in whole squares */
+    TRANSPOSED_TILE = TURNED * TILE_N
 };
 
 /* A tile of c, transposed: `columns` (at most TILE_M) by `rows` (at most TILE_N). */
 typedef struct transposed {
-    float *tile; /* [TILE_M][TILE_N] */
+    float *tile; /* [TURNED][TILE_N] */
     float *c;    /* [rows][ldc] */
     int64_t ldc, rows, columns;
 } transposed;
 
+/* How many of the tile's columns are in the square of VW that begins with this one. */
+INLINE int64_t in_square(const transposed *t, int64_t column)
+{
+    int64_t left = t->columns - column;
+    return left < 0 ? 0 : left < VW ? left : VW;
+}
+
 static void turn_in(const transposed *t)
 {
     vi r[VW];
-    for (int64_t half = 0; half < t->rows; half += VW) {
-        const float *c = t->c + half * t->ldc;
-        for (int i = 0; i < VW; i++)
-            r[i] = half + i < t->rows ? vi_load_part(c + i * t->ldc, t->columns) : vi_zero();
-        v_transpose(r);
-        for (int i = 0; i < TILE_M; i++)
-            vi_store(t->tile + i * TILE_N + half, r[i]);
-    }
+    for (int64_t half = 0; half < t->rows; half += VW)
+        for (int64_t n = 0; n < TURNED; n += VW) {
+            const float *c = t->c + half * t->ldc + n;
+            int64_t columns = in_square(t, n);
+            for (int i = 0; i < VW; i++)
+                r[i] = columns && half + i < t->rows ? vi_load_part(c + i * t->ldc, columns)
+                                                     : vi_zero();
+            v_transpose(r);
+            for (int i = 0; i < VW; i++)
+                vi_store(t->tile + (n + i) * TILE_N + half, r[i]);
+        }
 }
 
 static void turn_out(const transposed *t)
@@ -43,14 +54,16 @@ static void turn_out(const transposed *t)
         vi bits[VW];
         vf wide[VW];
     } r;
-    for (int64_t half = 0; half < t->rows; half += VW) {
-        float *c = t->c + half * t->ldc;
-        for (int i = 0; i < VW; i++)
-            r.bits[i] = i < TILE_M ? vi_load(t->tile + i * TILE_N + half) : vi_zero();
-        v_transpose(r.bits);
-        for (int i = 0; i < VW && half + i < t->rows; i++)
-            v_store_part(c + i * t->ldc, t->columns, r.wide[i]);
-    }
+    for (int64_t half = 0; half < t->rows; half += VW)
+        for (int64_t n = 0; n < t->columns; n += VW) {
+            float *c = t->c + half * t->ldc + n;
+            for (int i = 0; i < VW; i++)
+                r.bits[i] =
+                    n + i < t->columns ? vi_load(t->tile + (n + i) * TILE_N + half) : vi_zero();
+            v_transpose(r.bits);
+            for (int i = 0; i < VW && half + i < t->rows; i++)
+                v_store_part(c + i * t->ldc, in_square(t, n), r.wide[i]);
+        }
 }
 
 /* ---- few rows times a stored weight ---- */
@@ -213,9 +226,12 @@ static void pack_left_columns(const tke_gemm *g, int64_t n0, int64_t n1, int64_t
 {
     for (int64_t n = n0; n < n1; n += TILE_M, out += TILE_M * K_BLOCK)
         for (int64_t k = k0; k < k1; k++) {
-            int64_t columns = n1 - n < TILE_M ? n1 - n : TILE_M;
-            v_store_part(out + (k - k0) * TILE_M, columns,
-                         load_wide_part(g->b.dtype, g->b.data, k * g->b.ld + n, columns));
+            int64_t columns = n1 - n < TILE_M ? n1 - n : TILE_M, at = k * g->b.ld + n;
+            float *to = out + (k - k0) * TILE_M;
+            for (int64_t i = 0; i < columns; i += VW) {
+                int64_t part = columns - i < VW ? columns - i : VW;
+                v_store_part(to + i, part, load_wide_part(g->b.dtype, g->b.data, at + i, part));
+            }
         }
 }
 

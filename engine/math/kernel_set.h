@@ -1,7 +1,7 @@
 /* kernel_set.h - a kernel set: functions over a range of rows, on one thread.
  *
  * The front ends (gemm.c, rows.c, attention.c) split calls into ranges and hand each to a worker;
- * the sets (reference.c, avx2, avx512) know nothing of threads. A set's functions must give a row
+ * the sets (reference.c, neon, avx2, avx512) know nothing of threads. A set's functions must give a row
  * the same bits whatever range it is in. Private to engine/math.
  */
 #ifndef TKE_KERNELS_KERNEL_SET_H
@@ -89,6 +89,7 @@ enum { TKE_SUM_BLOCK = 8192 };
 
 extern const tke_kernel_set tke_set_ref;
 /* NULL if the compiler does not support the target. */
+const tke_kernel_set *tke_set_neon(void);
 const tke_kernel_set *tke_set_avx2(void);
 const tke_kernel_set *tke_set_avx512(bool bf16);
 

@@ -23,10 +23,11 @@ typedef struct tke_cpu tke_cpu;
 
 enum { /* kernel sets, slowest first */
        TKE_ISA_AUTO =
-           0, /* what $TINKC_ENGINE_ISA names (ref, avx2, avx512), else the best of this machine */
+           0, /* what $TINKC_ENGINE_ISA names, else the best of this machine */
        TKE_ISA_REF = 1,
-       TKE_ISA_AVX2 = 2,
-       TKE_ISA_AVX512 = 3
+       TKE_ISA_NEON = 2,
+       TKE_ISA_AVX2 = 3,
+       TKE_ISA_AVX512 = 4
 };
 typedef struct tke_cpu_options {
     int32_t n_threads; /* 0 = all processors */
@@ -37,7 +38,7 @@ typedef struct tke_cpu_options {
 /* options NULL = all zero. */
 tke_cpu *tke_cpu_new(const tke_cpu_options *options, tinkc_error *err);
 void tke_cpu_free(tke_cpu *); /* NULL allowed */
-/* "ref", "avx2", "avx512", "avx512+bf16": static. */
+/* "ref", "neon", "avx2", "avx512", "avx512+bf16": static. */
 const char *tke_cpu_name(const tke_cpu *);
 tke_threads *tke_cpu_threads(tke_cpu *);
 /* True if this machine can run the set. */

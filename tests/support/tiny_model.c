@@ -111,7 +111,7 @@ static void add(maker *m, const char *name, size_t rows, size_t cols, float scal
 
 static void add_linear(maker *m, size_t layer, const char *module, size_t out, size_t in, bool bias)
 {
-    char name[128];
+    char name[192];
     snprintf(name, sizeof name, "model.layers.%zu.%s.weight", layer, module);
     add(m, name, out, in, 0.7f / sqrtf((float)in), 0);
     if (!bias)
