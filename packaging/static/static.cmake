@@ -4,7 +4,9 @@
 set(STATIC_LIBRARIES curl nghttp2 ssl crypto archive bz2 lzma lz4 zstd z microhttpd edit tinfo bsd md)
 set(STATIC_FOUND)
 foreach(name ${STATIC_LIBRARIES})
-    find_library(STATIC_${name} ${name} REQUIRED HINTS ${TINKC_STATIC_LIBRARIES}/lib)
+    # Our own first, also where a cross compiler looks below a root only.
+    find_library(STATIC_${name} ${name} PATHS ${TINKC_STATIC_LIBRARIES}/lib NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
+    find_library(STATIC_${name} ${name} REQUIRED)
     list(APPEND STATIC_FOUND ${STATIC_${name}})
 endforeach()
 
