@@ -81,7 +81,7 @@ template <int ROWS, int BK, int THREADS> DEVICE void aim(pieces<ROWS, BK, THREAD
         bool there = r < rows && r < ROWS;
         p.from[i] = x + (int64_t)(there ? r : 0) * k + c * 8;
         p.to[i] = swizzle<BK>(r, c);
-        p.room[i] = there ? k - c * 8 : 0;
+        p.room[i] = !there ? 0 : k != c * 8 ? k - c * 8 : -1; /* a piece that begins at the end of a row is past it */
     }
 }
 

@@ -100,13 +100,13 @@ static float *logits_of(const tcu_acts *t)
     return t->logits ? t->logits : t->work->logits;
 }
 
-/* A stack that products can read. */
-static bool ready_stack(const tcu_rows *r, const tcu_stack *s, const tcu_acts *t, tcu_stack *out,
-                        tinkc_error *err)
+/* A stack that products can read: few rows read packed ones. */
+static bool ready_stack(const tcu_rows *r, const tcu_stack *s, const tcu_acts *t, bool transposed,
+                        tcu_stack *out, tinkc_error *err)
 {
     tcu_device *d = r->model->device;
     *out = *s;
-    if (s->w)
+    if (s->w || (!transposed && t->pairs.tile_rows == TCU_FEW_TILE))
         return true;
     out->w = t->work->unpacked;
     return tcu_ok(d, tcu_unpack(s, &t->pairs, out->w, d->stream), "unpacking experts", err);
@@ -126,7 +126,7 @@ static bool multiply(const tcu_rows *r, const tcu_stack *s, const tcu_acts *t, t
 {
     tcu_device *d = r->model->device;
     how->bias = how->transposed ? NULL : s->bias;
-    return ready_stack(r, s, t, &how->w, err) &&
+    return ready_stack(r, s, t, how->transposed, &how->w, err) &&
            tcu_ok(d, tcu_grouped_product(how, d->stream), "experts", err);
 }
 

@@ -40,6 +40,30 @@ template <typename S> DEVICE void add_own(const tcu_grouped &p, const place &at,
     }
 }
 
+/* The sums of a tile to where they belong, with the adapters' part, whose tiles lie `ring` bytes behind where the sums wait. */
+template <typename S, typename S2, bool ADD>
+DEVICE void finish(const tcu_grouped &p, const place &at, const tile_rows<S::BM> &rows, float acc[S::MT][S::NT][4], int width,
+                   unsigned char *shared, int ring)
+{
+    if (!ADD) {
+        each<S>(acc, [&](int r, int j, float *v) { put_pair(p, at, width, r, j, v[0], v[1]); });
+        return;
+    }
+    float *sums = (float *)shared + threadIdx.x;
+    int n = 0;
+    __syncthreads();
+    each<S>(acc, [&](int, int, float *v) {
+        for (int e = 0; e < 2; e++)
+            sums[n++ * S::THREADS] = v[e];
+    });
+    add_own<S2>(p, at, rows, sums, (bf16 *)(shared + ring));
+    n = 0;
+    each<S>(acc, [&](int r, int j, float *) {
+        put_pair(p, at, width, r, j, sums[n * S::THREADS], sums[(n + 1) * S::THREADS]);
+        n += 2;
+    });
+}
+
 /* grid: columns, tiles. */
 template <typename F, bool ADD> __global__ void __launch_bounds__(F::first::THREADS, 2) grouped(tcu_grouped p, int width, int k)
 {
@@ -58,24 +82,8 @@ template <typename F, bool ADD> __global__ void __launch_bounds__(F::first::THRE
     operand b = { S::BT ? w + at.n0 : w + ((int64_t)at.part * width + at.n0) * k, p.w.in, at.columns, NULL };
     float acc[S::MT][S::NT][4] = {};
     chain<S, false>(acc, a, b, k, 1, (bf16 *)shared);
-    if (!ADD) {
-        each<S>(acc, [&](int r, int j, float *v) { put_pair(p, at, width, r, j, v[0], v[1]); });
-        return;
-    }
     enum { SUMS = S::BM * S::BN * 4, RING = (int)SUMS > (int)S::BYTES ? (int)SUMS : (int)S::BYTES };
-    float *sums = (float *)shared + threadIdx.x;
-    int n = 0;
-    __syncthreads();
-    each<S>(acc, [&](int, int, float *v) {
-        for (int e = 0; e < 2; e++)
-            sums[n++ * S::THREADS] = v[e];
-    });
-    add_own<S2>(p, at, rows, sums, (bf16 *)(shared + RING));
-    n = 0;
-    each<S>(acc, [&](int r, int j, float *) {
-        put_pair(p, at, width, r, j, sums[n * S::THREADS], sums[(n + 1) * S::THREADS]);
-        n += 2;
-    });
+    finish<S, S2, ADD>(p, at, rows, acc, width, shared, RING);
 }
 
 template <typename F, bool ADD> static int run_grouped(const tcu_grouped *p, tcu_stream stream)
@@ -102,8 +110,169 @@ template <bool T> static int choose_grouped(const tcu_grouped *p, tcu_stream str
     return add ? run_grouped<many<T>, true>(p, stream) : run_grouped<many<T>, false>(p, stream);
 }
 
+/* ---- mxfp4, few rows ---- */
+
+/* Two codes of 4 bits in a byte: their bits three places below the sign are, as bf16, the code times 2^-126. */
+DEVICE uint32_t code_pair(uint32_t byte)
+{
+    uint32_t t = byte * 0x1001u & 0x000f000fu; /* the upper code to the upper half */
+    return (t << 6 & 0x01c001c0u) | (t << 12 & 0x80008000u);
+}
+
+DEVICE uint32_t times_pair(uint32_t v, uint32_t by)
+{
+    __nv_bfloat162 x = __hmul2(*(__nv_bfloat162 *)&v, *(__nv_bfloat162 *)&by);
+    return *(uint32_t *)&x;
+}
+
+DEVICE uint32_t both(uint32_t half)
+{
+    return half << 16 | half;
+}
+
+/* A power of two as bf16, twice. */
+DEVICE uint32_t power_pair(int exponent)
+{
+    return both(exponent > -127 ? (uint32_t)(exponent + 127) << 7 : 0x40);
+}
+
+/* The scale of a block as two factors, for what code_pair leaves open, too; the second is 1 unless numbers are above 6. */
+DEVICE uint32_t first_factor(int scale)
+{
+    return power_pair(scale <= 128 ? scale - 1 : 126);
+}
+
+DEVICE uint32_t second_factor(int scale)
+{
+    return power_pair(scale <= 128 ? 0 : scale - 127);
+}
+
+/* 16 pairs, 64 rows of weights that stay packed until they are operands: of the right one a lane has two neighbours along k, which
+ * are a byte. 128 numbers along k a stage. */
+struct packed_few {
+    typedef shape<TCU_FEW_TILE, 64, 1, 4, false, false, 64, 2> S; /* for the adapters' part; the sums lie in it alike */
+    enum { BK = 128, STAGES = 6, X = TCU_FEW_TILE * BK, W = S::BN * BK / 4, BYTES = STAGES * (X + W) * 2 };
+};
+
+DEVICE void load_packed(const uint8_t *rows, int n, int k0, int k, bf16 *tile)
+{
+    typedef packed_few F;
+#pragma unroll
+    for (int at = threadIdx.x; at < F::S::BN * 4; at += F::S::THREADS) {
+        int r = at / 4, c = at % 4;
+        bool valid = r < n && k0 + c * 32 < k;
+        copy16(tile + swizzle<32>(r, c), valid ? rows + (int64_t)r * (k / 2) + k0 / 2 + c * 16 : rows, valid);
+    }
+}
+
+/* Four scales of a row from block b on. */
+DEVICE uint32_t load_scales(const uint8_t *scales, int b, int blocks)
+{
+    uint32_t all = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+        all |= (b + c < blocks ? (uint32_t)__ldg(scales + b + c) : 127) << 8 * c;
+    return all;
+}
+
+/* acc += a stage. */
+DEVICE void multiply_packed(float acc[1][2][4], const bf16 *xt, const bf16 *wt, const uint32_t scales[2], int blocks)
+{
+    typedef packed_few F;
+    int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4, shift = lane % 4 * 8;
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        uint32_t x[2][4];
+        if (c >= blocks)
+            break;
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            ldmatrix(x[s], xt + swizzle<F::BK>(lane & 15, c * 4 + s * 2 + (lane >> 4)));
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            uint4 raw = *(const uint4 *)(wt + swizzle<32>(mine + j * 8, c));
+            int scale = scales[j] >> 8 * c & 0xff;
+            uint32_t first = first_factor(scale), w[4];
+            bool large = __any_sync(0xffffffffu, scale > 128);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                w[i] = times_pair(code_pair((&raw.x)[i] >> shift & 0xff), first);
+                w[i] = large ? times_pair(w[i], second_factor(scale)) : w[i];
+            }
+            mma(acc[0][j], x[0], w[0], w[1]);
+            mma(acc[0][j], x[1], w[2], w[3]);
+        }
+    }
+}
+
+/* grid: columns, tiles. */
+template <bool ADD> __global__ void __launch_bounds__(packed_few::S::THREADS) grouped_packed(tcu_grouped p, int width, int k)
+{
+    typedef packed_few F;
+    typedef F::S S;
+    extern __shared__ __align__(128) unsigned char shared[];
+    __shared__ tile_rows<S::BM> rows;
+    bf16 *xt = (bf16 *)shared, *wt = xt + F::STAGES * F::X;
+    int per = (width + S::BN - 1) / S::BN, tiles = (k + F::BK - 1) / F::BK;
+    place at = { p.pairs.tiles[blockIdx.y], (int)blockIdx.x / per, (int)blockIdx.x % per * S::BN, 0 };
+    at.columns = width - at.n0;
+    if (!at.t.n)
+        return;
+    find_rows<S::BM>(p, at.t, 0, ADD, rows);
+    int64_t first = ((int64_t)at.t.segment * p.parts + at.part) * width + at.n0;
+    const uint8_t *w = p.w.blocks + first * (k / 2), *of[2];
+    picked a = { p.x, p.ldx, at.t.n, rows.x };
+    int mine = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+    uint32_t scales[2], next[2];
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        of[j] = p.w.scales + (first + min(mine + j * 8, at.columns - 1)) * (k / 32);
+        next[j] = load_scales(of[j], 0, k / 32);
+    }
+    auto fetch = [&](int tile) {
+        if (tile < tiles) {
+            load_operand<S::BM, F::BK, S::THREADS, false>(a, tile * F::BK, k, xt + tile % F::STAGES * F::X);
+            load_packed(w, at.columns, tile * F::BK, k, wt + tile % F::STAGES * F::W);
+        }
+        copy_commit();
+    };
+    for (int i = 0; i < F::STAGES - 1; i++)
+        fetch(i);
+    float acc[1][2][4] = {};
+    for (int i = 0; i < tiles; i++) {
+        copy_wait<F::STAGES - 2>();
+        __syncthreads();
+        fetch(i + F::STAGES - 1);
+        for (int j = 0; j < 2; j++) {
+            scales[j] = next[j];
+            next[j] = load_scales(of[j], (i + 1) * 4, k / 32);
+        }
+        multiply_packed(acc, xt + i % F::STAGES * F::X, wt + i % F::STAGES * F::W, scales, k / 32 - i * 4);
+    }
+    copy_wait<0>();
+    finish<S, S, ADD>(p, at, rows, acc, width, shared, S::BM * S::BN * 4);
+}
+
+template <bool ADD> static int run_packed(const tcu_grouped *p, tcu_stream stream)
+{
+    typedef packed_few F;
+    int tiles = tcu_tile_room(p->pairs.n * p->pairs.top, p->pairs.n_experts, F::S::BM), width = p->w.out / p->parts;
+    static_assert(F::BYTES >= F::S::BM * F::S::BN * 4 + F::S::BYTES, "sums and the adapters' tiles fit into the ring");
+    cudaError_t e = cudaFuncSetAttribute(grouped_packed<ADD>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES);
+    if (e)
+        return e;
+    dim3 grid((width + F::S::BN - 1) / F::S::BN * p->parts, tiles);
+    grouped_packed<ADD><<<grid, F::S::THREADS, F::BYTES, stream>>>(*p, width, p->w.in);
+    return cudaGetLastError();
+}
+
 int tcu_grouped_product(const tcu_grouped *p, tcu_stream stream)
 {
+    if (!p->w.w) {
+        if (p->transposed || p->pairs.tile_rows != TCU_FEW_TILE)
+            return cudaErrorInvalidValue;
+        return p->low && p->lora.most ? run_packed<true>(p, stream) : run_packed<false>(p, stream);
+    }
     return p->transposed ? choose_grouped<true>(p, stream) : choose_grouped<false>(p, stream);
 }
 
@@ -243,16 +412,7 @@ int tcu_own_grow(const tcu_own_gradient *p, tcu_stream stream)
     return launch(of_b ? grow_own_b : grow_own_a, grid, 128, bytes, stream, *p);
 }
 
-/* ---- mxfp4 ---- */
-
-/* Two codes of 4 bits, in the low bits of a byte's halves: code times 2^-126 is their bits three places below the sign, as bf16;
- * both products are exact. */
-DEVICE uint32_t decode_pair(uint32_t byte, __nv_bfloat162 large, __nv_bfloat162 scale)
-{
-    uint32_t v = (byte & 7) << 6 | (byte & 8) << 12 | (byte & 0x70) << 18 | (byte & 0x80) << 24;
-    __nv_bfloat162 x = __hmul2(__hmul2(*(__nv_bfloat162 *)&v, large), scale);
-    return *(uint32_t *)&x;
-}
+/* ---- whole stacks of mxfp4 ---- */
 
 /* A thread for each block of 32 numbers. grid: pieces, experts. */
 __global__ void __launch_bounds__(256) unpack_blocks(tcu_stack s, tcu_pairs p, bf16 *w)
@@ -260,19 +420,18 @@ __global__ void __launch_bounds__(256) unpack_blocks(tcu_stack s, tcu_pairs p, b
     int64_t e = blockIdx.y, count = (int64_t)s.out * s.in / 32;
     if (p.start[e] == p.start[e + 1])
         return;
-    __nv_bfloat162 large = __float2bfloat162_rn(0x1p126f);
     for (int64_t i = blockIdx.x * 256 + threadIdx.x; i < count; i += (int64_t)gridDim.x * 256) {
         uint4 bytes = ((const uint4 *)s.blocks)[e * count + i];
-        uint32_t scale_bits = s.scales[e * count + i];
-        uint16_t one = scale_bits ? (uint16_t)(scale_bits << 7) : 0x40; /* 2^(scale - 127) */
-        uint32_t two = (uint32_t)one << 16 | one;
-        __nv_bfloat162 scale = *(__nv_bfloat162 *)&two;
+        int scale = s.scales[e * count + i];
+        uint32_t first = first_factor(scale), second = second_factor(scale);
         uint4 *to = (uint4 *)(w + (e * count + i) * 32);
 #pragma unroll
         for (int q = 0; q < 4; q++) {
-            uint32_t x = (&bytes.x)[q];
-            to[q] = make_uint4(decode_pair(x & 0xff, large, scale), decode_pair(x >> 8 & 0xff, large, scale),
-                               decode_pair(x >> 16 & 0xff, large, scale), decode_pair(x >> 24, large, scale));
+            uint32_t x[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                x[j] = times_pair(times_pair(code_pair((&bytes.x)[q] >> 8 * j & 0xff), first), second);
+            to[q] = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
 }

@@ -46,12 +46,11 @@ DEVICE void best_of(float &value, int &index)
     }
 }
 
-__global__ void __launch_bounds__(ROWS * 32) choose(tcu_router r, float *logits, tcu_pairs p)
+/* The experts of one row, by a warp. */
+DEVICE void choose_row(const tcu_router &r, float *logits, const tcu_pairs &p, int row)
 {
     enum { EACH = TCU_MAX_EXPERTS / 32 };
-    int row = blockIdx.x * ROWS + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (row >= p.n)
-        return;
+    int lane = threadIdx.x % 32;
     int32_t *chosen = p.chosen + (int64_t)row * p.top;
     float *weight = p.weight + (int64_t)row * p.top, *z = logits + (int64_t)row * r.ld;
     if (r.present && r.present[row] < 0) {
@@ -95,6 +94,13 @@ __global__ void __launch_bounds__(ROWS * 32) choose(tcu_router r, float *logits,
         weight[lane] = __fdiv_rn(expf(score - max), sum);
 }
 
+__global__ void __launch_bounds__(ROWS * 32) choose(tcu_router r, float *logits, tcu_pairs p)
+{
+    int row = blockIdx.x * ROWS + threadIdx.x / 32;
+    if (row < p.n)
+        choose_row(r, logits, p, row);
+}
+
 /* ---- the order ---- */
 
 __global__ void __launch_bounds__(TCU_ORDER_SLOTS) count(tcu_pairs p)
@@ -135,10 +141,26 @@ DEVICE int sum_before(int x, int *all)
     return before + sum - x;
 }
 
+/* Starts and tiles from the pairs of each expert, of which a thread has one; returns its start. */
+DEVICE int make_tiles(const tcu_pairs &p, int total)
+{
+    int e = threadIdx.x, pairs, tiles;
+    int start = sum_before(total, &pairs), first = sum_before(tcu_tiles_of(total, p.tile_rows), &tiles);
+    if (e < p.n_experts)
+        p.start[e] = start;
+    if (e == 0)
+        p.start[p.n_experts] = pairs;
+    for (int i = 0; i < tcu_tiles_of(total, p.tile_rows); i++)
+        p.tiles[first + i] = tcu_expert_tile(e, start, start + total, i, p.tile_rows);
+    for (int i = tiles + e; i < tcu_tile_room(p.n * p.top, p.n_experts, p.tile_rows); i += blockDim.x)
+        p.tiles[i] = tcu_tile{ 0, 0, 0 };
+    return start;
+}
+
 /* Counts become places within the expert; starts and tiles. One block, a thread for each expert. */
 __global__ void __launch_bounds__(TCU_MAX_EXPERTS) add_up(tcu_pairs p, int chunks)
 {
-    int e = threadIdx.x, total = 0, pairs, tiles;
+    int e = threadIdx.x, total = 0;
     for (int c = 0; e < p.n_experts && c < chunks; c += AHEAD) {
         int32_t *at = p.counts + (int64_t)c * p.n_experts + e, own[AHEAD];
 #pragma unroll
@@ -151,15 +173,7 @@ __global__ void __launch_bounds__(TCU_MAX_EXPERTS) add_up(tcu_pairs p, int chunk
             total += own[i];
         }
     }
-    int start = sum_before(total, &pairs), first = sum_before(tcu_tiles_of(total, p.tile_rows), &tiles);
-    if (e < p.n_experts)
-        p.start[e] = start;
-    if (e == 0)
-        p.start[p.n_experts] = pairs;
-    for (int i = 0; i < tcu_tiles_of(total, p.tile_rows); i++)
-        p.tiles[first + i] = tcu_expert_tile(e, start, start + total, i, p.tile_rows);
-    for (int i = tiles + e; i < tcu_tile_room(p.n * p.top, p.n_experts, p.tile_rows); i += blockDim.x)
-        p.tiles[i] = tcu_tile{ 0, 0, 0 };
+    make_tiles(p, total);
 }
 
 __global__ void __launch_bounds__(TCU_ORDER_SLOTS) put(tcu_pairs p)
@@ -176,11 +190,37 @@ __global__ void __launch_bounds__(TCU_ORDER_SLOTS) put(tcu_pairs p)
     p.slot_of[at] = slot;
 }
 
+/* All of it for a chunk of slots, by one block. */
+__global__ void __launch_bounds__(TCU_MAX_EXPERTS) route_few(tcu_router r, float *logits, tcu_pairs p)
+{
+    __shared__ int32_t list[TCU_ORDER_SLOTS], of[TCU_MAX_EXPERTS];
+    int t = threadIdx.x, slots = p.n * p.top;
+    for (int row = t / 32; row < p.n; row += TCU_MAX_EXPERTS / 32)
+        choose_row(r, logits, p, row);
+    of[t] = 0;
+    __syncthreads();
+    int expert = t < slots ? p.chosen[t] : -1;
+    if (t < slots)
+        list[t] = expert;
+    if (expert >= 0)
+        atomicAdd(&of[expert], 1);
+    __syncthreads();
+    of[t] = make_tiles(p, of[t]);
+    __syncthreads();
+    if (expert < 0)
+        return;
+    int at = of[expert] + tcu_rank_in(list, t);
+    p.pair_of[t] = at;
+    p.slot_of[at] = t;
+}
+
 int tcu_route(const tcu_router *r, float *logits, const tcu_pairs *p, tcu_stream stream)
 {
     int chunks = tcu_order_chunks(p->n * p->top);
     if (p->n_experts > TCU_MAX_EXPERTS || p->top > TCU_MAX_TOP || p->top > p->n_experts)
         return cudaErrorInvalidValue;
+    if (chunks == 1)
+        return launch(route_few, dim3(1), TCU_MAX_EXPERTS, 0, stream, *r, logits, *p);
     choose<<<(p->n + ROWS - 1) / ROWS, ROWS * 32, 0, stream>>>(*r, logits, *p);
     count<<<chunks, TCU_ORDER_SLOTS, 0, stream>>>(*p);
     add_up<<<1, TCU_MAX_EXPERTS, 0, stream>>>(*p, chunks);

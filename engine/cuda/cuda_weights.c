@@ -6,7 +6,6 @@
  * May touch: the files' mapped bytes. Must not: reorder a weight's elements.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
@@ -16,15 +15,9 @@ enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
 
 /* ---- what runs here ---- */
 
-/* Models with experts or sinks have not been checked on a card yet. */
-static bool may_try(void)
-{
-    return getenv("TINKC_CUDA_EXPERTS") != NULL;
-}
-
 static bool runs_attention(const tke_layer *l, const tke_config *c)
 {
-    return l->attn && !l->attn->gate && c->rotary == c->head_dim && (!l->attn->sinks || may_try());
+    return l->attn && !l->attn->gate && c->rotary == c->head_dim;
 }
 
 /* All layers with experts must have the same sizes. */
@@ -36,7 +29,7 @@ static bool runs_experts(const tke_model *m, const tke_experts *x)
                       other->route != x->route || other->limit != x->limit))
             return false;
     }
-    return may_try() && !x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID &&
+    return !x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID &&
            x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
            x->top <= TCU_MAX_TOP;
 }
@@ -103,8 +96,8 @@ static bool supported(const tke_model *m, tinkc_error *err)
     size_t foreign = foreign_layer(m);
     if (foreign < c->n_layers)
         return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: %s models run on the CPU only: layer %zu is not attention with a "
-                        "dense feed-forward",
+                        "cuda: %s models run on the CPU only: layer %zu has a part that does not run "
+                        "on a card",
                         c->arch, foreign);
     size_t group = c->n_heads / c->n_kv_heads;
     if (c->head_dim % 8 || c->head_dim > TCU_MAX_HEAD_DIM || group > TCU_MAX_HEAD_GROUP)

@@ -702,6 +702,25 @@ static tcu_sampler *full_sampler(tcu_model *m, const tke_device_sampler_options 
     return s;
 }
 
+/* Which log-probs and which factors differ. */
+static void print_difference(const tke_lora_layout *l, const float *a, const float *b,
+                             const float *lp, const float *lp2, size_t n)
+{
+    if (count_bits(lp, lp2, n) + count_bits(a, b, l->n_floats) == 0)
+        return;
+    printf("  log-probs: %zu\n", count_bits(lp, lp2, n));
+    for (size_t i = 0; i < l->n_groups; i++) {
+        const tke_lora_group *g = &l->groups[i];
+        size_t of_a = g->n * g->n_a * g->rank * g->in;
+        printf("  group %zu: A %zu of %zu", i, count_bits(a + g->a, b + g->a, of_a), of_a);
+        for (size_t j = 0; j < g->n; j++) {
+            size_t of_b = g->n_b * g->out[j] * g->rank;
+            printf(", B %zu of %zu", count_bits(a + g->b[j], b + g->b[j], of_b), of_b);
+        }
+        printf("\n");
+    }
+}
+
 static void model_case(const shape *sh, size_t rank, uint32_t train)
 {
     static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
@@ -747,7 +766,7 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
     }
     snprintf(name, sizeof name, "%s rank %zu train %u: log-probs, worst", sh->name, rank, train);
     bool chosen = sh->top < sh->experts; /* near ties fall differently in double: a jump */
-    verdict(worst < (chosen ? 20 : 6e-2), name, worst);
+    verdict(worst < (chosen ? 20 : sh->oss ? 9e-2 : 6e-2), name, worst);
     verdict(mean < (chosen ? 0.2 : 1.3e-2), "  mean", mean); /* weights larger than a trained model's */
     /* along its own direction, and along a random one */
     double norm = 0, along = 0, rn = 0;
@@ -813,6 +832,7 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
         CK(tcu_trainer_run(t, &bp, &err));
     }
     CK(tcu_block_read(g, other, &err));
+    print_difference(l, grads, other, lp, lp2, d.n);
     verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0,
             "  bits: split in two",
             (double)(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats)));
