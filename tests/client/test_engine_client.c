@@ -13,6 +13,7 @@
 #include "tinkc/rest.h"
 #include "tinkc/sample.h"
 #include "tinkc/sys/transport.h"
+#include "tinkc/tape.h"
 #include "tinkc/train.h"
 
 enum { WAIT = 60000, LENGTH = 8, TOKENS = 12 };
@@ -401,9 +402,140 @@ static void a_live_model_survives_its_program(void **state)
     tinkc_client_free(second);
 }
 
+/* ---- losses of one's own, here and at the service ---- */
+
+static const float half[LENGTH - 1] = { 0.5f, 0.25f, 1, 1, 0.5f, 2, 1 };
+
+/* The sum of w times the square of each log-probability, with the tape. */
+static bool squares(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    const float *const rows[] = { user };
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t);
+    tinkc_var each = tinkc_tape_mul(t, tinkc_tape_mul(t, lp, lp), tinkc_tape_tokens(t, rows));
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, each), err);
+}
+
+/* The same as the service takes it. */
+static const char squares_json[] =
+    "{\"format\":1,\"nodes\":["
+    "{\"op\":\"placeholder\",\"name\":\"logprobs\",\"target\":\"logprobs\"},"
+    "{\"op\":\"placeholder\",\"name\":\"w\",\"target\":\"w\"},"
+    "{\"op\":\"call_function\",\"name\":\"mul\",\"target\":\"operator.mul\",\"args\":["
+    "{\"ref\":\"logprobs\"},{\"ref\":\"logprobs\"}]},"
+    "{\"op\":\"call_function\",\"name\":\"mul_1\",\"target\":\"operator.mul\",\"args\":["
+    "{\"ref\":\"mul\"},{\"ref\":\"w\"}]},"
+    "{\"op\":\"call_method\",\"name\":\"l\",\"target\":\"sum\",\"args\":[{\"ref\":\"mul_1\"}]},"
+    "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"tuple\":["
+    "{\"ref\":\"l\"},{\"dict\":{}}]}]}]}";
+static const char *const inputs[] = { "logprobs", "w", NULL };
+static const int32_t ranks[] = { 1, 1 };
+
+static double gradient_norm(tinkc_trainer *trainer)
+{
+    tinkc_error err = { 0 };
+    tinkc_adam adam = TINKC_ADAM_INIT;
+    adam.learning_rate = 0;
+    tinkc_future *f = tinkc_optim_step(trainer, &adam, &err);
+    double norm = tinkc_metrics_get(tinkc_future_step(f, WAIT, &err), "optim/grad_norm", -1);
+    assert_ok(err);
+    tinkc_future_free(f);
+    return norm;
+}
+
+static tinkc_batch *plain_batch(tinkc_client *client, const float *w)
+{
+    tinkc_error err = { 0 };
+    tinkc_batch *batch = tinkc_batch_new(client, &err);
+    int64_t targets[LENGTH - 1];
+    for (int i = 0; i < LENGTH - 1; i++)
+        targets[i] = text[i + 1];
+    tinkc_batch_add_tokens(batch, text, LENGTH - 1, &err);
+    tinkc_batch_set_i64(batch, "target_tokens", targets, LENGTH - 1, &err);
+    if (w)
+        tinkc_batch_set_f32(batch, "w", w, LENGTH - 1, &err);
+    assert_ok(err);
+    return batch;
+}
+
+static void a_loss_at_the_service_is_the_tapes(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    assert_ok(err);
+    tinkc_batch *bare = plain_batch(client, NULL), *full = plain_batch(client, half);
+    tinkc_future *f = tinkc_forward_backward_custom(trainer, bare, 0, NULL, squares,
+                                                    (void *)(uintptr_t)half, &err);
+    (void)tinkc_future_fwdbwd(f, WAIT, &err);
+    assert_ok(err);
+    tinkc_future_free(f);
+    double here = gradient_norm(trainer);
+    f = tinkc_loss_create(
+        client, &(tinkc_loss_graph){ .inputs = inputs, .ranks = ranks, .nodes_json = squares_json },
+        &err);
+    char *id = strdup(tinkc_future_loss_id(f, WAIT, &err));
+    assert_ok(err);
+    tinkc_future_free(f);
+    f = tinkc_forward_backward(trainer, full, "custom", &(tinkc_loss_options){ .loss_id = id },
+                               &err);
+    (void)tinkc_future_fwdbwd(f, WAIT, &err);
+    assert_ok(err);
+    tinkc_future_free(f);
+    double there = gradient_norm(trainer);
+    assert_true(here > 0 && there > here * (1 - 1e-5) && there < here * (1 + 1e-5));
+    free(id);
+    tinkc_batch_free(bare);
+    tinkc_batch_free(full);
+    tinkc_trainer_free(trainer);
+    tinkc_client_free(client);
+}
+
+static void losses_that_are_refused(void **state)
+{
+    (void)state;
+    static const int32_t odd[] = { 1, 3 };
+    static const struct {
+        tinkc_loss_graph graph;
+        int32_t code;
+        const char *says;
+    } rows[] = {
+        { { .inputs = inputs, .ranks = ranks }, TINKC_E_ARGUMENT, "required" },
+        { { .inputs = inputs, .ranks = odd, .nodes_json = squares_json },
+          TINKC_E_ARGUMENT,
+          "ranks[1]" },
+        { { .inputs = inputs, .ranks = ranks, .nodes_json = "[]" }, TINKC_E_ARGUMENT, "object" },
+        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"nodes\":" },
+          TINKC_E_ARGUMENT,
+          "JSON" },
+        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"format\":1,\"nodes\":[]}" },
+          TINKC_E_BAD_REQUEST,
+          "" },
+    };
+    tinkc_error err = { 0 };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        err = (tinkc_error){ 0 };
+        tinkc_future *f = tinkc_loss_create(client, &rows[i].graph, &err);
+        assert_int_equal(f != NULL, rows[i].code == TINKC_E_BAD_REQUEST);
+        if (f)
+            assert_null(tinkc_future_loss_id(f, WAIT, &err));
+        assert_int_equal(err.code, rows[i].code);
+        assert_non_null(strstr(err.message, rows[i].says));
+        tinkc_future_free(f);
+    }
+    tinkc_client_free(client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loss_at_the_service_is_the_tapes),
+        cmocka_unit_test(losses_that_are_refused),
         cmocka_unit_test(in_process_and_over_a_socket),
         cmocka_unit_test(one_poll_for_all_samples),
         cmocka_unit_test(stability_info_is_refused_and_spans_change_nothing),

@@ -96,7 +96,7 @@ struct tinkc_client {
         int64_t running;        /* operations that are not complete */
         tkc_pool *helpers;      /* NULL until first need */
         const char *session_id; /* NULL until there is one */
-        int64_t next_model_seq, next_sampler_seq;
+        int64_t next_model_seq, next_sampler_seq, next_loss_seq;
         tkc_event_receiver events;
         uint32_t event_any; /* kinds that anybody listens to, futures included */
     } shared;

@@ -1,0 +1,175 @@
+/* loss_upload.c - losses that run at the service: create_custom_loss -> promise -> the loss's id.
+ *
+ * Thread: argument checks on the caller's, all else on the I/O thread. May touch: its operation.
+ */
+#include "base/json_read.h"
+#include "base/str.h"
+#include "client/call/promise.h"
+#include "client/train/trainer.h"
+#include "tinkc/train.h"
+#include "wire/endpoint.h"
+
+typedef struct loss_upload {
+    tinkc_future f;
+    tkc_create_custom_loss_request message; /* in the arena */
+    tkc_ready_wait ready;
+    tkc_call *call;
+    tkc_promise promise;
+    tkc_log_gate pause_gate;
+    int64_t begun_ms;
+} loss_upload;
+
+static void upload_done(tkc_promise *p)
+{
+    loss_upload *u = p->owner;
+    tinkc_error err = p->err;
+    tkc_create_custom_loss_result result = { 0 };
+    if (err.code)
+        tkc_op_error_body(&u->f, p->error_body);
+    else
+        (void)tkc_message_decode(&tkc_create_custom_loss_result_type,
+                                 tkc_strn((const char *)p->body.data, p->body.len),
+                                 TINKC_E_BAD_RESPONSE, &u->f.arena, &result, &err);
+    tkc_promise_end(p);
+    if (!err.code && !result.loss_id[0])
+        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "loss_create: the answer names no loss");
+    u->f.result = (void *)(uintptr_t)result.loss_id;
+    tkc_op_finish(&u->f, err.code ? &err : NULL);
+}
+
+static void upload_accepted(tkc_call *call)
+{
+    loss_upload *u = call->owner;
+    tinkc_error err = call->err;
+    tinkc_str id;
+    u->call = NULL;
+    if (err.code)
+        tkc_op_error_body(&u->f, call->body);
+    else
+        (void)tkc_submit_read(call, &u->f.arena, &id, &err);
+    if (err.code) {
+        tkc_call_free(call);
+        tkc_op_finish(&u->f, &err);
+        return;
+    }
+    tkc_op_request_id(&u->f, id);
+    u->promise = (tkc_promise){ .client = u->f.client,
+                                .f = &u->f,
+                                .request_type = "CreateCustomLoss",
+                                .pause_prefix = "A custom loss",
+                                .pause_gate = &u->pause_gate,
+                                .roundtrip_ms = tkc_now_ms(u->f.client->clock) - u->begun_ms,
+                                .done = upload_done,
+                                .owner = u };
+    tkc_promise_start(&u->promise, id);
+    tkc_call_free(call);
+}
+
+static void session_ready(tkc_ready_wait *wait, const tinkc_error *failed)
+{
+    loss_upload *u = TKC_OWNER(wait, loss_upload, ready);
+    tinkc_error err = { 0 };
+    tkc_call_spec spec = tkc_call_to(TKC_EP_CREATE_CUSTOM_LOSS);
+    if (failed) {
+        tkc_op_finish(&u->f, failed);
+        return;
+    }
+    u->message.session_id = u->f.client->shared.session_id;
+    u->call =
+        tkc_call_with(u->f.client, &spec, &tkc_create_custom_loss_request_type, &u->message, &err);
+    if (!u->call) {
+        tkc_op_finish(&u->f, &err);
+        return;
+    }
+    tkc_op_stage(&u->f, TINKC_STAGE_SENDING);
+    u->call->f = &u->f;
+    u->call->owner = u;
+    u->call->done = upload_accepted;
+    tkc_call_start(u->call);
+}
+
+static void upload_start(tinkc_future *f)
+{
+    loss_upload *u = (loss_upload *)f;
+    u->begun_ms = tkc_now_ms(f->client->clock);
+    u->ready.ready = session_ready;
+    u->ready.need = TKC_NEED_SESSION;
+    if (tkc_client_need(f->client, &u->ready))
+        session_ready(&u->ready, NULL);
+}
+
+static void upload_stop(tinkc_future *f, const tinkc_error *why)
+{
+    loss_upload *u = (loss_upload *)f;
+    tkc_client_need_end(f->client, &u->ready);
+    tkc_call_free(u->call);
+    tkc_promise_end(&u->promise);
+    tkc_op_finish(f, why);
+}
+
+/* ---- the call ---- */
+
+static bool check_graph(const tinkc_loss_graph *g, tinkc_error *err)
+{
+    if (!g || !g->nodes_json || !g->inputs || !g->inputs[0] || !g->ranks)
+        return tkc_fail(err, TINKC_E_ARGUMENT, "nodes_json, inputs and ranks are required");
+    if (!tkc_all_zero(g->reserved, sizeof g->reserved))
+        return tkc_fail(err, TINKC_E_ARGUMENT, "reserved: must be zero");
+    for (size_t i = 0; g->inputs[i]; i++)
+        if (g->ranks[i] < 0 || g->ranks[i] > 2)
+            return tkc_fail(err, TINKC_E_ARGUMENT, "ranks[%zu]: must be 0, 1 or 2", i);
+    return true;
+}
+
+static void keep_graph(loss_upload *u, const tinkc_loss_graph *g, tinkc_error *err)
+{
+    tkc_arena *arena = &u->f.arena;
+    tkc_json j;
+    size_t n = 0;
+    while (g->inputs[n])
+        n++;
+    tkc_custom_loss_input *inputs = tkc_arena_array(arena, n, sizeof *inputs, err);
+    for (size_t i = 0; inputs && i < n; i++)
+        inputs[i] =
+            (tkc_custom_loss_input){ tkc_arena_cstr(arena, g->inputs[i], err), g->ranks[i] };
+    const char *nodes = tkc_arena_cstr(arena, g->nodes_json, err);
+    u->message.name = tkc_arena_cstr(arena, g->name && g->name[0] ? g->name : "custom", err);
+    u->message.inputs.data = inputs;
+    u->message.inputs.len = n;
+    if (tkc_failed(err))
+        return;
+    tkc_json_open(&j, tkc_str(nodes), arena, err); /* it becomes part of a body as it is */
+    j.code = TINKC_E_ARGUMENT;
+    if (tkc_json_peek(&j) != TKC_JSON_OBJECT)
+        tkc_json_fail(&j, "nodes_json: an object is expected");
+    else
+        u->message.graph = tkc_json_skip(&j);
+    (void)tkc_json_close(&j);
+}
+
+tinkc_future *tinkc_loss_create(tinkc_client *client, const tinkc_loss_graph *graph,
+                                tinkc_error *err)
+{
+    static const tkc_op_class class = { "loss_create", "loss_id",   sizeof(loss_upload),
+                                        upload_start,  upload_stop, NULL };
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !check_graph(graph, err) || !tkc_client_check(client, err))
+        return NULL;
+    loss_upload *u = (loss_upload *)tkc_op_new(client, &class, err);
+    if (!u)
+        return NULL;
+    keep_graph(u, graph, err);
+    if (tkc_failed(err)) {
+        tkc_future_drop(&u->f);
+        return NULL;
+    }
+    pthread_mutex_lock(&client->shared.lock);
+    u->message.custom_loss_seq_id = client->shared.next_loss_seq++;
+    pthread_mutex_unlock(&client->shared.lock);
+    return tkc_op_submit(&u->f);
+}
+
+const char *tinkc_future_loss_id(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)
+{
+    return tkc_future_get(f, "loss_id", timeout_ms, err);
+}
