@@ -216,7 +216,7 @@ static void nf4_folders_train_like_the_numbers_they_stand_for(void **state)
 {
     (void)state;
     twins *w = calloc(1, sizeof *w);
-    open_twins(w, 128, NF4_CONFIG);
+    open_twins(w, 192, NF4_CONFIG); /* three groups of factors */
     fill(w, pack_nf4);
     assert_true(one_pass_same(w->packed, w->plain, TKE_PRECISION_F32) > 0);
     close_twins(w);
