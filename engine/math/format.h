@@ -19,7 +19,8 @@ typedef void tke_unpack(const tke_matrix *, int64_t row, int64_t at, int64_t n, 
  * fit. */
 typedef bool tke_pack(const float *x, uint8_t *codes, float *factor);
 
-enum { TKE_UNPACK_REF = 0, TKE_UNPACK_AVX2, TKE_UNPACK_AVX512, TKE_UNPACK_SETS };
+/* In the order of TKE_ISA_*. NEON's are the plain ones, which the compiler makes wide. */
+enum { TKE_UNPACK_REF = 0, TKE_UNPACK_NEON, TKE_UNPACK_AVX2, TKE_UNPACK_AVX512, TKE_UNPACK_SETS };
 enum { TKE_NOT_IN_GGUF = -1, TKE_MAX_BLOCK = 256 };
 
 typedef struct tke_format {

@@ -66,7 +66,7 @@ FORMAT_INLINE float format_half(const uint8_t *b)
                                 .gguf = TKE_NOT_IN_GGUF,                                           \
                                 .block = (BLOCK),                                                  \
                                 .block_bytes = (BYTES),                                            \
-                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 },              \
+                                .unpack = { unpack_ref, unpack_ref, unpack_avx2, unpack_avx512 },  \
                                 .pack = (PACK) };
 
 #define FORMAT_UNPACKER(NAME, TARGET, BLOCK, BYTES, FN)                                            \
@@ -87,7 +87,7 @@ FORMAT_INLINE float format_half(const uint8_t *b)
                                 .gguf = (GGUF),                                                    \
                                 .block = (BLOCK),                                                  \
                                 .block_bytes = (BYTES),                                            \
-                                .unpack = { unpack_ref, unpack_avx2, unpack_avx512 },              \
+                                .unpack = { unpack_ref, unpack_ref, unpack_avx2, unpack_avx512 },  \
                                 .pack = (PACK) };
 
 #endif

@@ -53,4 +53,4 @@ const tke_format tke_format_mxfp4 = { .name = "mxfp4",
                                       .gguf = TKE_NOT_IN_GGUF,
                                       .block = TKE_MXFP4_BLOCK,
                                       .block_bytes = TKE_MXFP4_BLOCK / 2,
-                                      .unpack = { unpack, unpack, unpack } };
+                                      .unpack = { unpack, unpack, unpack, unpack } };

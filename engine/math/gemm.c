@@ -61,6 +61,7 @@ static size_t find_call(const loop *l, int64_t task, int64_t *part)
 /* A piece of b: SHORT of its rows, as many as DECODE_BYTES hold along them. Many rows of c take
  * wider pieces, because a is packed again for each. */
 enum { PIECE_K = 1024, PIECE_N = 64, WIDE_N = 256, WIDE_ROWS = 16 };
+_Static_assert(TKE_ISA_AVX512 - TKE_ISA_REF + 1 == TKE_UNPACK_SETS, "a set has no unpackers");
 _Static_assert(WIDE_N *PIECE_K * sizeof(uint16_t) == TKE_DECODE_BYTES, "pieces do not fit");
 _Static_assert(PIECE_K % TKE_MAX_BLOCK == 0 && PIECE_K >= 2 * TKE_MAX_BLOCK, "blocks are cut");
 

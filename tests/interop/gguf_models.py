@@ -40,7 +40,7 @@ def compare_formats():
         blocks = wild(rng, 4096, gguf.GGML_QUANT_SIZES[kind][1])
         with np.errstate(all="ignore"):
             want = to_bf16(gguf.quants.dequantize(blocks, kind)).tobytes()
-        for kernels in range(3):
+        for kernels in range(4):
             got = subprocess.run([build / "tests/test_engine.formats", "unpack", name, str(kernels)],
                                  input=blocks.tobytes(), capture_output=True).stdout
             check(f"{name}, set {kernels}: the bits of the gguf package", got == want or not got)
