@@ -36,7 +36,7 @@ export TINKC_NANO TINKC_PROGRAM
 (cd "$root/tests/python" && python -m unittest -q test_plugin test_tokenizer.Arrays) || fail "the package's tests"
 unset TINKC_NANO TINKC_PROGRAM
 awk '/^```python$/ { on = !done; next } /^```$/ { if (on) done = 1; on = 0 } on' "$root/README.md" > "$work/readme.py"
-echo '    print(service.get_server_capabilities().supported_models[0].model_name)' >> "$work/readme.py"
+echo '    print(trainer.result().get_info().model_data.model_name)' >> "$work/readme.py"
 [ "$(cd "$work" && python readme.py)" = nano ] || fail "the README's lines"
 cp -r "$root/examples/python" "$work/example" && cd "$work/example" || fail "the example"
 python -m pytest -q -p no:cacheprovider || fail "the example's tests"
