@@ -11,7 +11,7 @@ table=$(sed '/^## Tests of the behaviour/,$d' $page | grep -E '^\| [ANP][0-9]+ '
 bad=0 n=0
 for name in $(grep -oE '`tinkc_[a-z0-9_]+`' $page | tr -d '`' | sort -u); do
     case $name in tinkc_error | tinkc_future | tinkc_array | tinkc_tensor | tinkc_sampling | tinkc_adam | \
-        tinkc_lora_options | tinkc_retry_options | tinkc_loss_fn | tinkc_transport)
+        tinkc_lora_options | tinkc_retry_options | tinkc_loss_fn | tinkc_loss_graph | tinkc_transport)
         grep -qx "$name" <<< "$declared" || { echo "$page names the type $name, which is not declared"; bad=1; }
         continue ;;
     esac

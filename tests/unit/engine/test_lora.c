@@ -335,7 +335,7 @@ static bool says_format(const char *folder, const char *name)
     assert_non_null(f);
     size_t n = fread(head, 1, sizeof head - 1, f);
     fclose(f);
-    return n > 8 && strstr(head + 8, "\"__metadata__\":{\"format\":\"pt\"}");
+    return n > 8 && strstr(head + 8, "\"__metadata__\":{\"format\":\"pt\"");
 }
 
 static void test_export_options(void **state)
