@@ -6,7 +6,6 @@
  * May touch: the files' mapped bytes. Must not: reorder a weight's elements.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
 #include "cuda/cuda_state.h"
@@ -16,16 +15,9 @@ enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
 
 /* ---- what runs here ---- */
 
-/* gpt-oss: its last version has not been checked on a card yet. */
-static bool runs_sinks(void)
-{
-    return getenv("TINKC_CUDA_SINKS") != NULL;
-}
-
 static bool runs_attention(const tke_layer *l, const tke_config *c)
 {
-    return l->attn && !l->attn->gate && c->rotary == c->head_dim &&
-           (!l->attn->sinks || runs_sinks());
+    return l->attn && !l->attn->gate && c->rotary == c->head_dim;
 }
 
 /* All layers with experts must have the same sizes. */
