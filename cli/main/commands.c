@@ -1483,7 +1483,8 @@ const cli_command cli_commands[] = {
       .summary = "make a checkpoint of an adapter in a folder",
       .details = "DIR holds adapter_config.json and adapter_model.safetensors, as PEFT and `tinkc "
                  "checkpoint\n"
-                 "download` write them. The service checks every tensor against the base model.",
+                 "download` write them.\n"
+                 "The service checks every tensor against the base model.",
       .options = checkpoint_upload_options,
       .examples = checkpoint_upload_examples,
       .run = cli_checkpoint_upload },

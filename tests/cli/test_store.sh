@@ -66,7 +66,8 @@ folders_are_models() {
     says "the default for hidden size 384" out
     talk=$(sed -n 's/^to talk *tinkc //p' out)
     (cd / && "$tinkc" sample -m "$work/run" --max-tokens 4 hi) > out 2>&1 || fail "sampling the run" out
-    (cd / && "$tinkc" sample -m run --max-tokens 4 hi) > out 2>&1 || fail "sampling the run by its name" out
+    mkdir -p elsewhere # a folder called run would come first
+    (cd elsewhere && "$tinkc" sample -m run --max-tokens 4 hi) > out 2>&1 || fail "sampling the run by its name" out
     echo hi | "$tinkc" $talk --max-tokens 4 > out 2>&1 || fail "the command that training printed: $talk" out
     echo hi | "$tinkc" chat -m run --max-tokens 4 > out 2>&1 || fail "chatting with the run" out
     "$tinkc" logprobs -m run --text hello > out 2>&1 || fail "scoring with the run" out
