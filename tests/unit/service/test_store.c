@@ -232,10 +232,12 @@ static void what_is_not_synced_is_undone(void **state)
 /* ---- rows ---- */
 
 static pthread_mutex_t turnstile = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic bool is_there;
 
 static void wait_there(tke_store *s, void *user, tinkc_error *err)
 {
     (void)s, (void)user, (void)err;
+    is_there = true;
     pthread_mutex_lock(&turnstile);
     pthread_mutex_unlock(&turnstile);
 }
@@ -264,6 +266,7 @@ static void an_undone_group(void **state)
     tke_txn *t = tke_txn_new(s, &err);
     tke_txn_call(t, wait_there, NULL);
     tke_txn_commit(t, NULL, NULL);
+    wait_until(is_there); /* alone in its group: the next one has all that follow */
     add(s, "INSERT INTO sessions(id, owner) VALUES('one', 'me')", &before);
     add(s, "INSERT INTO runs(id) VALUES('r')", &undone);
     add(s, "INSERT INTO sessions(id, owner) VALUES('two', 'me')", &after);

@@ -6,6 +6,8 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -46,6 +48,26 @@ static void note_fd(char what, int fd)
     ssize_t n = readlink(link, path, sizeof path - 1);
     path[n > 0 ? n : 0] = '\0';
     note(what, path);
+}
+
+/* Rows of the checkpoint `one` when a folder was moved below tmp/: -1 = none was yet, NOT_COUNTED = do not look. Other commits
+ * may come at any time, so the list alone cannot say which of them took the row. */
+enum { NONE = -1, NOT_COUNTED = -2 };
+static _Atomic int rows_when_moved = NOT_COUNTED;
+
+static void count_rows(void)
+{
+    static const char sql[] = "SELECT COUNT(*) FROM checkpoints WHERE name = 'one'";
+    char path[340];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *found = NULL;
+    snprintf(path, sizeof path, "%s/meta.db", list.store);
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &found, NULL) == SQLITE_OK &&
+        sqlite3_step(found) == SQLITE_ROW)
+        atomic_store(&rows_when_moved, sqlite3_column_int(found, 0));
+    sqlite3_finalize(found);
+    sqlite3_close_v2(db);
 }
 
 /* The C library's own function of a type. (A pointer of dlsym is turned into one as POSIX says.) */
@@ -92,12 +114,12 @@ int rename(const char *from, const char *to)
     int bad = REAL(rename, from, to);
     if (bad == 0)
         note(RENAMED, to);
+    if (bad == 0 && atomic_load(&rows_when_moved) == NONE && strstr(to, "/tmp/"))
+        count_rows();
     return bad;
 }
 
 #pragma GCC visibility pop
-
-enum { NONE = -1 };
 
 /* The first call of this kind at or behind `from` whose path has this end; NONE. */
 static int find(int from, char what, const char *end)
@@ -272,20 +294,13 @@ static void a_deleted_checkpoint_is_moved_away_before_its_row_goes(void **state)
     open_world(&w, TINKC_DURABILITY_CHECKPOINT);
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"one\""));
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 4, ",\"path\":\"two\""));
-    assert_true(tinkc_engine_flush(w.engine, PATIENCE_MS,
-                                   &err)); /* what the save records behind its answer */
-    forget();
+    assert_true(tinkc_engine_flush(w.engine, PATIENCE_MS, &err));
     snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/one", w.model);
+    atomic_store(&rows_when_moved, NONE);
     answer a = service_call(w.t, "DELETE", path, NULL, NULL, 0);
     assert_int_equal(a.status, 204);
     answer_free(&a);
-    int moved = NONE;
-    pthread_mutex_lock(&list.lock);
-    for (int i = 0; i < (int)list.n && moved == NONE; i++)
-        if (list.calls[i].what == RENAMED && strstr(list.calls[i].path, "/tmp/"))
-            moved = i;
-    pthread_mutex_unlock(&list.lock);
-    expect_in_order("moved, then its row", moved, find(0, SYNCED, "/meta.db-wal"));
+    assert_int_equal(atomic_exchange(&rows_when_moved, NOT_COUNTED), 1);
     close_world(&w);
 }
 
