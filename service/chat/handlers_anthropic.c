@@ -8,40 +8,11 @@
 
 #include <stdio.h>
 
-#include "base/json_read.h"
-#include "base/json_write.h"
+#include "service/chat/chat_translate.h"
 
 typedef struct message_body { /* as received; data NULL = not given */
     tinkc_str system, messages, tools, tool_choice, thinking, output_config;
 } message_body;
-
-static bool wrong(tinkc_error *err, const char *what)
-{
-    return tkc_failed(err) ? false : tkc_fail(err, TINKC_E_BAD_REQUEST, "%s", what);
-}
-
-static bool wrong_member(tinkc_error *err, const char *where, tinkc_str key)
-{
-    if (tkc_failed(err))
-        return false;
-    return tkc_fail(err, TINKC_E_BAD_REQUEST, "%s: this server does not support '%.*s'", where,
-                    (int)(key.len < 60 ? key.len : 60), key.data);
-}
-
-static tkc_json reader(tinkc_str text, tkc_arena *arena, tinkc_error *err)
-{
-    tkc_json j;
-    tkc_json_open(&j, text, arena, err);
-    j.code = TINKC_E_BAD_REQUEST;
-    return j;
-}
-
-/* A copy in the arena of what was written; data NULL: err says why. */
-static tinkc_str keep(tkc_arena *arena, const tkc_buf *b, tinkc_error *err)
-{
-    const char *copy = tkc_failed(err) ? NULL : tkc_arena_str(arena, tkc_buf_view(b), err);
-    return copy ? tkc_strn(copy, b->len) : (tinkc_str){ 0 };
-}
 
 /* ---- blocks ---- */
 
@@ -83,14 +54,14 @@ static void read_block(tkc_json *j, block *b, const char *where)
         else if (tkc_str_is(key, "is_error"))
             b->is_error = !tkc_json_null(j) && tkc_json_bool(j);
         else if (tke_value_is_set(j) && !is_hint(key)) /* which passes the value */
-            wrong_member(j->err, where, key);
+            tke_chat_wrong_member(j->err, where, key);
 }
 
 /* The text of a string or of a list of text blocks, appended to out. */
 static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_buf *out,
                       tinkc_error *err)
 {
-    tkc_json j = reader(value, arena, err);
+    tkc_json j = tke_chat_reader(value, arena, err);
     block b;
     if (!value.data || tkc_json_null(&j))
         return !tkc_failed(err);
@@ -103,7 +74,8 @@ static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_
     while (tkc_json_item(&j)) {
         read_block(&j, &b, where);
         if (!tkc_failed(err) && !(tkc_str_is(b.type, "text") && b.text.data))
-            return wrong_member(err, where, b.type.data ? b.type : tkc_str("a block without type"));
+            return tke_chat_wrong_member(err, where,
+                                         b.type.data ? b.type : tkc_str("a block without type"));
         tkc_buf_add(out, b.text.data, b.text.len, err);
     }
     return !tkc_failed(err);
@@ -112,129 +84,64 @@ static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_
 /* ---- messages ---- */
 
 typedef struct translation {
-    tkc_jsonw w;
-    tkc_arena *arena;
-    tkc_buf text, thought; /* of the message so far */
-    tkc_buf calls;         /* of it: items of tool_calls, with commas */
-    const char *role;
+    tke_chat_writer out;
+    const char *role; /* of the message that is being gathered */
     size_t index;
-    bool any;
-    tinkc_error *err;
 } translation;
-
-static void write_text(translation *t, const char *role, const char *id_name, tinkc_str id,
-                       tinkc_str text)
-{
-    tkc_jsonw_object(&t->w);
-    tkc_jsonw_key(&t->w, "role");
-    tkc_jsonw_cstr(&t->w, role);
-    if (id.data) {
-        tkc_jsonw_key(&t->w, id_name);
-        tkc_jsonw_str(&t->w, id);
-    }
-    tkc_jsonw_key(&t->w, "content");
-    tkc_jsonw_str(&t->w, tkc_strn(text.data ? text.data : "", text.len));
-}
-
-/* Writes the message that was gathered, if it has anything. */
-static void flush_message(translation *t)
-{
-    if (!t->any)
-        return;
-    write_text(t, t->role, "", (tinkc_str){ 0 }, tkc_buf_view(&t->text));
-    if (t->thought.len) {
-        tkc_jsonw_key(&t->w, "reasoning_content");
-        tkc_jsonw_str(&t->w, tkc_buf_view(&t->thought));
-    }
-    if (t->calls.len) {
-        tkc_jsonw_key(&t->w, "tool_calls");
-        tkc_jsonw_array(&t->w);
-        tkc_jsonw_raw(&t->w, tkc_buf_view(&t->calls));
-        tkc_jsonw_end(&t->w);
-    }
-    tkc_jsonw_end(&t->w);
-    tkc_buf_clear(&t->text);
-    tkc_buf_clear(&t->thought);
-    tkc_buf_clear(&t->calls);
-    t->any = false;
-}
-
-static void add_call(translation *t, const block *b)
-{
-    tkc_jsonw w;
-    if (t->calls.len)
-        tkc_buf_cstr(&t->calls, ",", t->err);
-    tkc_jsonw_open(&w, &t->calls, t->err);
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "id");
-    tkc_jsonw_str(&w, b->id);
-    tkc_jsonw_key(&w, "type");
-    tkc_jsonw_cstr(&w, "function");
-    tkc_jsonw_key(&w, "function");
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "name");
-    tkc_jsonw_str(&w, b->name);
-    tkc_jsonw_key(&w, "arguments");
-    tkc_jsonw_raw(&w, b->input);
-    tkc_jsonw_end(&w);
-    tkc_jsonw_end(&w);
-}
 
 /* A result becomes a message of its own; what the user says beside it stays in order. */
 static void add_result(translation *t, const block *b, const char *where)
 {
     tkc_buf text;
-    flush_message(t);
-    tkc_buf_init(&text, t->arena->a, TKC_BUF_NO_MAX);
+    tke_chat_writer *out = &t->out;
+    tke_chat_flush(out, t->role);
+    tkc_buf_init(&text, out->arena->a, TKC_BUF_NO_MAX);
     if (b->is_error)
-        tkc_buf_cstr(&text, "Error: ", t->err);
-    if (add_texts(b->content, where, t->arena, &text, t->err)) {
-        write_text(t, "tool", "tool_call_id", b->tool_use_id, tkc_buf_view(&text));
-        tkc_jsonw_end(&t->w);
-    }
+        tkc_buf_cstr(&text, "Error: ", out->err);
+    if (add_texts(b->content, where, out->arena, &text, out->err))
+        tke_chat_message(out, "tool", b->tool_use_id, tkc_buf_view(&text));
     tkc_buf_free(&text);
 }
 
 static void add_block(translation *t, const block *b, const char *where)
 {
     bool user = tkc_cstr_eq(t->role, "user");
-    if (tkc_failed(t->err))
+    if (tkc_failed(t->out.err))
         return;
     if (tkc_str_is(b->type, "text") && b->text.data)
-        t->any = tkc_buf_add(&t->text, b->text.data, b->text.len, t->err);
+        t->out.any = tkc_buf_add(&t->out.text, b->text.data, b->text.len, t->out.err);
     else if (tkc_str_is(b->type, "thinking") && b->thinking.data && !user)
-        t->any = tkc_buf_add(&t->thought, b->thinking.data, b->thinking.len, t->err);
+        t->out.any = tkc_buf_add(&t->out.thought, b->thinking.data, b->thinking.len, t->out.err);
     else if (tkc_str_is(b->type, "tool_use") && b->id.data && b->name.data && b->input.data &&
-             !user) {
-        t->any = true;
-        add_call(t, b);
-    } else if (tkc_str_is(b->type, "tool_result") && b->tool_use_id.data && user)
+             !user)
+        tke_chat_call(&t->out, b->id, b->name, b->input, false);
+    else if (tkc_str_is(b->type, "tool_result") && b->tool_use_id.data && user)
         add_result(t, b, where);
     else
-        tkc_fail(t->err, TINKC_E_BAD_REQUEST,
+        tkc_fail(t->out.err, TINKC_E_BAD_REQUEST,
                  "%s: a block of type '%.*s' is not supported here, or lacks a member", where,
                  (int)(b->type.len < 40 ? b->type.len : 40), b->type.data ? b->type.data : "");
 }
 
 static void add_content(translation *t, tinkc_str content)
 {
-    tkc_json j = reader(content, t->arena, t->err);
+    tkc_json j = tke_chat_reader(content, t->out.arena, t->out.err);
     char where[64];
     block b;
     if (!content.data) {
-        wrong(t->err, "messages: content is missing");
+        tke_chat_wrong(t->out.err, "messages: content is missing");
         return;
     }
     if (tkc_json_peek(&j) == TKC_JSON_STRING) {
         tinkc_str s = tkc_json_string(&j);
-        t->any = tkc_buf_add(&t->text, s.data, s.len, t->err);
+        t->out.any = tkc_buf_add(&t->out.text, s.data, s.len, t->out.err);
     } else if (tkc_json_array(&j))
         for (size_t i = 0; tkc_json_item(&j); i++) {
             (void)snprintf(where, sizeof where, "messages[%zu].content[%zu]", t->index, i);
             read_block(&j, &b, where);
             add_block(t, &b, where);
         }
-    flush_message(t);
+    tke_chat_flush(&t->out, t->role);
 }
 
 static void add_message(translation *t, tkc_json *j)
@@ -248,12 +155,12 @@ static void add_message(translation *t, tkc_json *j)
         else if (tkc_str_is(key, "content"))
             content = tkc_json_skip(j);
         else if (tke_value_is_set(j))
-            wrong_member(t->err, "messages", key);
+            tke_chat_wrong_member(t->out.err, "messages", key);
     t->role = tkc_str_is(role, "user")        ? "user"
               : tkc_str_is(role, "assistant") ? "assistant"
                                               : NULL;
     if (!t->role)
-        wrong(t->err, "messages: role must be user or assistant");
+        tke_chat_wrong(t->out.err, "messages: role must be user or assistant");
     else
         add_content(t, content);
 }
@@ -262,33 +169,19 @@ static void add_message(translation *t, tkc_json *j)
 static tinkc_str translate(const message_body *in, tkc_arena *arena, bool *prefill,
                            tinkc_error *err)
 {
-    tkc_buf out;
-    translation t = { .arena = arena, .err = err };
-    tkc_json j = reader(in->messages, arena, err);
-    tkc_buf_init(&out, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.text, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.thought, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.calls, arena->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&t.w, &out, err);
-    tkc_jsonw_array(&t.w);
-    if (add_texts(in->system, "system", arena, &t.text, err) && t.text.len) {
-        t.role = "system";
-        t.any = true;
-        flush_message(&t);
-    }
+    translation t = { .role = "system" };
+    tkc_json j = tke_chat_reader(in->messages, arena, err);
+    tke_chat_writer_open(&t.out, arena, err);
+    t.out.any = add_texts(in->system, "system", arena, &t.out.text, err) && t.out.text.len;
+    tke_chat_flush(&t.out, t.role);
+    t.role = NULL;
     if (tkc_json_array(&j))
         for (; tkc_json_item(&j); t.index++)
             add_message(&t, &j);
     if (!tkc_failed(err) && !t.index)
-        wrong(err, "messages: at least one message is needed");
+        tke_chat_wrong(err, "messages: at least one message is needed");
     *prefill = t.role && tkc_cstr_eq(t.role, "assistant");
-    tkc_jsonw_end(&t.w);
-    tinkc_str made = keep(arena, &out, err);
-    tkc_buf_free(&t.text);
-    tkc_buf_free(&t.thought);
-    tkc_buf_free(&t.calls);
-    tkc_buf_free(&out);
-    return made;
+    return tke_chat_writer_close(&t.out);
 }
 
 /* ---- tools ---- */
@@ -310,50 +203,19 @@ static void write_tool(tkc_json *j, tkc_jsonw *w, tinkc_error *err)
         else if (is_hint(key) || tkc_str_is(key, "strict"))
             tkc_json_skip(j);
         else if (tke_value_is_set(j))
-            wrong_member(err, "tools", key);
+            tke_chat_wrong_member(err, "tools", key);
     if (type.data && !tkc_str_is(type, "custom"))
-        wrong_member(err, "tools", type);
+        tke_chat_wrong_member(err, "tools", type);
     if (!name.data || !schema.data)
-        wrong(err, "tools: each needs a name and an input_schema");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "type");
-    tkc_jsonw_cstr(w, "function");
-    tkc_jsonw_key(w, "function");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "name");
-    tkc_jsonw_str(w, name);
-    if (about.data) {
-        tkc_jsonw_key(w, "description");
-        tkc_jsonw_str(w, about);
-    }
-    tkc_jsonw_key(w, "parameters");
-    tkc_jsonw_raw(w, schema.data ? schema : tkc_str("{}"));
-    tkc_jsonw_end(w);
-    tkc_jsonw_end(w);
-}
-
-static tinkc_str translate_tools(tinkc_str tools, tkc_arena *arena, tinkc_error *err)
-{
-    tkc_buf out;
-    tkc_jsonw w;
-    tkc_json j = reader(tools, arena, err);
-    tkc_buf_init(&out, arena->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&w, &out, err);
-    tkc_jsonw_array(&w);
-    if (tkc_json_array(&j))
-        while (tkc_json_item(&j))
-            write_tool(&j, &w, err);
-    tkc_jsonw_end(&w);
-    tinkc_str made = keep(arena, &out, err);
-    tkc_buf_free(&out);
-    return made;
+        tke_chat_wrong(err, "tools: each needs a name and an input_schema");
+    tke_chat_tool(w, name, about, schema);
 }
 
 /* {"type": "auto" | "any" | "none" | "tool", "name", "disable_parallel_tool_use"} */
 static void read_tool_choice(tinkc_str text, tkc_arena *arena, tke_chat_request *out,
                              tinkc_error *err)
 {
-    tkc_json j = reader(text, arena, err);
+    tkc_json j = tke_chat_reader(text, arena, err);
     tinkc_str key, type = { 0 }, name = { 0 };
     if (!tkc_json_object(&j))
         return;
@@ -365,23 +227,15 @@ static void read_tool_choice(tinkc_str text, tkc_arena *arena, tke_chat_request 
         else if (tkc_str_is(key, "disable_parallel_tool_use"))
             out->one_call = tkc_json_bool(&j);
         else if (tke_value_is_set(&j))
-            wrong_member(err, "tool_choice", key);
+            tke_chat_wrong_member(err, "tool_choice", key);
     if (tkc_str_is(type, "auto") || tkc_str_is(type, "none"))
         out->form.tool_choice = tkc_str(tkc_str_is(type, "auto") ? "\"auto\"" : "\"none\"");
     else if (tkc_str_is(type, "any"))
         out->form.tool_choice = tkc_str("\"required\"");
     else if (tkc_str_is(type, "tool") && name.data) {
-        tkc_buf b;
-        tkc_jsonw w;
-        tkc_buf_init(&b, arena->a, TKC_BUF_NO_MAX);
-        tkc_buf_cstr(&b, "{\"type\":\"function\",\"function\":{\"name\":", err);
-        tkc_jsonw_open(&w, &b, err);
-        tkc_jsonw_str(&w, name);
-        tkc_buf_cstr(&b, "}}", err);
-        out->form.tool_choice = keep(arena, &b, err);
-        tkc_buf_free(&b);
+        out->form.tool_choice = tke_chat_named_choice(name, arena, err);
     } else
-        wrong(err, "tool_choice: type must be auto, any, none, or tool with a name");
+        tke_chat_wrong(err, "tool_choice: type must be auto, any, none, or tool with a name");
 }
 
 /* ---- thinking and the form of the answer ---- */
@@ -389,7 +243,7 @@ static void read_tool_choice(tinkc_str text, tkc_arena *arena, tke_chat_request 
 /* {"type": "enabled" | "adaptive" | "disabled", "budget_tokens", "display"} */
 static void read_thinking(tinkc_str text, tkc_arena *arena, tke_chat_request *out, tinkc_error *err)
 {
-    tkc_json j = reader(text, arena, err);
+    tkc_json j = tke_chat_reader(text, arena, err);
     tinkc_str key, type = { 0 };
     if (!tkc_json_object(&j))
         return;
@@ -399,21 +253,21 @@ static void read_thinking(tinkc_str text, tkc_arena *arena, tke_chat_request *ou
         else if (tkc_str_is(key, "budget_tokens") || tkc_str_is(key, "display"))
             tkc_json_skip(&j); /* thoughts count as tokens of the answer, and are always shown */
         else if (tke_value_is_set(&j))
-            wrong_member(err, "thinking", key);
+            tke_chat_wrong_member(err, "thinking", key);
     out->effort_name = "thinking";
     if (tkc_str_is(type, "disabled"))
         out->effort = tkc_str("none");
     else if (tkc_str_is(type, "enabled"))
         out->effort = tkc_str("medium");
     else if (!tkc_str_is(type, "adaptive"))
-        wrong(err, "thinking: type must be enabled, adaptive or disabled");
+        tke_chat_wrong(err, "thinking: type must be enabled, adaptive or disabled");
 }
 
 /* {"effort", "format": {"type": "json_schema", "schema"}} */
 static void read_output_config(tinkc_str text, tkc_arena *arena, tke_chat_request *out,
                                tinkc_error *err)
 {
-    tkc_json j = reader(text, arena, err);
+    tkc_json j = tke_chat_reader(text, arena, err);
     tinkc_str key, inner, type = { 0 }, schema = { 0 };
     if (!tkc_json_object(&j))
         return;
@@ -431,14 +285,14 @@ static void read_output_config(tinkc_str text, tkc_arena *arena, tke_chat_reques
                 else if (tkc_str_is(inner, "schema"))
                     schema = tkc_json_skip(&j);
                 else
-                    wrong_member(err, "output_config.format", inner);
+                    tke_chat_wrong_member(err, "output_config.format", inner);
         } else
-            wrong_member(err, "output_config", key);
+            tke_chat_wrong_member(err, "output_config", key);
     }
     if (!type.data && !schema.data)
         return;
     if (!tkc_str_is(type, "json_schema") || !schema.data) {
-        wrong(err, "output_config.format: type must be json_schema, with a schema");
+        tke_chat_wrong(err, "output_config.format: type must be json_schema, with a schema");
         return;
     }
     const char *made =
@@ -457,9 +311,9 @@ static void read_stops(tkc_json *j, tke_chat_request *out)
     while (tkc_json_item(j)) {
         tinkc_str one = tkc_json_string(j);
         if (!tkc_failed(j->err) && (one.len == 0 || one.len > 4096))
-            wrong(j->err, "stop_sequences: each must have 1 to 4096 bytes");
+            tke_chat_wrong(j->err, "stop_sequences: each must have 1 to 4096 bytes");
         else if (out->n_stops == TKE_CHAT_STOPS)
-            wrong(j->err, "stop_sequences: at most 16 are supported");
+            tke_chat_wrong(j->err, "stop_sequences: at most 16 are supported");
         else
             out->stops[out->n_stops++] = one;
     }
@@ -504,38 +358,38 @@ static bool read_member(tkc_json *j, tinkc_str key, message_body *in, tke_chat_r
 static void check_numbers(const tke_chat_request *in, bool count, tinkc_error *err)
 {
     if (!in->model.data)
-        wrong(err, "model is required");
+        tke_chat_wrong(err, "model is required");
     else if (!count && in->max_tokens.is != TKC_GIVEN)
-        wrong(err, "max_tokens is required");
+        tke_chat_wrong(err, "max_tokens is required");
     else if (in->max_tokens.is == TKC_GIVEN && in->max_tokens.value < 1)
-        wrong(err, "max_tokens must be 1 or more");
+        tke_chat_wrong(err, "max_tokens must be 1 or more");
     else if (!(in->temperature >= 0 && in->temperature <= 1))
-        wrong(err, "temperature must be from 0 to 1");
+        tke_chat_wrong(err, "temperature must be from 0 to 1");
     else if (!(in->top_p > 0 && in->top_p <= 1))
-        wrong(err, "top_p must be above 0 and at most 1");
+        tke_chat_wrong(err, "top_p must be above 0 and at most 1");
     else if (in->top_k < 0)
-        wrong(err, "top_k must be 0 or more");
+        tke_chat_wrong(err, "top_k must be 0 or more");
 }
 
 /* False: call->err says why. */
 static bool read_request(tke_call *call, bool count, tke_chat_request *out)
 {
     message_body in = { 0 };
-    tkc_json j = reader(call->body, &call->arena, &call->err);
+    tkc_json j = tke_chat_reader(call->body, &call->arena, &call->err);
     tinkc_str key;
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key))
             if (!tkc_json_null(&j) && !read_member(&j, key, &in, out) && tke_value_is_set(&j))
-                wrong_member(&call->err, "the request", key);
+                tke_chat_wrong_member(&call->err, "the request", key);
     tkc_json_close(&j);
     if (!tkc_failed(&call->err))
         check_numbers(out, count, &call->err);
     if (!tkc_failed(&call->err) && !in.messages.data)
-        wrong(&call->err, "messages is required");
+        tke_chat_wrong(&call->err, "messages is required");
     if (!tkc_failed(&call->err))
         out->messages = translate(&in, &call->arena, &out->prefill, &call->err);
     if (!tkc_failed(&call->err) && in.tools.data)
-        out->form.tools = translate_tools(in.tools, &call->arena, &call->err);
+        out->form.tools = tke_chat_tools(in.tools, &call->arena, write_tool, &call->err);
     if (!tkc_failed(&call->err) && in.tool_choice.data)
         read_tool_choice(in.tool_choice, &call->arena, out, &call->err);
     if (!tkc_failed(&call->err) && in.thinking.data)

@@ -9,39 +9,11 @@
 
 #include <stdio.h>
 
-#include "base/json_read.h"
-#include "base/json_write.h"
+#include "service/chat/chat_translate.h"
 
 typedef struct response_body { /* as received; data NULL = not given */
     tinkc_str input, instructions, tools, tool_choice, text, reasoning, metadata;
 } response_body;
-
-static bool wrong(tinkc_error *err, const char *what)
-{
-    return tkc_failed(err) ? false : tkc_fail(err, TINKC_E_BAD_REQUEST, "%s", what);
-}
-
-static bool wrong_member(tinkc_error *err, const char *where, tinkc_str key)
-{
-    if (tkc_failed(err))
-        return false;
-    return tkc_fail(err, TINKC_E_BAD_REQUEST, "%s: this server does not support '%.*s'", where,
-                    (int)(key.len < 60 ? key.len : 60), key.data ? key.data : "");
-}
-
-static tkc_json reader(tinkc_str text, tkc_arena *arena, tinkc_error *err)
-{
-    tkc_json j;
-    tkc_json_open(&j, text, arena, err);
-    j.code = TINKC_E_BAD_REQUEST;
-    return j;
-}
-
-static tinkc_str keep(tkc_arena *arena, const tkc_buf *b, tinkc_error *err)
-{
-    const char *copy = tkc_failed(err) ? NULL : tkc_arena_str(arena, tkc_buf_view(b), err);
-    return copy ? tkc_strn(copy, b->len) : (tinkc_str){ 0 };
-}
 
 /* ---- items ---- */
 
@@ -74,7 +46,7 @@ static void read_item(tkc_json *j, item *it, const char *where)
                  tkc_str_is(key, "phase") || tkc_str_is(key, "encrypted_content"))
             tkc_json_skip(j); /* labels of an answer that comes back */
         else if (tke_value_is_set(j))
-            wrong_member(j->err, where, key);
+            tke_chat_wrong_member(j->err, where, key);
     }
 }
 
@@ -88,7 +60,7 @@ static bool is_text_part(tinkc_str type)
 static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_buf *out,
                       tinkc_error *err)
 {
-    tkc_json j = reader(value, arena, err);
+    tkc_json j = tke_chat_reader(value, arena, err);
     if (!value.data || tkc_json_null(&j))
         return !tkc_failed(err);
     if (tkc_json_peek(&j) == TKC_JSON_STRING) {
@@ -109,9 +81,9 @@ static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_
             else if (tkc_str_is(key, "annotations") || tkc_str_is(key, "logprobs"))
                 tkc_json_skip(&j);
             else if (tke_value_is_set(&j))
-                wrong_member(err, where, key);
+                tke_chat_wrong_member(err, where, key);
         if (!tkc_failed(err) && !(is_text_part(type) && text.data))
-            return wrong_member(err, where, type);
+            return tke_chat_wrong_member(err, where, type);
         tkc_buf_add(out, text.data, text.len, err);
     }
     return !tkc_failed(err);
@@ -119,92 +91,23 @@ static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_
 
 /* ---- messages ---- */
 
-typedef struct translation {
-    tkc_jsonw w;
-    tkc_arena *arena;
-    tkc_buf text, thought; /* of the assistant's message so far */
-    tkc_buf calls;         /* of it: items of tool_calls, with commas */
-    bool any;
-    tinkc_error *err;
-} translation;
-
-static void begin_message(translation *t, const char *role, tinkc_str text)
-{
-    tkc_jsonw_object(&t->w);
-    tkc_jsonw_key(&t->w, "role");
-    tkc_jsonw_cstr(&t->w, role);
-    tkc_jsonw_key(&t->w, "content");
-    tkc_jsonw_str(&t->w, tkc_strn(text.data ? text.data : "", text.len));
-}
-
-/* Writes what the assistant thought, said and called, if anything. */
-static void flush_assistant(translation *t)
-{
-    if (!t->any)
-        return;
-    begin_message(t, "assistant", tkc_buf_view(&t->text));
-    if (t->thought.len) {
-        tkc_jsonw_key(&t->w, "reasoning_content");
-        tkc_jsonw_str(&t->w, tkc_buf_view(&t->thought));
-    }
-    if (t->calls.len) {
-        tkc_jsonw_key(&t->w, "tool_calls");
-        tkc_jsonw_array(&t->w);
-        tkc_jsonw_raw(&t->w, tkc_buf_view(&t->calls));
-        tkc_jsonw_end(&t->w);
-    }
-    tkc_jsonw_end(&t->w);
-    tkc_buf_clear(&t->text);
-    tkc_buf_clear(&t->thought);
-    tkc_buf_clear(&t->calls);
-    t->any = false;
-}
-
-static void add_call(translation *t, const item *it)
-{
-    tkc_jsonw w;
-    if (t->calls.len)
-        tkc_buf_cstr(&t->calls, ",", t->err);
-    tkc_jsonw_open(&w, &t->calls, t->err);
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "id");
-    tkc_jsonw_str(&w, it->call_id);
-    tkc_jsonw_key(&w, "type");
-    tkc_jsonw_cstr(&w, "function");
-    tkc_jsonw_key(&w, "function");
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "name");
-    tkc_jsonw_str(&w, it->name);
-    tkc_jsonw_key(&w, "arguments");
-    tkc_jsonw_str(&w, it->arguments);
-    tkc_jsonw_end(&w);
-    tkc_jsonw_end(&w);
-    t->any = true;
-}
-
-static void add_plain(translation *t, const char *role, tinkc_str call_id, tinkc_str content,
+static void add_plain(tke_chat_writer *t, const char *role, tinkc_str call_id, tinkc_str content,
                       const char *where)
 {
     tkc_buf text;
-    flush_assistant(t);
+    tke_chat_flush(t, "assistant");
     tkc_buf_init(&text, t->arena->a, TKC_BUF_NO_MAX);
-    if (add_texts(content, where, t->arena, &text, t->err)) {
-        begin_message(t, role, tkc_buf_view(&text));
-        if (call_id.data) {
-            tkc_jsonw_key(&t->w, "tool_call_id");
-            tkc_jsonw_str(&t->w, call_id);
-        }
-        tkc_jsonw_end(&t->w);
-    }
+    if (add_texts(content, where, t->arena, &text, t->err))
+        tke_chat_message(t, role, call_id, tkc_buf_view(&text));
     tkc_buf_free(&text);
 }
 
-static void add_message(translation *t, const item *it, const char *where)
+static void add_message(tke_chat_writer *t, const item *it, const char *where)
 {
     static const char *const roles[] = { "user", "system", "developer" };
     if (tkc_str_is(it->role, "assistant")) {
         if (t->text.len || t->calls.len)
-            flush_assistant(t);
+            tke_chat_flush(t, "assistant");
         t->any = add_texts(it->content, where, t->arena, &t->text, t->err);
         return;
     }
@@ -218,7 +121,7 @@ static void add_message(translation *t, const item *it, const char *where)
              where);
 }
 
-static void add_item(translation *t, const item *it, const char *where)
+static void add_item(tke_chat_writer *t, const item *it, const char *where)
 {
     if (tkc_failed(t->err))
         return;
@@ -226,11 +129,11 @@ static void add_item(translation *t, const item *it, const char *where)
         add_message(t, it, where);
     else if (tkc_str_is(it->type, "function_call") && it->call_id.data && it->name.data &&
              it->arguments.data)
-        add_call(t, it);
+        tke_chat_call(t, it->call_id, it->name, it->arguments, true);
     else if (tkc_str_is(it->type, "function_call_output") && it->call_id.data && it->output.data)
         add_plain(t, "tool", it->call_id, it->output, where);
     else if (tkc_str_is(it->type, "reasoning")) {
-        flush_assistant(t);
+        tke_chat_flush(t, "assistant");
         t->any = add_texts(it->content, where, t->arena, &t->thought, t->err) && t->thought.len;
     } else
         tkc_fail(t->err, TINKC_E_BAD_REQUEST,
@@ -238,9 +141,9 @@ static void add_item(translation *t, const item *it, const char *where)
                  (int)(it->type.len < 40 ? it->type.len : 40), it->type.data ? it->type.data : "");
 }
 
-static void add_input(translation *t, tinkc_str input)
+static void add_input(tke_chat_writer *t, tinkc_str input)
 {
-    tkc_json j = reader(input, t->arena, t->err);
+    tkc_json j = tke_chat_reader(input, t->arena, t->err);
     char where[40];
     item it;
     size_t n = 0;
@@ -255,30 +158,18 @@ static void add_input(translation *t, tinkc_str input)
             add_item(t, &it, where);
         }
     if (!n)
-        wrong(t->err, "input: at least one item is needed");
-    flush_assistant(t);
+        tke_chat_wrong(t->err, "input: at least one item is needed");
+    tke_chat_flush(t, "assistant");
 }
 
 static tinkc_str translate(const response_body *in, tkc_arena *arena, tinkc_error *err)
 {
-    tkc_buf out;
-    translation t = { .arena = arena, .err = err };
-    tkc_buf_init(&out, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.text, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.thought, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_init(&t.calls, arena->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&t.w, &out, err);
-    tkc_jsonw_array(&t.w);
+    tke_chat_writer t;
+    tke_chat_writer_open(&t, arena, err);
     if (in->instructions.data)
         add_plain(&t, "system", (tinkc_str){ 0 }, in->instructions, "instructions");
     add_input(&t, in->input);
-    tkc_jsonw_end(&t.w);
-    tinkc_str made = keep(arena, &out, err);
-    tkc_buf_free(&t.text);
-    tkc_buf_free(&t.thought);
-    tkc_buf_free(&t.calls);
-    tkc_buf_free(&out);
-    return made;
+    return tke_chat_writer_close(&t);
 }
 
 /* ---- tools ---- */
@@ -301,52 +192,19 @@ static void write_tool(tkc_json *j, tkc_jsonw *w, tinkc_error *err)
         else if (tkc_str_is(key, "strict"))
             tkc_json_skip(j);
         else if (tke_value_is_set(j))
-            wrong_member(err, "tools", key);
+            tke_chat_wrong_member(err, "tools", key);
     if (!tkc_str_is(type, "function"))
-        wrong_member(err, "tools", type);
+        tke_chat_wrong_member(err, "tools", type);
     if (!name.data)
-        wrong(err, "tools: a function has no name");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "type");
-    tkc_jsonw_cstr(w, "function");
-    tkc_jsonw_key(w, "function");
-    tkc_jsonw_object(w);
-    tkc_jsonw_key(w, "name");
-    tkc_jsonw_str(w, name);
-    if (about.data) {
-        tkc_jsonw_key(w, "description");
-        tkc_jsonw_str(w, about);
-    }
-    tkc_jsonw_key(w, "parameters");
-    tkc_jsonw_raw(w, schema.data ? schema : tkc_str("{}"));
-    tkc_jsonw_end(w);
-    tkc_jsonw_end(w);
-}
-
-static tinkc_str translate_tools(tinkc_str tools, tkc_arena *arena, tinkc_error *err)
-{
-    tkc_buf out;
-    tkc_jsonw w;
-    tkc_json j = reader(tools, arena, err);
-    tkc_buf_init(&out, arena->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&w, &out, err);
-    tkc_jsonw_array(&w);
-    if (tkc_json_array(&j))
-        while (tkc_json_item(&j))
-            write_tool(&j, &w, err);
-    tkc_jsonw_end(&w);
-    tinkc_str made = keep(arena, &out, err);
-    tkc_buf_free(&out);
-    return made;
+        tke_chat_wrong(err, "tools: a function has no name");
+    tke_chat_tool(w, name, about, schema);
 }
 
 /* A word is as in a chat; {"type": "function", "name"} has its name one level higher. */
 static tinkc_str translate_choice(tinkc_str choice, tkc_arena *arena, tinkc_error *err)
 {
-    tkc_json j = reader(choice, arena, err);
+    tkc_json j = tke_chat_reader(choice, arena, err);
     tinkc_str key, name = { 0 };
-    tkc_buf b;
-    tkc_jsonw w;
     if (tkc_json_peek(&j) != TKC_JSON_OBJECT)
         return choice;
     (void)tkc_json_object(&j);
@@ -354,19 +212,13 @@ static tinkc_str translate_choice(tinkc_str choice, tkc_arena *arena, tinkc_erro
         if (tkc_str_is(key, "name"))
             name = tkc_json_string(&j);
         else if (!tkc_str_is(key, "type"))
-            wrong_member(err, "tool_choice", key);
+            tke_chat_wrong_member(err, "tool_choice", key);
         else if (!tkc_str_is(tkc_json_string(&j), "function"))
-            wrong(err, "tool_choice: type must be function");
+            tke_chat_wrong(err, "tool_choice: type must be function");
     if (!name.data)
-        wrong(err, "tool_choice: must be none, auto, required, or a function with its name");
-    tkc_buf_init(&b, arena->a, TKC_BUF_NO_MAX);
-    tkc_buf_cstr(&b, "{\"type\":\"function\",\"function\":{\"name\":", err);
-    tkc_jsonw_open(&w, &b, err);
-    tkc_jsonw_str(&w, name);
-    tkc_buf_cstr(&b, "}}", err);
-    tinkc_str made = keep(arena, &b, err);
-    tkc_buf_free(&b);
-    return made;
+        tke_chat_wrong(err,
+                       "tool_choice: must be none, auto, required, or a function with its name");
+    return tke_chat_named_choice(name, arena, err);
 }
 
 /* ---- the form of the answer ---- */
@@ -387,7 +239,7 @@ static void read_format(tkc_json *j, tkc_arena *arena, tke_chat_request *out, ti
                  tkc_str_is(key, "description"))
             tkc_json_skip(j);
         else if (tke_value_is_set(j))
-            wrong_member(err, "text.format", key);
+            tke_chat_wrong_member(err, "text.format", key);
     if (tkc_str_is(type, "text"))
         return;
     if (tkc_str_is(type, "json_object"))
@@ -397,14 +249,15 @@ static void read_format(tkc_json *j, tkc_arena *arena, tke_chat_request *out, ti
                                 "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":%.*s}}",
                                 (int)schema.len, schema.data);
     else
-        wrong(err, "text.format: type must be text, json_object, or json_schema with a schema");
+        tke_chat_wrong(err,
+                       "text.format: type must be text, json_object, or json_schema with a schema");
     if (made)
         out->form.response_format = tkc_str(made);
 }
 
 static void read_text(tinkc_str text, tkc_arena *arena, tke_chat_request *out, tinkc_error *err)
 {
-    tkc_json j = reader(text, arena, err);
+    tkc_json j = tke_chat_reader(text, arena, err);
     tinkc_str key;
     if (!tkc_json_object(&j))
         return;
@@ -414,7 +267,7 @@ static void read_text(tinkc_str text, tkc_arena *arena, tke_chat_request *out, t
         if (tkc_str_is(key, "format"))
             read_format(&j, arena, out, err);
         else if (!tkc_str_is(key, "verbosity") || !tkc_str_is(tkc_json_string(&j), "medium"))
-            wrong_member(err, "text", key);
+            tke_chat_wrong_member(err, "text", key);
     }
 }
 
@@ -422,7 +275,7 @@ static void read_text(tinkc_str text, tkc_arena *arena, tke_chat_request *out, t
 static void read_reasoning(tinkc_str text, tkc_arena *arena, tke_chat_request *out,
                            tinkc_error *err)
 {
-    tkc_json j = reader(text, arena, err);
+    tkc_json j = tke_chat_reader(text, arena, err);
     tinkc_str key;
     if (!tkc_json_object(&j))
         return;
@@ -434,7 +287,7 @@ static void read_reasoning(tinkc_str text, tkc_arena *arena, tke_chat_request *o
         else if (tkc_str_is(key, "summary"))
             tkc_json_skip(&j); /* thoughts are shown as they are */
         else if (tke_value_is_set(&j))
-            wrong_member(err, "reasoning", key);
+            tke_chat_wrong_member(err, "reasoning", key);
     }
 }
 
@@ -503,14 +356,14 @@ static void check_numbers(tke_call *call, const tke_chat_request *in)
 {
     tinkc_error *err = &call->err;
     if (!in->model.data)
-        wrong(err, "model is required");
+        tke_chat_wrong(err, "model is required");
     else if (in->max_tokens.is == TKC_GIVEN && in->max_tokens.value < 1)
-        wrong(err, "max_output_tokens must be 1 or more");
+        tke_chat_wrong(err, "max_output_tokens must be 1 or more");
     else if (!(in->temperature >= 0 && in->temperature <= (double)call->svc->set.max_temperature))
         tkc_fail(err, TINKC_E_BAD_REQUEST, "temperature must be from 0 to %lld",
                  (long long)call->svc->set.max_temperature);
     else if (!(in->top_p > 0 && in->top_p <= 1))
-        wrong(err, "top_p must be above 0 and at most 1");
+        tke_chat_wrong(err, "top_p must be above 0 and at most 1");
 }
 
 /* What an answer repeats of its request. */
@@ -564,7 +417,7 @@ static bool read_request(tke_call *call, tke_chat_request *out)
     response_body in = { 0 };
     tkc_arena *arena = &call->arena;
     tinkc_error *err = &call->err;
-    tkc_json j = reader(call->body, arena, err);
+    tkc_json j = tke_chat_reader(call->body, arena, err);
     tinkc_str key;
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key)) {
@@ -572,7 +425,7 @@ static bool read_request(tke_call *call, tke_chat_request *out)
                 continue;
             tinkc_str value = tkc_json_skip(&j);
             if (!is_neutral(key, value))
-                wrong_member(err, "this value of the request", key);
+                tke_chat_wrong_member(err, "this value of the request", key);
             if (tkc_str_is(key, "metadata"))
                 in.metadata = value;
         }
@@ -580,11 +433,11 @@ static bool read_request(tke_call *call, tke_chat_request *out)
     if (!tkc_failed(err))
         check_numbers(call, out);
     if (!in.input.data)
-        wrong(err, "input is required");
+        tke_chat_wrong(err, "input is required");
     if (!tkc_failed(err))
         out->messages = translate(&in, arena, err);
     if (!tkc_failed(err) && in.tools.data)
-        out->form.tools = translate_tools(in.tools, arena, err);
+        out->form.tools = tke_chat_tools(in.tools, arena, write_tool, err);
     if (!tkc_failed(err) && in.tool_choice.data)
         out->form.tool_choice = translate_choice(in.tool_choice, arena, err);
     if (!tkc_failed(err) && in.text.data)
