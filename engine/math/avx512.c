@@ -18,24 +18,10 @@
 #define TILE_M_COUNT 14
 enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_avx512.h"
-#include "math/fast_gemm.h"
-#include "math/fast_transposed.h"
-#include "math/fast_gemv.h"
-#include "math/fast_rows.h"
-#include "math/fast_attention.h"
+#include "math/fast_set.h"
 
-/* The two sets differ in how they multiply. */
-#define FAST_SET(NAME, GEMM)                                                                       \
-    {                                                                                              \
-        .name = NAME, .isa = TKE_ISA_AVX512, .tile_m = TILE_M, .tile_n = TILE_N, .gemm = GEMM,     \
-        .rmsnorm = rmsnorm, .rmsnorm_backward = rmsnorm_backward, .rope = rope, .swiglu = swiglu,  \
-        .swiglu_backward = swiglu_backward, .attention = attention,                                \
-        .attention_backward = attention_backward, .lse_update = lse_update,                        \
-        .softmax_scaled = softmax_scaled, .sum_squares = sum_squares, .adam = adam,                \
-    }
-
-static const tke_kernel_set plain_set = FAST_SET("avx512", gemm);
-static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", tke_gemm_avx512bf16);
+static const tke_kernel_set plain_set = FAST_SET("avx512", TKE_ISA_AVX512, gemm);
+static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", TKE_ISA_AVX512, tke_gemm_avx512bf16);
 
 void tke_gemm_avx512(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                      void *scratch)
