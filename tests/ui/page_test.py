@@ -136,7 +136,7 @@ def curves_move(b):
 def several_runs(b):
     job = train("second", "--lr", "1e-3", "--max-steps", "60")
     samples = [{"step": s, "prompt": "What is the sea?", "completion": text, "reward": s / 100}
-               for s, text in ((0, "water"), (20, "Arr, water"), (40, hostile), (60, "Arr, salt water, matey!"))]
+               for s, text in ((0, "water"), (20, {"toString": 1}), (40, hostile), (60, "Arr, salt water, matey!"))]
     check(job.wait() == 0, "a second training ends well " + job.stderr.read())
     (work / "tinkc-runs/second/samples.jsonl").write_text("".join(json.dumps(s) + "\n" for s in samples) + "{torn")
     b.wait("document.querySelectorAll('.run').length === 2", "both runs are listed")
@@ -144,6 +144,7 @@ def several_runs(b):
     b.wait("document.querySelectorAll('.card').length === 4", "samples stand side by side")
     check(b.eval("[...document.querySelectorAll('.card .pre')].some((p) => p.textContent.includes('onerror'))"), "a hostile sample is shown as text")
     check(b.eval("document.title") == "tinkc – runs", "and does nothing")
+    check(b.eval("[...document.querySelectorAll('.card .pre')].some((p) => p.textContent.includes('toString'))"), "and so is an object")
     titles = b.eval("[...document.querySelectorAll('#view-runs .chart-title')].map((t) => t.textContent)")
     check(titles == ["Loss", "Learning rate", "Throughput, tokens/s"], f"the usual charts are there: {titles}")
 
