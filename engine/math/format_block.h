@@ -44,9 +44,13 @@ FORMAT_INLINE float format_half(const uint8_t *b)
 }
 
 #if defined(__x86_64__) && !defined(TKE_REAL_DOUBLE)
-#define FORMAT_AVX2 __attribute__((target("avx2")))
-#define FORMAT_AVX512                                                                              \
-    __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")))
+#define FORMAT_AVX2   __attribute__((target("avx2")))
+#define AVX512_TARGET "avx512f,avx512bw,avx512vl,avx512dq"
+#if defined(__clang__)
+#define FORMAT_AVX512 __attribute__((target(AVX512_TARGET)))
+#else /* by itself gcc uses vectors of half the width */
+#define FORMAT_AVX512 __attribute__((target(AVX512_TARGET ",prefer-vector-width=512")))
+#endif
 #else
 #define FORMAT_AVX2
 #define FORMAT_AVX512
