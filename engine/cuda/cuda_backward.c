@@ -34,8 +34,8 @@ bool tcu_group_back(tcu_device *d, const tcu_back *b, tinkc_error *err)
     return tcu_join(d, 2, err);
 }
 
-static tcu_back back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy,
-                        tcu_bf16 *dx)
+tcu_back tcu_back_of(tcu_trainer *t, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy,
+                     tcu_bf16 *dx)
 {
     const tcu_layer *l = &t->model->layers[layer];
     tcu_back b = { .lora = tcu_lora_of(t->model, layer, of, t->rows.most),
@@ -64,8 +64,8 @@ static bool dense_back(tcu_trainer *t, size_t layer, tcu_acts *a, bool lowest, t
     const tcu_layer *l = &m->layers[layer];
     float eps = (float)m->config.rms_eps;
     int32_t n = t->rows.n;
-    tcu_back down = back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm),
-             gu = back_of(t, layer, TCU_GATE_UP, a->b, a->gu, lowest ? NULL : t->tmp);
+    tcu_back down = tcu_back_of(t, layer, TCU_DOWN, a->m, t->dy, t->dm),
+             gu = tcu_back_of(t, layer, TCU_GATE_UP, a->b, a->gu, lowest ? NULL : t->tmp);
     return tcu_ok(d, tcu_swiglu(a->gu, a->m, n, m->inner, d->stream), "SwiGLU", err) &&
            tcu_group_back(d, &down, err) &&
            tcu_ok(d, tcu_swiglu_back(a->gu, t->dm, a->gu, n, m->inner, d->stream), "SwiGLU", err) &&
@@ -110,63 +110,6 @@ static bool feed_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *er
                             "a norm", err);
 }
 
-static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *a)
-{
-    const tcu_model *m = t->model;
-    tcu_attention p = tcu_attention_of(m, layer);
-    p.q = a->q;
-    p.k = a->k;
-    p.v = a->qkv + m->q_width + m->k_width;
-    p.ldk = m->k_width;
-    p.ldv = m->qkv_width;
-    p.lse = a->lse;
-    p.d_o = t->d_o;
-    p.delta = t->delta;
-    p.dq = t->dq;
-    p.dk = t->dk;
-    p.dv = t->dqkv + m->q_width + m->k_width;
-    p.lddv = m->qkv_width;
-    p.spans = t->spans;
-    p.n_spans = t->n_spans;
-    p.grouped = t->grouped;
-    return p;
-}
-
-/* In: dh and dy of h_mid. Out: those of the layer's input. */
-static bool attention_back(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
-{
-    tcu_model *m = t->model;
-    tcu_device *d = m->device;
-    const tcu_layer *l = &m->layers[layer];
-    float eps = (float)m->config.rms_eps;
-    int32_t n = t->rows.n;
-    tcu_heads heads = tcu_heads_of(&t->rows, layer);
-    tcu_attention rows = attention_of(t, layer, a), keys = rows;
-    tcu_back o = back_of(t, layer, TCU_O, a->o, t->dy, t->d_o);
-    tcu_back qkv = back_of(t, layer, TCU_QKV, a->a, t->dqkv, layer ? t->tmp : NULL);
-    keys.spans = t->key_spans;
-    keys.n_spans = t->n_key_spans;
-    if (!tcu_group_back(d, &o, err) ||
-        !tcu_ok(d,
-                tcu_attention_delta(t->d_o, a->o, t->delta, (int64_t)n * heads.n_heads, heads.d,
-                                    d->stream),
-                "attention delta", err) ||
-        !tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) ||
-        !tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) ||
-        !tcu_ok(d, tcu_heads_back(&heads, a->qkv, t->dq, t->dk, t->dqkv, d->stream), "the rotation",
-                err) ||
-        !tcu_ok(d,
-                tcu_add_norm(t->h_in[layer], NULL, NULL, l->norm_in, eps, a->a, n, m->hidden,
-                             d->stream),
-                "a norm", err) ||
-        !tcu_group_back(d, &qkv, err))
-        return false;
-    return !layer || tcu_ok(d,
-                            tcu_norm_back(t->h_in[layer], l->norm_in, eps, t->tmp, false, t->dh,
-                                          t->dy, n, m->hidden, d->stream),
-                            "a norm", err);
-}
-
 bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
 {
     size_t layers = t->model->config.n_layers;
@@ -177,7 +120,8 @@ bool tcu_trainer_backward(tcu_trainer *t, tinkc_error *err)
         if (i + t->n_kept + 1 < layers && /* the activations computed last are still there */
             !tcu_trainer_layer(t, i, t->h_in[i], NULL, t->h_in[i], false, err))
             return false;
-        if (!feed_back(t, i, a, err) || ((i || t->batch->attn) && !attention_back(t, i, a, err)))
+        if (!feed_back(t, i, a, err) || ((i || t->batch->attn) &&
+                                          !tcu_mixer_of(&t->model->layers[i])->backward(t, i, a, err)))
             return false;
     }
     return true;

@@ -1,4 +1,4 @@
-/* cuda_layer.c - the forward pass of one transformer block, in the two halves around its attention.
+/* cuda_layer.c - the forward pass of one transformer block, before and after its mixer (cuda_mix_*.c).
  *
  * Training and sampling run this same code, so a token has the same bits in both. May touch: the buffers it is given.
  * Must not: do anything that depends on which rows share a call; how many there are only chooses between kernels of equal
@@ -119,9 +119,8 @@ tcu_attention tcu_attention_of(const tcu_model *m, size_t layer)
                             .scale = (float)(1.0 / sqrt((double)m->config.head_dim)) };
 }
 
-/* a -> q, k (or the cache). */
-static bool make_heads(const tcu_rows *r, size_t layer, tcu_acts *t, const tcu_paged *cache,
-                       tinkc_error *err)
+bool tcu_make_heads(const tcu_rows *r, size_t layer, tcu_acts *t, const tcu_paged *cache,
+                    tinkc_error *err)
 {
     tcu_device *d = r->model->device;
     tcu_heads heads = tcu_heads_of(r, layer);
@@ -138,15 +137,14 @@ static bool make_heads(const tcu_rows *r, size_t layer, tcu_acts *t, const tcu_p
 }
 
 bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu_bf16 *y,
-                      float *h_in, tcu_acts *t, const tcu_paged *cache, tinkc_error *err)
+                      float *h_in, tcu_acts *t, tinkc_error *err)
 {
     tcu_model *m = r->model;
     tcu_device *d = m->device;
     return tcu_ok(d,
                   tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in,
                                (float)m->config.rms_eps, t->a, r->n, m->hidden, d->stream),
-                  "a norm", err) &&
-           make_heads(r, layer, t, cache, err);
+                  "a norm", err);
 }
 
 /* b -> m. */
@@ -171,8 +169,7 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
     tcu_model *m = r->model;
     tcu_device *d = m->device;
     float eps = (float)m->config.rms_eps;
-    if (!tcu_group_forward(r, layer, TCU_O, t->o, t, t->y, err) ||
-        !tcu_ok(d,
+    if (!tcu_ok(d,
                 tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n,
                              m->hidden, d->stream),
                 "a norm", err))
@@ -186,4 +183,10 @@ bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_act
     tcu_lora p = tcu_rows_lora(r, layer, TCU_DOWN);
     return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream),
                   "multiplying with an adapter", err);
+}
+
+const tcu_mixer *tcu_mixer_of(const tcu_layer *l)
+{
+    (void)l; /* other kinds are refused when a model is loaded */
+    return &tcu_mix_attention;
 }

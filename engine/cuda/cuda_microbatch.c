@@ -27,11 +27,7 @@ static void take_acts(tcu_walk *w, const tcu_model *m, size_t n, size_t most, bo
                       bool sparse, tcu_acts *t)
 {
     static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    TCU_TAKE(w, t->qkv, n * (size_t)m->qkv_width);
-    TCU_TAKE(w, t->q, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->k, n * (size_t)m->k_width);
-    TCU_TAKE(w, t->o, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->lse, n * m->config.n_heads);
+    tcu_mix_attention.keep(w, m, n, most, t);
     TCU_TAKE(w, t->h_mid, n * (size_t)m->hidden);
     if (sparse)
         tcu_experts_keep(w, m, n, most, t);
@@ -397,23 +393,9 @@ tcu_acts *tcu_trainer_acts(tcu_trainer *t, size_t layer)
 bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_bf16 *y, float *h_in,
                        bool output, tinkc_error *err)
 {
-    tcu_model *m = t->model;
     tcu_acts *a = tcu_trainer_acts(t, layer);
-    if (tcu_trainer_stopped(t, err) || !tcu_block_before(&t->rows, layer, h, y, h_in, a, NULL, err))
-        return false;
-    tcu_attention p = tcu_attention_of(m, layer);
-    p.spans = t->spans;
-    p.n_spans = t->n_spans;
-    p.grouped = t->grouped;
-    p.q = a->q;
-    p.k = a->k;
-    p.v = a->qkv + m->q_width + m->k_width;
-    p.ldk = m->k_width;
-    p.ldv = m->qkv_width;
-    p.o = a->o;
-    p.lse = a->lse;
-    return tcu_ok(m->device, tcu_attention_forward(&p, false, m->device->stream), "attention",
-                  err) &&
+    return !tcu_trainer_stopped(t, err) && tcu_block_before(&t->rows, layer, h, y, h_in, a, err) &&
+           tcu_mixer_of(&t->model->layers[layer])->forward(t, layer, a, err) &&
            tcu_block_after(&t->rows, layer, h_in, a, output, err);
 }
 

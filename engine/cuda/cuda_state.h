@@ -112,6 +112,7 @@ typedef struct tcu_experts { /* a feed-forward of experts */
 } tcu_experts;
 
 typedef struct tcu_layer {
+    int32_t mixer;                                  /* TKE_MIX_* */
     bool sparse;                                    /* experts, not gu and down */
     tcu_experts experts;
     float *sinks;                                   /* or NULL */
@@ -290,19 +291,44 @@ tcu_lora tcu_rows_lora(const tcu_rows *, size_t layer, int of);
 /* y = W x with adapters and bias; `low` stays for the backward pass. */
 bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, const tcu_acts *,
                        tcu_bf16 *y, tinkc_error *err);
-/* h (+ y of the layer before, if any) -> a, qkv, q and k or, with a cache, q alone. h_in gets h +
- * y. */
+/* h (+ y of the layer before, if any) -> a, the mixer's input. h_in gets h + y. */
 bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y,
-                      float *h_in, tcu_acts *, const tcu_paged *, tinkc_error *err);
-/* o -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */
+                      float *h_in, tcu_acts *, tinkc_error *err);
+/* The mixer's y -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */
 bool tcu_block_after(const tcu_rows *, size_t layer, const float *h_in, tcu_acts *, bool output,
                      tinkc_error *err);
 tcu_attention tcu_attention_of(const tcu_model *, size_t layer);
 tcu_heads tcu_heads_of(const tcu_rows *, size_t layer);
+/* a -> qkv, q and k or, with a cache, q alone. */
+bool tcu_make_heads(const tcu_rows *, size_t layer, tcu_acts *, const tcu_paged *,
+                    tinkc_error *err);
+
+/* ---- mixers: one object for each kind, cuda_mix_*.c ----
+ *
+ * A mixer makes y from its normed input a; norm and residual are the layer's. forward (training) and step give a row
+ * the same bits. */
+typedef struct tcu_trainer tcu_trainer;
+
+typedef struct tcu_cached { /* what a step has of its sequences, for one layer */
+    tcu_paged keys;
+    const int32_t *tables;
+    const tcu_span *narrow, *wide;
+    int32_t n_narrow, n_wide;
+} tcu_cached;
+
+typedef struct tcu_mixer {
+    /* What its backward pass reads, of n rows; for a step, too. */
+    void (*keep)(tcu_walk *, const tcu_model *, size_t n, size_t most, tcu_acts *);
+    bool (*forward)(tcu_trainer *, size_t layer, tcu_acts *, tinkc_error *err);
+    /* In: dh and dy of h_mid. Out: those of the layer's input. */
+    bool (*backward)(tcu_trainer *, size_t layer, tcu_acts *, tinkc_error *err);
+    bool (*step)(const tcu_rows *, size_t layer, tcu_acts *, const tcu_cached *, tinkc_error *err);
+} tcu_mixer;
+extern const tcu_mixer tcu_mix_attention;
+const tcu_mixer *tcu_mixer_of(const tcu_layer *);
 
 /* ---- cuda_microbatch.c, cuda_backward.c ---- */
 
-typedef struct tcu_trainer tcu_trainer;
 tcu_trainer *tcu_trainer_new(tcu_model *, const tke_device_trainer_options *, tinkc_error *err);
 void tcu_trainer_free(tcu_trainer *); /* NULL allowed */
 void tcu_trainer_set_memory(tcu_trainer *, size_t bytes);

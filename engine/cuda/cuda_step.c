@@ -751,27 +751,18 @@ static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf
                       tinkc_error *err)
 {
     tcu_model *m = s->model;
-    tcu_device *d = m->device;
     size_t values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
-    tcu_paged cache = { .data = s->data + layer * 2 * values,
-                        .stride = (int64_t)s->stride,
-                        .values = (int64_t)values,
-                        .slots = s->slots };
-    tcu_attention p = tcu_attention_of(m, layer);
-    p.k = cache.data;
-    p.v = cache.data + values;
-    p.ldk = p.ldv = cache.stride;
-    p.tables = s->tables;
-    p.q = s->acts.q;
-    p.o = s->acts.o;
-    p.spans = s->narrow;
-    p.n_spans = s->n_narrow;
-    if (!tcu_block_before(&s->rows, layer, h, y, s->h, &s->acts, &cache, err) ||
-        !tcu_ok(d, tcu_attention_forward(&p, true, d->stream), "attention", err))
-        return false;
-    p.spans = s->wide;
-    p.n_spans = s->n_wide;
-    return tcu_ok(d, tcu_attention_forward(&p, false, d->stream), "attention", err) &&
+    tcu_cached c = { .keys = { .data = s->data + layer * 2 * values,
+                               .stride = (int64_t)s->stride,
+                               .values = (int64_t)values,
+                               .slots = s->slots },
+                     .tables = s->tables,
+                     .narrow = s->narrow,
+                     .wide = s->wide,
+                     .n_narrow = s->n_narrow,
+                     .n_wide = s->n_wide };
+    return tcu_block_before(&s->rows, layer, h, y, s->h, &s->acts, err) &&
+           tcu_mixer_of(&m->layers[layer])->step(&s->rows, layer, &s->acts, &c, err) &&
            tcu_block_after(&s->rows, layer, s->h, &s->acts, true, err);
 }
 

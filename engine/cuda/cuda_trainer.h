@@ -57,5 +57,8 @@ typedef struct tcu_back {
     int32_t m, valid; /* rows of the product, those that hold numbers */
 } tcu_back;
 bool tcu_group_back(tcu_device *, const tcu_back *, tinkc_error *err);
+/* Of a group of a layer. */
+tcu_back tcu_back_of(tcu_trainer *, size_t layer, int of, const tcu_bf16 *x, const tcu_bf16 *dy,
+                     tcu_bf16 *dx);
 
 #endif

@@ -176,6 +176,7 @@ static void place(walk *w, const tke_model *s, tcu_model *m)
     for (size_t i = 0; i < c->n_layers; i++) {
         const tke_layer *from = &s->layers[i];
         tcu_layer skip, *l = m->layers ? &m->layers[i] : &skip;
+        l->mixer = from->mixer;
         l->qkv = take_matrix(w, (q + 2 * k) * h);
         l->o = take_matrix(w, h * q);
         l->sparse = from->experts != NULL;
