@@ -54,13 +54,14 @@ def render(text, variables):
 
 
 def units(name, context_name):
+    """One case on each line."""
     context = json.loads((here / context_name).read_text())
     cases = []
     for line in (here / name).read_text().splitlines():
         if line and not line.startswith("##"):
             text = line.encode("latin-1", "backslashreplace").decode("unicode-escape")
             cases.append({"template": text, **render(text, json.loads(json.dumps(context)))})
-    return {"context": context, "cases": cases}
+    return '{"context": ' + json.dumps(context) + ', "cases": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]}\n"
 
 
 def golden():
@@ -83,6 +84,6 @@ def golden():
 
 if __name__ == "__main__":
     for name, context in (("units", "context.json"), ("sweep", "sweep_context.json")):
-        (here / (name + ".json")).write_text(json.dumps(units(name + ".txt", context), indent=1, ensure_ascii=True) + "\n")
+        (here / (name + ".json")).write_text(units(name + ".txt", context))
     if (here / "cases.json").exists():
         (here / "golden.json").write_text(json.dumps(golden(), indent=1, ensure_ascii=True) + "\n")

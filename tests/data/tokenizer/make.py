@@ -60,7 +60,9 @@ def write_patterns():
             rows.append({"pattern": pattern, "matches": [[m for m, _ in split.pre_tokenize_str(t)] for t in TEXTS]})
         except BaseException as e:  # a panic of the Rust side is not an Exception
             print("left out:", pattern, e)
-    json.dump({"inputs": TEXTS, "patterns": rows}, open("patterns.json", "w"), indent=0)
+    with open("patterns.json", "w") as out:  # one pattern on each line
+        out.write('{"inputs": ' + json.dumps(TEXTS) + ', "patterns": [\n')
+        out.write(",\n".join(map(json.dumps, rows)) + "\n]}\n")
 
 
 def splits(patterns):
