@@ -237,6 +237,8 @@ enum MHD_Result tke_exchange_answer(tke_exchange *x)
         return MHD_NO;
     for (size_t i = 0; i + 1 < x->n_reply_headers; i += 2)
         x->mhd->add_header(response, x->reply_headers[i], x->reply_headers[i + 1]);
+    if (x->is_last)
+        x->mhd->add_header(response, "Connection", "close");
     enum MHD_Result ok = x->mhd->queue(x->connection, (unsigned int)x->status, response);
     x->mhd->destroy(response);
     return ok;

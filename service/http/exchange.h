@@ -47,6 +47,7 @@ typedef struct tke_exchange {
     tke_verdict verdict; /* of the guard */
     int64_t max_body;    /* of this path */
     bool typed;          /* Content-Type is JSON or protobuf */
+    bool is_last;        /* of its connection: where the next one would begin is uncertain */
     bool by_token;       /* the credential looks like a token, which its client can replace */
     char base_url[300];
     const char *headers[2 * TKE_MAX_HEADERS + 1];

@@ -58,8 +58,6 @@ static void refuse(tke_exchange *x, int32_t status, const char *code, const char
         write_refusal(&x->out, code, detail, &err);
     x->status = status;
     add_header(x, "Content-Type", "application/json");
-    if (x->refusal == TKE_X_GUARD) /* the framing of later requests is uncertain */
-        add_header(x, "Connection", "close");
     if (x->refusal == TKE_X_KEY && x->by_token) /* RFC 6750: clients fetch another, and repeat */
         add_header(x, "WWW-Authenticate", "Bearer error=\"invalid_token\"");
 }
@@ -247,6 +245,9 @@ static enum MHD_Result look_at_head(tke_http *h, tke_exchange *x, const char *me
     const char *length = in.values.content_length;
     bool parsed = length && tkc_parse_i64(tkc_str(length), &n);
     x->verdict = tke_guard_check(&h->guard, &in.values);
+    /* The library also takes a single LF for the end of a line between chunks, a proxy may not; after a
+     * refusal not all headers were seen. */
+    x->is_last = x->refusal || x->verdict.status || in.values.n_transfer_encoding;
     x->too_large = parsed && n > x->max_body;
     x->host = in.values.host;
     x->typed = tke_guard_type_ok(tke_exchange_header(x, "Content-Type"));

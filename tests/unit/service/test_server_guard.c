@@ -499,6 +499,56 @@ static void lines_end_with_cr_lf(void **state)
     tinkc_server_free(server);
 }
 
+/* Programs differ in where a chunk ends (a single LF, an extension with one), so what follows a body in chunks
+ * may be a part of it to a proxy in front: it is never read as a request. */
+static void what_follows_chunks_is_no_request(void **state)
+{
+    (void)state;
+    tinkc_server *server = serve(NULL);
+#define CHUNKED "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+#define NEXT "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    static const char *const framed[] = {
+        "POST /api/v1/telemetry HTTP/1.1\r\n" CHUNKED "2\r\n{}\r\n0\r\n\r\n" NEXT,
+        "POST /api/v1/telemetry HTTP/1.1\r\n" CHUNKED "2\n{}\n0\n\n" NEXT,
+        "POST /api/v1/telemetry HTTP/1.1\r\n" CHUNKED "2;a=\nb\r\n{}\r\n0\r\n\r\n" NEXT,
+        "GET /api/v1/healthz HTTP/1.1\r\n" CHUNKED "0\r\n\r\n" NEXT,
+        "GET /api/v1/healthz HTTP/1.1\r\n" CHUNKED "0\n\n" NEXT,
+        "POST /api/v1/nothing HTTP/1.1\r\n" CHUNKED "2\n{}\n0\n\n" NEXT,
+    };
+#undef NEXT
+#undef CHUNKED
+    for (size_t i = 0; i < sizeof framed / sizeof *framed; i++) {
+        char said[4000] = "";
+        int fd = dial(server);
+        send(fd, framed[i], strlen(framed[i]), MSG_NOSIGNAL);
+        ssize_t n = recv(fd, said, sizeof said - 1, MSG_WAITALL); /* until it is closed */
+        close(fd);
+        if (n < 0 || (n && strstr(said + 1, "HTTP/1.1 ")))
+            fail_msg("%s\n---\n%zd %s", framed[i], n, said);
+    }
+    tinkc_server_free(server);
+}
+
+/* A Transfer-Encoding behind the last header that is looked at must not go unnoticed. */
+static void what_follows_too_many_headers_is_no_request(void **state)
+{
+    (void)state;
+    tinkc_server *server = serve(NULL);
+    char request[4000] = HEALTH "localhost\r\n", said[4000] = "";
+    size_t n = strlen(request);
+    for (int i = 0; i < 300; i++)
+        n += (size_t)snprintf(request + n, sizeof request - n, "A: b\r\n");
+    snprintf(request + n, sizeof request - n,
+             "Transfer-Encoding: chunked\r\n\r\n0\n\n" HEALTH "localhost\r\n\r\n");
+    int fd = dial(server);
+    send(fd, request, strlen(request), MSG_NOSIGNAL);
+    assert_true(recv(fd, said, sizeof said - 1, MSG_WAITALL) > 0);
+    close(fd);
+    assert_true(strncmp(said, "HTTP/1.1 431", 12) == 0);
+    assert_null(strstr(said + 1, "HTTP/1.1 "));
+    tinkc_server_free(server);
+}
+
 /* libmicrohttpd writes two heads for what it refuses itself, so it is not asked to refuse this. */
 static void a_request_without_host_gets_one_answer(void **state)
 {
@@ -893,6 +943,8 @@ int main(void)
         cmocka_unit_test(sampling_ends_with_its_right),
         cmocka_unit_test(strict_heads),
         cmocka_unit_test(lines_end_with_cr_lf),
+        cmocka_unit_test(what_follows_chunks_is_no_request),
+        cmocka_unit_test(what_follows_too_many_headers_is_no_request),
         cmocka_unit_test(a_request_without_host_gets_one_answer),
         cmocka_unit_test(long_heads),
         cmocka_unit_test(unknown_paths_need_no_key),
