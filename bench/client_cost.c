@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/stub_server.h"
+#include "support/client/stub_server.h"
 #include "tinkc/tinkc.h"
 #include "wire/sample_message.h"
 

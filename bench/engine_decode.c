@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "infer/infer.h"
 #include "math/kernels.h"
-#include "tests/support/on_device.h"
+#include "tests/support/engine/on_device.h"
 
 typedef struct job {
     tke_model *model;

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tests/support/on_device.h"
+#include "tests/support/engine/on_device.h"
 #include "train/training.h"
 
 static void die(const tinkc_error *err)

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "math/kernels.h"
-#include "tests/support/on_device.h"
+#include "tests/support/engine/on_device.h"
 #include "train/training.h"
 
 typedef void sgemm_fn(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,

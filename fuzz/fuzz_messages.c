@@ -1,7 +1,7 @@
 /* Every JSON message of the protocol: the first byte says which. What is accepted is written, read
  * again and written again: the two texts must be equal. */
 #include "harness.h"
-#include "../tests/support/wire_samples.h"
+#include "../tests/support/client/wire_samples.h"
 
 #include "wire/answer.h"
 

@@ -5,7 +5,7 @@
 import hashlib, json, os, pathlib, pty, random, select, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 here = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(here.parent / "support"))
+sys.path.insert(0, str(here.parent / "support/client"))
 import hub_server
 
 build = pathlib.Path(sys.argv[1]).resolve()

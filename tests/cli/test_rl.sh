@@ -78,7 +78,7 @@ echo "nano 1 2 3" > prices
 cost "cost       at most \$0.0" --local --prices prices
 cost "cost       none: it runs on this machine" --local
 mkdir hub-model; cp "$TINKC_NANO"/tokenizer* hub-model/
-python3 "$source/tests/support/hub_server.py" Qwen/Qwen3-8B=hub-model Qwen/Qwen3-4B=hub-model > hub & hub=$!
+python3 "$source/tests/support/client/hub_server.py" Qwen/Qwen3-8B=hub-model Qwen/Qwen3-4B=hub-model > hub & hub=$!
 await hub http || fail "no hub"
 HF_ENDPOINT=$(grep -o 'http://[^ ]*' hub | head -n 1); export HF_ENDPOINT TINKER_API_KEY=tml-test
 cost "by the prices of 2026-10-07; --prices FILE gives newer ones" -m Qwen/Qwen3-8B

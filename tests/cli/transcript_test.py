@@ -19,7 +19,7 @@ import concurrent.futures, difflib, os, pathlib, random, shutil, subprocess, sys
 import stub, stub_trainer
 
 here = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(here.parent / "support"))
+sys.path.insert(0, str(here.parent / "support/client"))
 import hub_server
 build = pathlib.Path(sys.argv[1]).resolve()
 stub.ROUTES[:0] = stub_trainer.ROUTES

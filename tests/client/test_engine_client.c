@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "support/check.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 #include "tinkc/engine.h"
 #include "tinkc/rest.h"
 #include "tinkc/sample.h"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
+#include "support/service/service_call.h"
+#include "support/engine/tiny_model.h"
 
 enum { SEQUENCES = 8, LENGTH = 12, PROMPT = 3, STEPS = 60, RANK = 8 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/core/options.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define POLL   "/api/v1/retrieve_future"
 #define CANCEL "/api/v1/cancel_future"

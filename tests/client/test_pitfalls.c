@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 #include "wire/train_message.h"
 

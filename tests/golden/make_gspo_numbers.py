@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/support/gspo_numbers.h: GSPO's loss and gradient of three sequences, in float64.
+"""Writes tests/support/engine/gspo_numbers.h: GSPO's loss and gradient of three sequences, in float64.
 
 The surrogate of arXiv 2507.18071, section 4.3 (an advantage for each token): with s = exp(mean(lp - q)) over the
 tokens whose advantage is not zero, s_t = sg[s] exp(lp_t - sg[lp_t]); the loss of a token is

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "math/delta_rule.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 enum { DK = 5, DV = 6, MOST = 130, CHUNK = TKE_DELTA_CHUNK };
 static const tke_delta_shape shape = { DK, DV };

@@ -16,8 +16,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "train/training.h"
 
 enum { BATCH = 3, LENGTH = 24, VOCAB = 101, MORE = 12, RANK = 4, MAX_TENSORS = 512 };

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 10, N_LOSSES = 8 };

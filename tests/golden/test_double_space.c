@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "math/state_space.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 enum { N = 5, P = 6, MOST = 130, CHUNK = TKE_SPACE_CHUNK };
 static const tke_space_shape shape = { N, P };

@@ -6,7 +6,7 @@ import json, os, pathlib, random, re, subprocess, sys, tempfile
 
 os.environ.update(HF_HUB_DISABLE_XET="1", HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1")
 here = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(here.parent / "support"))
+sys.path.insert(0, str(here.parent / "support/client"))
 import hub_server
 import huggingface_hub
 

@@ -7,7 +7,7 @@
 #include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
-#include "tests/support/on_device.h"
+#include "tests/support/engine/on_device.h"
 #include "train/training.h"
 
 extern int n_off;

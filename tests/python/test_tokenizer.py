@@ -209,7 +209,7 @@ class Opening(unittest.TestCase):
         self.assertTrue(str(failed.exception))
 
     def test_a_name_is_downloaded_once(self):
-        sys.path.insert(0, str(ROOT / "tests" / "support"))
+        sys.path.insert(0, str(ROOT / "tests" / "support" / "client"))
         import hub_server
 
         nano = pathlib.Path(os.environ["TINKC_NANO"])

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "support/check.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
+#include "support/service/service_call.h"
+#include "support/engine/tiny_model.h"
 
 static char *folder;
 static atomic_long countdown; /* 0 = never */

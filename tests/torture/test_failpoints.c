@@ -1,7 +1,7 @@
 /* test_failpoints.c - an end, and an error, at each failpoint of service/failpoint.h.
  *
  * This program is linked with files of the service that have failpoints. For each of them, and for each
- * time that the script of support/store_script.h passes it (a few of them in the normal run, all with
+ * time that the script of support/service/store_script.h passes it (a few of them in the normal run, all with
  * TINKC_FAILPOINTS=all), a child plays the script and is killed there; then the script says what must
  * hold. For those that may fail, the step fails instead: the request says so, training continues, and
  * the store is whole.
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "service/store/failpoint.h"
-#include "support/store_script.h"
+#include "support/service/store_script.h"
 
 static const struct {
     const char *name;

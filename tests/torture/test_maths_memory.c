@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "infer/infer.h"
-#include "support/tiny_world.h"
+#include "support/engine/tiny_world.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 

@@ -1,6 +1,6 @@
 /* test_power_loss.c - power is lost at any moment of a service's life: what was promised is there.
  *
- * The script of support/store_script.h is played against an engine whose store is recorded by
+ * The script of support/service/store_script.h is played against an engine whose store is recorded by
  * preload/powerloss.c. For moments in between, the folders that a power loss may leave are built, an
  * engine is started on each, and the script says what must hold.
  *
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "preload/powerloss.h"
-#include "support/store_script.h"
+#include "support/service/store_script.h"
 
 /* ---- power is lost ---- */
 

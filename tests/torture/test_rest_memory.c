@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
-#include "support/stub_server.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
 
 /* ---- an allocator that fails once, and counts ---- */
 

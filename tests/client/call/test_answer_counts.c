@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 #include "wire/sample_message.h"
 
 enum { PROMPT = 3, TARGETS = 2 };

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 #undef fail /* cmocka's; a reply has a function of that name */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 
 #define SAMPLE "/api/v1/asample"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 /* ---- the weather ---- */
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define HEALTH    "/api/v1/healthz"
 #define SAVE      "/api/v1/save_weights"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 static tkc_arena arena;
 

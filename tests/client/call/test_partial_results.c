@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 #define PASS   "/api/v1/forward_backward"
 #define SAMPLE "/api/v1/asample"

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "client/download/download.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
-#include "support/tar_write.h"
+#include "support/client/tar_write.h"
 
 #define CONFIG    "/api/v1/client/config"
 #define SETTINGS  "/api/v1/client/dynamic_config"

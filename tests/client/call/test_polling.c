@@ -1,6 +1,6 @@
 /* test_polling.c - the layer "poll" (docs/failures.md): what each answer to a poll leads to, how long the next one waits, and
  * what is said about the service's queue. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define METADATA(size)   "{\"status\":\"complete_metadata\",\"response_payload_size\":" size "}"
 #define PAUSED(reason)   QUEUE("paused_capacity", ",\"queue_state_reason\":\"" reason "\"")

@@ -1,7 +1,7 @@
 /* test_retry.c - the two retry layers around a call (docs/failures.md): what is repeated, when, with which key, and what the
  * caller gets in the end. `healthz` has the layer attempt alone, `get_server_capabilities` and changes of a session have both.
  * Pauses that vary, and those of other layers: test_retry_gaps.c. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define MODELS API "get_server_capabilities"
 #define ASSIGN API "sessions/s-1/project"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define HEALTH "/api/v1/healthz"
 #define STEP   "/api/v1/optim_step"

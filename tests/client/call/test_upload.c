@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
-#include "support/stub_server.h"
+#include "support/client/stub_server.h"
 
 enum { LARGE = 24 << 20, FEW = 1 << 20 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 static tinkc_mock *mock;
 static tinkc_client *client;

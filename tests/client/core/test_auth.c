@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define CONFIG_JWT "{\"pjwt_auth_enabled\":true}"
 #define CONFIG_CMD "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}"

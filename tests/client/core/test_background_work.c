@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define BEAT     "/api/v1/session_heartbeat"
 #define SETTINGS "/api/v1/client/dynamic_config"

@@ -6,8 +6,8 @@
 #include <unistd.h>
 #include <time.h>
 
-#include "support/api_support.h"
-#include "support/stub_server.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
 
 static void makes_no_request_before_it_must(void **state)
 {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/core/client_priv.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 static const char *const variables[] = { "TINKER_TELEMETRY", "TINKER_LOG",  "TINKER_API_KEY",
                                          "TINKER_BASE_URL",  "HTTP_PROXY",  "http_proxy",

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "client/core/operation.h"
 #include "support/counting.h"
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 static int setup(void **state)
 {

@@ -1,5 +1,5 @@
 /* test_environment.c - what a client reads from the environment, once, when it is made; what the program gives counts more. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 /* A value of the environment; what the first requests of a client show of it without options, and with options that say the same
  * thing otherwise. Requests that show nothing of it are as in test_startup.c. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 enum { LISTEN_MS = 5 }; /* first answers come so late that a listener is there before them */
 

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "tinkc/sys/transport.h"
 
 extern char **environ;

@@ -9,8 +9,8 @@
 
 #include "base/digest.h"
 #include "hub/hub_priv.h"
-#include "support/api_support.h"
-#include "support/stub_server.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
 
 #define COMMIT "0123456789abcdef0123456789abcdef01234567"
 

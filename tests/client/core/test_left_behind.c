@@ -5,7 +5,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 #include "tinkc/sys/transport.h"
 

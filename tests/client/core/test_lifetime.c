@@ -11,7 +11,7 @@
 
 #include "client/call/limits.h"
 #include "client/core/operation.h"
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 #include "support/counting.h"
 
 static int make(void **state, const char *config)

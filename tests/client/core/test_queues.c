@@ -1,5 +1,5 @@
 /* test_queues.c - completion in a loop of the program's own: who is called, how often, and what may be freed inside. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 typedef struct listener {
     scene *s;

@@ -2,7 +2,7 @@
  * them what is just accepted. */
 #include <math.h>
 
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define PATH "tinker://r/weights/c"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/core/options.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 
 static void no_attach(void *self, void (*wake)(void *arg), void *arg)

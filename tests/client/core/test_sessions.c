@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 static int make(void **state, const char *path, const char *config)
 {

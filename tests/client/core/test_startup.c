@@ -1,6 +1,6 @@
 /* test_startup.c - what a client asks for before its first call: settings, a session, in which order and with which repetitions;
  * what it makes of odd answers; heartbeats, and settings that change while it lives. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define DYNAMIC API "client/dynamic_config"
 #define SESSION API "create_session"

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define TELEMETRY "/api/v1/telemetry"
 #define SECRET    "tml-AbCdEfGhIjKlMnOpQrStUvWx"

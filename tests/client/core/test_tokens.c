@@ -1,6 +1,6 @@
 /* test_tokens.c - keys that are exchanged for tokens of a short life: when they are renewed, when a call waits for another one,
  * and tokens of somebody else. Failures of the exchange: test_background_work.c; commands that give credentials: test_auth.c. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define TOKEN     API "auth/token"
 #define EXCHANGES "{\"pjwt_auth_enabled\":true}"

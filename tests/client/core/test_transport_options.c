@@ -7,8 +7,8 @@
 
 #include "client/core/client_priv.h"
 #include "net/http_internal.h"
-#include "support/api_support.h"
-#include "support/stub_server.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
 
 typedef struct seen {
     char path[200]; /* of the last health check */

@@ -4,8 +4,8 @@
 
 #include "client/core/client_priv.h"
 #include "client/sample/sampler.h"
-#include "support/held_lock.h"
-#include "support/mock_fixture.h"
+#include "support/client/held_lock.h"
+#include "support/client/mock_fixture.h"
 
 enum { OPENED = 20 };
 

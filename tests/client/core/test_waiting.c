@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "wire/train_message.h"
 
 #define POLL   "/api/v1/retrieve_future"

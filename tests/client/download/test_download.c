@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/digest.h"
-#include "support/api_support.h"
-#include "support/stub_server.h"
-#include "support/tar_write.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
+#include "support/client/tar_write.h"
 
 #define PATH "tinker://run:train:0/sampler_weights/final"
 #define NAME "run:train:0_sampler_weights_final"

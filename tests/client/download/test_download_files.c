@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "codec/zstd.h"
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 #include "support/failing_calls.h"
-#include "support/packed_tars.h"
-#include "support/tar_write.h"
+#include "support/client/packed_tars.h"
+#include "support/client/tar_write.h"
 
 #define PATH    "tinker://r/weights/c"
 #define ARCHIVE "/api/v1/training_runs/r/checkpoints/weights/c/archive"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/download/download.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 
 enum { BLOCK = 256 * 1024, MANY = 9 * BLOCK + 5 };

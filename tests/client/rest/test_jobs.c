@@ -1,6 +1,6 @@
 /* test_jobs.c - work of the service that a call waits for: archives that are packed, traces that are written; and lists that come page
  * by page. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define RUN     API "training_runs/r"
 #define ARCHIVE RUN "/checkpoints/weights/c/archive"

@@ -1,6 +1,6 @@
 /* test_own_calls.c - calls and streams of the program's own, over the client's connection: what is sent, what is repeated, what comes back
  * and in which pieces. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 static void show_response(scene *s, tinkc_future *f)
 {

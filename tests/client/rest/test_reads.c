@@ -1,5 +1,5 @@
 /* test_reads.c - the account's calls: what each sends, and what a full, a bare and a senseless answer become. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define RUN  API "training_runs/r"
 #define CKPT RUN "/checkpoints/weights/c"

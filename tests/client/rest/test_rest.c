@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 #define PATH "tinker://run:train:0/weights/step-1"
 #define CKPT "/api/v1/training_runs/run:train:0/checkpoints/weights/step-1"

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
-#include "support/stub_server.h"
+#include "support/client/api_support.h"
+#include "support/client/stub_server.h"
 
 typedef struct world {
     tinkc_mock *mock;

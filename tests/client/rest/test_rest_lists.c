@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 /* A service with n items of one kind, and its bad habits. */
 typedef struct service {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 
 #define API "/api/v1/"

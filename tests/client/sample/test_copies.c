@@ -1,6 +1,6 @@
 /* test_copies.c - samplers that are exported and imported elsewhere: what the text holds is what the copy uses, and the block of
  * numbers that it samples under. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define JOIN    API "join_sampling_session"
 #define JOINING "{\"sample_join_sampling_session\":true}"

@@ -10,7 +10,7 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/scarce.h"
 
 #define API "/api/v1/"

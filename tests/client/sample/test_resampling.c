@@ -1,6 +1,6 @@
 /* test_resampling.c - samples and their repetitions (docs/failures.md, "resample"): what each answer to a submit or a poll leads
  * to, the back-off that all samples of an account share, and samples that nobody waits for any more. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define SAMPLE API "asample"
 

@@ -6,7 +6,7 @@
  */
 #include <stdio.h>
 
-#include "support/mock_fixture.h"
+#include "support/client/mock_fixture.h"
 
 #define FUTURES  API "retrieve_futures"
 #define SAMPLE   API "asample"

@@ -1,5 +1,5 @@
 /* test_token_stream.c - tokens as they come: which events make which pieces, what ends a stream, and what it ends with. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define STREAM      API "stream_sample"
 #define EVENT(json) "data: " json "\n\n"

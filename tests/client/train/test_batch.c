@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/train/train_batch.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/scarce.h"
 #include "tinkc/train.h"
 

@@ -1,7 +1,7 @@
 /* Inputs of tokens, images and audio: which chunks they make, what they hold, how long they are. */
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/scarce.h"
 #include "tinkc/train.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/counting.h"
 
 static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/train/loss_priv.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "support/scarce.h"
 #include "tinkc/tape.h"
 

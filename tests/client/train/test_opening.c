@@ -1,6 +1,6 @@
 /* test_opening.c - the ways to a trainer: a new model, one from a checkpoint, one that is live; what each asks for, in which order, and
  * what becomes of answers that make no sense. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define PATH    "tinker://r/weights/c"
 #define INFO    API "weights_info"

@@ -2,7 +2,7 @@
  * large. What becomes of failures: test_trainer_order.c. */
 #include <math.h>
 
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define PASS API "forward_backward"
 

@@ -1,6 +1,6 @@
 /* test_trainer_order.c - the order of a trainer (docs/failures.md): which number a request has, what becomes of a number whose
  * request failed, was lost or cancelled, and of the operations behind it. */
-#include "support/client_scene.h"
+#include "support/client/client_scene.h"
 
 #define STEP   API "optim_step"
 #define PASS   API "forward_backward"

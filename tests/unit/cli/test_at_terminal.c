@@ -18,7 +18,7 @@
 
 #include "cli/data/dataset.h"
 #include "cli/output/lineedit.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 #include "support/patience.h"
 #include "cli/output/term.h"
 

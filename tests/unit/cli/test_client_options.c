@@ -17,7 +17,7 @@ static tinkc_hub *scripted_hub(const tinkc_hub_options *, tinkc_error *);
 #include "../../../cli/models/hub_models.c"
 
 #include "cli/main/commands.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 static cli_app app;
 static tinkc_client_options seen;

@@ -1,5 +1,5 @@
 /* test_config_layers.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
- * what a file becomes when one key changes. See support/sheet.h. */
+ * what a file becomes when one key changes. See support/cli/sheet.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
-#include "support/held_output.h"
-#include "support/sheet.h"
+#include "support/cli/held_output.h"
+#include "support/cli/sheet.h"
 
 enum { PROJECT, USER, CREDENTIALS, SYSTEM };
 

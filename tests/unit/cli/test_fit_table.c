@@ -10,7 +10,7 @@
 
 #include "cli/output/fit_table.h"
 #include "cli/output/text.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 

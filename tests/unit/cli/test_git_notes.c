@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "cli/track/gitinfo.h"
-#include "support/own_folder.h"
+#include "support/cli/own_folder.h"
 
 #define GIT                                                                                        \
     "git -c user.name=t -c user.email=t@t -c init.defaultBranch=main -c commit.gpgsign=false "

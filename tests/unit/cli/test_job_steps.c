@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "cli/main/commands.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 #include "cli/train/train_job.h"

@@ -19,8 +19,8 @@
 #include "cli/models/models.h"
 #include "cli/output/out.h"
 #include "cli/manage/recent_ids.h"
-#include "support/held_output.h"
-#include "support/own_folder.h"
+#include "support/cli/held_output.h"
+#include "support/cli/own_folder.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 

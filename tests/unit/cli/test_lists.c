@@ -11,7 +11,7 @@
 #include "cli/main/commands.h"
 #include "cli/output/list.h"
 #include "cli/output/out.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 

@@ -6,7 +6,7 @@
 
 #include "cli/store/logged_runs.h"
 #include "support/check.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 static char *store;
 

@@ -12,7 +12,7 @@
 
 #include "cli/main/commands.h"
 #include "cli/data/pairs.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 static tinkc_tokenizer *tokenizer;
 static cli_app app;

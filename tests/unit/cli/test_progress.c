@@ -11,7 +11,7 @@
 #include "cli/main/commands.h"
 #include "cli/doctor/doctor.h"
 #include "cli/output/records.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 

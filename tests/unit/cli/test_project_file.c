@@ -15,7 +15,7 @@
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
 #include "cli/train/train_config.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 static char place[] = "/tmp/tinkc-project-XXXXXX";
 

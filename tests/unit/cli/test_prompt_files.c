@@ -13,7 +13,7 @@
 #include "cli/sample/ask.h"
 #include "cli/main/commands.h"
 #include "cli/sample/prompts.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 
 static cli_app app;
 static const cli_prompt_options both = { .need_answer = true, .need_prompt = true },

@@ -42,8 +42,8 @@ static const tinkc_rl_report *script_rl_step(tinkc_rl *, size_t total, tinkc_err
 #include "../../../cli/train/train_rl.c"
 
 #include "cli/main/commands.h"
-#include "support/held_output.h"
-#include "support/noted.h"
+#include "support/cli/held_output.h"
+#include "support/cli/noted.h"
 
 enum { MOST = 8 };
 

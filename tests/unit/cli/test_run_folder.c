@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "cli/main/files.h"
-#include "support/held_output.h"
-#include "support/own_folder.h"
+#include "support/cli/held_output.h"
+#include "support/cli/own_folder.h"
 #include "support/patience.h"
 #include "cli/track/train_log.h"
 

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 #include "cli/main/files.h"
-#include "support/held_output.h"
-#include "support/own_folder.h"
+#include "support/cli/held_output.h"
+#include "support/cli/own_folder.h"
 
 static const cli_app app;
 

@@ -67,8 +67,8 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 #include "../../../cli/train/train_run.c"
 
 #include "cli/main/commands.h"
-#include "support/held_output.h"
-#include "support/noted.h"
+#include "support/cli/held_output.h"
+#include "support/cli/noted.h"
 
 enum { STEP_MS = 2000, MOST = 32 };
 

@@ -1,4 +1,4 @@
-/* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs. See support/sheet.h. */
+/* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs. See support/cli/sheet.h. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,8 @@
 #include "cli/output/list.h"
 #include "cli/models/models.h"
 #include "cli/output/out.h"
-#include "support/held_output.h"
-#include "support/sheet.h"
+#include "support/cli/held_output.h"
+#include "support/cli/sheet.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 

@@ -39,7 +39,7 @@ static int script_peer(int fd, int level, int name, void *out, socklen_t *len);
 #define cli_store_models_add script_models
 #include "../../../cli/store/store_host.c"
 
-#include "support/own_folder.h"
+#include "support/cli/own_folder.h"
 
 #define STORE "store"
 

@@ -38,8 +38,8 @@ static ssize_t script_readlink(const char *path, char *out, size_t cap);
 #include "../../../cli/store/store_link.c"
 
 #include "cli/main/commands.h"
-#include "support/held_output.h"
-#include "support/own_folder.h"
+#include "support/cli/held_output.h"
+#include "support/cli/own_folder.h"
 
 #define HELLO    "tinkc-store 1 9.9 7\n"
 #define CONFLICT "error\t63\t409\tin use\n"

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "support/check.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 #include "cli/main/commands.h"
 #include "cli/main/files.h"
 #include "cli/track/metric_exports.h"
-#include "support/held_output.h"
+#include "support/cli/held_output.h"
 #include "cli/output/text.h"
 #include "cli/track/tfevents.h"
 #include "cli/track/wandb_run.h"

@@ -42,7 +42,7 @@ static int script_poll(struct pollfd *, unsigned long n, int ms);
 
 #undef poll
 
-#include "support/noted.h"
+#include "support/cli/noted.h"
 
 static struct script {
     int32_t outcome;

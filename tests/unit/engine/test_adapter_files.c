@@ -13,8 +13,8 @@
 
 #include "base/str.h"
 #include "base/file.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "tinkc/engine.h"
 
 static char *folder;

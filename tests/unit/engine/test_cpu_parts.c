@@ -16,7 +16,7 @@
 #include "cpu/sampling.h"
 #include "infer/infer.h"
 #include "model/philox.h"
-#include "support/tiny_world.h"
+#include "support/engine/tiny_world.h"
 #include "train/training.h"
 
 static tiny_world w;

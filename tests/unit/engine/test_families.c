@@ -12,9 +12,9 @@
 
 #include "cpu/part.h"
 #include "math/format.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
-#include "support/tiny_world.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
+#include "support/engine/tiny_world.h"
 #include "train/adapter_state.h"
 #include "train/training.h"
 

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "support/tiny_world.h"
+#include "support/engine/tiny_world.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 

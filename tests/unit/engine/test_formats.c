@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "math/format.h"
-#include "support/numbers.h"
+#include "support/engine/numbers.h"
 
 enum { F16_ONE = 0x3c00, F16_HALF = 0x3800, F16_TINY = 0x0001, F16_INF = 0x7c00, F16_NAN = 0x7e01 };
 

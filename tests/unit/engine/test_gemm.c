@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/numbers.h"
+#include "support/engine/numbers.h"
 
 /* One product with its operands, and what is right (in double) beside it. */
 typedef struct problem {

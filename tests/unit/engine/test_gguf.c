@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "tinkc/engine.h"
 
 enum { MOST_TENSORS = 64, TEXT = 16384 };

@@ -12,8 +12,8 @@
 #include "base/gguf_read.h"
 #include "base/str.h"
 #include "math/format.h"
-#include "support/one_pass.h"
-#include "support/tiny_gguf.h"
+#include "support/engine/one_pass.h"
+#include "support/engine/tiny_gguf.h"
 
 /* ---- the same bits as the folder ---- */
 

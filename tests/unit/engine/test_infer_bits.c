@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "infer/infer.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, PROMPT = 70, TOKENS = 40 };

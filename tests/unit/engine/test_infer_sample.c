@@ -11,7 +11,7 @@
 #include "infer/kv_cache.h"
 #include "cpu/sampling.h"
 #include "model/philox.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 static void test_philox(void **state)
 {

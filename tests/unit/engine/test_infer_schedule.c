@@ -14,8 +14,8 @@
 #include "base/str.h"
 #include "constrain/json_grammar.h"
 #include "infer/infer_state.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 
 enum { VOCAB = 130, CONTEXT = 256, BLOCK = TKE_BLOCK_TOKENS, MOST_BLOCKS = 4096, MOST_ROWS = 2048 };
 

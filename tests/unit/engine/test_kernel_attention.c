@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "support/numbers.h"
+#include "support/engine/numbers.h"
 
 typedef struct problem {
     tke_attention shape;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/numbers.h"
+#include "support/engine/numbers.h"
 
 static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n,
                         double relative, double absolute)

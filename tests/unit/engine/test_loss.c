@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "support/gspo_numbers.h"
+#include "support/engine/gspo_numbers.h"
 #include "train/loss.h"
 
 static tke_loss parse(const char *name, const char *key, double value)

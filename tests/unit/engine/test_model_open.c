@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "model/model.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 static tkc_arena arena;
 

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "math/format.h"
-#include "support/one_pass.h"
+#include "support/engine/one_pass.h"
 
 enum { MOST = 400 };
 

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "model/safetensors.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 /* A file of this header and n_data zero bytes; read with the given expectation. */
 static void check(const char *header, size_t n_data, const char *fault)

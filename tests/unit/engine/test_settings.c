@@ -6,9 +6,9 @@
 
 #include "service/core/service_state.h"
 #include "support/check.h"
-#include "support/service_call.h"
-#include "support/service_call.h"
-#include "support/tiny_model.h"
+#include "support/service/service_call.h"
+#include "support/service/service_call.h"
+#include "support/engine/tiny_model.h"
 
 static tinkc_engine *make(const tinkc_engine_options *o, tinkc_error *err)
 {

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "train/training.h"
 
 enum { N_DATA = 5, MAX_LEN = 150 };

@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "support/on_device.h"
-#include "support/tiny_model.h"
+#include "support/engine/on_device.h"
+#include "support/engine/tiny_model.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, CONTEXT = 256, LONGEST = 60, MOST_ROWS = 4096, K = 3 };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "hub/hub_priv.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 static const char *const variables[] = { "HF_HOME",        "XDG_CACHE_HOME",
                                          "HOME",           "HF_HUB_CACHE",

@@ -1,7 +1,7 @@
 /* The fetcher of single requests: methods, bodies out of files, headers and tokens along redirects,
  * bounds of answers, and how each failure is named. */
 #include "support/check.h"
-#include "support/stub_server.h"
+#include "support/client/stub_server.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

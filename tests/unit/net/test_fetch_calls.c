@@ -2,7 +2,7 @@
  * scripted libcurl. */
 #include "support/check.h"
 #include "support/ledger.h"
-#include "support/scripted_curl.h"
+#include "support/client/scripted_curl.h"
 
 #include <errno.h>
 #include <stdlib.h>

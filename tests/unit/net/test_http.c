@@ -19,7 +19,7 @@
 #include "base/thread.h"
 #include "net/http.h"
 #include "support/patience.h"
-#include "support/stub_server.h"
+#include "support/client/stub_server.h"
 
 /* ---- one transport on a loop of its own, and replies that remember ---- */
 

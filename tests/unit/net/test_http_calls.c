@@ -1,6 +1,6 @@
 /* test_http_calls.c - what the transport asks of libcurl, setting by setting, and what it makes of
  * each answer and failure. */
-#include "support/http_script.h"
+#include "support/client/http_script.h"
 
 #include <errno.h>
 

@@ -1,5 +1,5 @@
 /* test_http_pools.c - pools, queues, silence, sockets and timers of the transport. */
-#include "support/http_script.h"
+#include "support/client/http_script.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* test_http_redirects.c - where the transport follows a redirect, what it takes along and what not. */
-#include "support/http_script.h"
+#include "support/client/http_script.h"
 
 static void redirects_are_followed(void **state)
 {

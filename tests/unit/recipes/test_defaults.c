@@ -4,7 +4,7 @@
 
 #include "recipes/env.h"
 #include "recipes/reward.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 
 static void a_reward_url_has_a_minute(void **state)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/train/loss_priv.h"
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "tinkc/recipes.h"
 
 enum { MOST = 4, LEN = 3 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "support/api_support.h"
+#include "support/client/api_support.h"
 #include "tinkc/recipes.h"
 #include "wire/train_message.h"
 

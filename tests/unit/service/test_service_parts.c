@@ -22,7 +22,7 @@
 #include "service/store/unrecorded.h"
 #include "service/worker/vocab.h"
 #include "support/check.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 static const tkc_log silent;
 

@@ -74,10 +74,10 @@
 #include "base/thread.h"
 #include "codec/zstd.h"
 #include "support/check.h"
-#include "support/device_gate.h"
+#include "support/service/device_gate.h"
 #include "support/patience.h"
 #include "support/scarce.h"
-#include "support/tiny_model.h"
+#include "support/engine/tiny_model.h"
 
 /* ---- time and chance ---- */
 

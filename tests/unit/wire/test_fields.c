@@ -4,7 +4,7 @@
  * again; read the difference before you commit it. */
 #include "support/check.h"
 #include "support/scratch.h"
-#include "support/wire_samples.h"
+#include "support/client/wire_samples.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "support/check.h"
 #include "support/ledger.h"
 #include "support/scratch.h"
-#include "support/wire_samples.h"
+#include "support/client/wire_samples.h"
 
 #include "base/clock.h"
 

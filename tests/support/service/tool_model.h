@@ -1,0 +1,78 @@
+/* tool_model.h - an engine with OpenAI's and Anthropic's endpoints and two models: nano, and `tools`, the same weights with a
+ * chat template that takes tools. One program, one engine. */
+#ifndef TINKC_TESTS_TOOL_MODEL_H
+#define TINKC_TESTS_TOOL_MODEL_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/service/service_call.h"
+
+static const char tool_template[] =
+    "{%- if tools %}{{- '<|im_start|>system\\\\n' + (tools | tojson) + "
+    "' <tool_call><|im_end|>\\\\n' }}{%- endif %}"
+    "{%- for message in messages %}{{- '<|im_start|>' + message['role'] "
+    "+ '\\\\n' + message['content'] }}{%- if message.tool_calls %}{{- "
+    "message.tool_calls | tojson }}{%- endif %}{{- "
+    "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt "
+    "%}{{- '<|im_start|>assistant\\\\n' }}{%- endif %}";
+
+static tinkc_engine *engine;
+static const tinkc_transport *t;
+static char folder[] = "/tmp/tinkc-tools-XXXXXX";
+static const char *const files[] = { "config.json",
+                                     "generation_config.json",
+                                     "tokenizer.json",
+                                     "model.safetensors.index.json",
+                                     "model-00001-of-00002.safetensors",
+                                     "model-00002-of-00002.safetensors" };
+
+/* The shipped model with a template that takes tools. */
+static inline void make_tool_model(void)
+{
+    char from[600], to[200], here[400];
+    assert_non_null(mkdtemp(folder));
+    assert_non_null(getcwd(here, sizeof here));
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(from, sizeof from, "%s/models/nano/%s", here, files[i]);
+        snprintf(to, sizeof to, "%s/%s", folder, files[i]);
+        assert_int_equal(symlink(from, to), 0);
+    }
+    snprintf(to, sizeof to, "%s/tokenizer_config.json", folder);
+    FILE *f = fopen(to, "w");
+    assert_non_null(f);
+    fprintf(f, "{\"eos_token\":\"<|im_end|>\",\"chat_template\":\"%s\"}", tool_template);
+    fclose(f);
+}
+
+static inline int setup(void **state)
+{
+    static const char *const on[] = { "openai", "true", NULL };
+    tinkc_error err = { 0 };
+    (void)state;
+    make_tool_model();
+    engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = on }, &err);
+    tinkc_engine_add_model(engine, "nano", "models/nano", &err);
+    tinkc_engine_add_model(engine, "tools", folder, &err);
+    assert_ok(err);
+    t = tinkc_engine_transport(engine);
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    char path[200];
+    (void)state;
+    tinkc_engine_free(engine);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
+    unlink(path);
+    return rmdir(folder);
+}
+
+#endif

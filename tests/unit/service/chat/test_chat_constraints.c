@@ -1,0 +1,246 @@
+/* test_chat_constraints.c - answers under a constraint, on the shipped model: response_format and required
+ * calls. Every answer fits, whatever the seed; its bits do not depend on company; its log-probs are the
+ * model's own. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "recipes/schema.h"
+#include "support/check.h"
+#include "support/service/service_call.h"
+#include "support/service/tool_model.h"
+
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":12},\"age\":{"
+    "\"type\":\"integer\","
+    "\"minimum\":0,\"maximum\":130},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"new\","
+    "\"n\\u00f6\"]},\"minItems\":1,"
+    "\"maxItems\":3},\"more\":{\"anyOf\":[{\"type\":\"null\"},{\"type\":\"object\","
+    "\"additionalProperties\":{\"type\":"
+    "\"number\"}}]}},\"required\":[\"name\",\"age\",\"more\"],\"additionalProperties\":false}";
+static const char question[] = "[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]";
+static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":"
+                            "{\"type\":\"object\",\"properties\":{\"a\":{"
+                            "\"type\":\"integer\"},\"b\":{\"type\":\"integer\"}},\"required\":["
+                            "\"a\",\"b\"]}}},{\"type\":\"function\",\"function\":{"
+                            "\"name\":\"look_up\",\"parameters\":{\"type\":\"object\","
+                            "\"properties\":{\"word\":{\"type\":\"string\"}}}}}]";
+static json_t *ask(const char *model, const char *rest)
+{
+    json_t *v =
+        json_loads(service_json(t, 200, "POST", "/v1/chat/completions",
+                                "{\"model\":\"%s\",\"messages\":%s,%s}", model, question, rest),
+                   0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+static const json_t *choice(const json_t *v, size_t i)
+{
+    return json_array_get(json_object_get(v, "choices"), i);
+}
+
+static const char *text_of(const json_t *v, size_t i)
+{
+    return json_string_value(json_object_get(json_object_get(choice(v, i), "message"), "content"));
+}
+
+static void expect_fits(const json_t *rules, const char *text)
+{
+    tinkc_error err = { 0 };
+    json_error_t where;
+    json_t *v = json_loads(text ? text : "", JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+    if (!v)
+        fail_msg("not JSON (%s): %s", where.text, text);
+    if (!tkr_schema_conforms(rules, v, &err) || err.code)
+        fail_msg("does not fit (%s): %s", err.message, text);
+    json_decref(v);
+}
+
+/* 200 seeds, at temperatures up to 2 and with as few tokens as can be. */
+static void test_seeds(void **state)
+{
+    char rest[1600];
+    json_t *rules = json_loads(schema, 0, NULL);
+    (void)state;
+    for (int i = 0; i < 25; i++) {
+        snprintf(rest, sizeof rest,
+                 "\"seed\":%d,\"n\":8,\"max_tokens\":%d,\"temperature\":%g,\"response_format\":{"
+                 "\"type\":\"json_schema\","
+                 "\"json_schema\":{\"name\":\"x\",\"schema\":%s}}",
+                 i, 36 + i, 0.25 * (i % 9), schema);
+        json_t *v = ask("nano", rest);
+        for (size_t k = 0; k < 8; k++) {
+            expect_fits(rules, text_of(v, k));
+            assert_string_equal(json_string_value(json_object_get(choice(v, k), "finish_reason")),
+                                "stop");
+        }
+        json_decref(v);
+    }
+    json_decref(rules);
+}
+
+static void test_any_object(void **state)
+{
+    json_t *rules = json_loads("{\"type\":\"object\"}", 0, NULL);
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        char rest[200];
+        snprintf(rest, sizeof rest,
+                 "\"seed\":%d,\"n\":4,\"temperature\":1.7,\"max_tokens\":%d,\"response_format\":{"
+                 "\"type\":\"json_object\"}",
+                 i, 2 + 6 * i);
+        json_t *v = ask("nano", rest);
+        for (size_t k = 0; k < 4; k++)
+            expect_fits(rules, text_of(v, k));
+        json_decref(v);
+    }
+    json_decref(rules);
+}
+
+static double first_logprob(const json_t *v, size_t top)
+{
+    const json_t *token =
+        json_array_get(json_object_get(json_object_get(choice(v, 0), "logprobs"), "content"), 0);
+    const json_t *at =
+        top ? json_array_get(json_object_get(token, "top_logprobs"), top - 1) : token;
+    assert_non_null(at);
+    return json_number_value(json_object_get(at, "logprob"));
+}
+
+/* The likeliest tokens and their log-probs are the model's own; what is drawn has its own too, however
+ * unlikely the constraint makes it. */
+static void test_logprobs(void **state)
+{
+    (void)state;
+    json_t *freely =
+        ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
+    json_t *bound =
+        ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3,"
+                    "\"response_format\":{\"type\":\"json_object\"}");
+    for (size_t i = 1; i <= 3; i++)
+        assert_true(first_logprob(freely, i) == first_logprob(bound, i));
+    assert_true(first_logprob(freely, 0) == first_logprob(freely, 1));
+    assert_true(first_logprob(bound, 0) < first_logprob(bound, 3)); /* not renormalised */
+    json_decref(freely);
+    json_decref(bound);
+}
+
+/* The same sample alone and among others, each with a state of its own. */
+static void test_company(void **state)
+{
+    char one[1500], many[1500];
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static const char form[] =
+            "\"seed\":%d,\"n\":%d,\"max_tokens\":60,\"response_format\":{\"type\":\"json_schema\","
+            "\"json_schema\":{\"name\":\"x\",\"schema\":%s}}";
+        snprintf(one, sizeof one, form, i, 1, schema);
+        snprintf(many, sizeof many, form, i, 7, schema);
+        json_t *a = ask("nano", one), *b = ask("nano", many);
+        assert_string_equal(text_of(a, 0), text_of(b, 0));
+        json_decref(a);
+        json_decref(b);
+    }
+}
+
+static const json_t *call_of(const json_t *message, const char *name)
+{
+    const json_t *f =
+        json_object_get(json_array_get(json_object_get(message, "tool_calls"), 0), "function");
+    const char *called = json_string_value(json_object_get(f, "name"));
+    assert_non_null(called);
+    if (name)
+        assert_string_equal(called, name);
+    return f;
+}
+
+static void test_required_calls(void **state)
+{
+    char rest[1500];
+    json_t *rules = json_loads("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{"
+                               "\"a\":{\"type\":\"integer\"},"
+                               "\"b\":{\"type\":\"integer\"}}}",
+                               0, NULL);
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        const char *how =
+            i % 2 ? "\"required\"" : "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}";
+        snprintf(rest, sizeof rest, "\"seed\":%d,\"max_tokens\":90,\"tools\":%s,\"tool_choice\":%s",
+                 i, tools, how);
+        json_t *v = ask("tools", rest);
+        const json_t *message = json_object_get(choice(v, 0), "message");
+        assert_true(json_is_null(json_object_get(message, "content")));
+        assert_string_equal(json_string_value(json_object_get(choice(v, 0), "finish_reason")),
+                            "tool_calls");
+        const json_t *f = call_of(message, i % 2 ? NULL : "add");
+        if (strcmp(json_string_value(json_object_get(f, "name")), "add") == 0)
+            expect_fits(rules, json_string_value(json_object_get(f, "arguments")));
+        json_decref(v);
+    }
+    json_decref(rules);
+    json_t *v = ask("tools", "\"max_tokens\":4,\"tools\":[{\"type\":\"function\",\"function\":{"
+                             "\"name\":\"a\"}}],\"tool_choice\":"
+                             "\"none\"");
+    assert_non_null(text_of(v, 0));
+    json_decref(v);
+}
+
+/* As events: the role, one delta with the call, the reason, the end. */
+static void test_streamed_call(void **state)
+{
+    char body[1600];
+    (void)state;
+    snprintf(body, sizeof body,
+             "{\"model\":\"tools\",\"messages\":%s,\"stream\":true,\"seed\":3,\"max_tokens\":90,"
+             "\"tools\":%s,\"tool_choice\":"
+             "\"required\"}",
+             question, tools);
+    answer a = service_call(t, "POST", "/v1/chat/completions", NULL, body, strlen(body));
+    assert_int_equal(a.status, 200);
+    const char *call =
+        strstr(a.body.data, "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_");
+    assert_non_null(call);
+    assert_non_null(strstr(call, "\"finish_reason\":\"tool_calls\""));
+    assert_non_null(strstr(call, "data: [DONE]"));
+    assert_null(strstr(a.body.data, "<tool_call>")); /* no part of it is text */
+    answer_free(&a);
+}
+
+static void test_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        { "\"max_tokens\":5,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+          "\"schema\":{\"type\":\"string\","
+          "\"minLength\":9}}}",
+          "the shortest text that fits has 11 bytes" },
+        { "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
+          "\"string\",\"format\":\"a\"}}}",
+          "'format'" },
+        { "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]",
+          "does not take tools" },
+        { "\"tool_choice\":\"required\",\"tools\":[]", "tools is empty" },
+    };
+    char body[900];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"messages\":%s,%s}", question,
+                 rows[i][0]);
+        answer a = service_call(t, "POST", "/v1/chat/completions", NULL, body, strlen(body));
+        if (a.status != 400 || !strstr(a.body.data, rows[i][1]))
+            fail_msg("%s: %d %s", rows[i][0], (int)a.status, a.body.data);
+        answer_free(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_any_object),
+        cmocka_unit_test(test_logprobs),       cmocka_unit_test(test_company),
+        cmocka_unit_test(test_required_calls), cmocka_unit_test(test_streamed_call),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,242 @@
+/* test_handlers_anthropic.c - Anthropic's form on the shipped model: messages mean what the same chat means in
+ * OpenAI's form, blocks and events are well formed, and what is not supported is refused by name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "support/check.h"
+#include "support/service/service_call.h"
+#include "support/service/tool_model.h"
+
+#define MESSAGES "/v1/messages"
+
+static json_t *post(const char *path, const char *body)
+{
+    json_t *v = json_loads(service_json(t, 200, "POST", path, "%s", body), 0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+static const char *member(const json_t *v, const char *name)
+{
+    const char *text = json_string_value(json_object_get(v, name));
+    return text ? text : "";
+}
+
+static const json_t *block(const json_t *v, size_t i)
+{
+    return json_array_get(json_object_get(v, "content"), i);
+}
+
+#define QUESTION "\"messages\":[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]"
+
+static void a_message(void **state)
+{
+    (void)state;
+    static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
+    for (size_t i = 0; i < 2; i++) {
+        json_t *v =
+            post(paths[i], "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0," QUESTION "}");
+        assert_string_equal(member(v, "type"), "message");
+        assert_string_equal(member(v, "role"), "assistant");
+        assert_string_equal(member(v, "model"), "nano");
+        assert_string_equal(member(v, "stop_reason"), "end_turn");
+        assert_int_equal(json_array_size(json_object_get(v, "content")), 1);
+        assert_string_equal(member(block(v, 0), "type"), "text");
+        assert_string_equal(member(block(v, 0), "text"), "12");
+        json_decref(v);
+    }
+}
+
+static void why_a_message_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rest, *reason, *sequence;
+    } rows[] = { { "\"max_tokens\":1", "max_tokens", "" },
+                 { "\"max_tokens\":9", "end_turn", "" },
+                 { "\"max_tokens\":9,\"stop_sequences\":[\"x\",\"2\"]", "stop_sequence", "2" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[300];
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0," QUESTION ",%s}",
+                 rows[i].rest);
+        json_t *v = post(MESSAGES, body);
+        assert_string_equal(member(v, "stop_reason"), rows[i].reason);
+        assert_string_equal(member(v, "stop_sequence"), rows[i].sequence);
+        json_decref(v);
+    }
+}
+
+/* The prompt of a conversation is the same in both forms: its tokens are counted in both. */
+static void conversations_are_translated(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *here, *there;
+    } rows[] = {
+        { "\"system\":\"Be brief.\"," QUESTION,
+          "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"What "
+          "is 7 + 5?\"}]" },
+        { "\"system\":[{\"type\":\"text\",\"text\":\"Be "
+          "\",\"cache_control\":{\"type\":\"ephemeral\"}},"
+          "{\"type\":\"text\",\"text\":\"brief.\"}]," QUESTION,
+          "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"What "
+          "is 7 + 5?\"}]" },
+        /* results are messages of a tool, before what the user says after them */
+        { "\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\","
+          "\"content\":[{\"type\":"
+          "\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},{\"type\":\"text\",\"text\":"
+          "\"Calling\"}]},"
+          "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"a\","
+          "\"content\":[{\"type\":"
+          "\"text\",\"text\":\"twelve "
+          "apples\"}]},{\"type\":\"tool_result\",\"tool_use_id\":\"b\",\"is_error\":true,"
+          "\"content\":\"none\"},{\"type\":\"text\",\"text\":\"And now?\"}]}]",
+          "[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"Calling\"}"
+          ",{\"role\":"
+          "\"tool\",\"content\":\"twelve apples\"},{\"role\":\"tool\",\"content\":\"Error: "
+          "none\"},{\"role\":"
+          "\"user\",\"content\":\"And now?\"}]" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[1200];
+        snprintf(body, sizeof body, "{\"model\":\"tools\",%s}", rows[i].here);
+        json_t *mine = post("/v1/messages/count_tokens", body);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
+                 rows[i].there);
+        json_t *theirs = post("/v1/chat/completions", body);
+        assert_int_equal(
+            json_integer_value(json_object_get(mine, "input_tokens")),
+            json_integer_value(json_object_get(json_object_get(theirs, "usage"), "prompt_tokens")));
+        json_decref(mine);
+        json_decref(theirs);
+    }
+}
+
+#define TOOLS                                                                                      \
+    "\"tools\":[{\"name\":\"add\",\"description\":\"sums\",\"input_schema\":{\"type\":\"object\"," \
+    "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}]"
+
+static void calls_are_blocks(void **state)
+{
+    (void)state;
+    static const char *const choices[] = { "{\"type\":\"any\"}",
+                                           "{\"type\":\"tool\",\"name\":\"add\"}" };
+    for (size_t i = 0; i < 2; i++) {
+        char body[700];
+        snprintf(body, sizeof body,
+                 "{\"model\":\"tools\",\"max_tokens\":90," QUESTION "," TOOLS
+                 ",\"tool_choice\":%s}",
+                 choices[i]);
+        json_t *v = post(MESSAGES, body);
+        assert_string_equal(member(v, "stop_reason"), "tool_use");
+        assert_string_equal(member(block(v, 0), "type"), "tool_use");
+        assert_string_equal(member(block(v, 0), "name"), "add");
+        assert_memory_equal(member(block(v, 0), "id"), "toolu_", 6);
+        assert_true(json_is_integer(json_object_get(json_object_get(block(v, 0), "input"), "a")));
+        json_decref(v);
+    }
+}
+
+/* ---- events ---- */
+
+/* The names of the events, in order, and the text or JSON of the deltas. */
+static void events_of(const char *body, char *names, size_t size, char *deltas)
+{
+    answer a = service_call(t, "POST", MESSAGES, NULL, body, strlen(body));
+    char *rest = NULL;
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.type, "text/event-stream");
+    names[0] = deltas[0] = '\0';
+    for (char *line = strtok_r(a.body.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strncmp(line, "event: ", 7) == 0) {
+            if (strncmp(line + 7, "content_block_delta", 19) != 0 || !strstr(names, "delta ")) {
+                strncat(names, line + 7, size - strlen(names) - 2);
+                strcat(names, " ");
+            }
+        } else if (strncmp(line, "data: ", 6) == 0) {
+            json_t *v = json_loads(line + 6, 0, NULL), *delta = json_object_get(v, "delta");
+            strcat(deltas, member(delta, "text"));
+            strcat(deltas, member(delta, "partial_json"));
+            strcat(deltas, member(delta, "stop_reason"));
+            json_decref(v);
+        }
+    answer_free(&a);
+}
+
+static void events_in_order(void **state)
+{
+    (void)state;
+    char names[600], deltas[600];
+    events_of("{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0,\"stream\":true," QUESTION
+              "}",
+              names, sizeof names, deltas);
+    assert_string_equal(names, "message_start content_block_start content_block_delta "
+                               "content_block_stop message_delta message_stop ");
+    assert_string_equal(deltas, "12end_turn");
+    events_of("{\"model\":\"tools\",\"max_tokens\":90,\"stream\":true," QUESTION "," TOOLS
+              ",\"tool_choice\":{\"type\":\"any\"}}",
+              names, sizeof names, deltas);
+    assert_string_equal(names, "message_start content_block_start content_block_delta "
+                               "content_block_stop message_delta message_stop ");
+    assert_true(deltas[0] == '{' && strstr(deltas, "\"a\""));
+    assert_non_null(strstr(deltas, "}tool_use"));
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *rest, *type, *words;
+    } rows[] = {
+        { 400, "\"model\":\"nano\"," QUESTION, "invalid_request_error", "max_tokens is required" },
+        { 400, "\"max_tokens\":4," QUESTION, "invalid_request_error", "model is required" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4", "invalid_request_error",
+          "messages is required" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[]", "invalid_request_error",
+          "at least one" },
+        { 404, "\"model\":\"other\",\"max_tokens\":4," QUESTION, "not_found_error", "other" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"temperature\":1.1," QUESTION,
+          "invalid_request_error", "from 0 to 1" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"mcp_servers\":[{}]," QUESTION,
+          "invalid_request_error", "mcp_servers" },
+        { 400,
+          "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[{\"role\":\"user\",\"content\":[{"
+          "\"type\":"
+          "\"image\"}]}]",
+          "invalid_request_error", "messages[0].content[0]: a block of type 'image'" },
+        { 400,
+          "\"model\":\"tools\",\"max_tokens\":4,\"tools\":[{\"type\":\"web_search\",\"name\":\"w\"}"
+          "]," QUESTION,
+          "invalid_request_error", "web_search" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"thinking\":{\"type\":\"enabled\"}," QUESTION,
+          "invalid_request_error", "thinking" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[500];
+        snprintf(body, sizeof body, "{%s}", rows[i].rest);
+        json_t *v =
+            json_loads(service_json(t, rows[i].status, "POST", MESSAGES, "%s", body), 0, NULL);
+        const json_t *e = json_object_get(v, "error");
+        assert_string_equal(member(v, "type"), "error");
+        assert_string_equal(member(e, "type"), rows[i].type);
+        if (!strstr(member(e, "message"), rows[i].words))
+            fail_msg("%s: %s", rows[i].rest, member(e, "message"));
+        json_decref(v);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message),
+        cmocka_unit_test(why_a_message_ends),
+        cmocka_unit_test(conversations_are_translated),
+        cmocka_unit_test(calls_are_blocks),
+        cmocka_unit_test(events_in_order),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,909 @@
+/* test_handlers_openai.c - /v1/: models, completions and chats, whole and as events; what is
+ * refused; keys and clients that go away, over HTTP. On models/nano, which knows a little
+ * arithmetic. */
+#include <arpa/inet.h>
+#include <jansson.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/check.h"
+#include "support/service/service_call.h"
+#include "tinkc/tokenizer.h"
+
+static const char nano[] = "models/nano";
+static const char question[] = "[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]";
+
+static tinkc_engine *engine;
+static const tinkc_transport *t;
+
+static tinkc_engine *open_engine(const char *const *settings)
+{
+    tinkc_error err = { 0 };
+    tinkc_engine *e =
+        tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .settings = settings }, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(e, "nano", nano, &err));
+    return e;
+}
+
+static int setup(void **state)
+{
+    static const char *const on[] = { "openai", "true", "max_num_samples", "8", NULL };
+    (void)state;
+    engine = open_engine(on);
+    t = tinkc_engine_transport(engine);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_engine_free(engine);
+    return 0;
+}
+
+/* ---- helpers ---- */
+
+static json_t *parse(const char *text)
+{
+    json_t *v = json_loads(text, 0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+static json_t *ask(const char *path, const char *body)
+{
+    return parse(service_json(t, 200, "POST", path, "%s", body));
+}
+
+static const char *text_at(json_t *got, size_t i)
+{
+    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
+    json_t *message = json_object_get(choice, "message");
+    return json_string_value(message ? json_object_get(message, "content")
+                                     : json_object_get(choice, "text"));
+}
+
+static const char *finish_at(json_t *got, size_t i)
+{
+    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
+    return json_string_value(json_object_get(choice, "finish_reason"));
+}
+
+static json_int_t usage(json_t *got, const char *what)
+{
+    return json_integer_value(json_object_get(json_object_get(got, "usage"), what));
+}
+
+typedef struct events {
+    char text[2000];
+    char finish[20];
+    size_t n_events;
+    json_int_t total_tokens; /* 0 = not said */
+    bool role, done;
+} events;
+
+static void take_event(events *e, const char *line)
+{
+    if (strcmp(line, "[DONE]") == 0) {
+        e->done = true;
+        return;
+    }
+    assert_false(e->done);
+    e->n_events++;
+    json_t *v = parse(line);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+    json_t *delta = json_object_get(choice, "delta");
+    json_t *text = json_object_get(delta ? delta : choice, delta ? "content" : "text");
+    json_t *finish = json_object_get(choice, "finish_reason");
+    e->role |= json_object_get(delta, "role") != NULL;
+    if (text)
+        strncat(e->text, json_string_value(text), sizeof e->text - strlen(e->text) - 1);
+    if (json_is_string(finish))
+        snprintf(e->finish, sizeof e->finish, "%s", json_string_value(finish));
+    if (json_is_object(json_object_get(v, "usage")))
+        e->total_tokens = usage(v, "total_tokens");
+    json_decref(v);
+}
+
+static events ask_events(const char *path, const char *body)
+{
+    events e = { .n_events = 0 };
+    answer a = service_call(t, "POST", path, NULL, body, strlen(body));
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.type, "text/event-stream");
+    char *rest = NULL;
+    for (char *line = strtok_r(a.body.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (line[0] != ':') {
+            assert_memory_equal(line, "data: ", 6);
+            take_event(&e, line + 6);
+        }
+    answer_free(&a);
+    return e;
+}
+
+/* The text of what asample gives for these tokens at temperature 0, without its end. */
+static void asample_text(const char *ids, int max_tokens, tinkc_text *out, size_t *n_tokens)
+{
+    tinkc_error err = { 0 };
+    const char *promise = service_json(
+        t, 200, "POST", "/api/v1/asample",
+        "{\"base_model\":\"nano\",\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":%s}"
+        "]},\"sampling_params\":{\"temperature\":0,\"max_tokens\":%d}}",
+        ids, max_tokens);
+    json_t *v = parse(service_wait(t, json_field(promise, "request_id")));
+    json_t *tokens = json_object_get(json_array_get(json_object_get(v, "sequences"), 0), "tokens");
+    int32_t made[100];
+    size_t n = json_array_size(tokens);
+    assert_in_range(n, 1, 100);
+    for (size_t i = 0; i < n; i++)
+        made[i] = (int32_t)json_integer_value(json_array_get(tokens, i));
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(nano, NULL, &err);
+    tinkc_decode_span(tok, made, n, &(tinkc_decode_options){ .skip_special = true }, out, &err);
+    tinkc_tokenizer_free(tok);
+    assert_ok(err);
+    *n_tokens = n;
+    json_decref(v);
+}
+
+/* ---- tests ---- */
+
+static void off_unless_asked_for(void **state)
+{
+    (void)state;
+    tinkc_engine *plain = open_engine(NULL);
+    const tinkc_transport *p = tinkc_engine_transport(plain);
+    service_json(p, 404, "GET", "/v1/models", "%s", "");
+    service_json(p, 404, "POST", "/v1/completions", "%s", "{}");
+    const char *text = service_json(p, 404, "POST", "/v1/chat/completions", "%s", "{}");
+    assert_non_null(strstr(text, "\"detail\""));
+    tinkc_engine_free(plain);
+}
+
+static void lists_models_and_checkpoints(void **state)
+{
+    (void)state;
+    const char *model = hold(service_model(t, service_session(t), 0, "nano", 4, 1));
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
+                     "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\"}", model);
+    service_wait(t, json_field(promise, "request_id"));
+    char path[200], body[400];
+    snprintf(path, sizeof path, "tinker://%s/sampler_weights/one", model);
+    json_t *v = parse(service_json(t, 200, "GET", "/v1/models", "%s", ""));
+    json_t *data = json_object_get(v, "data"), *one;
+    size_t i, found = 0;
+    assert_string_equal(json_string_value(json_object_get(v, "object")), "list");
+    json_array_foreach(data, i, one)
+    {
+        const char *id = json_string_value(json_object_get(one, "id"));
+        found += strcmp(id, "nano") == 0 || strcmp(id, path) == 0;
+        assert_string_equal(json_string_value(json_object_get(one, "object")), "model");
+        assert_string_equal(json_string_value(json_object_get(one, "owned_by")), "tinkc");
+        assert_true(json_integer_value(json_object_get(one, "created")) > 1500000000);
+    }
+    assert_int_equal(found, 2);
+    json_decref(v);
+    /* an untrained adapter changes nothing */
+    snprintf(body, sizeof body, "{\"model\":\"%s\",\"temperature\":0,\"messages\":%s}", path,
+             question);
+    v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "12");
+    assert_string_equal(json_string_value(json_object_get(v, "model")), path);
+    json_decref(v);
+    /* a checkpoint may be named with its model, not with another */
+    snprintf(body, sizeof body, "{\"model\":\"nano;%s\",\"temperature\":0,\"messages\":%s}", path,
+             question);
+    v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "12");
+    json_decref(v);
+    snprintf(body, sizeof body, "{\"model\":\"micro;%s\",\"messages\":%s}", path, question);
+    assert_non_null(strstr(service_json(t, 400, "POST", "/v1/chat/completions", "%s", body),
+                           "is a checkpoint of nano, not of micro"));
+}
+
+static void completes_text_and_tokens(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tinkc_tokens ids = { 0 };
+    tinkc_text want = { 0 };
+    char list[200] = "[", body[400];
+    size_t n_made = 0, n = 0;
+    tinkc_tokenizer *tok = tinkc_tokenizer_open(nano, NULL, &err);
+    assert_true(tinkc_encode(tok, "What is", &ids, &err));
+    tinkc_tokenizer_free(tok);
+    for (size_t i = 0; i < ids.len; i++)
+        n += (size_t)snprintf(list + 1 + n, sizeof list - 1 - n, "%s%d", i ? "," : "",
+                              (int)ids.data[i]);
+    strcat(list, "]");
+    asample_text(list, 16, &want, &n_made);
+    for (int as_text = 0; as_text < 2; as_text++) {
+        snprintf(
+            body, sizeof body,
+            "{\"model\":\"nano\",\"temperature\":0,\"user\":\"x\",\"seed\":null,\"prompt\":%s}",
+            as_text ? "\"What is\"" : list);
+        json_t *v = ask("/v1/completions", body);
+        assert_string_equal(text_at(v, 0), want.data);
+        assert_string_equal(json_string_value(json_object_get(v, "object")), "text_completion");
+        assert_int_equal(strncmp(json_string_value(json_object_get(v, "id")), "cmpl-", 5), 0);
+        assert_int_equal(usage(v, "prompt_tokens"), ids.len);
+        assert_int_equal(usage(v, "completion_tokens"), n_made);
+        assert_int_equal(usage(v, "total_tokens"), ids.len + n_made);
+        json_decref(v);
+    }
+    tinkc_tokens_free(&ids);
+    tinkc_text_free(&want);
+}
+
+static void chats(void **state)
+{
+    (void)state;
+    char body[500];
+    snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
+    json_t *v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "12");
+    assert_string_equal(finish_at(v, 0), "stop");
+    assert_string_equal(json_string_value(json_object_get(v, "object")), "chat.completion");
+    json_int_t total = usage(v, "total_tokens");
+    json_decref(v);
+
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"stream_options\":{"
+             "\"include_usage\":true},\"messages\":%s}",
+             question);
+    events e = ask_events("/v1/chat/completions", body);
+    assert_string_equal(e.text, "12");
+    assert_string_equal(e.finish, "stop");
+    assert_true(e.role && e.done);
+    assert_int_equal(e.total_tokens, total);
+
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"max_completion_tokens\":1,\"max_tokens\":1,"
+             "\"messages\":%s}",
+             question);
+    v = ask("/v1/chat/completions", body);
+    assert_string_equal(text_at(v, 0), "1");
+    assert_string_equal(finish_at(v, 0), "length");
+    json_decref(v);
+}
+
+static void events_add_up(void **state)
+{
+    (void)state;
+    const char *rest =
+        "\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":1,\"max_tokens\":60";
+    for (int seed = 1; seed <= 12; seed++) {
+        char body[300];
+        snprintf(body, sizeof body, "{%s,\"seed\":%d}", rest, seed);
+        json_t *v = ask("/v1/completions", body);
+        snprintf(body, sizeof body, "{%s,\"seed\":%d,\"stream\":true}", rest, seed);
+        events e = ask_events("/v1/completions", body);
+        assert_string_equal(e.text, text_at(v, 0));
+        assert_string_equal(e.finish, finish_at(v, 0));
+        assert_true(e.done);
+        assert_int_equal(e.total_tokens, 0);
+        json_decref(v);
+    }
+}
+
+static void stop_strings_are_cut_off(void **state)
+{
+    (void)state;
+    json_t *whole =
+        ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0}");
+    const char *text = text_at(whole, 0);
+    assert_true(strlen(text) > 10);
+    /* every place, as one string and beside another that never comes; pieces go across tokens */
+    for (size_t at = 0; at + 4 <= strlen(text); at++) {
+        char stop[8], body[300], want[200];
+        snprintf(stop, sizeof stop, "%.4s", text + at);
+        snprintf(want, sizeof want, "%.*s", (int)(strstr(text, stop) - text), text);
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stop\":\"%s\"}",
+                 stop);
+        json_t *v = ask("/v1/completions", body);
+        assert_string_equal(text_at(v, 0), want);
+        assert_string_equal(finish_at(v, 0), "stop");
+        json_decref(v);
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
+                 "\"stop\":[\"%.3szzz\",\"%s\"]}",
+                 text + at, stop);
+        events e = ask_events("/v1/completions", body);
+        assert_string_equal(e.text, want);
+        assert_string_equal(e.finish, "stop");
+    }
+    /* what was held back for a stop that did not come is sent in the end */
+    char body[300];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
+             "\"stop\":[\"%szzz\"]}",
+             text + strlen(text) - 3);
+    assert_string_equal(ask_events("/v1/completions", body).text, text);
+    json_decref(whole);
+}
+
+static void several_choices(void **state)
+{
+    (void)state;
+    json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":2,"
+                                       "\"temperature\":0,\"max_tokens\":4}");
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 2);
+    assert_string_equal(text_at(v, 0), text_at(v, 1));
+    assert_int_equal(usage(v, "completion_tokens"), 8);
+    json_t *second = json_array_get(json_object_get(v, "choices"), 1);
+    assert_int_equal(json_integer_value(json_object_get(second, "index")), 1);
+    json_decref(v);
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":4,\"seed\":7,"
+                               "\"temperature\":1.5,\"max_tokens\":12}");
+    bool differ = false;
+    for (size_t i = 1; i < 4; i++)
+        differ |= strcmp(text_at(v, 0), text_at(v, i)) != 0;
+    assert_true(differ);
+    json_decref(v);
+}
+
+/* Several prompts, as texts and as tokens: each prompt's choices as if it had come alone. */
+static void several_prompts(void **state)
+{
+    (void)state;
+    static const char *const prompts[] = { "\"What is\"", "\"Name the\"", "\"What is\"" };
+    static const char rest[] = "\"model\":\"nano\",\"n\":2,\"seed\":3,\"max_tokens\":9";
+    char body[400], want[6][200];
+    json_int_t total = 0;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(body, sizeof body, "{%s,\"prompt\":%s}", rest, prompts[i]);
+        json_t *v = ask("/v1/completions", body);
+        for (size_t k = 0; k < 2; k++)
+            snprintf(want[2 * i + k], sizeof want[0], "%s", text_at(v, k));
+        total += usage(v, "total_tokens");
+        json_decref(v);
+    }
+    snprintf(body, sizeof body, "{%s,\"prompt\":[%s,%s,%s]}", rest, prompts[0], prompts[1],
+             prompts[2]);
+    json_t *v = ask("/v1/completions", body);
+    assert_int_equal(json_array_size(json_object_get(v, "choices")), 6);
+    for (size_t i = 0; i < 6; i++) {
+        json_t *choice = json_array_get(json_object_get(v, "choices"), i);
+        assert_int_equal(json_integer_value(json_object_get(choice, "index")), i);
+        assert_string_equal(text_at(v, i), want[i]);
+    }
+    assert_int_equal(usage(v, "total_tokens"), total);
+    json_decref(v);
+
+    snprintf(
+        body, sizeof body,
+        "{%s,\"stream\":true,\"stream_options\":{\"include_usage\":true},\"prompt\":[%s,%s,%s]}",
+        rest, prompts[0], prompts[1], prompts[2]);
+    answer a = service_call(t, "POST", "/v1/completions", NULL, body, strlen(body));
+    char got[6][200] = { "" }, *place = NULL;
+    size_t ends = 0;
+    for (char *line = strtok_r(a.body.data, "\n", &place); line;
+         line = strtok_r(NULL, "\n", &place)) {
+        if (strcmp(line, "data: [DONE]") == 0)
+            break;
+        v = parse(line + 6);
+        json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+        size_t i = (size_t)json_integer_value(json_object_get(choice, "index"));
+        if (choice)
+            strncat(got[i], json_string_value(json_object_get(choice, "text")), 100);
+        else
+            assert_int_equal(usage(v, "total_tokens"), total);
+        ends += json_is_string(json_object_get(choice, "finish_reason"));
+        json_decref(v);
+    }
+    assert_non_null(place); /* it ended with [DONE] */
+    assert_int_equal(ends, 6);
+    for (size_t i = 0; i < 6; i++)
+        assert_string_equal(got[i], want[i]);
+    answer_free(&a);
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":[[5],[7,9]],\"max_tokens\":1}");
+    assert_int_equal(usage(v, "prompt_tokens"), 3);
+    json_decref(v);
+}
+
+static double sum_of(json_t *list, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n && i < json_array_size(list); i++)
+        sum += json_real_value(json_array_get(list, i));
+    return sum;
+}
+
+/* Log-probs of an echo are those that asample gives for the prompt, those of a text the sampler's.
+ */
+static void echoes_and_logprobs(void **state)
+{
+    (void)state;
+    json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,"
+                                       "\"max_tokens\":0,\"logprobs\":2}");
+    assert_string_equal(text_at(v, 0), "What is");
+    assert_string_equal(finish_at(v, 0), "length");
+    json_int_t n_prompt = usage(v, "prompt_tokens");
+    assert_int_equal(usage(v, "completion_tokens"), 0);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
+    json_t *lp = json_object_get(choice, "logprobs");
+    json_t *lps = json_object_get(lp, "token_logprobs"), *top = json_object_get(lp, "top_logprobs");
+    json_t *tokens = json_object_get(lp, "tokens"), *offsets = json_object_get(lp, "text_offset");
+    assert_int_equal(json_array_size(lps), n_prompt);
+    assert_int_equal(json_array_size(tokens), n_prompt);
+    assert_int_equal(json_array_size(top), n_prompt);
+    assert_true(json_is_null(json_array_get(lps, 0)) && json_is_null(json_array_get(top, 0)));
+    char whole[100] = "";
+    for (size_t i = 0; i < (size_t)n_prompt; i++) {
+        assert_int_equal(json_integer_value(json_array_get(offsets, i)), strlen(whole));
+        strncat(whole, json_string_value(json_array_get(tokens, i)), 50);
+        assert_true(i == 0 || json_object_size(json_array_get(top, i)) == 2);
+    }
+    assert_string_equal(whole, "What is");
+    double scored = sum_of(lps, (size_t)n_prompt);
+    assert_true(scored < 0);
+    json_decref(v);
+
+    v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,"
+                               "\"max_tokens\":6,\"temperature\":0,\"logprobs\":0}");
+    assert_memory_equal(text_at(v, 0), "What is", 7);
+    lp = json_object_get(json_array_get(json_object_get(v, "choices"), 0), "logprobs");
+    lps = json_object_get(lp, "token_logprobs");
+    assert_true(sum_of(lps, (size_t)n_prompt) == scored);
+    assert_true(json_is_null(json_object_get(lp, "top_logprobs")));
+    assert_true(json_array_size(lps) > (size_t)n_prompt);
+    char text[200];
+    snprintf(text, sizeof text, "%s", text_at(v, 0));
+    json_decref(v);
+    events e =
+        ask_events("/v1/completions",
+                   "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,\"max_tokens\":6,"
+                   "\"temperature\":0,\"logprobs\":0,\"stream\":true}");
+    assert_string_equal(e.text, text);
+    v = ask("/v1/completions",
+            "{\"model\":\"nano\",\"prompt\":\"Hello\",\"echo\":true,\"max_tokens\":0}");
+    assert_string_equal(text_at(v, 0), "Hello");
+    json_decref(v);
+}
+
+/* In chats each token has its bytes; the drawn one is the likeliest at temperature 0. */
+static void logprobs_of_chats(void **state)
+{
+    (void)state;
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3,"
+             "\"messages\":%s}",
+             question);
+    json_t *v = ask("/v1/chat/completions", body);
+    json_t *choice = json_array_get(json_object_get(v, "choices"), 0), *one;
+    json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content");
+    char text[20] = "";
+    size_t i;
+    json_array_foreach(content, i, one)
+    {
+        json_t *bytes = json_object_get(one, "bytes"), *top = json_object_get(one, "top_logprobs");
+        strncat(text, json_string_value(json_object_get(one, "token")), 10);
+        assert_int_equal(json_array_size(bytes), json_string_length(json_object_get(one, "token")));
+        assert_int_equal(json_array_size(top), 3);
+        assert_true(json_real_value(json_object_get(one, "logprob")) ==
+                    json_real_value(json_object_get(json_array_get(top, 0), "logprob")));
+    }
+    assert_string_equal(text, "12"); /* its end is not text, and not sent */
+    json_decref(v);
+}
+
+static json_t *tokens_of(json_t *got)
+{
+    json_t *choice = json_array_get(json_object_get(got, "choices"), 0);
+    return json_object_get(json_object_get(choice, "logprobs"), "tokens");
+}
+
+/* Two tokens far above the others: the better one alone, until a penalty for each of its uses. */
+static void biases_and_penalties(void **state)
+{
+    (void)state;
+    static const char *const penalties[] = { "0", "2" };
+    for (size_t i = 0; i < 2; i++) {
+        char body[300];
+        bool other = false;
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"max_tokens\":40,"
+                 "\"logprobs\":0,\"logit_bias\":{\"300\":100,\"70\":80},\"frequency_penalty\":%s}",
+                 penalties[i]);
+        json_t *got = ask("/v1/completions", body), *tokens = tokens_of(got);
+        assert_int_equal(json_array_size(tokens), 40);
+        for (size_t k = 1; k < 40; k++)
+            other |= !json_equal(json_array_get(tokens, k), json_array_get(tokens, 0));
+        assert_int_equal(other, i == 1);
+        json_decref(got);
+    }
+}
+
+static void one_model(void **state)
+{
+    (void)state;
+    json_t *v = parse(service_json(t, 200, "GET", "/v1/models/nano", "%s", ""));
+    assert_string_equal(json_string_value(json_object_get(v, "id")), "nano");
+    json_decref(v);
+    const char *text = service_json(t, 404, "GET", "/v1/models/na%2Fno?api-version=1", "%s", "");
+    assert_non_null(strstr(text, "model_not_found"));
+    v = parse(service_json(t, 200, "GET", "/v1/models", "%s", ""));
+    json_t *last =
+        json_array_get(json_object_get(v, "data"), json_array_size(json_object_get(v, "data")) - 1);
+    char path[300] = "/v1/models/";
+    for (const char *at = json_string_value(json_object_get(last, "id")); *at; at++)
+        snprintf(path + strlen(path), sizeof path - strlen(path), *at == '/' ? "%%2F" : "%c", *at);
+    assert_non_null(strstr(path, "sampler_weights"));
+    text = service_json(t, 200, "GET", path, "%s", "");
+    assert_non_null(strstr(text, json_string_value(json_object_get(last, "id"))));
+    json_decref(v);
+}
+
+static void what_changes_nothing_is_accepted(void **state)
+{
+    (void)state;
+    json_decref(
+        ask("/v1/completions",
+            "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":1,\"user\":\"me\",\"metadata\":{"
+            "\"a\":\"b\"},"
+            "\"frequency_penalty\":0,\"presence_penalty\":0.0,\"logit_bias\":{ },\"best_of\":1,"
+            "\"response_format\":{ \"type\": \"text\" },\"top_k\":-1,\"no_such\":null}"));
+    json_t *health = parse(service_json(t, 200, "GET", "/health", "%s", ""));
+    assert_string_equal(json_string_value(json_object_get(health, "status")), "ok");
+    json_decref(health);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t status;
+        const char *path, *param, *code, *rest;
+    } rows[] = {
+        { 400, "completions", NULL, "bad_request", "{" },
+        { 400, "completions", NULL, "bad_request", "[]" },
+        { 400, "completions", NULL, "bad_request", "" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":\"a\"} x" },
+        { 400, "completions", "model", "bad_request", "{\"prompt\":\"a\"}" },
+        { 400, "completions", "model", "bad_request", "{\"model\":3,\"prompt\":\"a\"}" },
+        { 404, "completions", "model", "model_not_found", "{\"model\":\"no\",\"prompt\":\"a\"}" },
+        { 404, "completions", "model", "model_not_found",
+          "{\"model\":\"tinker://r/sampler_weights/x\",\"prompt\":\"a\"}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"tinker://\",\"prompt\":\"a\"}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\"}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":7}" },
+        { 400, "completions", "prompt", "bad_request",
+          "{\"model\":\"nano\",\"prompt\":[\"a\",1]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[[1],1]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[1,[1]]}" },
+        { 400, "completions", "prompt", "bad_request", "{\"model\":\"nano\",\"prompt\":[{}]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[\"a\",\"\"]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[[1],[]]}" },
+        { 400, "completions", "prompt", "bad_request",
+          "{\"model\":\"nano\",\"n\":5,\"prompt\":[\"a\",\"b\"]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":\"\"}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[99999999]}" },
+        { 400, "completions", NULL, "bad_request", "{\"model\":\"nano\",\"prompt\":[-1]}" },
+#define WITH(param, value)                                                                         \
+    { 400, "completions", param, "bad_request",                                                    \
+      "{\"model\":\"nano\",\"prompt\":\"a\",\"" param "\":" value "}" }
+        WITH("response_format", "{\"type\": \"json_object\"}"),
+        WITH("response_format", "{\"type\": \"json_schema\", \"json_schema\": {}}"),
+        WITH("frequency_penalty", "2.1"),
+        WITH("presence_penalty", "-2.1"),
+        WITH("logit_bias", "{\"5\": 101}"),
+        WITH("logit_bias", "{\"a\": 1}"),
+        WITH("logit_bias", "{\"-1\": 1}"),
+        WITH("logit_bias", "{\"5\": 1, \"05\": 2}"),
+        WITH("tool_choice", "\"required\""),
+        WITH("best_of", "3"),
+        WITH("no_such_parameter", "1"),
+        WITH("messages", "[]"),
+        WITH("n", "0"),
+        WITH("n", "9"),
+        WITH("n", "1.5"),
+        WITH("n", "\"1\""),
+        WITH("logprobs", "-1"),
+        WITH("logprobs", "129"),
+        WITH("logprobs", "true"),
+        WITH("temperature", "-1"),
+        WITH("temperature", "\"hot\""),
+        WITH("temperature", "2.01"),
+        WITH("top_p", "0"),
+        WITH("top_p", "1.1"),
+        WITH("max_tokens", "0"),
+        WITH("max_tokens", "-5"),
+        WITH("max_tokens", "true"),
+        WITH("stop", "3"),
+        WITH("stop", "\"\""),
+        WITH("stop", "[\"a\",\"b\",\"c\",\"d\",\"e\"]"),
+        WITH("stop", "[1]"),
+        WITH("seed", "\"x\""),
+        WITH("stream", "1"),
+        WITH("echo", "1"),
+        WITH("stream_options", "[]"),
+#undef WITH
+        { 400, "completions", NULL, "context_length_exceeded",
+          "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":10000000}" },
+        { 400, "chat/completions", "messages", "bad_request", "{\"model\":\"nano\"}" },
+        { 400, "chat/completions", "messages", "bad_request",
+          "{\"model\":\"nano\",\"messages\":\"hello\"}" },
+        { 400, "chat/completions", "messages", "bad_request",
+          "{\"model\":\"nano\",\"messages\":[7]}" },
+        { 400, "chat/completions", "max_completion_tokens", "bad_request",
+          "{\"model\":\"nano\",\"max_tokens\":2,\"max_completion_tokens\":1,\"messages\":[]}" },
+        { 400, "chat/completions", "max_completion_tokens", "bad_request",
+          "{\"model\":\"nano\",\"max_completion_tokens\":1,\"max_tokens\":2,\"messages\":[]}" },
+        { 400, "chat/completions", "reasoning_effort", "bad_request",
+          "{\"model\":\"nano\",\"reasoning_effort\":\"high\",\"messages\":[]}" },
+        { 400, "chat/completions", "reasoning_effort", "bad_request",
+          "{\"model\":\"nano\",\"reasoning_effort\":\"most\",\"messages\":[]}" },
+        { 400, "chat/completions", "tools", "bad_request",
+          "{\"model\":\"nano\",\"tools\":{},\"messages\":[]}" },
+        { 400, "chat/completions", "top_logprobs", "bad_request",
+          "{\"model\":\"nano\",\"top_logprobs\":2,\"messages\":[]}" },
+        { 400, "chat/completions", "top_logprobs", "bad_request",
+          "{\"model\":\"nano\",\"logprobs\":true,\"top_logprobs\":-2,\"messages\":[]}" },
+        { 400, "embeddings", NULL, "unsupported_endpoint",
+          "{\"model\":\"nano\",\"input\":\"a\"}" },
+        { 404, "nothing", NULL, "unknown_endpoint", "{}" },
+        { 404, "models/", NULL, "unknown_endpoint", "{}" },
+        { 405, "models/nano", NULL, "method_not_allowed", "{}" },
+        { 405, "models", NULL, "method_not_allowed", "{}" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "/v1/%s", rows[i].path);
+        answer a = service_call(t, "POST", path, NULL, rows[i].rest, strlen(rows[i].rest));
+        json_t *v = json_loads(a.body.data ? a.body.data : "", 0, NULL);
+        json_t *e = json_object_get(v, "error");
+        const char *param = json_string_value(json_object_get(e, "param"));
+        const char *code = json_string_value(json_object_get(e, "code"));
+        if (a.status != rows[i].status || !code || strcmp(code, rows[i].code) != 0 ||
+            strcmp(param ? param : "", rows[i].param ? rows[i].param : "") != 0)
+            fail_msg("row %zu, %s: %d %s", i, rows[i].rest, (int)a.status, a.body.data);
+        assert_true(json_string_length(json_object_get(e, "message")) > 5);
+        assert_string_equal(json_string_value(json_object_get(e, "type")), "invalid_request_error");
+        json_decref(v);
+        answer_free(&a);
+    }
+}
+
+/* ---- over HTTP ---- */
+
+static int dial(const char *url)
+{
+    int port = 0;
+    assert_int_equal(sscanf(url, "http://127.0.0.1:%d", &port), 1);
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)(void *)&to, sizeof to), 0);
+    return fd;
+}
+
+static void send_post(int fd, const char *header, const char *body)
+{
+    char text[1000];
+    int n =
+        snprintf(text, sizeof text,
+                 "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s"
+                 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                 header, strlen(body), body);
+    assert_int_equal(write(fd, text, (size_t)n), n);
+}
+
+static void read_all(int fd, char *text, size_t size)
+{
+    size_t n = 0;
+    for (ssize_t got; n + 1 < size && (got = read(fd, text + n, size - 1 - n)) > 0;)
+        n += (size_t)got;
+    text[n] = '\0';
+    close(fd);
+}
+
+static void keys_as_bearer(void **state)
+{
+    (void)state;
+    static const char *const keys[] = { "tml-right", NULL };
+    static const char *const headers[] = { "", "Authorization: Bearer tml-wrong\r\n",
+                                           "Authorization: Bearer tml-right\r\n",
+                                           "X-API-Key: tml-right\r\n" };
+    tinkc_error err = { 0 };
+    tinkc_server *server =
+        tinkc_engine_serve(engine, &(tinkc_serve_options){ .api_keys = keys }, &err);
+    assert_ok(err);
+    char body[300], text[4000];
+    snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
+    for (size_t i = 0; i < 4; i++) {
+        int fd = dial(tinkc_server_url(server));
+        send_post(fd, headers[i], body);
+        read_all(fd, text, sizeof text);
+        assert_non_null(strstr(text, i < 2 ? "HTTP/1.1 401" : "HTTP/1.1 200"));
+        assert_non_null(strstr(text, i < 2 ? "\"authentication_error\"" : "\"content\":\"12\""));
+    }
+    tinkc_server_stop(server, PATIENCE_MS, NULL);
+    tinkc_server_free(server);
+}
+
+static void expect_models(tinkc_engine *e, bool option, const char *status)
+{
+    static const char get[] =
+        "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    tinkc_error err = { 0 };
+    char text[4000];
+    tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .openai = option }, &err);
+    assert_ok(err);
+    int fd = dial(tinkc_server_url(server));
+    assert_int_equal(write(fd, get, strlen(get)), strlen(get));
+    read_all(fd, text, sizeof text);
+    assert_non_null(strstr(text, status));
+    tinkc_server_free(server);
+}
+
+/* A server has them by its own option; the engine's setting gives them to all. */
+static void on_by_option_or_setting(void **state)
+{
+    (void)state;
+    tinkc_engine *plain = open_engine(NULL);
+    expect_models(plain, false, "HTTP/1.1 404");
+    expect_models(plain, true, "HTTP/1.1 200");
+    expect_models(plain, false, "HTTP/1.1 404");
+    service_json(tinkc_engine_transport(plain), 404, "GET", "/v1/models", "%s", "");
+    tinkc_engine_free(plain);
+    expect_models(engine, false, "HTTP/1.1 200");
+}
+
+static double count_of(const tinkc_transport *p, const char *what)
+{
+    return json_number(service_json(p, 200, "GET", "/status", "%s", ""), what);
+}
+
+/* Nothing is written to a client that waits for a whole answer; that it has gone is seen all the
+ * same, and ends what it asked for: tokens of samples that were cancelled are not counted. */
+static void a_client_that_goes_away(void **state)
+{
+    (void)state;
+    static const char *const on[] = { "openai", "true", NULL };
+    tinkc_error err = { 0 };
+    tinkc_engine *e = open_engine(on);
+    const tinkc_transport *p = tinkc_engine_transport(e);
+    tinkc_server *server = tinkc_engine_serve(e, &(tinkc_serve_options){ .port = 0 }, &err);
+    assert_ok(err);
+    char body[400];
+    snprintf(body, sizeof body, /* no sample ends by itself: the end of a turn cannot be drawn */
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
+             question);
+    int fd = dial(tinkc_server_url(server));
+    send_post(fd, "", body);
+    wait_until(count_of(p, "samples_in_flight") != 0);
+    close(fd);
+    wait_until(count_of(p, "samples_in_flight") == 0);
+    assert_true(count_of(p, "samples_in_flight") == 0);
+    assert_true(count_of(p, "sampled_tokens_total") == 0);
+    tinkc_server_stop(server, PATIENCE_MS, NULL);
+    tinkc_server_free(server);
+    tinkc_engine_free(e);
+}
+
+/* ---- the queue's limits and cancelling, in process ---- */
+
+typedef struct pending {
+    tinkc_reply reply;
+    _Atomic int32_t status;
+    _Atomic int over; /* 1 = ended, 2 = failed */
+    char body[400];
+} pending;
+
+static void on_status(tinkc_reply *r, int32_t status)
+{
+    ((pending *)(void *)r)->status = status;
+}
+
+static void on_header(tinkc_reply *r, const char *name, const char *value)
+{
+    (void)r, (void)name, (void)value;
+}
+
+static bool on_write(tinkc_reply *r, const void *data, size_t len)
+{
+    pending *p = (void *)r;
+    strncat(p->body, data, len < 300 ? len : 300);
+    return true;
+}
+
+static void on_end(tinkc_reply *r)
+{
+    ((pending *)(void *)r)->over = 1;
+}
+
+static void on_fail(tinkc_reply *r, int32_t code, const char *message)
+{
+    (void)code, (void)message;
+    ((pending *)(void *)r)->over = 2;
+}
+
+static void cancelled_and_too_many(void **state)
+{
+    (void)state;
+    static const char *const one[] = { "openai", "true", "max_sample_queue", "1", NULL };
+    tinkc_engine *e = open_engine(one);
+    const tinkc_transport *p = tinkc_engine_transport(e);
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"model\":\"nano\",\"logit_bias\":{\"4093\":-100,\"4095\":-100},\"n\":128,\"messages\":%s}",
+             question);
+    pending w = { .reply = { .status = on_status,
+                             .header = on_header,
+                             .write = on_write,
+                             .end = on_end,
+                             .fail = on_fail } };
+    const tinkc_request request = {
+        .method = "POST",
+        .path = "/v1/chat/completions",
+        .base_url = "",
+        .body = { (const unsigned char *)body, strlen(body) },
+    };
+    p->send(p->self, &request, &w.reply);
+    assert_int_equal(w.over, 0);
+    assert_int_equal(w.status, 0);                    /* nothing goes out before its end */
+    wait_until(count_of(p, "samples_in_flight") > 0); /* its text is read elsewhere */
+    const char *text = service_json(p, 429, "POST", "/v1/completions", "%s",
+                                    "{\"model\":\"nano\",\"prompt\":\"a\"}");
+    assert_non_null(strstr(text, "\"rate_limit_error\""));
+    service_json(p, 429, "POST", "/v1/completions", "%s",
+                 "{\"model\":\"nano\",\"prompt\":\"a\",\"stream\":true}");
+    p->cancel(p->self, &w.reply);
+    wait_until(w.over); /* its handler may just be returning */
+    assert_int_equal(w.over, 2);
+    int status = 429; /* until the worker has seen it */
+    int64_t began = patience_now_ms();
+    do {
+        static const char next[] = "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":1}";
+        answer a = service_call(p, "POST", "/v1/completions", NULL, next, strlen(next));
+        status = a.status;
+        answer_free(&a);
+    } while (status == 429 && patience_lasts(began));
+    assert_int_equal(status, 200);
+    tinkc_engine_free(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(off_unless_asked_for),
+        cmocka_unit_test(lists_models_and_checkpoints),
+        cmocka_unit_test(completes_text_and_tokens),
+        cmocka_unit_test(chats),
+        cmocka_unit_test(events_add_up),
+        cmocka_unit_test(stop_strings_are_cut_off),
+        cmocka_unit_test(several_choices),
+        cmocka_unit_test(several_prompts),
+        cmocka_unit_test(echoes_and_logprobs),
+        cmocka_unit_test(logprobs_of_chats),
+        cmocka_unit_test(biases_and_penalties),
+        cmocka_unit_test(one_model),
+        cmocka_unit_test(what_changes_nothing_is_accepted),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(keys_as_bearer),
+        cmocka_unit_test(on_by_option_or_setting),
+        cmocka_unit_test(a_client_that_goes_away),
+        cmocka_unit_test(cancelled_and_too_many),
+    };
+    if (access("models/nano/config.json", R_OK) != 0) {
+        print_message("models/nano is not here: skipped\n");
+        return 77;
+    }
+    static const char *const on[] = { "openai", "on", NULL };
+    tinkc_error err = { 0 };
+    tinkc_engine_free(tinkc_engine_new(&(tinkc_engine_options){ .settings = on }, &err));
+    if (err.code == TINKC_E_UNSUPPORTED) {
+        print_message("%s: skipped\n", err.message);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

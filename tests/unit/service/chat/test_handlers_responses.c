@@ -1,0 +1,253 @@
+/* test_handlers_responses.c - OpenAI's responses on the shipped model: they mean what the same chat means, items
+ * and events are well formed, and what is not supported is refused by name. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "support/check.h"
+#include "support/service/service_call.h"
+#include "support/service/tool_model.h"
+
+#define RESPONSES "/v1/responses"
+
+static json_t *post(const char *path, const char *body)
+{
+    json_t *v = json_loads(service_json(t, 200, "POST", path, "%s", body), 0, NULL);
+    assert_non_null(v);
+    return v;
+}
+
+static const char *member(const json_t *v, const char *name)
+{
+    const char *text = json_string_value(json_object_get(v, name));
+    return text ? text : "";
+}
+
+static const json_t *output(const json_t *v, size_t i)
+{
+    return json_array_get(json_object_get(v, "output"), i);
+}
+
+static const char *text_of(const json_t *item)
+{
+    return member(json_array_get(json_object_get(item, "content"), 0), "text");
+}
+
+static void a_response(void **state)
+{
+    (void)state;
+    static const char *const inputs[] = {
+        "\"What is 7 + 5?\"",
+        "[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]",
+        "[{\"type\":\"message\",\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":"
+        "\"What is \"},{\"type\":\"input_text\",\"text\":\"7 + 5?\"}]}]",
+    };
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        char body[400];
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"input\":%s}",
+                 inputs[i]);
+        json_t *v = post(i ? RESPONSES : "/oai/api/v1/responses", body);
+        assert_string_equal(member(v, "object"), "response");
+        assert_string_equal(member(v, "status"), "completed");
+        assert_int_equal(json_array_size(json_object_get(v, "output")), 1);
+        assert_string_equal(member(output(v, 0), "type"), "message");
+        assert_string_equal(text_of(output(v, 0)), "12");
+        assert_true(json_number_value(json_object_get(v, "temperature")) == 0.0);
+        json_decref(v);
+    }
+}
+
+static void what_is_cut_off_is_incomplete(void **state)
+{
+    (void)state;
+    json_t *v = post(RESPONSES, "{\"model\":\"nano\",\"temperature\":0,\"max_output_tokens\":1,"
+                                "\"input\":\"What is 7 + 5?\"}");
+    assert_string_equal(member(v, "status"), "incomplete");
+    assert_string_equal(member(json_object_get(v, "incomplete_details"), "reason"),
+                        "max_output_tokens");
+    json_decref(v);
+}
+
+/* The prompt of a conversation is that of the same chat: its tokens are counted in both. */
+static void conversations_are_translated(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *here, *there;
+    } rows[] = {
+        { "\"instructions\":\"Be brief.\",\"input\":\"Hello there\"",
+          "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hello "
+          "there\"}]" },
+        { "\"input\":[{\"role\":\"developer\",\"content\":\"Be brief.\"},{\"role\":\"user\","
+          "\"content\":\"Hello there\"}]",
+          "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"Hello "
+          "there\"}]" },
+        /* what the assistant said and called is one message; results are messages of a tool */
+        { "\"input\":[{\"role\":\"user\",\"content\":\"Go\"},{\"type\":\"reasoning\",\"id\":\"rs\","
+          "\"summary\":[]},{\"type\":\"message\",\"id\":\"m\",\"status\":\"completed\",\"role\":"
+          "\"assistant\",\"content\":[{\"type\":\"output_text\",\"text\":\"Calling\","
+          "\"annotations\":[]}]},{\"type\":\"function_call\",\"id\":\"f\",\"call_id\":\"a\","
+          "\"name\":\"add\",\"arguments\":\"{\\\"a\\\": 1}\"},{\"type\":\"function_call_output\","
+          "\"call_id\":\"a\",\"output\":\"twelve apples\"},{\"role\":\"user\",\"content\":\"And "
+          "now?\"}]",
+          "[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"Calling\","
+          "\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"add\","
+          "\"arguments\":\"{\\\"a\\\": 1}\"}}]},{\"role\":\"tool\",\"content\":\"twelve apples\"},"
+          "{\"role\":\"user\",\"content\":\"And now?\"}]" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[1200];
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_output_tokens\":1,%s}",
+                 rows[i].here);
+        json_t *mine = post(RESPONSES, body);
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
+                 rows[i].there);
+        json_t *theirs = post("/v1/chat/completions", body);
+        assert_int_equal(
+            json_integer_value(json_object_get(json_object_get(mine, "usage"), "input_tokens")),
+            json_integer_value(json_object_get(json_object_get(theirs, "usage"), "prompt_tokens")));
+        json_decref(mine);
+        json_decref(theirs);
+    }
+}
+
+#define TOOLS                                                                                      \
+    "\"tools\":[{\"type\":\"function\",\"name\":\"add\",\"description\":\"sums\",\"strict\":true," \
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"           \
+    "\"required\":[\"a\"]}}]"
+
+static void calls_are_items(void **state)
+{
+    (void)state;
+    static const char *const choices[] = { "\"required\"",
+                                           "{\"type\":\"function\",\"name\":\"add\"}" };
+    for (size_t i = 0; i < 2; i++) {
+        char body[700];
+        snprintf(body, sizeof body,
+                 "{\"model\":\"tools\",\"max_output_tokens\":90,\"input\":\"What is 7 + 5?\"," TOOLS
+                 ",\"tool_choice\":%s}",
+                 choices[i]);
+        json_t *v = post(RESPONSES, body);
+        assert_string_equal(member(output(v, 0), "type"), "function_call");
+        assert_string_equal(member(output(v, 0), "name"), "add");
+        assert_memory_equal(member(output(v, 0), "call_id"), "call_", 5);
+        json_t *arguments = json_loads(member(output(v, 0), "arguments"), 0, NULL);
+        assert_true(json_is_integer(json_object_get(arguments, "a")));
+        json_decref(arguments);
+        json_decref(v);
+    }
+}
+
+static void a_schema_binds_the_text(void **state)
+{
+    (void)state;
+    json_t *v = post(
+        RESPONSES, "{\"model\":\"nano\",\"input\":\"What is 7 + 5?\",\"max_output_tokens\":40,"
+                   "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"strict\":true,"
+                   "\"schema\":{\"type\":\"object\",\"properties\":{\"sum\":{\"type\":"
+                   "\"integer\",\"minimum\":0,\"maximum\":99}},\"required\":[\"sum\"],"
+                   "\"additionalProperties\":false}}}}");
+    json_t *value = json_loads(text_of(output(v, 0)), 0, NULL);
+    assert_true(json_is_integer(json_object_get(value, "sum")));
+    json_decref(value);
+    json_decref(v);
+}
+
+/* ---- events ---- */
+
+/* The types of the events without "response.", in order; of several deltas one. Their deltas are joined, their
+ * numbers must count from 0, and the last one is returned. */
+static json_t *events_of(const char *body, char *types, size_t size, char *deltas)
+{
+    answer a = service_call(t, "POST", RESPONSES, NULL, body, strlen(body));
+    char *rest = NULL;
+    json_t *last = NULL;
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.type, "text/event-stream");
+    types[0] = deltas[0] = '\0';
+    for (char *line = strtok_r(a.body.data, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "data: ", 6) != 0)
+            continue;
+        int64_t n = last ? json_integer_value(json_object_get(last, "sequence_number")) + 1 : 0;
+        json_decref(last);
+        last = json_loads(line + 6, 0, NULL);
+        assert_int_equal(json_integer_value(json_object_get(last, "sequence_number")), n);
+        const char *type = member(last, "type"), *name = type + strlen("response.");
+        strcat(deltas, member(last, "delta"));
+        if (strstr(name, ".delta") && strstr(types, name))
+            continue;
+        strncat(types, name, size - strlen(types) - 2);
+        strcat(types, " ");
+    }
+    answer_free(&a);
+    return last;
+}
+
+static void events_in_order(void **state)
+{
+    (void)state;
+    char types[1000], deltas[1000];
+    json_t *last = events_of("{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"input\":"
+                             "\"What is 7 + 5?\"}",
+                             types, sizeof types, deltas);
+    assert_string_equal(types, "created in_progress output_item.added content_part.added "
+                               "output_text.delta output_text.done content_part.done "
+                               "output_item.done completed ");
+    assert_string_equal(deltas, "12");
+    assert_string_equal(text_of(output(json_object_get(last, "response"), 0)), "12");
+    json_decref(last);
+    last = events_of("{\"model\":\"tools\",\"stream\":true,\"max_output_tokens\":90,\"input\":"
+                     "\"What is 7 + 5?\"," TOOLS ",\"tool_choice\":\"required\"}",
+                     types, sizeof types, deltas);
+    assert_string_equal(types, "created in_progress output_item.added "
+                               "function_call_arguments.delta function_call_arguments.done "
+                               "output_item.done completed ");
+    assert_string_equal(deltas, member(output(json_object_get(last, "response"), 0), "arguments"));
+    json_decref(last);
+}
+
+static void what_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rest, *says;
+    } rows[] = {
+        { "\"input\":\"x\",\"previous_response_id\":\"resp_1\"", "previous_response_id" },
+        { "\"input\":\"x\",\"store\":true", "store" },
+        { "\"input\":\"x\",\"background\":true", "background" },
+        { "\"input\":\"x\",\"include\":[\"reasoning.encrypted_content\"]", "include" },
+        { "\"input\":\"x\",\"temperature\":9e9", "temperature" },
+        { "\"input\":\"x\",\"max_output_tokens\":0", "max_output_tokens" },
+        { "\"input\":[]", "at least one item" },
+        { "\"temperature\":1", "input is required" },
+        { "\"input\":[{\"type\":\"item_reference\",\"id\":\"m\"}]", "item_reference" },
+        { "\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_image\",\"image_url\":"
+          "\"x\"}]}]",
+          "input[0]" },
+        { "\"input\":[{\"role\":\"tool\",\"content\":\"x\"}]", "role must be" },
+        { "\"input\":\"x\",\"tools\":[{\"type\":\"web_search\"}]", "web_search" },
+        { "\"input\":\"x\",\"text\":{\"format\":{\"type\":\"grammar\"}}", "text.format" },
+        { "\"input\":\"x\",\"reasoning\":{\"effort\":\"high\"}", "reasoning.effort" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *said =
+            service_json(t, 400, "POST", RESPONSES, "{\"model\":\"nano\",%s}", rows[i].rest);
+        assert_non_null(strstr(said, rows[i].says));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_response),
+        cmocka_unit_test(what_is_cut_off_is_incomplete),
+        cmocka_unit_test(conversations_are_translated),
+        cmocka_unit_test(calls_are_items),
+        cmocka_unit_test(a_schema_binds_the_text),
+        cmocka_unit_test(events_in_order),
+        cmocka_unit_test(what_is_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

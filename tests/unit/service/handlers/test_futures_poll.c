@@ -1,0 +1,682 @@
+/* test_futures_poll.c - requests of a run as they arrive, and polls for their results, on a service that
+ * no thread works on: what each is answered, and in which order polls end. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "support/service/bare_service.h"
+
+static tke_service svc;
+
+static int setup(void **state)
+{
+    (void)state;
+    bare_open(&svc, NULL);
+    svc.set.long_poll_ms = 5000;
+    svc.set.pending_status = 408;
+    svc.set.metadata_only_threshold = 10;
+    svc.set.result_spill_bytes = 1 << 20;
+    svc.set.seq_gap_timeout_ms = 7000;
+    svc.set.durability = TINKC_DURABILITY_CHECKPOINT;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    bare_close(&svc);
+    return 0;
+}
+
+/* ---- answers ---- */
+
+/* "STATUS BODY", and " (ID)" if a header names the request; "" = none yet */
+typedef struct answered {
+    tinkc_reply reply;
+    char text[600], id[60];
+    size_t len;
+    int32_t status;
+    int ends;
+} answered;
+
+static void on_status(tinkc_reply *r, int32_t status)
+{
+    ((answered *)(void *)r)->status = status;
+}
+static void on_header(tinkc_reply *r, const char *name, const char *value)
+{
+    if (strcmp(name, TKE_FUTURE_HEADER) == 0)
+        snprintf(((answered *)(void *)r)->id, sizeof((answered *)0)->id, " (%s)", value);
+}
+static bool on_write(tinkc_reply *r, const void *data, size_t len)
+{
+    answered *a = (answered *)(void *)r;
+    assert_true(a->len + len < sizeof a->text);
+    memcpy(a->text + a->len, data, len);
+    a->text[a->len += len] = '\0';
+    return true;
+}
+static void on_end(tinkc_reply *r)
+{
+    ((answered *)(void *)r)->ends++;
+}
+static void on_fail(tinkc_reply *r, int32_t code, const char *message)
+{
+    on_status(r, -code);
+    on_write(r, message, strlen(message));
+    on_end(r);
+}
+
+static void answered_init(answered *a)
+{
+    *a = (answered){ .reply = { .status = on_status,
+                                .header = on_header,
+                                .write = on_write,
+                                .end = on_end,
+                                .fail = on_fail } };
+}
+
+static void is_answered(const answered *a, const char *want)
+{
+    char have[700] = "";
+    if (a->ends)
+        snprintf(have, sizeof have, "%d %s%s", (int)a->status, a->text, a->id);
+    assert_true(a->ends <= 1);
+    assert_string_equal(have, want);
+}
+
+/* ---- requests ---- */
+
+static void begin_call(tke_call *call, answered *a, const tinkc_request *request)
+{
+    answered_init(a);
+    *call = (tke_call){ .svc = &svc,
+                        .request = request,
+                        .reply = &a->reply,
+                        .owner = "me",
+                        .body = tkc_strn((const char *)request->body.data, request->body.len) };
+    tkc_arena_init(&call->arena, NULL, 0);
+}
+
+/* body: what the poll says */
+static void poll_with(answered *a, void (*how)(tke_call *), const char *owner, const char *format,
+                      const char *id)
+{
+    tke_call call;
+    char body[300];
+    snprintf(body, sizeof body, format, id);
+    const tinkc_request request = { .method = "POST",
+                                    .body = { (const unsigned char *)body, strlen(body) } };
+    begin_call(&call, a, &request);
+    call.owner = owner;
+    how(&call);
+    tkc_arena_free(&call.arena);
+}
+
+static void poll_for(answered *a, const char *id)
+{
+    poll_with(a, tke_retrieve_future, "me", "{\"request_id\":\"%s\"}", id);
+}
+
+static tke_run *new_run(const char *id)
+{
+    tinkc_error err = { 0 };
+    tke_run *run = tke_run_add(&svc, id, "me", &err);
+    assert_ok(err);
+    return run;
+}
+
+/* In the map; the code that ends it has the other reference. */
+static tke_job *new_job(int32_t kind, const char *id)
+{
+    tinkc_error err = { 0 };
+    tke_job *job = tke_job_new(&svc, kind, id, "me", &err);
+    assert_true(tke_job_publish(job, &err));
+    return job;
+}
+
+#define NEVER(id)                                                                                  \
+    "404 {\"detail\":\"No request with the id '" id                                                \
+    "' was ever made\",\"code\":\"unknown_request\"}"
+#define GONE(id)                                                                                   \
+    "410 {\"detail\":\"The result of '" id                                                         \
+    "' is no longer here: it expired or was lost in a restart\",\"code\":\"gone\"}"
+
+/* ---- ids without a request ---- */
+
+static void ids_without_a_request(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    static const struct {
+        const char *id, *want;
+    } rows[] = {
+        { "", NEVER("") },
+        { "x", NEVER("x") },
+        { "-", NEVER("-") },
+        { "x-r:1", NEVER("x-r:1") },
+        { "3", NEVER("3") },
+        { "3-", NEVER("3-") },
+        { "3-r", NEVER("3-r") }, /* no number: "" is the name */
+        { "3-:1", NEVER("3-:1") },
+        { "0-r:1", NEVER("0-r:1") },
+        { "-1-r:1", NEVER("-1-r:1") },
+        { "4-r:1", NEVER("4-r:1") }, /* of a start that is to come */
+        { "1-r:9", GONE("1-r:9") },
+        { "2-none", GONE("2-none") },
+        { "3-none:1", NEVER("3-none:1") },
+        { "3-r:0", GONE("3-r:0") }, /* how it was made */
+        { "3-r:1", GONE("3-r:1") },
+        { "3-r:2", GONE("3-r:2") },
+        { "3-r:3", GONE("3-r:3") },
+        { "3-r:4", GONE("3-r:4") },
+        { "3-r:5", NEVER("3-r:5") },
+        { "3-r:6", NEVER("3-r:6") },
+        { "3-r:7", NEVER("3-r:7") },
+        { "3-r:-1", NEVER("3-r:-1") },
+        { "3-r:x", GONE("3-r:x") },
+        { "3-a:sample:0:5", GONE("3-a:sample:0:5") },
+        { "3-a:sample:1:5", NEVER("3-a:sample:1:5") },
+    };
+    static const uint8_t states[] = { TKE_SEEN_PENDING,   TKE_SEEN_DONE, TKE_SEEN_LOST,
+                                      TKE_SEEN_ABANDONED, TKE_SEEN_NOT,  TKE_SEEN_REFUSED };
+    tke_run *run = new_run("r");
+    for (int64_t i = 0; i < 6; i++)
+        tke_run_see(&svc, run, i + 1, TKE_JOB_PASS, (tke_hash128){ 0 }, 3, states[i], &err);
+    run->next_seq = 5;
+    assert_non_null(tke_sampler_add(&svc, "a:sample:0", "me", &err));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        answered a;
+        poll_for(&a, rows[i].id);
+        is_answered(&a, rows[i].want);
+    }
+    /* A request that was lost in a restart is not waited for any more; of others' runs nothing changes. */
+    assert_int_equal(tke_run_seen(run, 9)->state, TKE_SEEN_REFUSED);
+    answered a;
+    poll_with(&a, tke_retrieve_future, "you", "{\"request_id\":\"%s\"}", "1-r:10");
+    is_answered(&a, GONE("1-r:10"));
+    poll_for(&a, "1-r:0");
+    is_answered(&a, GONE("1-r:0"));
+    assert_int_equal(run->n_seen, 9);
+}
+
+/* ---- results ---- */
+
+static void results_are_delivered(void **state)
+{
+    (void)state;
+    answered a;
+    tinkc_error why = { 0 };
+    tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
+    tke_job *bad = new_job(TKE_JOB_OPTIM, "3-r:2");
+    svc.queued_bytes = 70;
+    job->queued_bytes = 60;
+    bare_now_ms = 2000;
+    tke_job_keep(job);
+    tke_job_succeed(job, tkc_str("{\"a\":12345}"));
+    assert_true(job->state == TKE_DONE && job->done_ms == 2000 && !job->delivered);
+    assert_true(svc.queued_bytes == 10 && svc.result_bytes == 11 && svc.result_memory == 11);
+    bare_now_ms = 3000;
+    poll_with(&a, tke_retrieve_future, "you", "{\"request_id\":\"%s\"}", "3-r:1");
+    is_answered(
+        &a, "403 {\"detail\":\"You do not have access to this request\",\"code\":\"forbidden\"}");
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
+              "3-r:1");
+    is_answered(&a, "200 {\"status\":\"complete_metadata\","
+                    "\"response_payload_size\":11}");
+    assert_false(job->delivered);
+    svc.set.metadata_only_threshold = 11; /* it is not larger */
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
+              "3-r:1");
+    is_answered(&a, "200 {\"a\":12345} (3-r:1)");
+    assert_true(job->delivered && job->delivered_ms == 3000);
+    bare_now_ms = 4000;
+    poll_for(&a, "3-r:1"); /* again */
+    is_answered(&a, "200 {\"a\":12345} (3-r:1)");
+    assert_int_equal(job->delivered_ms, 3000);
+    tke_job_drop(job);
+    tkc_fail(&why, TINKC_E_ARGUMENT, "no such thing");
+    tke_job_keep(bad);
+    tke_job_fail(bad, &why);
+    poll_with(&a, tke_retrieve_future, "me", "{\"request_id\":\"%s\",\"allow_metadata_only\":true}",
+              "3-r:2");
+    is_answered(&a, "200 {\"error\":\"no such thing\",\"category\":\"user\"} (3-r:2)");
+    assert_true(bad->delivered && bad->delivered_ms == 4000);
+    tke_job_drop(bad);
+    tke_job *odd = new_job(TKE_JOB_OPTIM, "3-r:3");
+    tke_job_fail(odd, &(tinkc_error){ 0 });
+    poll_for(&a, "3-r:3");
+    is_answered(&a, "200 {\"error\":\"the request failed for an unknown reason\",\"category\":"
+                    "\"server\"} (3-r:3)");
+}
+
+/* Results of samples are protobuf; a client that wants JSON gets that, if it can hold the numbers. */
+static void results_as_json(void **state)
+{
+    (void)state;
+    static const int32_t tokens[] = { 5, 6 };
+    static const char *const proto[] = { "Accept", "application/x-protobuf", NULL };
+    for (int bad = 0; bad < 2; bad++) {
+        answered a;
+        tinkc_error err = { 0 };
+        tke_call call;
+        const float logprobs[] = { -0.5f, bad ? INFINITY : -0.25f };
+        const tinkc_sequence one = { .tokens = { tokens, 2 },
+                                     .logprobs = { logprobs, 2 },
+                                     .stop_reason = TINKC_STOP };
+        tkc_sample_response r = { .prompt_cache_hit_tokens = 3 };
+        r.sequences.data = &one;
+        r.sequences.len = 1;
+        char id[20], body[60];
+        snprintf(id, sizeof id, "3-s:%d", bad);
+        tke_job *job = new_job(TKE_JOB_SAMPLE, id);
+        job->result_is_pb = true;
+        assert_true(tkc_sample_response_to_pb(&r, &job->result, &err));
+        size_t len = job->result.len;
+        tke_job_keep(job);
+        tke_job_succeed(job, (tinkc_str){ 0 });
+        assert_int_equal(job->done_number, bad + 1);
+        poll_for(&a, id);
+        is_answered(&a, bad ? "200 {\"error\":\"the result has numbers that JSON cannot hold\","
+                              "\"category\":\"server\"} (3-s:1)"
+                            : "200 {\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5,6],"
+                              "\"logprobs\":[-0.5,-0.25]}],\"prompt_cache_hit_tokens\":3} (3-s:0)");
+        snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
+        const tinkc_request request = { .method = "POST",
+                                        .headers = proto,
+                                        .body = { (const unsigned char *)body, strlen(body) } };
+        begin_call(&call, &a, &request);
+        tke_retrieve_future(&call);
+        tkc_arena_free(&call.arena);
+        assert_true(a.ends == 1 && a.status == 200 && a.len == len);
+        assert_memory_equal(a.text, job->result.data, len);
+        tke_job_drop(job);
+    }
+}
+
+/* The end of a request is the end of its number, the first as any other. */
+static void numbers_end_with_their_requests(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_run *run = new_run("r");
+    static const uint8_t before[] = { TKE_SEEN_PENDING, TKE_SEEN_PENDING, TKE_SEEN_LOST };
+    static const uint8_t after[] = { TKE_SEEN_DONE, TKE_SEEN_DONE, TKE_SEEN_LOST };
+    for (int64_t i = 0; i < 3; i++) {
+        char id[20];
+        snprintf(id, sizeof id, "3-r:%d", (int)i + 1);
+        tke_job *job = new_job(TKE_JOB_OPTIM, id);
+        job->run = run;
+        job->seq = i + 1;
+        tke_run_see(&svc, run, i + 1, TKE_JOB_OPTIM, job->hash, 3, before[i], &err);
+        tke_job_succeed(job, tkc_str("{}"));
+        assert_int_equal(tke_run_seen(run, i + 1)->state, after[i]);
+    }
+    tke_job *made = new_job(TKE_JOB_CREATE, "3-r:0"); /* has no number */
+    made->run = run;
+    tke_job_succeed(made, tkc_str("{}"));
+    assert_int_equal(made->done_number, 0);
+}
+
+static bool memory_is_out;
+static void *scarce_get(size_t size, void *user)
+{
+    (void)user;
+    return memory_is_out ? NULL : malloc(size);
+}
+static void *scarce_resize(void *ptr, size_t old_size, size_t new_size, void *user)
+{
+    (void)old_size;
+    (void)user;
+    return memory_is_out ? NULL : realloc(ptr, new_size);
+}
+static void scarce_put(void *ptr, size_t size, void *user)
+{
+    (void)size;
+    (void)user;
+    free(ptr);
+}
+
+/* A result that finds no room in memory is a failure, not an empty result. */
+static void results_without_memory(void **state)
+{
+    (void)state;
+    static const tinkc_allocator scarce = { scarce_get, scarce_resize, scarce_put, NULL };
+    answered a;
+    svc.a = &scarce;
+    tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
+    memory_is_out = true;
+    tke_job_succeed(job, tkc_str("{\"a\":1}"));
+    memory_is_out = false;
+    poll_for(&a, "3-r:1");
+    is_answered(&a, "200 {\"error\":\"out of memory\",\"category\":\"server\"} (3-r:1)");
+    tke_results_reap(&svc, INT64_MAX / 2);
+    svc.a = NULL;
+}
+
+static void whose_fault_it_is(void **state)
+{
+    (void)state;
+    static const int32_t users[] = { TINKC_E_BAD_REQUEST, TINKC_E_ARGUMENT, TINKC_E_TENSOR,
+                                     TINKC_E_PATH,        TINKC_E_MODEL,    TINKC_E_NOT_FOUND,
+                                     TINKC_E_FORBIDDEN,   TINKC_E_EXISTS,   TINKC_E_UNSUPPORTED,
+                                     TINKC_E_CANCELLED,   TINKC_E_TOO_LARGE };
+    for (int32_t code = 1; code <= 500; code++) {
+        bool user = false;
+        for (size_t i = 0; i < sizeof users / sizeof *users; i++)
+            user |= users[i] == code;
+        assert_string_equal(tke_category(&(tinkc_error){ .code = code }), user ? "user" : "server");
+    }
+}
+
+/* Only a sample of one's own can be cancelled. */
+static void cancelled_samples(void **state)
+{
+    (void)state;
+    static const char body[] = "{\"request_id\":\"%s\"}";
+    static const char none[] = "404 {\"detail\":\"No such request\",\"code\":\"unknown_request\"}";
+    answered a;
+    tke_job *sample = new_job(TKE_JOB_SAMPLE, "3-s:1"), *step = new_job(TKE_JOB_OPTIM, "3-r:1");
+    poll_with(&a, tke_cancel_future, "me", body, "3-s:2");
+    is_answered(&a, none);
+    poll_with(&a, tke_cancel_future, "you", body, "3-s:1");
+    is_answered(&a, none);
+    poll_with(&a, tke_cancel_future, "me", body, "3-r:1");
+    is_answered(&a, "400 {\"detail\":\"Only samples can be cancelled\",\"code\":\"bad_request\"}");
+    assert_false(sample->in.sample.cancelled);
+    poll_with(&a, tke_cancel_future, "me", body, "3-s:1");
+    is_answered(&a, "200 {\"type\":\"cancel_future\"}");
+    assert_true(sample->in.sample.cancelled);
+    tke_job_drop(sample);
+    tke_job_drop(step);
+}
+
+/* ---- polls ---- */
+
+#define STOPPING "503 {\"detail\":\"The server is stopping\",\"code\":\"stopping\"}"
+
+/* Which of five polls, of two requests, hang up: the others are still held, in their order. */
+static void polls_that_hang_up(void **state)
+{
+    (void)state;
+    for (unsigned which = 0; which < 32; which++) {
+        answered a[5];
+        char ids[2][20];
+        tke_job *jobs[2];
+        for (unsigned i = 0; i < 2; i++) {
+            snprintf(ids[i], sizeof ids[i], "3-r:%u", 2 * which + i + 1);
+            jobs[i] = new_job(TKE_JOB_OPTIM, ids[i]);
+        }
+        for (unsigned i = 0; i < 5; i++)
+            poll_for(&a[i], ids[i % 2]);
+        for (unsigned i = 0; i < 5; i++)
+            if (which & 1u << i)
+                tke_service_cancel(&svc, &a[i].reply);
+        const tke_waiter *w = svc.first_waiter, *before = NULL;
+        for (unsigned i = 0; i < 5; i++) {
+            bool gone = which & 1u << i;
+            is_answered(&a[i], gone ? "-20 the poll was cancelled" : "");
+            if (gone)
+                continue;
+            assert_true(w && w->reply == &a[i].reply && w->prev == before && w->job == jobs[i % 2]);
+            before = w;
+            w = w->next;
+        }
+        assert_true(!w && svc.last_waiter == before);
+        tke_job_succeed(jobs[0], tkc_str("{}"));
+        for (unsigned i = 0; i < 5; i++)
+            if (!(which & 1u << i) && i % 2 == 0)
+                assert_true(a[i].ends == 1 && a[i].status == 200);
+        tke_polls_close(&svc);
+        for (unsigned i = 0; i < 5; i++)
+            if (!(which & 1u << i) && i % 2 == 1)
+                is_answered(&a[i], STOPPING);
+        assert_true(!svc.first_waiter && !svc.last_waiter);
+        tke_job_drop(jobs[1]);
+    }
+}
+
+/* A poll is held for its time, and then says why there is no result. */
+static void polls_time_out(void **state)
+{
+    (void)state;
+    answered a, b;
+    tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
+    assert_int_equal(tke_poll_expire(&svc, 1000), INT64_MAX);
+    poll_for(&a, "3-r:1");
+    bare_now_ms = 1500;
+    poll_for(&b, "3-r:1");
+    assert_int_equal(tke_poll_expire(&svc, 5999), 6000);
+    is_answered(&a, "");
+    assert_int_equal(tke_poll_expire(&svc, 6000), 6500);
+    is_answered(&a, "408 {\"type\":\"try_again\",\"request_id\":\"3-r:1\",\"queue_state\":"
+                    "\"active\"}");
+    is_answered(&b, "");
+    job->paused = true;
+    job->reason = "because";
+    svc.set.pending_status = 200;
+    assert_int_equal(tke_poll_expire(&svc, 6500), INT64_MAX);
+    is_answered(&b, "200 {\"type\":\"try_again\",\"request_id\":\"3-r:1\",\"queue_state\":"
+                    "\"paused_capacity\",\"queue_state_reason\":\"because\"}");
+    bare_now_ms = 2000; /* the housekeeper looks again when the first of them ends */
+    poll_for(&a, "3-r:1");
+    assert_int_equal(tke_housekeep(&svc, &(tke_due){ INT64_MAX, INT64_MAX, INT64_MAX }), 1000);
+    bare_now_ms = 6000;
+    assert_int_equal(tke_housekeep(&svc, &(tke_due){ INT64_MAX, INT64_MAX, INT64_MAX }), 1000);
+    bare_now_ms = 6001;
+    assert_int_equal(tke_housekeep(&svc, &(tke_due){ INT64_MAX, INT64_MAX, INT64_MAX }), 999);
+    bare_now_ms = 7000;
+    tke_housekeep(&svc, &(tke_due){ INT64_MAX, INT64_MAX, INT64_MAX });
+    assert_int_equal(a.ends, 1);
+    tke_job_drop(job);
+}
+
+static void says_why(const char *id, const char *state, const char *reason)
+{
+    char want[500];
+    answered a;
+    poll_for(&a, id);
+    tke_poll_expire(&svc, bare_now_ms + svc.set.long_poll_ms);
+    snprintf(want, sizeof want,
+             "408 {\"type\":\"try_again\",\"request_id\":\"%s\",\"queue_state\":\"%s\"%s%s%s}", id,
+             state, *reason ? ",\"queue_state_reason\":\"" : "", reason, *reason ? "\"" : "");
+    is_answered(&a, want);
+}
+
+/* What a request waits for: an earlier one that waits for room, or one that never arrived. */
+static void why_requests_wait(void **state)
+{
+    (void)state;
+    static const char hole[] =
+        "request 1 of this model (its seq_id) has not arrived; if its sender "
+        "failed, later ones fail after 7 s, or continue without it after POST /api/v1/skip_request";
+    tke_run *run = new_run("r");
+    tke_job *made = new_job(TKE_JOB_CREATE, "3-r:0");
+    tke_job *two = new_job(TKE_JOB_PASS, "3-r:2"), *three = new_job(TKE_JOB_PASS, "3-r:3");
+    made->run = two->run = three->run = run;
+    two->seq = 2;
+    three->seq = 3;
+    tke_run_insert(run, two);
+    tke_run_insert(run, three);
+    says_why("3-r:3", "paused_capacity", hole);
+    says_why("3-r:2", "paused_capacity", hole);
+    run->create = made; /* its model comes first */
+    says_why("3-r:3", "active", "");
+    made->paused = true;
+    made->reason = "no room";
+    says_why("3-r:3", "paused_capacity", "no room");
+    says_why("3-r:0", "paused_capacity", "no room");
+    made->paused = false;
+    run->create = NULL;
+    run->next_seq = 2;
+    says_why("3-r:3", "active", "");
+    two->paused = true;
+    two->reason = "no room either";
+    says_why("3-r:3", "paused_capacity", "no room either");
+    three->state = TKE_RUNNING; /* it waits for nothing any more */
+    says_why("3-r:3", "active", "");
+    run->next_seq = 1;
+    says_why("3-r:3", "active", "");
+    run->queue = two->next = three->next = NULL;
+    tke_job_drop(made);
+    tke_job_drop(two);
+    tke_job_drop(three);
+}
+
+/* ---- arrivals ---- */
+
+static const tkc_endpoint step_endpoint = { .id = TKC_EP_OPTIM_STEP };
+
+/* number < -5: without one */
+static void arrive(answered *a, tke_run *run, int32_t kind, int64_t number, uint64_t contents)
+{
+    static const tinkc_request request = { .method = "POST" };
+    tke_call call;
+    begin_call(&call, a, &request);
+    call.route.endpoint = &step_endpoint;
+    tke_job *job = tke_job_new(&svc, kind, NULL, "me", &call.err);
+    assert_non_null(tkc_arena_alloc(&job->arena, 1000, &call.err));
+    job->hash.lo = contents;
+    tkc_opt_i64 seq = { .value = number, .is = number < -5 ? 0 : TKC_GIVEN };
+    tke_run_accept(&call, run, job, seq, (tinkc_str){ 0 });
+    tkc_arena_free(&call.arena);
+}
+
+static void arrives_as(tke_run *run, int64_t number, uint64_t contents, const char *want)
+{
+    answered a;
+    arrive(&a, run, TKE_JOB_OPTIM, number, contents);
+    is_answered(&a, want);
+}
+
+static void end_queue(tke_run *run)
+{
+    while (run->queue) {
+        tke_job *job = run->queue;
+        run->queue = job->next;
+        job->next = NULL;
+        tke_job_drop(job);
+    }
+}
+
+#define TAKEN(n) "200 {\"request_id\":\"3-r:" #n "\",\"model_id\":\"r\"}"
+#define REUSED(n)                                                                                  \
+    "400 {\"detail\":\"seq_id " #n " was already used for a different request\",\"code\":"         \
+    "\"seq_id_reused\"}"
+
+static void requests_arrive(void **state)
+{
+    (void)state;
+    answered a;
+    tinkc_error err = { 0 };
+    enum { NONE = -10 };
+    tke_run *run = new_run("r");
+    run->session = tke_session_add(&svc, "s", "me", &err);
+    bare_now_ms = 1234;
+    arrives_as(run, NONE, 1, TAKEN(1));
+    assert_true(run->session->seen_ms == 1234 && run->last_request_us == 1234000 &&
+                run->last_arrival_ms == 1234);
+    size_t each = svc.queued_bytes;
+    assert_true(each >= 1000 && each == run->queue->queued_bytes);
+    arrives_as(run, 1, 1, TAKEN(1)); /* the same request again */
+    assert_true(!run->queue->next && svc.queued_bytes == each);
+    arrives_as(run, 1, 2, REUSED(1));
+    arrive(&a, run, TKE_JOB_PASS, 1, 1);
+    is_answered(&a, REUSED(1));
+    arrives_as(run, NONE, 2, TAKEN(2));
+    arrives_as(run, 5, 5, TAKEN(5));
+    arrives_as(run, NONE, 6, TAKEN(6)); /* behind the newest */
+    arrives_as(run, 0, 1,
+               "400 {\"detail\":\"seq_id must be positive, not 0\",\"code\":\"bad_request\"}");
+    arrives_as(run, -1, 1,
+               "400 {\"detail\":\"seq_id must be positive, not -1\",\"code\":\"bad_request\"}");
+    arrives_as(run, 100002, 1,
+               "400 {\"detail\":\"seq_id 100002 is too far ahead: 1 is the next\",\"code\":"
+               "\"bad_request\"}");
+    arrives_as(run, 100001, 1, TAKEN(100001));
+    assert_int_equal(svc.queued_bytes, 5 * each);
+    end_queue(run);
+}
+
+static void queues_are_full(void **state)
+{
+    (void)state;
+    static const char full[] =
+        "429 {\"detail\":\"Too much is queued already; slow down\",\"code\":\"busy\"}";
+    tke_run *run = new_run("r");
+    svc.set.max_queued_bytes = 4096; /* one request's arena */
+    arrives_as(run, 2, 1, TAKEN(2));
+    size_t each = svc.queued_bytes;
+    svc.set.max_queued_bytes = (int64_t)(2 * each - 1);
+    arrives_as(run, 3, 1, full);
+    assert_int_equal(svc.queued_bytes, each);
+    arrives_as(run, 1, 1, TAKEN(1)); /* the next is always taken */
+    svc.set.max_queued_bytes = (int64_t)(3 * each);
+    arrives_as(run, 3, 1, TAKEN(3));
+    end_queue(run);
+}
+
+static void requests_that_come_too_late(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    answered a;
+    tke_run *run = new_run("r");
+    run->next_seq = 6;
+    tke_run_see(&svc, run, 4, TKE_JOB_OPTIM, (tke_hash128){ 1, 0 }, 2, TKE_SEEN_DONE, &err);
+    tke_run_see(&svc, run, 7, TKE_JOB_OPTIM, (tke_hash128){ 1, 0 }, 2, TKE_SEEN_LOST, &err);
+    tke_run_see(&svc, run, 6, TKE_JOB_OPTIM, (tke_hash128){ 1, 0 }, 2, TKE_SEEN_REFUSED, &err);
+    static const char old[] = "200 {\"request_id\":\"2-r:4\",\"model_id\":\"r\"}";
+    arrives_as(run, 4, 1, old); /* it was answered before a restart */
+    arrives_as(run, 4, 2, REUSED(4));
+    arrives_as(run, 7, 1, "200 {\"request_id\":\"2-r:7\",\"model_id\":\"r\"}");
+    arrives_as(run, 3, 1, TAKEN(3)); /* given up: it fails at once */
+    assert_null(run->queue);
+    poll_for(&a, "3-r:3");
+    is_answered(&a, "200 {\"error\":\"seq_id 3 expired\",\"category\":\"user\"} (3-r:3)");
+    const tke_job *late = tkc_map_get(&svc.jobs, tkc_str("3-r:3"));
+    arrives_as(run, 3, 1, TAKEN(3)); /* again */
+    assert_ptr_equal(tkc_map_get(&svc.jobs, tkc_str("3-r:3")), late);
+    arrives_as(run, 6, 9, TAKEN(6)); /* a refused number is free, with any contents */
+    assert_true(run->queue && run->queue->seq == 6);
+    end_queue(run);
+}
+
+static void runs_that_are_over(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    tke_run *run = new_run("r");
+    run->is.life = TKE_RUN_UNLOADING;
+    arrives_as(run, 1, 1, "404 {\"detail\":\"Model was unloaded\",\"code\":\"not_found\"}");
+    run->is.life = TKE_RUN_UNLOADED;
+    arrives_as(run, 1, 1, "404 {\"detail\":\"Model was unloaded\",\"code\":\"not_found\"}");
+    run->is.life = TKE_RUN_READY;
+    run->session = tke_session_add(&svc, "s", "me", &err);
+    run->session->finished = "completed";
+    arrives_as(
+        run, 1, 1,
+        "410 {\"detail\":\"The model's session was finished\",\"code\":\"session_finished\"}");
+    assert_true(!run->queue && svc.queued_bytes == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ids_without_a_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_are_delivered, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_as_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_end_with_their_requests, setup, teardown),
+        cmocka_unit_test_setup_teardown(results_without_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(whose_fault_it_is, setup, teardown),
+        cmocka_unit_test_setup_teardown(cancelled_samples, setup, teardown),
+        cmocka_unit_test_setup_teardown(polls_that_hang_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(polls_time_out, setup, teardown),
+        cmocka_unit_test_setup_teardown(why_requests_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_arrive, setup, teardown),
+        cmocka_unit_test_setup_teardown(queues_are_full, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_that_come_too_late, setup, teardown),
+        cmocka_unit_test_setup_teardown(runs_that_are_over, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,483 @@
+/* test_seq_order.c - seq_ids: out of order, twice, with holes; polls; sessions; bits. */
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+#include <stdio.h>
+
+#include "support/check.h"
+#include "support/service/service_call.h"
+#include "support/engine/tiny_model.h"
+#include "tinkc/sys/mock.h"
+
+static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
+static const int text_b[] = { 2, 4, 8, 16, 32, 3, 6, 12 };
+enum { N = 8 };
+
+static char *folder;
+static tinkc_mock *mock; /* for its clock */
+
+static int setup(void **state)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
+    mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
+    assert_ok(err);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tinkc_mock_free(mock);
+    tiny_model_remove(folder);
+    return 0;
+}
+
+static tinkc_engine *open_engine(const char *const *settings, bool mock_time)
+{
+    tinkc_error err = { 0 };
+    const tinkc_engine_options options = { .threads = 1,
+                                           .settings = settings,
+                                           .clock = mock_time ? tinkc_mock_clock(mock) : NULL };
+    tinkc_engine *engine = tinkc_engine_new(&options, &err);
+    assert_ok(err);
+    assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
+    return engine;
+}
+
+/* Three passes, then a step; `order` says which arrives when. Returns the loss afterwards. */
+static double train_in_order(const tinkc_transport *t, const char *model, const int order[4])
+{
+    const char *ids[4];
+    for (int i = 0; i < 4; i++) {
+        int seq = order[i];
+        ids[seq - 1] = seq == 4 ? service_step(t, model, 4, 1e-2)
+                                : service_pass(t, model, seq, seq == 2 ? text_b : text_a, N, false);
+    }
+    for (int i = 0; i < 4; i++)
+        service_wait(t, ids[i]);
+    return service_loss(t, model, 5, text_b, N);
+}
+
+static void any_order_of_arrival(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = service_session(t);
+    double first =
+        train_in_order(t, service_model(t, session, 0, "tiny", 4, 7), (const int[]){ 1, 2, 3, 4 });
+    double second =
+        train_in_order(t, service_model(t, session, 1, "tiny", 4, 7), (const int[]){ 4, 3, 2, 1 });
+    double third =
+        train_in_order(t, service_model(t, session, 2, "tiny", 4, 7), (const int[]){ 2, 4, 1, 3 });
+    assert_true(first == second && second == third);
+    tinkc_engine_free(engine);
+}
+
+static void replays_are_one_request(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    /* before it runs (2 waits for 1), while it is there, and after it has run */
+    const char *two = service_step(t, model, 2, 1e-2);
+    assert_string_equal(two, service_step(t, model, 2, 1e-2));
+    const char *one = service_pass(t, model, 1, text_a, N, false);
+    service_wait(t, two);
+    assert_string_equal(one, service_pass(t, model, 1, text_a, N, false));
+    assert_string_equal(two, service_step(t, model, 2, 1e-2));
+    assert_true(json_number(service_wait(t, two), "optim/step") == 1.0);
+    const char *text = service_json(t, 400, "POST", "/api/v1/optim_step",
+                                    "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{"
+                                    "\"learning_rate\":0.5}}",
+                                    model);
+    assert_non_null(strstr(text, "seq_id 2 was already used for a different request"));
+    /* an unnamed sampler save may come again with another sampling session number */
+    const char *save = "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":%d}";
+    char body[300];
+    snprintf(body, sizeof body, save, model, 5);
+    const char *first = json_field(
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
+    snprintf(body, sizeof body, save, model, 6);
+    const char *second = json_field(
+        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
+    assert_string_equal(first, second);
+    assert_non_null(strstr(service_wait(t, first), ":sample:5\""));
+    tinkc_engine_free(engine);
+}
+
+/* Its owner may say that a number will not come: then the others run as if it had been refused. */
+static void an_awaited_number_can_be_skipped(void **state)
+{
+    (void)state;
+    static const char path[] = "/api/v1/skip_request";
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    static const int ids[] = { 1, 5, 9, 13 };
+    static const char format[] = "{\"model_id\":\"%s\",\"seq_id\":%d}";
+    service_json(t, 409, "POST", path, format, model, 1); /* nothing waits for it */
+    const char *two = hold(service_pass(t, model, 2, ids, 4, false));
+    const char *four = hold(service_step(t, model, 4, 1e-2));
+    answer status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
+    assert_true(json_number(status.body.data, "waits_for_seq_id") == 1);
+    answer_free(&status);
+    service_json(t, 409, "POST", path, format, model, 2); /* it is there */
+    service_json(t, 409, "POST", path, format, model, 3); /* not the first that is missing */
+    service_json(t, 404, "POST", path, format, "other", 1);
+    service_json(t, 422, "POST", path, "{\"model_id\":\"%s\"}", model);
+    service_json(t, 200, "POST", path, format, model, 1);
+    service_wait(t, two);
+    service_json(t, 200, "POST", path, format, model, 3);
+    service_wait(t, four);
+    status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
+    assert_null(strstr(status.body.data, "waits_for_seq_id"));
+    answer_free(&status);
+    tinkc_engine_free(engine);
+}
+
+static void a_hole_times_out(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, true);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *two = service_step(t, model, 2, 1e-2), *four = service_step(t, model, 4, 1e-2);
+    /* The first poll hangs until its time is up; then the hole is given up. */
+    tinkc_mock_advance(mock, 200000);
+    char body[300];
+    snprintf(body, sizeof body, "{\"session_id\":\"%.36s\"}", model);
+    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
+    tinkc_mock_advance(mock, 300000);
+    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
+    tinkc_mock_advance(mock, 200000);
+    service_wait_failure(t, two, "server",
+                         "seq_id 1 was never received; requests 2..4 were dropped without being "
+                         "applied");
+    service_wait_failure(t, four, "server", "seq_id 1 was never received");
+    const char *late = hold(service_step(t, model, 3, 1e-2));
+    service_wait_failure(t, late, "user", "seq_id 3 expired");
+    assert_string_equal(service_step(t, model, 3, 1e-2), late); /* its sender tries again */
+    service_wait_failure(t, late, "user", "seq_id 3 expired");
+    assert_true(json_number(service_wait(t, service_step(t, model, 5, 1e-2)), "optim/step") == 1.0);
+    tinkc_engine_free(engine);
+}
+
+/* A body that ends in the middle, behind model and number. */
+static void send_half(const tinkc_transport *t, const char *model, int seq)
+{
+    service_json(t, 422, "POST", "/api/v1/optim_step", "{\"model_id\":\"%s\",\"seq_id\":%d,\"a",
+                 model, seq);
+}
+
+/* A refused client may use the number again, or continue with the next; then it is used up. */
+static void a_refused_number_is_free_until_the_next(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    send_half(t, model, 1);
+    send_half(t, model, 1);
+    assert_true(json_number(service_wait(t, service_step(t, model, 1, 1e-2)), "optim/step") == 1.0);
+    send_half(t, model, 1); /* that one is done: it stays so */
+    send_half(t, model, 3);
+    send_half(t, model, 2);
+    assert_true(json_number(service_wait(t, service_step(t, model, 2, 1e-2)), "optim/step") == 2.0);
+    assert_true(json_number(service_wait(t, service_step(t, model, 4, 1e-2)), "optim/step") == 3.0);
+    service_wait_failure(t, service_step(t, model, 3, 1e-2), "user", "seq_id 3 expired");
+    const char *six = hold(service_step(t, model, 6, 1e-2)); /* the first chunk comes last */
+    send_half(t, model, 5);
+    assert_true(json_number(service_wait(t, six), "optim/step") == 4.0);
+    service_wait_failure(t, service_step(t, model, 5, 1e-2), "user", "seq_id 5 expired");
+    tinkc_engine_free(engine);
+}
+
+/* Questions about models that are just being made, or released; a race would be seen by a
+ * sanitizer.
+ */
+static void asked_while_they_are_made(void **state)
+{
+    (void)state;
+    enum { MANY = 40 };
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t)), *ids[2 * MANY];
+    for (int i = 0; i < MANY; i++) {
+        const char *made = service_json(t, 200, "POST", "/api/v1/create_model",
+                                        "{\"session_id\":\"%s\",\"model_seq_id\":%d,\"base_model\":"
+                                        "\"tiny\",\"lora_config\":{\"rank\":2}}",
+                                        session, i);
+        const char *model = hold(json_field(made, "model_id"));
+        ids[2 * i] = hold(json_field(made, "request_id"));
+        service_json(t, 200, "POST", "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
+        service_json(t, 200, "GET", "/status", "%s", "");
+        ids[2 * i + 1] = hold(json_field(
+            service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model),
+            "request_id"));
+        char body[200];
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
+        answer a = service_call(t, "POST", "/api/v1/get_info", NULL, body, strlen(body));
+        assert_true(a.status == 200 || a.status == 404);
+        answer_free(&a);
+    }
+    for (int i = 0; i < 2 * MANY; i++)
+        service_wait(t, ids[i]);
+    tinkc_engine_free(engine);
+}
+
+static void polls_are_held_and_say_why(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "long_poll_s", "0", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *two = service_step(t, model, 2, 1e-2);
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", two);
+    answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+    assert_int_equal(a.status, 408);
+    assert_string_equal(json_field(a.body.data, "queue_state"), "paused_capacity");
+    assert_string_equal(json_field(a.body.data, "type"), "try_again");
+    assert_string_equal(json_field(a.body.data, "queue_state_reason"),
+                        "request 1 of this model (its seq_id) has not arrived; if its sender "
+                        "failed, later ones fail after 660 s, or continue without it after POST /api/v1/skip_request");
+    answer_free(&a);
+    tinkc_engine_free(engine);
+}
+
+/* What waits for an earlier request is kept in memory, but not without end; the one that everybody
+ * waits for is taken whatever is there already. */
+static void a_queue_has_an_end(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "max_queued_bytes", "70000", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *ids[200];
+    char body[400];
+    int n = 0, status = 200;
+    while (status == 200 && n < 200) {
+        snprintf(body, sizeof body, "{\"model_id\":\"%s\",\"seq_id\":%d,\"adam_params\":{}}", model,
+                 n + 2);
+        answer a = service_call(t, "POST", "/api/v1/optim_step", NULL, body, strlen(body));
+        status = a.status;
+        if (status == 200)
+            ids[n++] = hold(json_field(a.body.data, "request_id"));
+        else
+            assert_non_null(strstr(a.body.data, "Too much is queued"));
+        answer_free(&a);
+    }
+    assert_int_equal(status, 429);
+    assert_in_range(n, 1, 150);
+    service_wait(t, service_step(t, model, 1, 0.0));
+    for (int i = 0; i < n; i++)
+        service_wait(t, ids[i]);
+    service_wait(t, service_step(t, model, n + 2, 0.0));
+    service_wait(t, service_step(t, model, n + 3, 0.0)); /* there is room again */
+    tinkc_engine_free(engine);
+}
+
+static void large_results_announce_themselves(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "metadata_only_threshold", "10", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *id = service_pass(t, model, 1, text_a, N, false);
+    answer whole = service_result(t, id, true);
+    assert_string_equal(whole.type, "application/x-protobuf");
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", id);
+    answer head = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+    assert_string_equal(json_field(head.body.data, "status"), "complete_metadata");
+    assert_true(json_number(head.body.data, "response_payload_size") == (double)whole.body.len);
+    answer_free(&head);
+    answer again = service_result(t, id, true);
+    assert_int_equal(again.body.len, whole.body.len);
+    assert_memory_equal(again.body.data, whole.body.data, whole.body.len);
+    answer_free(&again);
+    answer_free(&whole);
+    tinkc_engine_free(engine);
+}
+
+static void results_expire(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, true);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *id = service_step(t, model, 1, 1e-2);
+    service_wait(t, id);
+    service_wait(t, id); /* within the grace it can be had again */
+    int32_t status = 200;
+    int64_t began = patience_now_ms();
+    do { /* a thread of its own drops it */
+        tinkc_mock_advance(mock, 10000);
+        answer a = service_result(t, id, false);
+        status = a.status;
+        answer_free(&a);
+    } while (status == 200 && patience_lasts(began));
+    assert_int_equal(status, 410);
+    assert_string_equal(id, service_step(t, model, 1, 1e-2)); /* and is still not run again */
+    tinkc_engine_free(engine);
+}
+
+/* Results that nobody fetched are not dropped for new ones: passes wait. */
+static void unfetched_results_hold_passes_back(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *first = hold(service_pass(t, model, 1, text_a, N, false));
+    service_wait(t, service_step(t, model, 2, 1e-2));
+    const char *second = hold(service_pass(t, model, 3, text_a, N, false));
+    service_wait_paused(t, second, "not fetched");
+    service_wait(t, first);
+    service_wait(t, second);
+    tinkc_engine_free(engine);
+}
+
+static void unloaded_models_are_gone(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    service_pass(t, model, 1, text_a, N, false);
+    const char *promise =
+        service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model);
+    assert_string_equal(json_field(service_wait(t, json_field(promise, "request_id")), "model_id"),
+                        model);
+    assert_non_null(
+        strstr(service_json(t, 404, "POST", "/api/v1/optim_step",
+                            "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{}}", model),
+               "Model was unloaded"));
+    tinkc_engine_free(engine);
+}
+
+/* ---- bits ---- */
+
+/* Ten steps; sampling from an old snapshot in between must change nothing. */
+static double train_alone(const tinkc_transport *t, const char *model, const int *text,
+                          const char *sampler)
+{
+    for (int i = 0; i < 10; i++) {
+        service_wait(t, service_pass(t, model, 2 * i + 1, text, N, false));
+        service_wait(t, service_step(t, model, 2 * i + 2, 1e-2));
+        if (sampler) {
+            const char *promise = service_json(
+                t, 200, "POST", "/api/v1/asample",
+                "{\"sampling_session_id\":\"%s\",\"seq_id\":%d,\"prompt\":{\"chunks\":[{\"type\":"
+                "\"encoded_text\",\"tokens\":[1,2]}]},\"sampling_params\":{\"max_tokens\":4}}",
+                sampler, i);
+            service_wait(t, json_field(promise, "request_id"));
+        }
+    }
+    return service_loss(t, model, 21, text, N);
+}
+
+static void two_clients_equal_each_alone(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *sessions[2] = { hold(service_session(t)), hold(service_session(t)) };
+    double alone[2], together[2];
+    alone[0] = train_alone(t, service_model(t, sessions[0], 0, "tiny", 3, 1), text_a, NULL);
+    alone[1] = train_alone(t, service_model(t, sessions[0], 1, "tiny", 8, 2), text_b, NULL);
+    const char *models[2] = { hold(service_model(t, sessions[0], 2, "tiny", 3, 1)),
+                              hold(service_model(t, sessions[1], 0, "tiny", 8, 2)) };
+    for (int i = 0; i < 10; i++) /* everything is sent before anything is waited for */
+        for (int m = 0; m < 2; m++) {
+            service_pass(t, models[m], 2 * i + 1, m ? text_b : text_a, N, false);
+            service_step(t, models[m], 2 * i + 2, 1e-2);
+        }
+    together[0] = service_loss(t, models[0], 21, text_a, N);
+    together[1] = service_loss(t, models[1], 21, text_b, N);
+    assert_true(alone[0] == together[0] && alone[1] == together[1]);
+    assert_true(alone[0] != alone[1]);
+    /* and sampling from an old snapshot between the steps */
+    const char *model = hold(service_model(t, sessions[0], 3, "tiny", 3, 1));
+    const char *promise = service_json(t, 200, "POST", "/api/v1/create_sampling_session",
+                                       "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,"
+                                       "\"base_model\":\"tiny\"}",
+                                       sessions[0]);
+    const char *sampler = hold(json_field(promise, "sampling_session_id"));
+    assert_true(train_alone(t, model, text_a, sampler) == alone[0]);
+    tinkc_engine_free(engine);
+}
+
+/* One client with many requests does not keep another waiting. */
+static void a_short_queue_is_not_starved(void **state)
+{
+    (void)state;
+    tinkc_error err = { 0 };
+    const char *const settings[] = { "microbatch_tokens", "8", NULL };
+    tinkc_engine *engine = open_engine(settings, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = hold(service_session(t));
+    const char *greedy = hold(service_model(t, session, 0, "tiny", 4, 1));
+    const char *modest = hold(service_model(t, session, 1, "tiny", 4, 2));
+    enum { MANY = 600 };
+    for (int i = MANY; i > 1; i--) /* all wait for the first */
+        service_pass(t, greedy, i, text_a, N, false);
+    const char *last = hold(service_pass(t, greedy, MANY + 1, text_a, N, false));
+    service_pass(t, greedy, 1, text_a, N, false);
+    service_wait(t, service_pass(t, modest, 1, text_b, N, false));
+    tinkc_text status = { 0 };
+    assert_true(json_number(tinkc_engine_status(engine, &status, &err),
+                            "queued_training_requests") > MANY / 2);
+    tinkc_text_free(&status);
+    service_wait(t, last);
+    tinkc_engine_free(engine);
+}
+
+static void a_failed_pass_changes_nothing(void **state)
+{
+    (void)state;
+    tinkc_engine *engine = open_engine(NULL, false);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *session = service_session(t);
+    const char *a = hold(service_model(t, session, 0, "tiny", 4, 7));
+    const char *b = hold(service_model(t, session, 1, "tiny", 4, 7));
+    const int bad[] = { 1, 2, 99, 4 };
+    service_pass(t, a, 1, text_a, N, false);
+    service_wait_failure(t, service_pass(t, a, 2, bad, 4, false), "user", "99");
+    const char *step = service_wait(t, service_step(t, a, 3, 1e-2));
+    assert_true(json_number(step, "failed_fwdbwd_since_last_step") == 1.0);
+    service_pass(t, b, 1, text_a, N, false);
+    service_wait(t, service_step(t, b, 2, 1e-2));
+    assert_true(service_loss(t, a, 4, text_a, N) == service_loss(t, b, 3, text_a, N));
+    tinkc_engine_free(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_order_of_arrival),
+        cmocka_unit_test(replays_are_one_request),
+        cmocka_unit_test(an_awaited_number_can_be_skipped),
+        cmocka_unit_test(a_hole_times_out),
+        cmocka_unit_test(a_refused_number_is_free_until_the_next),
+        cmocka_unit_test(asked_while_they_are_made),
+        cmocka_unit_test(polls_are_held_and_say_why),
+        cmocka_unit_test(a_queue_has_an_end),
+        cmocka_unit_test(large_results_announce_themselves),
+        cmocka_unit_test(results_expire),
+        cmocka_unit_test(unfetched_results_hold_passes_back),
+        cmocka_unit_test(unloaded_models_are_gone),
+        cmocka_unit_test(two_clients_equal_each_alone),
+        cmocka_unit_test(a_short_queue_is_not_starved),
+        cmocka_unit_test(a_failed_pass_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
