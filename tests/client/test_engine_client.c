@@ -234,9 +234,8 @@ static numbers everything(const tinkc_client_options *options, const char *name)
     return out;
 }
 
-static void in_process_and_over_a_socket(void **state)
+TEST(in_process_and_over_a_socket)
 {
-    (void)state;
     tinkc_error err = { 0 };
     numbers near =
         everything(&(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, "near");
@@ -254,7 +253,7 @@ static void in_process_and_over_a_socket(void **state)
 }
 
 /* With one poll for all samples of a sampler: as many samples as before, each with its own result. */
-static void one_poll_for_all_samples(void **state)
+TEST(one_poll_for_all_samples)
 {
     enum { N = 12 };
     (void)state;
@@ -292,9 +291,8 @@ static void one_poll_for_all_samples(void **state)
 }
 
 /* What the engine cannot do it refuses by name; what changes no result it takes. */
-static void stability_info_is_refused_and_spans_change_nothing(void **state)
+TEST(stability_info_is_refused_and_spans_change_nothing)
 {
-    (void)state;
     tinkc_error err = { 0 };
     double loss[2];
     const tinkc_span all = { .sequence_id = "s/0",
@@ -332,9 +330,8 @@ static void stability_info_is_refused_and_spans_change_nothing(void **state)
 }
 
 /* A client keeps the engine alive by itself. */
-static void the_engine_outlives_its_handle(void **state)
+TEST(the_engine_outlives_its_handle)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_engine *mine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1 }, &err);
     tinkc_engine_add_model(mine, "tiny", folder, &err);
@@ -364,9 +361,8 @@ static double loss_now(tinkc_client *client, tinkc_trainer *trainer, bool backwa
 
 /* A program that ends in the middle, with a step that it never waited for; the next one takes the
  * model up with all of it done. */
-static void a_live_model_survives_its_program(void **state)
+TEST(a_live_model_survives_its_program)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char model[200];
     tinkc_adam adam = TINKC_ADAM_INIT;
@@ -458,9 +454,8 @@ static tinkc_batch *plain_batch(tinkc_client *client, const float *w)
     return batch;
 }
 
-static void a_loss_at_the_service_is_the_tapes(void **state)
+TEST(a_loss_at_the_service_is_the_tapes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_client *client = tinkc_client_new(
         &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
@@ -494,9 +489,8 @@ static void a_loss_at_the_service_is_the_tapes(void **state)
     tinkc_client_free(client);
 }
 
-static void losses_that_are_refused(void **state)
+TEST(losses_that_are_refused)
 {
-    (void)state;
     static const int32_t odd[] = { 1, 3 };
     static const struct {
         tinkc_loss_graph graph;
@@ -531,16 +525,4 @@ static void losses_that_are_refused(void **state)
     tinkc_client_free(client);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_loss_at_the_service_is_the_tapes),
-        cmocka_unit_test(losses_that_are_refused),
-        cmocka_unit_test(in_process_and_over_a_socket),
-        cmocka_unit_test(one_poll_for_all_samples),
-        cmocka_unit_test(stability_info_is_refused_and_spans_change_nothing),
-        cmocka_unit_test(the_engine_outlives_its_handle),
-        cmocka_unit_test(a_live_model_survives_its_program),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -98,9 +98,8 @@ static void says_back(const tinkc_transport *t, const char *sampler)
     }
 }
 
-static void learns_saves_and_goes_on(void **state)
+TEST(learns_saves_and_goes_on)
 {
-    (void)state;
     make_text();
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store);
@@ -142,8 +141,4 @@ static void learns_saves_and_goes_on(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(learns_saves_and_goes_on) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -11,9 +11,8 @@
 static const int32_t prompt[] = { 1, 2, 3 };
 
 /* A262, A267 */
-static void machines_have_the_names_of_the_python_sdk(void **state)
+TEST(machines_have_the_names_of_the_python_sdk)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "x86_64", "x64" }, { "aarch64", "arm64" },         { "arm64", "arm64" },
         { "arm", "arm" },    { "riscv64", "other:riscv64" }, { "unknown", "unknown" },
@@ -28,9 +27,8 @@ static void machines_have_the_names_of_the_python_sdk(void **state)
 }
 
 /* A228: the client's own query stands behind that of a call. */
-static void queries_of_client_and_call_come_together(void **state)
+TEST(queries_of_client_and_call_come_together)
 {
-    (void)state;
     static const char *const query[] = { "team", "a b", "x", "1", NULL };
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
@@ -53,9 +51,8 @@ static void queries_of_client_and_call_come_together(void **state)
 }
 
 /* A312: a seed of 0 is a seed. */
-static void a_seed_of_zero_is_sent(void **state)
+TEST(a_seed_of_zero_is_sent)
 {
-    (void)state;
     for (int given = 0; given < 2; given++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
@@ -75,9 +72,8 @@ static void a_seed_of_zero_is_sent(void **state)
 enum { BY_LIMIT, BY_CANCEL, BY_FREE, BY_CLOSE, N_ENDS };
 
 /* N13: whatever ends an accepted sample, the service hears of it where it wants to. */
-static void every_end_of_a_sample_is_reported(void **state)
+TEST(every_end_of_a_sample_is_reported)
 {
-    (void)state;
     static const char on[] = "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
                              "\"sample_cancel_max_batch_size\":3}";
     for (int end = 0; end < N_ENDS; end++) {
@@ -115,13 +111,4 @@ static void every_end_of_a_sample_is_reported(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(machines_have_the_names_of_the_python_sdk),
-        cmocka_unit_test(queries_of_client_and_call_come_together),
-        cmocka_unit_test(a_seed_of_zero_is_sent),
-        cmocka_unit_test(every_end_of_a_sample_is_reported),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

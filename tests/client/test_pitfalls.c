@@ -59,9 +59,8 @@ static tinkc_future *step(fixture *x)
     return tinkc_optim_step(x->trainer, &adam, &x->err);
 }
 
-static void c01_submitting_does_not_wait_for_the_network(void **state)
+TEST(c01_submitting_does_not_wait_for_the_network)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1}", 50);
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
@@ -85,9 +84,8 @@ static void c01_submitting_does_not_wait_for_the_network(void **state)
 }
 
 /* 64 MiB of small events, in pieces that end anywhere. */
-static void c02_events_in_little_memory(void **state)
+TEST(c02_events_in_little_memory)
 {
-    (void)state;
     static const char event[] = "event: delta\nid: 7\ndata: {\"token\": 42}\n\n";
     enum { LEN = sizeof event - 1, PIECE = 1000, TOTAL = 64 << 20 };
     tinkc_error err = { 0 };
@@ -111,9 +109,8 @@ static void c02_events_in_little_memory(void **state)
 }
 
 /* Plain text is plain text; who wants a conversation calls another function. */
-static void c08_c21_encoding_never_applies_a_template(void **state)
+TEST(c08_c21_encoding_never_applies_a_template)
 {
-    (void)state;
     static const char json[] =
         "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<u>\",\"special\":true,"
         "\"normalized\":false}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
@@ -144,9 +141,8 @@ static void c08_c21_encoding_never_applies_a_template(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void c04_no_timeout_is_not_the_default_timeout(void **state)
+TEST(c04_no_timeout_is_not_the_default_timeout)
 {
-    (void)state;
     for (int forever = 0; forever < 2; forever++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
@@ -171,9 +167,8 @@ static void c04_no_timeout_is_not_the_default_timeout(void **state)
     }
 }
 
-static void c09_images_are_base64_in_samples_and_bytes_in_training(void **state)
+TEST(c09_images_are_base64_in_samples_and_bytes_in_training)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, NULL, 0);
     tinkc_input *input = tinkc_input_new(x.client, &x.err);
@@ -203,9 +198,8 @@ static void c09_images_are_base64_in_samples_and_bytes_in_training(void **state)
     close_fixture(&x);
 }
 
-static void c20_one_table_says_what_is_retried_and_whose_doing(void **state)
+TEST(c20_one_table_says_what_is_retried_and_whose_doing)
 {
-    (void)state;
     const uint32_t t = TINKC_RETRIABLE, u = TINKC_USER_ERROR;
     const struct {
         int32_t code, number;
@@ -274,9 +268,8 @@ static void c20_one_table_says_what_is_retried_and_whose_doing(void **state)
     assert_int_equal(tinkc_code_flags(299), 0); /* one of a later library */
 }
 
-static void c24_c27_two_clients_two_keys_and_an_environment_that_changes(void **state)
+TEST(c24_c27_two_clients_two_keys_and_an_environment_that_changes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mocks[2];
     tinkc_client *clients[2];
@@ -307,9 +300,8 @@ static void c24_c27_two_clients_two_keys_and_an_environment_that_changes(void **
     unsetenv("TINKER_TAGS");
 }
 
-static void c29_a_chunk_is_polled_from_its_acceptance_on(void **state)
+TEST(c29_a_chunk_is_polled_from_its_acceptance_on)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false}", 2);
     tinkc_mock_once(x.mock, NULL, "/api/v1/forward_backward",
@@ -328,9 +320,8 @@ static void c29_a_chunk_is_polled_from_its_acceptance_on(void **state)
     close_fixture(&x);
 }
 
-static void c33_heartbeats_do_not_wait_for_uploads(void **state)
+TEST(c33_heartbeats_do_not_wait_for_uploads)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, NULL, 2);
     tinkc_mock_always(x.mock, NULL, "/api/v1/forward_backward",
@@ -350,9 +341,8 @@ static void c33_heartbeats_do_not_wait_for_uploads(void **state)
 }
 
 /* Counts submits that are under way on the mock's clock: each takes 100 ms. */
-static void c36_chunks_under_way_are_bounded_by_the_budget(void **state)
+TEST(c36_chunks_under_way_are_bounded_by_the_budget)
 {
-    (void)state;
     fixture x;
     /* An example counts 80 bytes: 20 of tokens, 40 of targets, 20 of weights. */
     open_fixture(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":160}",
@@ -378,9 +368,8 @@ static void c36_chunks_under_way_are_bounded_by_the_budget(void **state)
     close_fixture(&x);
 }
 
-static void c39_categories_in_any_case(void **state)
+TEST(c39_categories_in_any_case)
 {
-    (void)state;
     static const struct {
         const char *error, *category, *message;
         int32_t by;
@@ -434,9 +423,8 @@ static void *sample_many(void *arg)
     return NULL;
 }
 
-static void c42_samples_of_many_threads_run_at_once(void **state)
+TEST(c42_samples_of_many_threads_run_at_once)
 {
-    (void)state;
     fixture x;
     pthread_t threads[32];
     open_fixture(&x, NULL, 0);
@@ -451,9 +439,8 @@ static void c42_samples_of_many_threads_run_at_once(void **state)
     close_fixture(&x);
 }
 
-static void c51_element_types(void **state)
+TEST(c51_element_types)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, NULL, 0);
     static const float f32[] = { 1.5f, -2 };
@@ -500,9 +487,8 @@ static void c51_element_types(void **state)
     close_fixture(&x);
 }
 
-static void large_results_wait_for_room(void **state)
+TEST(large_results_wait_for_room)
 {
-    (void)state;
     fixture x;
     open_fixture(&x, NULL, 1);
     tinkc_mock_once(
@@ -525,23 +511,4 @@ static void large_results_wait_for_room(void **state)
     close_fixture(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(c01_submitting_does_not_wait_for_the_network),
-        cmocka_unit_test(c02_events_in_little_memory),
-        cmocka_unit_test(c08_c21_encoding_never_applies_a_template),
-        cmocka_unit_test(c04_no_timeout_is_not_the_default_timeout),
-        cmocka_unit_test(c09_images_are_base64_in_samples_and_bytes_in_training),
-        cmocka_unit_test(c20_one_table_says_what_is_retried_and_whose_doing),
-        cmocka_unit_test(c24_c27_two_clients_two_keys_and_an_environment_that_changes),
-        cmocka_unit_test(c29_a_chunk_is_polled_from_its_acceptance_on),
-        cmocka_unit_test(c33_heartbeats_do_not_wait_for_uploads),
-        cmocka_unit_test(c36_chunks_under_way_are_bounded_by_the_budget),
-        cmocka_unit_test(c39_categories_in_any_case),
-        cmocka_unit_test(c42_samples_of_many_threads_run_at_once),
-        cmocka_unit_test(c51_element_types),
-        cmocka_unit_test(large_results_wait_for_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

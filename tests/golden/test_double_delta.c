@@ -1,16 +1,12 @@
 /* test_double_delta.c - the gated delta rule in double: chunks against its definition, gradients against
  * central differences, over the edges of chunks. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "math/delta_rule.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 
 enum { DK = 5, DV = 6, MOST = 130, CHUNK = TKE_DELTA_CHUNK };
 static const tke_delta_shape shape = { DK, DV };
@@ -75,7 +71,7 @@ static void by_chunks(inputs *x, size_t n, result *r)
     }
 }
 
-static void test_chunks_are_the_rule(void **state)
+TEST(test_chunks_are_the_rule)
 {
     static const size_t lengths[] = { 1, 63, 64, 65, 128, 129 };
     static inputs x;
@@ -147,7 +143,7 @@ static void gradients_of(inputs *x, inputs *out)
     free(scratch);
 }
 
-static void test_gradients_are_differences(void **state)
+TEST(test_gradients_are_differences)
 {
     static inputs x, grads;
     const double step = 1e-5;
@@ -167,9 +163,4 @@ static void test_gradients_are_differences(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_chunks_are_the_rule),
-                                        cmocka_unit_test(test_gradients_are_differences) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

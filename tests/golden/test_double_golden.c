@@ -5,19 +5,15 @@
  * them.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { BATCH = 3, LENGTH = 24, VOCAB = 101, MORE = 12, RANK = 4, MAX_TENSORS = 512 };
@@ -269,9 +265,8 @@ static void check_family(const tiny_model *t)
     test_free(m);
 }
 
-static void test_llama(void **state)
+TEST(test_llama)
 {
-    (void)state;
     check_family(&(tiny_model){
         .family = "llama",
         .seed = 21,
@@ -280,54 +275,42 @@ static void test_llama(void **state)
                 "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 256" });
 }
 
-static void test_qwen2(void **state)
+TEST(test_qwen2)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "qwen2", .seed = 22, .tied = true, .dtype = "F16" });
 }
 
-static void test_qwen3(void **state)
+TEST(test_qwen3)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "qwen3", .seed = 23, .hidden = 40, .shards = true });
 }
 
-static void test_qwen3_moe(void **state)
+TEST(test_qwen3_moe)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "qwen3_moe", .seed = 24, .dtype = "BF16" });
 }
 
-static void test_gpt_oss(void **state)
+TEST(test_gpt_oss)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "gpt_oss", .seed = 25, .mxfp4 = true, .dtype = "BF16" });
 }
 
-static void test_qwen3_5(void **state)
+TEST(test_qwen3_5)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "qwen3_5_text", .seed = 26, .layers = 3 });
 }
 
-static void test_nemotron_h(void **state)
+TEST(test_nemotron_h)
 {
-    (void)state;
     check_family(&(tiny_model){ .family = "nemotron_h", .seed = 27, .layers = 5 });
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),      cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen3),      cmocka_unit_test(test_qwen3_moe),
-        cmocka_unit_test(test_gpt_oss),    cmocka_unit_test(test_qwen3_5),
-        cmocka_unit_test(test_nemotron_h),
-    };
     (void)argc;
     programs = argv[0];
     char *slash = strrchr(programs, '/');
     if (slash)
         *slash = '\0';
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

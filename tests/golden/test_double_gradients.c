@@ -2,17 +2,13 @@
  * differences. Linked with the maths in double (reference kernels), so the differences are good to
  * about nine digits; what is tested is the code of model/ and train/. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, N_DATA = 2, MAX_LEN = 9, K = 3, N_FAMILIES = 10, N_LOSSES = 8 };
@@ -262,17 +258,15 @@ static void check(const tiny_model *t, uint32_t train, int which, int coordinate
     close_world(&w);
 }
 
-static void test_every_loss_and_family(void **state)
+TEST(test_every_loss_and_family)
 {
-    (void)state;
     for (int f = 0; f < N_FAMILIES; f++)
         for (int which = 0; which < N_LOSSES; which++)
             check(&families[f], 7, which, 200);
 }
 
-static void test_every_train_flag(void **state)
+TEST(test_every_train_flag)
 {
-    (void)state;
     for (uint32_t train = 1; train < 7; train++)
         for (int which = 0; which < N_LOSSES; which++)
             check(&families[(train + (uint32_t)which) % N_FAMILIES], train, which, 40);
@@ -280,12 +274,8 @@ static void test_every_train_flag(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_loss_and_family),
-        cmocka_unit_test(test_every_train_flag),
-    };
     device = device_cpu(1); /* in double there is the reference only */
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_cases_run(NULL, NULL);
     tke_device_close(device);
     return failed;
 }

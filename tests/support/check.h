@@ -3,18 +3,14 @@
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/str.h"
 #include "support/patience.h"
+#include "support/test_case.h"
 
 /* Fails the test if `err` holds one, showing its message. */
 #define assert_ok(err)                                                                             \

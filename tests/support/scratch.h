@@ -1,5 +1,5 @@
 /* scratch.h - an arena and a buffer for each test of a program, made new for each of them.
- * Hand set_up and tear_down to cmocka_unit_test_setup_teardown. */
+ * TEST_WITH(name, set_up, tear_down) uses them. */
 #ifndef TINKC_TESTS_SCRATCH_H
 #define TINKC_TESTS_SCRATCH_H
 

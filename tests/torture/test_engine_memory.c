@@ -148,9 +148,8 @@ static bool once(long n)
     return atomic_load(&failed) == 0; /* it took fewer than n */
 }
 
-static void every_allocation_fails_once(void **state)
+TEST(every_allocation_fails_once)
 {
-    (void)state;
     folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 16, .context = 16 });
     const char *from = getenv("TINKC_TORTURE_FROM");
     long n = from ? strtol(from, NULL, 10) : 1;
@@ -161,8 +160,4 @@ static void every_allocation_fails_once(void **state)
     tiny_model_remove(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_allocation_fails_once) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -120,7 +120,7 @@ static size_t crash_everywhere(int point)
     }
 }
 
-static void an_end_at_each(void **state)
+TEST(an_end_at_each)
 {
     static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
     size_t n_ends = 0;
@@ -171,7 +171,7 @@ static void goes_on(const char *store, int done)
     tinkc_engine_free(engine);
 }
 
-static void an_error_at_each(void **state)
+TEST(an_error_at_each)
 {
     tinkc_error err = { 0 };
     char how[100], after[] = "after an error";
@@ -203,9 +203,5 @@ int main(int argc, char **argv)
 {
     if (argc == 5)
         return play_alone(argv + 1);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_end_at_each),
-        cmocka_unit_test(an_error_at_each),
-    };
-    return cmocka_run_group_tests(tests, prepare, teardown);
+    return test_cases_run(prepare, teardown);
 }

@@ -3,19 +3,15 @@
  * call says TINKC_E_MEMORY, leaves nothing behind, and once memory is there gives the usual bits. */
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "infer/infer.h"
 #include "support/engine/tiny_world.h"
+#include "support/test_case.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 
@@ -215,9 +211,8 @@ static bool make_adapter(tinkc_error *err)
     return done;
 }
 
-static void test_training(void **state)
+TEST(test_training)
 {
-    (void)state;
     every_allocation(make_adapter, NULL);
 }
 
@@ -279,9 +274,8 @@ static bool sample(tinkc_error *err)
     return done;
 }
 
-static void test_sampling(void **state)
+TEST(test_sampling)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int32_t usual[3][8];
     tke_adapter *a = adapter_of(3, &err);
@@ -319,9 +313,8 @@ static bool files(tinkc_error *err)
     return done;
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
-    (void)state;
     saved = tiny_folder();
     every_allocation(files, NULL);
     tiny_model_remove(saved);
@@ -348,9 +341,8 @@ static void nothing_left(bool done)
         tkc_remove_tree(target, &err);
 }
 
-static void test_exports(void **state)
+TEST(test_exports)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, &err);
     tke_snapshot *s = tke_snapshot_take(a, &err);
@@ -366,13 +358,4 @@ static void test_exports(void **state)
     tiny_model_remove(room);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_sampling),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_exports),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -88,26 +88,23 @@ static void every_moment(int32_t level)
     assert_int_equal(n_violations, 0);
 }
 
-static void with_a_journal(void **state)
+TEST(with_a_journal)
 {
-    (void)state;
     every_moment(TINKC_DURABILITY_JOURNAL);
 }
 
-static void with_snapshots(void **state)
+TEST(with_snapshots)
 {
-    (void)state;
     every_moment(TINKC_DURABILITY_SNAPSHOT);
 }
 
-static void with_checkpoints_alone(void **state)
+TEST(with_checkpoints_alone)
 {
-    (void)state;
     every_moment(TINKC_DURABILITY_CHECKPOINT);
 }
 
 /* Each sync that is left out breaks a promise somewhere. */
-static void missing_syncs_are_noticed(void **state)
+TEST(missing_syncs_are_noticed)
 {
     static const struct {
         int32_t durability;
@@ -136,13 +133,4 @@ static void missing_syncs_are_noticed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_a_journal),
-        cmocka_unit_test(with_snapshots),
-        cmocka_unit_test(with_checkpoints_alone),
-        cmocka_unit_test(missing_syncs_are_noticed),
-    };
-    return cmocka_run_group_tests(tests, prepare, teardown);
-}
+RUN_TESTS(prepare, teardown)

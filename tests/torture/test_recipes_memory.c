@@ -171,24 +171,18 @@ static void torment(scenario_fn *run)
     }
 }
 
-static void test_rollouts(void **state)
+TEST(test_rollouts)
 {
-    (void)state;
     torment(roll);
 }
 
-static void test_learning(void **state)
+TEST(test_learning)
 {
-    (void)state;
     torment(learn);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rollouts),
-        cmocka_unit_test(test_learning),
-    };
     json_set_alloc_funcs(json_take, json_give);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_cases_run(setup, teardown);
 }

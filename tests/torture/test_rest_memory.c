@@ -231,9 +231,8 @@ static void torture(scenario_fn *run, int32_t telemetry)
 }
 
 #define TORTURE(name, run, telemetry)                                                              \
-    static void name(void **state)                                                                 \
+    TEST(name)                                                                                     \
     {                                                                                              \
-        (void)state;                                                                               \
         torture(run, telemetry);                                                                   \
     }
 TORTURE(records, one_record, TINKC_TELEMETRY_OFF)
@@ -245,12 +244,4 @@ TORTURE(telemetry, reports, TINKC_TELEMETRY_ON)
 TORTURE(downloads, a_file, TINKC_TELEMETRY_OFF)
 TORTURE(tokenizers, a_tokenizer, TINKC_TELEMETRY_OFF)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records),   cmocka_unit_test(lists),      cmocka_unit_test(long_jobs),
-        cmocka_unit_test(calls),     cmocka_unit_test(streams),    cmocka_unit_test(telemetry),
-        cmocka_unit_test(downloads), cmocka_unit_test(tokenizers),
-    };
-    return cmocka_run_group_tests_name("rest_memory", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -78,7 +78,7 @@ static void expect(fixture *x, tinkc_future *f, const row *r)
     "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[" list                          \
     "],\"metrics\":{\"loss:sum\":1.0}}"
 
-static void outputs_of_a_pass(void **state)
+TEST_WITH(outputs_of_a_pass, setup, teardown)
 {
     fixture *x = *state;
     static const row rows[] = {
@@ -97,7 +97,7 @@ static void outputs_of_a_pass(void **state)
 }
 
 /* Targets count wherever they stand among an example's inputs. */
-static void targets_behind_the_weights(void **state)
+TEST_WITH(targets_behind_the_weights, setup, teardown)
 {
     fixture *x = *state;
     static const int32_t two[] = { 1, 2 };
@@ -121,7 +121,7 @@ static bool keep_loss(tinkc_loss *loss, void *user, tinkc_error *err)
 }
 
 /* The user's function indexes by its batch: it must not run on fewer outputs. */
-static void outputs_for_a_custom_loss(void **state)
+TEST_WITH(outputs_for_a_custom_loss, setup, teardown)
 {
     fixture *x = *state;
     size_t calls = 0;
@@ -135,7 +135,7 @@ static void outputs_for_a_custom_loss(void **state)
 }
 
 /* Nor on outputs that are not log-probs. */
-static void other_outputs_for_a_custom_loss(void **state)
+TEST_WITH(other_outputs_for_a_custom_loss, setup, teardown)
 {
     fixture *x = *state;
 #define WHOLE  "{\"logprobs\":{\"data\":[1,2],\"dtype\":\"int64\",\"shape\":[2]}}"
@@ -160,7 +160,7 @@ static void other_outputs_for_a_custom_loss(void **state)
     }
 }
 
-static void lists_of_a_sample(void **state)
+TEST_WITH(lists_of_a_sample, setup, teardown)
 {
     fixture *x = *state;
 #define SEQ "{\"stop_reason\":\"length\",\"tokens\":[1,2],\"logprobs\":[-1,-2]}"
@@ -198,7 +198,7 @@ static void lists_of_a_sample(void **state)
 }
 
 /* Only the protobuf form has these. */
-static void candidates_of_sampled_tokens(void **state)
+TEST_WITH(candidates_of_sampled_tokens, setup, teardown)
 {
     fixture *x = *state;
     static const struct {
@@ -235,7 +235,7 @@ static void candidates_of_sampled_tokens(void **state)
     }
 }
 
-static void drawn_a_stream(void **state)
+TEST_WITH(drawn_a_stream, setup, teardown)
 {
     fixture *x = *state;
 #define TOKEN(id, index)                                                                           \
@@ -266,17 +266,4 @@ static void drawn_a_stream(void **state)
     }
 }
 
-int main(void)
-{
-#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(outputs_of_a_pass),
-        WITH(targets_behind_the_weights),
-        WITH(outputs_for_a_custom_loss),
-        WITH(other_outputs_for_a_custom_loss),
-        WITH(lists_of_a_sample),
-        WITH(candidates_of_sampled_tokens),
-        WITH(drawn_a_stream),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -17,7 +17,7 @@ static int setup(void **state)
 }
 
 /* Even a limit of one byte holds. */
-static void answers_of_one_byte(void **state)
+TEST_WITH(answers_of_one_byte, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_client *client =
@@ -42,7 +42,7 @@ static void take_text_length(const tinkc_event *e, void *user)
 }
 
 /* Of the service's words an event keeps 199. */
-static void long_words_about_billing(void **state)
+TEST_WITH(long_words_about_billing, setup, end_fixture)
 {
     fixture *x = *state;
     size_t kept = 0, before = 0; /* what stands before them */
@@ -75,7 +75,7 @@ static void count_pauses(int32_t level, const char *line, void *user)
 }
 
 /* A pause is logged once in a minute. */
-static void the_log_about_billing(void **state)
+TEST_WITH(the_log_about_billing, setup, end_fixture)
 {
     fixture *x = *state;
     for (int64_t later_ms = 60000; later_ms <= 60001; later_ms++) {
@@ -100,7 +100,7 @@ static void the_log_about_billing(void **state)
 }
 
 /* What the service answers to a stream is reported as it is for other calls. */
-static void telemetry_of_a_refused_stream(void **state)
+TEST_WITH(telemetry_of_a_refused_stream, setup, end_fixture)
 {
     fixture *x = *state;
     char byte;
@@ -125,15 +125,4 @@ static void telemetry_of_a_refused_stream(void **state)
     assert_true(found);
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(answers_of_one_byte, setup),
-        WITH(long_words_about_billing, setup),
-        WITH(the_log_about_billing, setup),
-        WITH(telemetry_of_a_refused_stream, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -146,7 +146,7 @@ static void nothing_yet(tinkc_deltas *d)
 }
 
 /* A mebibyte waits for the reader. Only one who found it full lets the transport continue. */
-static void room_of_a_token_stream(void **state)
+TEST_WITH(room_of_a_token_stream, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_sampler *sampler;
@@ -185,7 +185,7 @@ static void count_tokens(const tinkc_event *e, void *user)
 }
 
 /* Listeners are called for what came before them, for the first bytes after each reading, and for the end. */
-static void listeners_of_a_token_stream(void **state)
+TEST_WITH(listeners_of_a_token_stream, setup, end_fixture)
 {
     static const char token[] = "data: {\"event_type\":\"token\",\"token_id\":7,\"index\":0}\n\n",
                       done[] = "data: {\"event_type\":\"done\",\"total_tokens\":1}\n\n";
@@ -244,7 +244,7 @@ static void listeners_of_a_token_stream(void **state)
 enum { BUFFER = 512 * 1024 };
 
 /* Half a mebibyte waits; a transport that was held up continues when half of that is read. */
-static void room_of_a_byte_stream(void **state)
+TEST_WITH(room_of_a_byte_stream, setup, end_fixture)
 {
     static char bytes[BUFFER], sent[BUFFER];
     fixture *x = *state;
@@ -302,7 +302,7 @@ static void room_of_a_byte_stream(void **state)
 }
 
 /* The client's thread is busy while a transport is held up for the second time: it is resumed once for both. */
-static void resumed_once_for_two(void **state)
+TEST_WITH(resumed_once_for_two, setup, end_fixture)
 {
     static char bytes[BUFFER];
     fixture *x = *state;
@@ -363,7 +363,7 @@ static tinkc_future *begin_download(fixture *x, const tinkc_download_options *o)
 }
 
 /* After much has come at once, the reader is given every single byte as it comes. */
-static void single_bytes_after_many(void **state)
+TEST_WITH(single_bytes_after_many, setup, end_fixture)
 {
     enum { MANY = 300 * 1000, SINGLE = 10 };
     fixture *x = *state;
@@ -391,7 +391,7 @@ static void single_bytes_after_many(void **state)
 }
 
 /* What a pipe has no room for is not lost. */
-static void more_than_a_pipe_takes(void **state)
+TEST_WITH(more_than_a_pipe_takes, setup, end_fixture)
 {
     enum { ROUNDS = 20, LEN = 20000 };
     fixture *x = *state;
@@ -421,7 +421,7 @@ static void more_than_a_pipe_takes(void **state)
 }
 
 /* Bytes beyond the length or the limit are not handed on. */
-static void no_more_than_was_announced(void **state)
+TEST_WITH(no_more_than_was_announced, setup, end_fixture)
 {
     fixture *x = *state;
     for (int i = 0; i < 30; i++) {
@@ -453,7 +453,7 @@ static void no_more_than_was_announced(void **state)
 }
 
 /* A download that is cancelled while it asks for the address no longer asks. */
-static void cancelled_before_its_address(void **state)
+TEST_WITH(cancelled_before_its_address, setup, end_fixture)
 {
     fixture *x = *state;
     hand.path = API "training_runs/r/checkpoints/weights/c/archive";
@@ -472,7 +472,7 @@ static void cancelled_before_its_address(void **state)
 
 /* ---- failures in the transport's words ---- */
 
-static void words_of_a_transport(void **state)
+TEST_WITH(words_of_a_transport, setup, end_fixture)
 {
     enum { MOST = 199 }; /* of its words, which are kept */
     static char text[400];
@@ -515,7 +515,7 @@ static void words_of_a_transport(void **state)
 
 /* ---- bodies that are too long ---- */
 
-static void bodies_that_are_too_long(void **state)
+TEST_WITH(bodies_that_are_too_long, setup, end_fixture)
 {
     static const char text[1001] = "";
     fixture *x = *state;
@@ -544,7 +544,7 @@ static void bodies_that_are_too_long(void **state)
 
 /* ---- answers that nobody wants ---- */
 
-static void answers_that_nobody_wants(void **state)
+TEST_WITH(answers_that_nobody_wants, setup, end_fixture)
 {
     fixture *x = *state;
     hand.path = "/far";
@@ -567,7 +567,7 @@ static void answers_that_nobody_wants(void **state)
 }
 
 /* An answer of which the reader has had something is not asked for again. */
-static void half_a_body_is_final(void **state)
+TEST_WITH(half_a_body_is_final, setup_retries, end_fixture)
 {
     char bytes[10];
     fixture *x = *state;
@@ -599,7 +599,7 @@ static void half_a_body_is_final(void **state)
 }
 
 /* The transport still owes an answer after a close: until it comes, nothing is sent any more. */
-static void nothing_leaves_after_a_close(void **state)
+TEST_WITH(nothing_leaves_after_a_close, setup, end_fixture)
 {
     fixture *x = *state;
     hand.path = API "healthz";
@@ -625,7 +625,7 @@ static void nothing_leaves_after_a_close(void **state)
 }
 
 /* A close does not wait for telemetry that nobody takes: it is cut off. */
-static void a_close_cuts_telemetry_off(void **state)
+TEST_WITH(a_close_cuts_telemetry_off, setup, end_fixture)
 {
     fixture *x = *state;
     hand.path = API "telemetry";
@@ -656,25 +656,4 @@ static void a_close_cuts_telemetry_off(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(room_of_a_token_stream),
-        TEST(listeners_of_a_token_stream),
-        TEST(room_of_a_byte_stream),
-        TEST(resumed_once_for_two),
-        TEST(single_bytes_after_many),
-        TEST(more_than_a_pipe_takes),
-        TEST(no_more_than_was_announced),
-        TEST(cancelled_before_its_address),
-        TEST(words_of_a_transport),
-        TEST(bodies_that_are_too_long),
-        TEST(answers_that_nobody_wants),
-        TEST(nothing_leaves_after_a_close),
-        TEST(a_close_cuts_telemetry_off),
-        cmocka_unit_test_setup_teardown(half_a_body_is_final, setup_retries, end_fixture),
-    };
-    return cmocka_run_group_tests_name("by_hand", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -68,9 +68,8 @@ static bool take(size_t i, int64_t amount)
     return tkc_claim_take(&claims[i], &budget, loop, amount);
 }
 
-static void bytes_may_be_overdrawn_once(void **state)
+TEST_WITH(bytes_may_be_overdrawn_once, setup, teardown)
 {
-    (void)state;
     tkc_budget_init(&budget, &lock, 10, false);
     assert_true(take(0, 4));
     assert_true(take(1, 6)); /* to zero */
@@ -92,9 +91,8 @@ static void bytes_may_be_overdrawn_once(void **state)
     assert_int_equal(budget.balance, 10);
 }
 
-static void counts_are_not_overdrawn(void **state)
+TEST_WITH(counts_are_not_overdrawn, setup, teardown)
 {
-    (void)state;
     tkc_budget_init(&budget, &lock, 2, true);
     assert_true(take(0, 1));
     assert_true(take(1, 1));
@@ -119,9 +117,8 @@ static void counts_are_not_overdrawn(void **state)
 }
 
 /* Who comes later waits behind those who wait, even where there is room for it. */
-static void nobody_overtakes(void **state)
+TEST_WITH(nobody_overtakes, setup, teardown)
 {
-    (void)state;
     tkc_budget_init(&budget, &lock, 0, false);
     assert_true(take(0, 1));
     assert_false(take(1, 9));
@@ -133,9 +130,8 @@ static void nobody_overtakes(void **state)
     assert_string_equal(news(), "23");
 }
 
-static void limits_follow_the_newest_setting(void **state)
+TEST_WITH(limits_follow_the_newest_setting, setup, teardown)
 {
-    (void)state;
     tkc_budget_init(&budget, &lock, 1, true);
     assert_true(take(0, 1));
     assert_false(take(1, 1));
@@ -164,9 +160,8 @@ static void end_on_the_way(tkc_task *task)
     tkc_claim_end(&claims[1]);
 }
 
-static void grants_on_their_way(void **state)
+TEST_WITH(grants_on_their_way, setup, teardown)
 {
-    (void)state;
     tkc_task task = { .run = end_on_the_way };
     tkc_budget_init(&budget, &lock, 1, true);
     assert_false(tkc_claim_pending(&claims[1])); /* without a budget */
@@ -183,9 +178,8 @@ static void grants_on_their_way(void **state)
     assert_int_equal(budget.balance, 1);
 }
 
-static void records_are_shared_by_address_and_credential(void **state)
+TEST_WITH(records_are_shared_by_address_and_credential, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     size_t before = tkc_limits_count();
     assert_int_equal(before, 0); /* no client is there */
@@ -224,7 +218,6 @@ static void records_are_shared_by_address_and_credential(void **state)
     assert_int_equal(tkc_limits_count(), before);
 }
 
-#define BUDGET_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 enum { ROUNDS = 100000 };
 
@@ -240,9 +233,8 @@ static void *take_and_end(void *arg)
 }
 
 /* Clients of one account share a record, each on the thread of its own. */
-static void two_threads_lose_nothing(void **state)
+TEST_WITH(two_threads_lose_nothing, setup, teardown)
 {
-    (void)state;
     pthread_t other;
     void *done;
     tkc_budget_init(&budget, &lock, 2, true);
@@ -253,16 +245,4 @@ static void two_threads_lose_nothing(void **state)
     assert_int_equal(budget.balance, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        BUDGET_TEST(bytes_may_be_overdrawn_once),
-        BUDGET_TEST(two_threads_lose_nothing),
-        BUDGET_TEST(counts_are_not_overdrawn),
-        BUDGET_TEST(nobody_overtakes),
-        BUDGET_TEST(limits_follow_the_newest_setting),
-        BUDGET_TEST(grants_on_their_way),
-        BUDGET_TEST(records_are_shared_by_address_and_credential),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

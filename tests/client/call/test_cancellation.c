@@ -66,7 +66,7 @@ typedef tinkc_future *begin_fn(world *x);
 static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
 static const tinkc_lora_options lora = { .base_model = "mock/nano" };
 static const tinkc_sampler_options nano = { .base_model = "mock/nano" };
-static const tinkc_state_options state = { .path = CKPT };
+static const tinkc_state_options loaded = { .path = CKPT };
 
 static tinkc_future *b_health(world *x)
 {
@@ -152,7 +152,7 @@ static tinkc_future *b_trainer_open(world *x)
 }
 static tinkc_future *b_trainer_open_from(world *x)
 {
-    return tinkc_trainer_open_from(x->client, &state, &x->err);
+    return tinkc_trainer_open_from(x->client, &loaded, &x->err);
 }
 static tinkc_future *b_trainer_open_theirs(world *x)
 {
@@ -202,7 +202,7 @@ static tinkc_future *b_save_external(world *x)
 }
 static tinkc_future *b_load(world *x)
 {
-    return tinkc_trainer_load(x->trainer, &state, &x->err);
+    return tinkc_trainer_load(x->trainer, &loaded, &x->err);
 }
 static tinkc_future *b_own_sampler(world *x)
 {
@@ -480,15 +480,13 @@ static void all_lives(const char *config, const tinkc_mock_answer *strike)
         }
 }
 
-static void ended_while_an_answer_is_awaited(void **state_)
+TEST(ended_while_an_answer_is_awaited)
 {
-    (void)state_;
     all_lives(serial, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT });
 }
 
-static void ended_while_the_next_attempt_is_awaited(void **state_)
+TEST(ended_while_the_next_attempt_is_awaited)
 {
-    (void)state_;
     all_lives(parallel, &(tinkc_mock_answer){ .status = 503, .body = "{}" });
 }
 
@@ -545,21 +543,18 @@ static void memory_runs_out(int needs)
         }
 }
 
-static void memory_runs_out_for_calls(void **state_)
+TEST(memory_runs_out_for_calls)
 {
-    (void)state_;
     memory_runs_out(NEEDS_NOTHING);
 }
 
-static void memory_runs_out_for_trainers(void **state_)
+TEST(memory_runs_out_for_trainers)
 {
-    (void)state_;
     memory_runs_out(NEEDS_TRAINER);
 }
 
-static void memory_runs_out_for_samplers(void **state_)
+TEST(memory_runs_out_for_samplers)
 {
-    (void)state_;
     memory_runs_out(NEEDS_SAMPLER);
 }
 
@@ -569,9 +564,8 @@ static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
 
 /* Two samples want room for large results: the newer one has it, the older one waits. Closing ends
  * the newer one first, which lets the older one in at the very moment it ends too. */
-static void closed_while_room_is_being_granted(void **state_)
+TEST(closed_while_room_is_being_granted)
 {
-    (void)state_;
     static const char metadata[] =
         "{\"status\":\"complete_metadata\",\"response_payload_size\":1000}";
     static const char try_again[] = "{\"type\":\"try_again\"}";
@@ -718,37 +712,20 @@ static void ended_under_a_helper(int how, bool reads)
     free(answer);
 }
 
-static void cancelled_under_a_helper(void **state_)
+TEST(cancelled_under_a_helper)
 {
-    (void)state_;
     ended_under_a_helper(CANCEL, false);
     ended_under_a_helper(CANCEL, true);
 }
-static void given_up_under_a_helper(void **state_)
+TEST(given_up_under_a_helper)
 {
-    (void)state_;
     ended_under_a_helper(LIMIT, false);
     ended_under_a_helper(LIMIT, true);
 }
-static void closed_under_a_helper(void **state_)
+TEST(closed_under_a_helper)
 {
-    (void)state_;
     ended_under_a_helper(CLOSE, false);
     ended_under_a_helper(CLOSE, true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ended_while_an_answer_is_awaited),
-        cmocka_unit_test(ended_while_the_next_attempt_is_awaited),
-        cmocka_unit_test(memory_runs_out_for_calls),
-        cmocka_unit_test(memory_runs_out_for_trainers),
-        cmocka_unit_test(memory_runs_out_for_samplers),
-        cmocka_unit_test(closed_while_room_is_being_granted),
-        cmocka_unit_test(cancelled_under_a_helper),
-        cmocka_unit_test(given_up_under_a_helper),
-        cmocka_unit_test(closed_under_a_helper),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

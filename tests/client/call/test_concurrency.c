@@ -53,9 +53,8 @@ static size_t submits_with(const char *config, bool accepted, int32_t first_stat
     return sent;
 }
 
-static void samples_under_way(void **state)
+TEST(samples_under_way)
 {
-    (void)state;
     assert_int_equal(submits_with(NULL, false, 0, 0), 400); /* submits of an account */
     assert_int_equal(submits_with(NULL, true, 0, 0), MANY); /* they count until they are accepted */
     assert_int_equal(submits_with(NULL, false, 429, 2000), 10); /* soon after a 429 */
@@ -78,9 +77,8 @@ static void samples_under_way(void **state)
 }
 
 /* A sample that had to wait for its turn keeps no more memory than the others once it is complete. */
-static void waiting_costs_no_memory(void **state)
+TEST(waiting_costs_no_memory)
 {
-    (void)state;
     tinkc_error err = { 0 };
     counting memory = { 0 };
     tinkc_allocator allocator = counting_allocator(&memory);
@@ -116,9 +114,8 @@ static void waiting_costs_no_memory(void **state)
     tinkc_mock_free(mock);
 }
 
-static void defaults_of_a_new_lora(void **state)
+TEST(defaults_of_a_new_lora)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
@@ -161,9 +158,8 @@ static size_t chunks_with(const char *config)
     return n;
 }
 
-static void chunks_of_a_pass(void **state)
+TEST(chunks_of_a_pass)
 {
-    (void)state;
     assert_int_equal(chunks_with("{}"), 1);
     assert_int_equal(chunks_with("{\"fwdbwd_max_chunk_len\":4}"), 2);
     assert_int_equal(chunks_with("{\"fwdbwd_max_chunk_bytes_count\":1}"), 6);
@@ -208,9 +204,8 @@ static tinkc_future *sample_one(scene *x)
 }
 
 /* The service may switch repetitions of samples off; log-probabilities are repeated all the same. */
-static void the_service_switches_resampling_off(void **state)
+TEST(the_service_switches_resampling_off)
 {
-    (void)state;
     static const char *const configs[] = { "{}", "{\"sample_no_retries\":true}" };
     tinkc_retry_options retry = { .max_attempts = 3 };
     for (size_t i = 0; i < 2; i++)
@@ -254,9 +249,8 @@ static int64_t given_up_after_s(const char *config, const tinkc_retry_options *r
     return done ? now : -1;
 }
 
-static void samples_without_progress_end(void **state)
+TEST(samples_without_progress_end)
 {
-    (void)state;
     tinkc_retry_options minute = { .progress_timeout_ms = 60000 };
     tinkc_retry_options never = { .progress_timeout_ms = 60000, .no_stuck_detection = true };
     assert_int_equal(given_up_after_s("{}", NULL), 7200); /* two hours */
@@ -277,9 +271,8 @@ static bool poll_of_the_first(const tinkc_request *r, tinkc_mock_answer *a, void
     return true;
 }
 
-static void one_sample_is_progress_for_all(void **state)
+TEST(one_sample_is_progress_for_all)
 {
-    (void)state;
     tinkc_retry_options minute = { .progress_timeout_ms = 60000 };
     scene x;
     open_scene(&x, "{}", &minute);
@@ -307,9 +300,8 @@ static void one_sample_is_progress_for_all(void **state)
 }
 
 /* An answer of some megabytes is nothing special. */
-static void answers_may_be_large(void **state)
+TEST(answers_may_be_large)
 {
-    (void)state;
     enum { SIZE = 3 << 20 };
     char *body = malloc(SIZE);
     assert_non_null(body);
@@ -327,17 +319,4 @@ static void answers_may_be_large(void **state)
     free(body);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_under_way),
-        cmocka_unit_test(waiting_costs_no_memory),
-        cmocka_unit_test(defaults_of_a_new_lora),
-        cmocka_unit_test(chunks_of_a_pass),
-        cmocka_unit_test(the_service_switches_resampling_off),
-        cmocka_unit_test(samples_without_progress_end),
-        cmocka_unit_test(one_sample_is_progress_for_all),
-        cmocka_unit_test(answers_may_be_large),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

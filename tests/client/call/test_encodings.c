@@ -79,7 +79,7 @@ static void run_passes(service *s, size_t n, int32_t code)
 }
 
 /* Where protobuf was accepted, a 500 is never a reason for JSON, however long it lasts. */
-static void known_services_are_not_asked(void **state)
+TEST(known_services_are_not_asked)
 {
     service s = { .protobuf = { 0, 500, 500, 500 } };
     (void)state;
@@ -89,7 +89,7 @@ static void known_services_are_not_asked(void **state)
 }
 
 /* A service that takes neither gets JSON once; the rest of the time it is protobuf. */
-static void json_is_tried_once(void **state)
+TEST(json_is_tried_once)
 {
     service s = { .protobuf = { 500, 500, 500, 500 }, .json = { 422, 422, 422, 422 } };
     (void)state;
@@ -99,7 +99,7 @@ static void json_is_tried_once(void **state)
 }
 
 /* Accepted at the first attempt: from then on it is JSON. */
-static void json_is_remembered(void **state)
+TEST(json_is_remembered)
 {
     service s = { .protobuf = { 500, 500, 500, 500 } };
     (void)state;
@@ -109,7 +109,7 @@ static void json_is_remembered(void **state)
 }
 
 /* Accepted at a later one: what was in the way of protobuf may be gone as well. */
-static void json_after_retries_proves_nothing(void **state)
+TEST(json_after_retries_proves_nothing)
 {
     service s = { .protobuf = { 500, 0, 0, 0 }, .json = { 503, 0, 0, 0 } };
     (void)state;
@@ -118,13 +118,4 @@ static void json_after_retries_proves_nothing(void **state)
     assert_int_equal(s.n_protobuf, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_services_are_not_asked),
-        cmocka_unit_test(json_is_tried_once),
-        cmocka_unit_test(json_is_remembered),
-        cmocka_unit_test(json_after_retries_proves_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -391,9 +391,8 @@ static void run_case(const request_kind *kind, const weather *w)
     close_scene(&x);
 }
 
-static void c11_every_request_in_every_weather(void **state)
+TEST(c11_every_request_in_every_weather)
 {
-    (void)state;
     static const char good[] = "{\"request_id\":\"a\",\"status\":\"ok\"}";
     memset(oversized, ' ', sizeof oversized);
     memcpy(oversized, good, sizeof good - 1); /* only its size is wrong */
@@ -405,9 +404,8 @@ static void c11_every_request_in_every_weather(void **state)
 /* ---- once, then fine ---- */
 
 /* What is repeated succeeds the second time; what is not has failed. */
-static void one_bad_answer_is_survived(void **state)
+TEST(one_bad_answer_is_survived)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++)
         for (size_t w = 0; w < N_WEATHER; w++) {
             const request_kind *kind = &all_kinds[k];
@@ -445,9 +443,8 @@ static size_t count_with(const tinkc_mock_answer *answer)
     return n;
 }
 
-static void c06_the_service_decides_about_retries(void **state)
+TEST(c06_the_service_decides_about_retries)
 {
-    (void)state;
     static const char *const loud[] = { "x-should-retry", "TRUE", NULL };
     assert_int_equal(
         count_with(&(tinkc_mock_answer){ .status = 400, .headers = retry_true, .body = "x" }), 11);
@@ -462,9 +459,8 @@ static void c06_the_service_decides_about_retries(void **state)
 
 /* ---- exact delays ---- */
 
-static void attempts_wait_as_the_service_says(void **state)
+TEST(attempts_wait_as_the_service_says)
 {
-    (void)state;
     static const int64_t upper[] = {
         500, 1000, 2000, 4000, 8000, 10000, 10000, 10000, 10000, 10000
     };
@@ -490,9 +486,8 @@ static void attempts_wait_as_the_service_says(void **state)
 }
 
 /* 1 2 4 8 16, eight times 30, 29, then the end. */
-static void the_window_is_filled(void **state)
+TEST(the_window_is_filled)
 {
-    (void)state;
     static const int64_t gaps[] = { 1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30, 30, 29 };
     scene x;
     open_scene(&x, &(request_kind){ .needs_trainer = true });
@@ -515,9 +510,8 @@ static void the_window_is_filled(void **state)
 }
 
 /* The attempts of one exchange do not continue beyond the window of the operation. */
-static void attempts_end_with_the_window(void **state)
+TEST(attempts_end_with_the_window)
 {
-    (void)state;
     static const int32_t faults[] = { TINKC_FAULT_REFUSED, TINKC_FAULT_SILENT };
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
@@ -541,9 +535,8 @@ static void attempts_end_with_the_window(void **state)
 }
 
 /* Results of passes and samples are asked for as protobuf. */
-static void large_results_are_asked_for_as_protobuf(void **state)
+TEST(large_results_are_asked_for_as_protobuf)
 {
-    (void)state;
     for (size_t k = 0; k < N_KINDS; k++) {
         const request_kind *kind = &all_kinds[k];
         scene x;
@@ -560,9 +553,8 @@ static void large_results_are_asked_for_as_protobuf(void **state)
 }
 
 /* Connection errors: 1 2 4 8 16 30 30; after a 503 it begins again. */
-static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
+TEST(c07_c26_polls_back_off_and_say_who_they_are)
 {
-    (void)state;
     static const int64_t gaps[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000, 100, 1000 };
     scene x;
     open_scene(&x, &(request_kind){ .needs_trainer = true });
@@ -601,17 +593,4 @@ static void c07_c26_polls_back_off_and_say_who_they_are(void **state)
     close_scene(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(c11_every_request_in_every_weather),
-        cmocka_unit_test(one_bad_answer_is_survived),
-        cmocka_unit_test(c06_the_service_decides_about_retries),
-        cmocka_unit_test(attempts_wait_as_the_service_says),
-        cmocka_unit_test(the_window_is_filled),
-        cmocka_unit_test(attempts_end_with_the_window),
-        cmocka_unit_test(c07_c26_polls_back_off_and_say_who_they_are),
-        cmocka_unit_test(large_results_are_asked_for_as_protobuf),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -90,7 +90,7 @@ static void check_once(const once_case *c, size_t row, const tinkc_client_option
     close_scene(&x);
 }
 
-static void nothing_is_tried_twice(void **state)
+TEST(nothing_is_tried_twice)
 {
     static const once_case cases[] = {
         { HEALTH, health, ANSWER(.status = 500), TINKC_E_SERVER },
@@ -119,7 +119,7 @@ static void nothing_is_tried_twice(void **state)
 }
 
 /* Telemetry that is lost stays lost. */
-static void telemetry_is_sent_once(void **state)
+TEST(telemetry_is_sent_once)
 {
     static const size_t want[] = { 3, 1 };
     (void)state;
@@ -143,7 +143,7 @@ static void telemetry_is_sent_once(void **state)
 }
 
 /* A result that is not ready is asked for again all the same: a poll that waits has not failed. */
-static void results_are_awaited_nevertheless(void **state)
+TEST(results_are_awaited_nevertheless)
 {
     static const tinkc_mock_answer waits[] = { { .status = 408 },
                                                { .body = "{\"type\":\"try_again\"}" } };
@@ -163,7 +163,7 @@ static void results_are_awaited_nevertheless(void **state)
 }
 
 /* An answer that is too large would be so again, even one with a status that is repeated otherwise. */
-static void large_answers_are_not_asked_for_again(void **state)
+TEST(large_answers_are_not_asked_for_again)
 {
     enum { MOST = 65536 };
     static char body[MOST + 1];
@@ -204,7 +204,7 @@ static void small_release(void *ptr, size_t size, void *user)
 }
 
 /* Nor is an answer that memory has no room for. */
-static void memory_is_not_waited_for(void **state)
+TEST(memory_is_not_waited_for)
 {
     static const tinkc_allocator small = { small_alloc, small_resize, small_release, NULL };
     static char body[400000];
@@ -220,14 +220,4 @@ static void memory_is_not_waited_for(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_tried_twice),
-        cmocka_unit_test(telemetry_is_sent_once),
-        cmocka_unit_test(results_are_awaited_nevertheless),
-        cmocka_unit_test(large_answers_are_not_asked_for_again),
-        cmocka_unit_test(memory_is_not_waited_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

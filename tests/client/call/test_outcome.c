@@ -41,9 +41,8 @@ static double get(const tinkc_fwdbwd *p, const char *name)
     return tinkc_fwdbwd_metric(p, name, -777);
 }
 
-static void metrics_follow_their_reduction(void **state)
+TEST(metrics_follow_their_reduction)
 {
-    (void)state;
     const metric first[] = { { "a:mean", 1 },         { "u:unique", 7 }, { "only:sum", 1 },
                              { "x:foo", 1 },          { "s:sum", 2 },    { "m:min", 4 },
                              { "M:max", 4 },          { "k:slack", 1 },  { "plain", 5 },
@@ -65,18 +64,16 @@ static void metrics_follow_their_reduction(void **state)
     assert_true(get(&all, "plain") == 5 && get(&all, "two:colons:mean") == 5);
 }
 
-static void no_weight_is_an_ordinary_mean(void **state)
+TEST(no_weight_is_an_ordinary_mean)
 {
-    (void)state;
     tinkc_fwdbwd a = make_part(0, &(metric){ "a:mean", 1 }, 1);
     tinkc_fwdbwd b = make_part(0, &(metric){ "a:mean", 2 }, 1);
     tinkc_fwdbwd all = combine(&a, &b);
     assert_true(get(&all, "a:mean") == 1.5);
 }
 
-static void hashes_are_those_of_python(void **state)
+TEST(hashes_are_those_of_python)
 {
-    (void)state;
     static const struct {
         double v[3];
         size_t n;
@@ -113,9 +110,8 @@ static void hashes_are_those_of_python(void **state)
     assert_ok(&err);
 }
 
-static void one_example_weighs_one(void **state)
+TEST(one_example_weighs_one)
 {
-    (void)state;
     const metric first[] = {
         { "a:mean", 1 }, { "h:hash_unordered", 3 }, { "n:hash_unordered", NAN }, { "m:min", 1 },
         { "M:max", 9 },  { "p:min", NAN }
@@ -156,9 +152,8 @@ static float first_float(const tinkc_fwdbwd *p, size_t i, const char *name)
     return t ? ((const float *)t->data)[0] : -1;
 }
 
-static void a_part_is_read(void **state)
+TEST(a_part_is_read)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_fwdbwd p;
     const size_t targets[] = { 2, 1 };
@@ -190,9 +185,8 @@ static void a_part_is_read(void **state)
 }
 
 /* Names that differ by one letter are two, in whichever order they come. */
-static void names_beside_each_other(void **state)
+TEST(names_beside_each_other)
 {
-    (void)state;
     static const char json[] = "{\"loss_fn_output_type\":\"T\",\"loss_fn_outputs\":["
                                "{\"b\":{\"data\":[1],\"dtype\":\"float32\",\"shape\":[1]},"
                                "\"a\":{\"data\":[2],\"dtype\":\"float32\",\"shape\":[1]},"
@@ -216,9 +210,8 @@ static void names_beside_each_other(void **state)
     }
 }
 
-static void nothing_is_an_empty_part(void **state)
+TEST(nothing_is_an_empty_part)
 {
-    (void)state;
     assert_int_equal(tinkc_fwdbwd_count(NULL), 0);
     assert_int_equal(tinkc_fwdbwd_first(NULL), 0);
     assert_null(tinkc_fwdbwd_output(NULL, 0, "n"));
@@ -231,9 +224,8 @@ static void nothing_is_an_empty_part(void **state)
     assert_true(tinkc_metrics_get(NULL, "a", 3) == 3);
 }
 
-static void counts_must_be_right(void **state)
+TEST(counts_must_be_right)
 {
-    (void)state;
     static const struct {
         size_t n, targets[3];
         const char *why;
@@ -255,9 +247,8 @@ static void counts_must_be_right(void **state)
 
 /* ---- parts together ---- */
 
-static void outputs_stand_one_after_the_other(void **state)
+TEST(outputs_stand_one_after_the_other)
 {
-    (void)state;
     static const char other[] =
         "{\"loss_fn_output_type\":\"U\",\"loss_fn_outputs\":[{\"extra\":{\"data\":[8],\"dtype\":"
         "\"float32\",\"shape\":[1]},\"logprobs\":{\"data\":[6],\"dtype\":\"float32\",\"shape\":[1]}"
@@ -290,9 +281,8 @@ static void outputs_stand_one_after_the_other(void **state)
 }
 
 /* With every size of memory below what it needs, reading and combining fail with MEMORY. */
-static void memory_that_ends(void **state)
+TEST(memory_that_ends)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_fwdbwd p, q, all;
     const size_t targets[] = { 2, 1 };
@@ -328,19 +318,4 @@ static int end(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_follow_their_reduction),
-        cmocka_unit_test(no_weight_is_an_ordinary_mean),
-        cmocka_unit_test(hashes_are_those_of_python),
-        cmocka_unit_test(one_example_weighs_one),
-        cmocka_unit_test(a_part_is_read),
-        cmocka_unit_test(names_beside_each_other),
-        cmocka_unit_test(nothing_is_an_empty_part),
-        cmocka_unit_test(counts_must_be_right),
-        cmocka_unit_test(outputs_stand_one_after_the_other),
-        cmocka_unit_test(memory_that_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, end);
-}
+RUN_TESTS(NULL, end)

@@ -69,9 +69,8 @@ static void note_part(const tinkc_event *event, void *user)
     *(size_t *)user |= (size_t)1 << event->part;
 }
 
-static void parts_are_there_before_the_pass_ends(void **state)
+TEST(parts_are_there_before_the_pass_ends)
 {
-    (void)state;
     fixture x;
     size_t seen = 0;
     int64_t done, total;
@@ -151,9 +150,8 @@ static bool third_is_there(const tinkc_request *r, tinkc_mock_answer *answer, vo
 }
 
 /* Chunks 2 and 3 are accepted in a second; the first is not sent before. */
-static void a_part_wakes_those_who_wait_for_it(void **state)
+TEST(a_part_wakes_those_who_wait_for_it)
 {
-    (void)state;
     fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1}", 3);
     tinkc_mock_always(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
@@ -177,9 +175,8 @@ static void a_part_wakes_those_who_wait_for_it(void **state)
 }
 
 /* The first event is there, the second is half there, and the stream is not over. */
-static void tokens_wake_those_who_wait_for_them(void **state)
+TEST(tokens_wake_those_who_wait_for_them)
 {
-    (void)state;
     static const char first[] = "data: {\"event_type\":\"token\",\"token_id\":7}\n\n";
     static const char body[] = "data: {\"event_type\":\"token\",\"token_id\":7}\n\n"
                                "data: {\"event_type\":\"token\",\"token_id\":8}\n\n"
@@ -208,7 +205,7 @@ static void tokens_wake_those_who_wait_for_them(void **state)
 /* ---- samples ---- */
 
 /* None of them is answered, and all of them are out; the polls of those that are, too. */
-static void samples_do_not_wait_for_each_other(void **state)
+TEST(samples_do_not_wait_for_each_other)
 {
     enum { MANY = 300 };
     (void)state;
@@ -236,9 +233,8 @@ static void samples_do_not_wait_for_each_other(void **state)
 /* ---- a pass that waits for its bytes ---- */
 
 /* Chunks that wait for the budget when their pass is cancelled never leave; what was held is free. */
-static void a_cancelled_pass_leaves_the_budget(void **state)
+TEST(a_cancelled_pass_leaves_the_budget)
 {
-    (void)state;
     fixture x;
     open_scene(&x, "{\"fwdbwd_max_chunk_len\":1,\"fwdbwd_dispatch_bytes_semaphore_size\":80}", 6);
     tinkc_mock_once(x.mock, NULL, PASS, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
@@ -263,14 +259,4 @@ static void a_cancelled_pass_leaves_the_budget(void **state)
     close_scene(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_there_before_the_pass_ends),
-        cmocka_unit_test(a_part_wakes_those_who_wait_for_it),
-        cmocka_unit_test(tokens_wake_those_who_wait_for_them),
-        cmocka_unit_test(samples_do_not_wait_for_each_other),
-        cmocka_unit_test(a_cancelled_pass_leaves_the_budget),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -80,7 +80,7 @@ static void see(const tinkc_event *e, void *user)
 }
 
 /* A queue that is not run keeps the newest 1024 events. */
-static void events_that_wait(void **state)
+TEST_WITH(events_that_wait, setup, teardown)
 {
     static const size_t made[] = { 1024, 1025 };
     (void)state;
@@ -113,7 +113,7 @@ static void events_that_wait(void **state)
 
 /* ---- what the service sends with an error ---- */
 
-static void error_bodies(void **state)
+TEST_WITH(error_bodies, setup, teardown)
 {
     enum { MOST = 64 * 1024 };
     static char body[MOST + 1];
@@ -135,7 +135,7 @@ static void error_bodies(void **state)
 
 /* ---- samples that are cancelled faster than the service can be informed ---- */
 
-static void cancels_that_wait(void **state)
+TEST_WITH(cancels_that_wait, setup, teardown)
 {
     enum { MOST = 10000, MORE = 3 };
     static tinkc_future *f[1 + MOST + MORE];
@@ -198,7 +198,7 @@ static bool repeat_items(const tinkc_request *r, tinkc_mock_answer *a, void *use
     return true;
 }
 
-static void lists_that_repeat_themselves(void **state)
+TEST_WITH(lists_that_repeat_themselves, setup, teardown)
 {
     /* The page on which the second item comes, 1 being the first page; how many items that makes. */
     static const struct {
@@ -247,9 +247,8 @@ static size_t length_of_event(void)
 
 /* An event has up to 64 KiB, and the queue up to 8 MiB of them. Numbers of events have the same length
  * throughout: 100 to 999. */
-static void sizes_of_telemetry(void **state)
+TEST_WITH(sizes_of_telemetry, setup, teardown)
 {
-    (void)state;
     tinkc_mock_always(mock, NULL, TELEMETRY, &(tinkc_mock_answer){ .body = "{}" }, &err);
     connect_with(&(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON });
     for (size_t i = 0; i < 101; i++)
@@ -275,7 +274,7 @@ static void sizes_of_telemetry(void **state)
 }
 
 /* What the service said to a wrong call is reported if it is short: up to 4096 bytes. */
-static void bodies_in_telemetry(void **state)
+TEST_WITH(bodies_in_telemetry, setup, teardown)
 {
     enum { MOST = 4096 };
     static char body[MOST + 2];
@@ -305,7 +304,7 @@ static void bodies_in_telemetry(void **state)
 /* ---- settings ---- */
 
 /* However seldom the service wants them refreshed: every million seconds. */
-static void settings_are_refreshed_some_day(void **state)
+TEST_WITH(settings_are_refreshed_some_day, setup, teardown)
 {
     static const struct {
         const char *body;
@@ -368,7 +367,7 @@ static void await_a_look(void)
     assert_true(atomic_load(&watched.looks) >= before + 2);
 }
 
-static void commands_have_thirty_seconds(void **state)
+TEST_WITH(commands_have_thirty_seconds, setup, teardown)
 {
     static const int64_t passed[] = { 30000, 30001 };
     (void)state;
@@ -428,7 +427,7 @@ static void commands_have_thirty_seconds(void **state)
 
 /* ---- downloads ---- */
 
-static void names_in_archives(void **state)
+TEST(names_in_archives)
 {
     enum { MOST = 4096 };
     char name[MOST + 2];
@@ -515,7 +514,7 @@ static int32_t continue_download(bool *resumed)
 }
 
 /* Up to 100 000 files come out of an archive, those of earlier runs included. */
-static void files_in_archives(void **state)
+TEST_WITH(files_in_archives, setup_folder, teardown_folder)
 {
     enum { MOST = 100000 };
     for (size_t i = 0; i < 2; i++) {
@@ -529,7 +528,7 @@ static void files_in_archives(void **state)
 }
 
 /* A state file of more than 64 MiB is none of ours: the download begins again. */
-static void state_files(void **state)
+TEST_WITH(state_files, setup_folder, teardown_folder)
 {
     enum { MOST = 64 * 1024 * 1024 };
     for (size_t i = 0; i < 2; i++) {
@@ -585,7 +584,7 @@ static long saved_offset(void)
 }
 
 /* Where a crash could be taken up is written down at most once a second. */
-static void marks_of_a_download(void **state)
+TEST_WITH(marks_of_a_download, setup_folder, teardown_folder)
 {
     static const struct {
         int64_t passes_ms;
@@ -622,24 +621,4 @@ static void marks_of_a_download(void **state)
     free(t.data);
 }
 
-#define TEST(name)      cmocka_unit_test_setup_teardown(name, setup, teardown)
-#define IN_FOLDER(name) cmocka_unit_test_setup_teardown(name, setup_folder, teardown_folder)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(events_that_wait),
-        TEST(error_bodies),
-        TEST(cancels_that_wait),
-        TEST(lists_that_repeat_themselves),
-        TEST(sizes_of_telemetry),
-        TEST(bodies_in_telemetry),
-        TEST(settings_are_refreshed_some_day),
-        TEST(commands_have_thirty_seconds),
-        cmocka_unit_test(names_in_archives),
-        IN_FOLDER(files_in_archives),
-        IN_FOLDER(state_files),
-        IN_FOLDER(marks_of_a_download),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -7,9 +7,8 @@
 #define FAILED(text, by) "{\"error\":\"" text "\",\"category\":\"" by "\"}"
 
 /* A step that is accepted; its polls are answered like this, then as usual. */
-static void each_answer(void **state)
+TEST(each_answer)
 {
-    (void)state;
     static const struct {
         outcome o[4];
         const char *seen;
@@ -113,9 +112,8 @@ static void each_answer(void **state)
 }
 
 /* A poll says what was asked for, how often before, and how long the request took to be accepted. */
-static void what_a_poll_says(void **state)
+TEST(what_a_poll_says)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     tinkc_mock_once(scene_mock(s), NULL, API "optim_step",
@@ -145,9 +143,8 @@ static void what_a_poll_says(void **state)
 }
 
 /* Answers that cost nothing are asked for at most ten times a second, then less and less, down to once. */
-static void the_pace_of_polls(void **state)
+TEST(the_pace_of_polls)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     for (int i = 0; i < 8; i++)
@@ -160,9 +157,8 @@ static void the_pace_of_polls(void **state)
 }
 
 /* No connection: 1 s, doubling to 30 s, without end; what comes in between begins it again. */
-static void without_a_connection(void **state)
+TEST(without_a_connection)
 {
-    (void)state;
     static const outcome refused = { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
@@ -180,9 +176,8 @@ static void without_a_connection(void **state)
 }
 
 /* 400s of a proxy: 16 without a body for the pool, then 3 more for the request. */
-static void budgets_of_400s(void **state)
+TEST(budgets_of_400s)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     for (int i = 0; i < 30; i++)
@@ -206,9 +201,8 @@ static void budgets_of_400s(void **state)
 }
 
 /* The state of the queue and its reason are events when they change; a pause is logged once a minute. */
-static void the_queue_is_told(void **state)
+TEST(the_queue_is_told)
 {
-    (void)state;
     static const char *const answers[] = { QUEUE("active", ""),    QUEUE("paused_rate_limit", ""),
                                            PAUSED("full house"),   PAUSED("full"),
                                            PAUSED("full"),         PAUSED(""),
@@ -236,9 +230,8 @@ static void the_queue_is_told(void **state)
     scene_end(s);
 }
 
-static void a_pause_is_logged_each_minute(void **state)
+TEST(a_pause_is_logged_each_minute)
 {
-    (void)state;
     static const struct {
         int64_t later_ms;
         const char *seen;
@@ -268,9 +261,8 @@ static void a_pause_is_logged_each_minute(void **state)
 }
 
 /* A repetition of a poll is an event of its future, and the future says what went wrong and for how long. */
-static void a_failing_poll_is_seen(void **state)
+TEST(a_failing_poll_is_seen)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     answer_with(s, POLL, &(outcome){ 503, 0, "Retry-After", "2", "{\"detail\":\"busy\"}" });
@@ -288,9 +280,8 @@ static void a_failing_poll_is_seen(void **state)
 }
 
 /* A large result waits until there is room for it (settings); a small one does not. */
-static void room_for_results(void **state)
+TEST(room_for_results)
 {
-    (void)state;
     static const struct {
         const char *metadata, *seen;
     } rows[] = { { METADATA("100"), "optim_step #1; poll; poll 1; optim_step #2; poll; +500 poll "
@@ -316,18 +307,4 @@ static void room_for_results(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_answer),
-        cmocka_unit_test(what_a_poll_says),
-        cmocka_unit_test(the_pace_of_polls),
-        cmocka_unit_test(without_a_connection),
-        cmocka_unit_test(budgets_of_400s),
-        cmocka_unit_test(the_queue_is_told),
-        cmocka_unit_test(a_pause_is_logged_each_minute),
-        cmocka_unit_test(a_failing_poll_is_seen),
-        cmocka_unit_test(room_for_results),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

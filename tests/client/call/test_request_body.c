@@ -76,9 +76,8 @@ static const char *read_all(const tkc_body *b, size_t cap)
     return text;
 }
 
-static void bytes_and_files_in_order(void **state)
+TEST_WITH(bytes_and_files_in_order, setup, teardown)
 {
-    (void)state;
     tkc_body *b = tkc_body_new(&allocator, &err);
     tkc_upload *u = open_file("FILE");
     tinkc_bytes view;
@@ -109,9 +108,8 @@ static void bytes_and_files_in_order(void **state)
     tkc_body_drop(b);
 }
 
-static void bytes_alone_are_a_view(void **state)
+TEST_WITH(bytes_alone_are_a_view, setup, teardown)
 {
-    (void)state;
     tinkc_bytes view;
     tkc_body *b = tkc_body_new(&allocator, &err);
     assert_true(tkc_body_close(b, &err));
@@ -134,9 +132,8 @@ static void bytes_alone_are_a_view(void **state)
     tkc_upload_drop(NULL);
 }
 
-static void files_are_loaded(void **state)
+TEST_WITH(files_are_loaded, setup, teardown)
 {
-    (void)state;
     tinkc_bytes view;
     tkc_body *b = tkc_body_new(&allocator, &err);
     tkc_upload *u = open_file("FILE");
@@ -158,9 +155,8 @@ static void files_are_loaded(void **state)
 }
 
 /* Looked at with the first byte and with the last: each sign of a change by itself. */
-static void changed_files_are_errors(void **state)
+TEST_WITH(changed_files_are_errors, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t sec, nsec;
@@ -195,9 +191,8 @@ static void changed_files_are_errors(void **state)
     }
 }
 
-static void files_that_cannot_be_read(void **state)
+TEST_WITH(files_that_cannot_be_read, setup, teardown)
 {
-    (void)state;
     assert_null(tkc_upload_open(&allocator, path, &err));
     assert_int_equal(err.code, TINKC_E_FILE);
     assert_non_null(strstr(err.message, path));
@@ -207,9 +202,8 @@ static void files_that_cannot_be_read(void **state)
 }
 
 /* A read that was interrupted is repeated; one that fails is an error that names the file. */
-static void reads_that_fail(void **state)
+TEST_WITH(reads_that_fail, setup, teardown)
 {
-    (void)state;
     tkc_upload *u = open_file("0123456789");
     tkc_body *b = tkc_body_new(&allocator, &err);
     assert_true(tkc_body_file(b, u, &err));
@@ -233,14 +227,4 @@ static void reads_that_fail(void **state)
     tkc_upload_drop(u);
 }
 
-#define BODY_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        BODY_TEST(bytes_and_files_in_order),  BODY_TEST(bytes_alone_are_a_view),
-        BODY_TEST(files_are_loaded),          BODY_TEST(changed_files_are_errors),
-        BODY_TEST(files_that_cannot_be_read), BODY_TEST(reads_that_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -31,9 +31,8 @@ static const char *of_models(const char *seen)
     return out;
 }
 
-static void each_outcome_once(void **state)
+TEST(each_outcome_once)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *attempt, *both; /* with the first layer alone, and with both; NULL = the same */
@@ -114,9 +113,8 @@ static void each_outcome_once(void **state)
 }
 
 /* All attempts of one call have its key, in both layers; the number says which attempt of its layer it is. */
-static void a_change_keeps_its_key(void **state)
+TEST(a_change_keeps_its_key)
 {
-    (void)state;
     static const outcome rows[] = { { 503, 0, "Retry-After-Ms", "5", "" },
                                     { 400, 0, NULL, NULL, "" },
                                     { 503, 0, NULL, NULL, "" },
@@ -136,9 +134,8 @@ static void a_change_keeps_its_key(void **state)
 }
 
 /* To the end of both layers, as the options say. */
-static void layers_end(void **state)
+TEST(layers_end)
 {
-    (void)state;
     static const struct {
         tinkc_client_options o;
         outcome a;
@@ -185,9 +182,8 @@ static void layers_end(void **state)
 }
 
 /* By default: eleven attempts, within 300 s. */
-static void the_usual_layers(void **state)
+TEST(the_usual_layers)
 {
-    (void)state;
     scene *s = begin(&quiet);
     answer_always(s, API "healthz", 500, "");
     complete(s, "", tinkc_health_check(scene_client(s), scene_err(s)));
@@ -206,9 +202,8 @@ static void the_usual_layers(void **state)
 }
 
 /* Sixteen 400s without a body are stale connections; the next is the service's word. */
-static void stale_connections(void **state)
+TEST(stale_connections)
 {
-    (void)state;
     scene *s = begin(&quiet);
     answer_always(s, MODELS, 400, "");
     complete(s, "", tinkc_capabilities_get(scene_client(s), scene_err(s)));
@@ -220,9 +215,8 @@ static void stale_connections(void **state)
 }
 
 /* While it waits, a call says why, for how long and how often it has failed; each repetition is an event and a line of the log. */
-static void a_repetition_is_seen(void **state)
+TEST(a_repetition_is_seen)
 {
-    (void)state;
     scene *s = begin(&quiet);
     scene_shows(s, SHOW_EVENTS | SHOW_STATUS | SHOW_LOGS);
     answer(s, MODELS, 503, "{\"detail\":\"busy\\nnow\"}");
@@ -245,9 +239,8 @@ static void a_repetition_is_seen(void **state)
 }
 
 /* That nobody is there is a warning, at the first attempt; later attempts are details. */
-static void an_unreachable_service_is_said_once(void **state)
+TEST(an_unreachable_service_is_said_once)
 {
-    (void)state;
     scene *s = begin(&quiet);
     scene_shows(s, SHOW_LOGS);
     for (int i = 0; i < 2; i++)
@@ -261,9 +254,8 @@ static void an_unreachable_service_is_said_once(void **state)
 }
 
 /* 402: pauses of 5 s, as long as the settings or the options say. */
-static void billing_pauses(void **state)
+TEST(billing_pauses)
 {
-    (void)state;
 #define SETTING(s) "{\"billing_exception_max_pause_duration_sec\":" s "}"
     static const struct {
         tinkc_client_options o;
@@ -305,9 +297,8 @@ static void billing_pauses(void **state)
 
 /* The call continues as soon as the account can pay. Pauses of a client count together; five minutes after the last one they
  * begin again. */
-static void billing_pauses_count_together(void **state)
+TEST(billing_pauses_count_together)
 {
-    (void)state;
     static const tinkc_client_options o = { .billing_pause_ms = 11000 };
     static const struct {
         int64_t later_ms;
@@ -331,9 +322,8 @@ static void billing_pauses_count_together(void **state)
 }
 
 /* Each pause is an event; the log has one line a minute. */
-static void a_billing_pause_is_seen(void **state)
+TEST(a_billing_pause_is_seen)
 {
-    (void)state;
     static const tinkc_client_options o = { .billing_pause_ms = 11000 };
     scene *s = begin(&o);
     scene_shows(s, SHOW_EVENTS | SHOW_LOGS);
@@ -356,19 +346,4 @@ static void a_billing_pause_is_seen(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_outcome_once),
-        cmocka_unit_test(a_change_keeps_its_key),
-        cmocka_unit_test(layers_end),
-        cmocka_unit_test(the_usual_layers),
-        cmocka_unit_test(stale_connections),
-        cmocka_unit_test(a_repetition_is_seen),
-        cmocka_unit_test(an_unreachable_service_is_said_once),
-        cmocka_unit_test(billing_pauses),
-        cmocka_unit_test(billing_pauses_count_together),
-        cmocka_unit_test(a_billing_pause_is_seen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -86,9 +86,8 @@ static const asked attempts[] = {
     { "X-Other", "7", 375, 500 },
 };
 
-static void attempts_obey_the_headers(void **state)
+TEST(attempts_obey_the_headers)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
         const char *headers[] = { attempts[i].name, attempts[i].value, NULL };
         tinkc_error err = { 0 };
@@ -109,9 +108,8 @@ static void attempts_obey_the_headers(void **state)
 
 /* Doubling from half a second to ten, less up to a quarter; never the same twice in a row by rule,
  * so the spread must show. */
-static void attempts_are_spread_and_capped(void **state)
+TEST(attempts_are_spread_and_capped)
 {
-    (void)state;
     static const int64_t upper[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000, 10000 };
     int64_t low = INT64_MAX, high = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
@@ -135,9 +133,8 @@ static void attempts_are_spread_and_capped(void **state)
 }
 
 /* The window waits at least as long as it was asked to, and its own time where that is longer. */
-static void the_window_obeys_the_headers(void **state)
+TEST(the_window_obeys_the_headers)
 {
-    (void)state;
     static const int64_t want[] = { 5000, 5000, 5000, 8000, 16000, 30000, 30000 };
     static const char *const headers[] = { "Retry-After", "5", NULL };
     scene x;
@@ -153,9 +150,8 @@ static void the_window_obeys_the_headers(void **state)
 }
 
 /* Statuses and headers of polls, and the gap after each. */
-static void polls_obey_the_headers(void **state)
+TEST(polls_obey_the_headers)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *value; /* of Retry-After; NULL = none */
@@ -208,9 +204,8 @@ static void polls_obey_the_headers(void **state)
 }
 
 /* A poll without a connection: 1 s doubling to 30 s. */
-static void polls_without_connection(void **state)
+TEST(polls_without_connection)
 {
-    (void)state;
     static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000 };
     scene x;
     open_scene(&x, NULL, NULL);
@@ -227,9 +222,8 @@ static void polls_without_connection(void **state)
 
 /* A 400 whose body is not a JSON error may come from a proxy: three more polls, spaced like all quick
  * answers, then it is believed. */
-static void bad_requests_of_polls(void **state)
+TEST(bad_requests_of_polls)
 {
-    (void)state;
     static const int64_t want[] = { 100, 200, 400 };
     scene x;
     open_scene(&x, NULL, NULL);
@@ -248,9 +242,8 @@ static void bad_requests_of_polls(void **state)
 
 /* "Try again" is answered at once, but never more often than ten times a second, and each quick answer
  * doubles the distance up to a second. An answer that took its second is followed at once. */
-static void quick_answers_are_spaced(void **state)
+TEST(quick_answers_are_spaced)
 {
-    (void)state;
     static const struct {
         int64_t took, gap;
     } polls[] = { { 0, 100 },     { 0, 200 }, { 150, 400 },   { 0, 800 },  { 0, 1000 }, { 0, 1000 },
@@ -274,9 +267,8 @@ static void quick_answers_are_spaced(void **state)
 }
 
 /* Any answer of the service begins the back-off of lost connections again. */
-static void answers_begin_the_backoff_again(void **state)
+TEST(answers_begin_the_backoff_again)
 {
-    (void)state;
     static const tinkc_mock_answer answers[] = {
         { .body = "{\"type\":\"try_again\"}" },
         { .status = 408 },
@@ -302,9 +294,8 @@ static void answers_begin_the_backoff_again(void **state)
 }
 
 /* A poll's answer always has a body: without one the connection was lost behind the head. */
-static void an_empty_answer_to_a_poll_is_a_lost_connection(void **state)
+TEST(an_empty_answer_to_a_poll_is_a_lost_connection)
 {
-    (void)state;
     scene x;
     open_scene(&x, NULL, NULL);
     tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .status = 200, .body = "" }, &x.err);
@@ -330,9 +321,8 @@ static int32_t health_code(scene *x)
 }
 
 /* A kind of request takes 16 bare 400s for stale connections; each success gives one back. */
-static void stale_connections_have_a_budget(void **state)
+TEST(stale_connections_have_a_budget)
 {
-    (void)state;
     scene x;
     open_scene(&x, NULL, NULL);
     tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 400 }, &x.err);
@@ -351,9 +341,8 @@ static void stale_connections_have_a_budget(void **state)
 }
 
 /* Resampling: half a second doubling to ten, plus or minus a quarter, a new number each time. */
-static void samples_are_repeated(void **state)
+TEST(samples_are_repeated)
 {
-    (void)state;
     static const int64_t want[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000 };
     tinkc_retry_options retry = { .has_jitter = true, .max_attempts = 8 };
     scene x;
@@ -396,18 +385,16 @@ static void samples_are_spread_around(int64_t longest, int64_t from, int64_t to)
     assert_true(low < from + 2 * fifth && high > to - 2 * fifth);
 }
 
-static void samples_are_spread(void **state)
+TEST(samples_are_spread)
 {
-    (void)state;
     samples_are_spread_around(0, 3000, 5000);
     samples_are_spread_around(2000, 1500, 2000);
 }
 
 /* A 429 slows everybody down: 1 s, 5 s for large prompts, or what the service asks for if that is
  * longer; spread over a quarter of a second. */
-static void backoff_of_samples(void **state)
+TEST(backoff_of_samples)
 {
-    (void)state;
     static const struct {
         const char *value;
         size_t tokens;
@@ -436,9 +423,8 @@ static void backoff_of_samples(void **state)
 }
 
 /* A second 429 that asks for less does not shorten the pause of the first. */
-static void the_longest_backoff_holds(void **state)
+TEST(the_longest_backoff_holds)
 {
-    (void)state;
     static const char *const headers[] = { "Retry-After", "20", NULL };
     scene x;
     open_scene(&x, NULL, NULL);
@@ -461,9 +447,8 @@ static void the_longest_backoff_holds(void **state)
 }
 
 /* Up to 131,072 bytes a prompt is small: an image counts as long as it is. */
-static void where_large_prompts_begin(void **state)
+TEST(where_large_prompts_begin)
 {
-    (void)state;
     static const char image[131073];
     for (size_t more = 0; more < 2; more++) {
         tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -484,9 +469,8 @@ static void where_large_prompts_begin(void **state)
 }
 
 /* Those that were held back do not come all at once. */
-static void held_back_samples_are_spread(void **state)
+TEST(held_back_samples_are_spread)
 {
-    (void)state;
     int64_t low = INT64_MAX, high = 0;
     for (uint64_t seed = 1; seed <= 20; seed++) {
         scene x;
@@ -507,9 +491,8 @@ static void held_back_samples_are_spread(void **state)
 
 /* ---- zero is not "not given" ---- */
 
-static void zero_retries(void **state)
+TEST(zero_retries)
 {
-    (void)state;
     scene x;
     open_scene(&x, &(tinkc_client_options){ .max_retries = TINKC_ZERO }, NULL);
     tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &x.err);
@@ -552,9 +535,8 @@ static size_t saves_with(const tinkc_client_options *options, int32_t status, in
     return n;
 }
 
-static void zero_window_and_zero_pause(void **state)
+TEST(zero_window_and_zero_pause)
 {
-    (void)state;
     tinkc_client_options o = { .retry_window_ms = TINKC_ZERO };
     assert_int_equal(saves_with(&o, 500, TINKC_E_SERVER), 1);
     o = (tinkc_client_options){ .retry_window_ms = 3000 };
@@ -566,9 +548,8 @@ static void zero_window_and_zero_pause(void **state)
     assert_int_equal(saves_with(NULL, 402, TINKC_E_BILLING), 3600 / 5 + 2); /* an hour */
 }
 
-static void delays_of_zero(void **state)
+TEST(delays_of_zero)
 {
-    (void)state;
     tinkc_retry_options retry = { .max_attempts = 3, .delay_base_ms = TINKC_ZERO };
     scene x;
     open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
@@ -581,9 +562,8 @@ static void delays_of_zero(void **state)
     close_scene(&x);
 }
 
-static void zero_and_endless_are_refused_where_they_make_no_sense(void **state)
+TEST(zero_and_endless_are_refused_where_they_make_no_sense)
 {
-    (void)state;
     static const struct {
         tinkc_client_options o;
         const char *message;
@@ -636,9 +616,8 @@ static void open_download(scene *x, const tinkc_client_options *o)
     assert_ok(&x->err);
 }
 
-static void downloads_give_up_after_seven_attempts(void **state)
+TEST(downloads_give_up_after_seven_attempts)
 {
-    (void)state;
     static const int64_t pauses[] = { 100, 200, 400, 800, 1600, 3200, -1 };
     scene x;
     size_t written = 0;
@@ -663,9 +642,8 @@ static void downloads_give_up_after_seven_attempts(void **state)
 }
 
 /* A byte makes them patient again; a Range asks for the rest, under the same ETag. */
-static void downloads_count_failures_since_the_last_byte(void **state)
+TEST(downloads_count_failures_since_the_last_byte)
 {
-    (void)state;
     static const char *const etag[] = { "ETag", "\"v1\"", NULL };
     static const char *const rest[] = { "ETag", "\"v1\"", "Content-Range", "bytes 4-9/10", NULL };
     scene x;
@@ -706,9 +684,8 @@ static void downloads_count_failures_since_the_last_byte(void **state)
 }
 
 /* What nobody may repeat, and for how long the client repeats at all. */
-static void downloads_know_their_limits(void **state)
+TEST(downloads_know_their_limits)
 {
-    (void)state;
     static const struct {
         tinkc_client_options o;
         int32_t status;
@@ -751,32 +728,4 @@ static void downloads_know_their_limits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(attempts_obey_the_headers),
-        cmocka_unit_test(attempts_are_spread_and_capped),
-        cmocka_unit_test(the_window_obeys_the_headers),
-        cmocka_unit_test(polls_obey_the_headers),
-        cmocka_unit_test(polls_without_connection),
-        cmocka_unit_test(bad_requests_of_polls),
-        cmocka_unit_test(quick_answers_are_spaced),
-        cmocka_unit_test(answers_begin_the_backoff_again),
-        cmocka_unit_test(an_empty_answer_to_a_poll_is_a_lost_connection),
-        cmocka_unit_test(stale_connections_have_a_budget),
-        cmocka_unit_test(held_back_samples_are_spread),
-        cmocka_unit_test(samples_are_repeated),
-        cmocka_unit_test(samples_are_spread),
-        cmocka_unit_test(backoff_of_samples),
-        cmocka_unit_test(the_longest_backoff_holds),
-        cmocka_unit_test(where_large_prompts_begin),
-        cmocka_unit_test(downloads_give_up_after_seven_attempts),
-        cmocka_unit_test(downloads_count_failures_since_the_last_byte),
-        cmocka_unit_test(downloads_know_their_limits),
-        cmocka_unit_test(zero_retries),
-        cmocka_unit_test(zero_window_and_zero_pause),
-        cmocka_unit_test(delays_of_zero),
-        cmocka_unit_test(zero_and_endless_are_refused_where_they_make_no_sense),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

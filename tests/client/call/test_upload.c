@@ -110,7 +110,7 @@ static tinkc_future *upload(world *w)
         &(tinkc_http_options){ .path = "/upload", .method = "PUT", .body_file = w->file }, &w->err);
 }
 
-static void a_large_file_is_sent_in_little_memory(void **state)
+TEST_WITH(a_large_file_is_sent_in_little_memory, setup, teardown)
 {
     world *w = *state;
     tinkc_future *f = upload(w);
@@ -122,7 +122,7 @@ static void a_large_file_is_sent_in_little_memory(void **state)
     tinkc_future_free(f);
 }
 
-static void a_form_with_a_large_file_too(void **state)
+TEST_WITH(a_form_with_a_large_file_too, setup, teardown)
 {
     world *w = *state;
     tinkc_form *form = tinkc_form_new(w->client, &w->err);
@@ -140,7 +140,7 @@ static void a_form_with_a_large_file_too(void **state)
     tinkc_future_free(f);
 }
 
-static void each_attempt_reads_it_again(void **state)
+TEST_WITH(each_attempt_reads_it_again, setup, teardown)
 {
     world *w = *state;
     w->failures = 1;
@@ -154,7 +154,7 @@ static void each_attempt_reads_it_again(void **state)
     tinkc_future_free(f);
 }
 
-static void a_file_that_shrinks_is_an_error(void **state)
+TEST_WITH(a_file_that_shrinks_is_an_error, setup, teardown)
 {
     world *w = *state;
     w->failures = 1;
@@ -168,7 +168,7 @@ static void a_file_that_shrinks_is_an_error(void **state)
     tinkc_future_free(f);
 }
 
-static void what_is_no_file_is_refused_at_once(void **state)
+TEST_WITH(what_is_no_file_is_refused_at_once, setup, teardown)
 {
     world *w = *state;
     static const char *const paths[] = { "/no/such/file", "/tmp", "/dev/null" };
@@ -182,7 +182,7 @@ static void what_is_no_file_is_refused_at_once(void **state)
     assert_int_equal(w->seen, 0);
 }
 
-static void an_empty_file_is_an_empty_body(void **state)
+TEST_WITH(an_empty_file_is_an_empty_body, setup, teardown)
 {
     world *w = *state;
     assert_int_equal(truncate(w->file, 0), 0);
@@ -193,13 +193,4 @@ static void an_empty_file_is_an_empty_body(void **state)
     tinkc_future_free(f);
 }
 
-int main(void)
-{
-#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(a_large_file_is_sent_in_little_memory), WITH(a_form_with_a_large_file_too),
-        WITH(each_attempt_reads_it_again),           WITH(a_file_that_shrinks_is_an_error),
-        WITH(what_is_no_file_is_refused_at_once),    WITH(an_empty_file_is_an_empty_body),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -54,9 +54,8 @@ static void refused_as(bool failed, int32_t code, const char *name, int line)
 }
 #define REFUSED(call, code, name) refused_as(!(call), TINKC_E_##code, name, __LINE__)
 
-static void batches(void **state)
+TEST_WITH(batches, setup, teardown)
 {
-    (void)state;
     const float nan_at_2[] = { 1, 1, NAN, 1 };
     REFUSED(tinkc_batch_add_sft(NULL, ids, 4, 1, &err), ARGUMENT, "batch");
     REFUSED(tinkc_batch_add_sft(batch, NULL, 4, 1, &err), ARGUMENT, "ids");
@@ -101,9 +100,8 @@ static void batches(void **state)
     REFUSED(tinkc_batch_set(batch, "s", &wrong_col, &err), TENSOR, "s");
 }
 
-static void inputs(void **state)
+TEST_WITH(inputs, setup, teardown)
 {
-    (void)state;
     REFUSED(tinkc_input_add_tokens(input, negative, 4, &err), ARGUMENT, "ids");
     REFUSED(tinkc_input_add_image(input, "x", 1, "gif", -1, &err), ARGUMENT, "format");
     REFUSED(tinkc_input_add_image(input, "", 0, "png", -1, &err), ARGUMENT, "data");
@@ -114,9 +112,8 @@ static void inputs(void **state)
     assert_int_equal(tinkc_input_length(input), 1);
 }
 
-static void training(void **state)
+TEST_WITH(training, setup, teardown)
 {
-    (void)state;
     const char *const names[] = { "clip", NULL };
     const double bad[] = { INFINITY };
     tinkc_loss_options settings = { .names = names, .values = bad };
@@ -174,9 +171,8 @@ static void training(void **state)
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
-static void sampling(void **state)
+TEST_WITH(sampling, setup, teardown)
 {
-    (void)state;
     tinkc_sampling o = TINKC_SAMPLING_INIT, zeroed = { 0 };
     const char *const stop[] = { "x", NULL };
     REFUSED(tinkc_sample(NULL, ids, 4, 1, &o, &err), ARGUMENT, "sampler");
@@ -211,9 +207,8 @@ static void sampling(void **state)
 }
 
 /* Getters accept NULL and say "none"; an error that is there stays and stops everything. */
-static void nothing_is_nothing(void **state)
+TEST_WITH(nothing_is_nothing, setup, teardown)
 {
-    (void)state;
     assert_true(tinkc_future_done(NULL));
     assert_int_equal(tinkc_fwdbwd_count(NULL), 0);
     assert_null(tinkc_samples_at(NULL, 0));
@@ -233,9 +228,8 @@ static void nothing_is_nothing(void **state)
 }
 
 /* The _INIT macros and their functions agree in every byte, whatever was there before. */
-static void functions_for_macros(void **state)
+TEST(functions_for_macros)
 {
-    (void)state;
     static const tinkc_adam adam = TINKC_ADAM_INIT;
     static const tinkc_dimuon dimuon = TINKC_DIMUON_INIT;
     static const tinkc_sampling sampling = TINKC_SAMPLING_INIT;
@@ -262,14 +256,4 @@ static void functions_for_macros(void **state)
     assert_true(!s.has_seed && !s.stop && !s.prompt_logprobs && s.topk_prompt_logprobs == 0);
 }
 
-int main(void)
-{
-#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = { WITH(batches),
-                                        WITH(inputs),
-                                        WITH(training),
-                                        WITH(sampling),
-                                        WITH(nothing_is_nothing),
-                                        cmocka_unit_test(functions_for_macros) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

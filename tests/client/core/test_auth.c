@@ -37,9 +37,8 @@ static void end(tinkc_client *client, tinkc_mock *mock)
     tinkc_mock_free(mock);
 }
 
-static void credentials_are_checked_at_once(void **state)
+TEST(credentials_are_checked_at_once)
 {
-    (void)state;
     unsetenv("TINKER_API_KEY");
     unsetenv("TINKER_CREDENTIAL_CMD");
     tinkc_error err = { 0 };
@@ -51,9 +50,8 @@ static void credentials_are_checked_at_once(void **state)
     assert_null(strstr(err.message, "sk-1"));
 }
 
-static void token_is_exchanged_used_and_renewed(void **state)
+TEST(token_is_exchanged_used_and_renewed)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
     tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
@@ -88,9 +86,8 @@ static void token_is_exchanged_used_and_renewed(void **state)
 }
 
 /* An exported sampler takes the token along: its copy asks for none until that one is nearly over. */
-static void a_copy_uses_the_token(void **state)
+TEST(a_copy_uses_the_token)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
@@ -120,9 +117,8 @@ static void a_copy_uses_the_token(void **state)
     end(client, mock);
 }
 
-static void a_short_lived_token_makes_no_tight_loop(void **state)
+TEST(a_short_lived_token_makes_no_tight_loop)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
@@ -135,9 +131,8 @@ static void a_short_lived_token_makes_no_tight_loop(void **state)
     end(client, mock);
 }
 
-static void an_old_token_is_better_than_none(void **state)
+TEST(an_old_token_is_better_than_none)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
     tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
@@ -171,9 +166,8 @@ static int32_t connect_code(const char *config, const tinkc_client_options *o, i
     return err.code;
 }
 
-static void exchange_failures_have_their_codes(void **state)
+TEST(exchange_failures_have_their_codes)
 {
-    (void)state;
     tinkc_client_options key = { .api_key = "tml-s" };
     assert_int_equal(connect_code(CONFIG_JWT, &key, 401), TINKC_E_AUTH);
     assert_int_equal(connect_code(CONFIG_JWT, &key, 200), TINKC_E_TOKEN); /* {} holds none */
@@ -181,9 +175,8 @@ static void exchange_failures_have_their_codes(void **state)
     assert_int_equal(connect_code(CONFIG_CMD, &key, 0), TINKC_E_CREDENTIAL_CMD);
 }
 
-static void credential_commands(void **state)
+TEST(credential_commands)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "echo '  tml-from-command '" };
@@ -204,9 +197,8 @@ static void credential_commands(void **state)
     assert_int_equal(connect_code(NULL, &o, 0), TINKC_E_NO_CREDENTIAL);
 }
 
-static void a_slow_command_does_not_outlive_its_client(void **state)
+TEST(a_slow_command_does_not_outlive_its_client)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "sleep 20; echo tml-late" };
@@ -217,9 +209,8 @@ static void a_slow_command_does_not_outlive_its_client(void **state)
 }
 
 /* What it has printed is all there will be; how long it lingers is its own business. */
-static void a_command_that_lingers_is_not_waited_for(void **state)
+TEST(a_command_that_lingers_is_not_waited_for)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "echo tml-early; exec >&-; sleep 3600" };
@@ -231,9 +222,8 @@ static void a_command_that_lingers_is_not_waited_for(void **state)
 }
 
 /* Its exit status counts, although it comes a moment after the end of its output. */
-static void a_command_that_fails_after_its_output_has_failed(void **state)
+TEST(a_command_that_fails_after_its_output_has_failed)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);
     tinkc_client_options o = { .credential_cmd = "echo tml-half; exec >&-; sleep 0.1; exit 3" };
@@ -246,9 +236,8 @@ static void a_command_that_fails_after_its_output_has_failed(void **state)
 
 /* Telemetry waits for the command while the settings arrive that put tokens in its place; then the
  * client ends. A waiting call must be found where it began to wait. */
-static void the_way_to_a_credential_changes_while_one_waits(void **state)
+TEST(the_way_to_a_credential_changes_while_one_waits)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char flag[] = "/tmp/tinkc-auth-XXXXXX", command[200];
     close(mkstemp(flag));
@@ -281,9 +270,8 @@ static void the_way_to_a_credential_changes_while_one_waits(void **state)
 }
 
 /* Where nothing is exchanged, only a passport's token says whose it is. */
-static void a_plain_key_names_nobody(void **state)
+TEST(a_plain_key_names_nobody)
 {
-    (void)state;
     static const struct {
         const char *key, *claims;
         bool names;
@@ -314,9 +302,8 @@ static void a_plain_key_names_nobody(void **state)
     }
 }
 
-static void a_snapshot_saves_the_questions(void **state)
+TEST(a_snapshot_saves_the_questions)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
@@ -356,7 +343,7 @@ static void a_snapshot_saves_the_questions(void **state)
 }
 
 /* A token that came with a snapshot is used if it has more than a minute left. */
-static void tokens_of_snapshots_must_last(void **state)
+TEST(tokens_of_snapshots_must_last)
 {
     static const struct {
         int64_t later_ms;
@@ -386,9 +373,8 @@ static void tokens_of_snapshots_must_last(void **state)
     }
 }
 
-static void bad_options_are_named(void **state)
+TEST(bad_options_are_named)
 {
-    (void)state;
     static const char *const odd[] = { "a", NULL }, *const split[] = { "a", "b\r\nc: d", NULL };
     const struct {
         tinkc_client_options o;
@@ -418,24 +404,4 @@ static void bad_options_are_named(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(credentials_are_checked_at_once),
-        cmocka_unit_test(token_is_exchanged_used_and_renewed),
-        cmocka_unit_test(a_copy_uses_the_token),
-        cmocka_unit_test(a_short_lived_token_makes_no_tight_loop),
-        cmocka_unit_test(an_old_token_is_better_than_none),
-        cmocka_unit_test(exchange_failures_have_their_codes),
-        cmocka_unit_test(credential_commands),
-        cmocka_unit_test(a_slow_command_does_not_outlive_its_client),
-        cmocka_unit_test(a_command_that_lingers_is_not_waited_for),
-        cmocka_unit_test(a_command_that_fails_after_its_output_has_failed),
-        cmocka_unit_test(the_way_to_a_credential_changes_while_one_waits),
-        cmocka_unit_test(a_plain_key_names_nobody),
-        cmocka_unit_test(a_snapshot_saves_the_questions),
-        cmocka_unit_test(tokens_of_snapshots_must_last),
-        cmocka_unit_test(bad_options_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -158,7 +158,7 @@ static void once(scene *x, const char *path, int32_t status, const char *body)
 
 /* ---- heartbeats ---- */
 
-static void heartbeats_that_fail_are_told_after_two_minutes(void **state)
+TEST(heartbeats_that_fail_are_told_after_two_minutes)
 {
     static scene x;
     (void)state;
@@ -185,7 +185,7 @@ static void heartbeats_that_fail_are_told_after_two_minutes(void **state)
     close_scene(&x);
 }
 
-static void a_good_heartbeat_begins_the_count_again(void **state)
+TEST(a_good_heartbeat_begins_the_count_again)
 {
     static scene x;
     (void)state;
@@ -203,7 +203,7 @@ static void a_good_heartbeat_begins_the_count_again(void **state)
 
 /* ---- settings ---- */
 
-static void settings_are_refreshed_as_they_say(void **state)
+TEST(settings_are_refreshed_as_they_say)
 {
     static scene x;
     (void)state;
@@ -225,7 +225,7 @@ static void settings_are_refreshed_as_they_say(void **state)
 }
 
 /* Failures leave the last value; only the next refresh is another try. */
-static void settings_that_cannot_be_refreshed_stay(void **state)
+TEST(settings_that_cannot_be_refreshed_stay)
 {
     static scene x;
     tinkc_client_options o = { .max_retries = TINKC_ZERO };
@@ -244,7 +244,7 @@ static void settings_that_cannot_be_refreshed_stay(void **state)
     close_scene(&x);
 }
 
-static void without_settings_defaults_hold(void **state)
+TEST(without_settings_defaults_hold)
 {
     static scene x;
     (void)state;
@@ -260,7 +260,7 @@ static void without_settings_defaults_hold(void **state)
     close_scene(&x);
 }
 
-static void flags_without_sense_are_refused(void **state)
+TEST(flags_without_sense_are_refused)
 {
     static const char *const configs[][2] = {
         { "{\"fwdbwd_max_chunk_len\":0}", "fwdbwd_max_chunk_len" },
@@ -280,7 +280,7 @@ static void flags_without_sense_are_refused(void **state)
 
 /* ---- start-up ---- */
 
-static void what_the_service_says_to_a_session_is_passed_on(void **state)
+TEST(what_the_service_says_to_a_session_is_passed_on)
 {
     static scene x;
     static const struct {
@@ -308,7 +308,7 @@ static void what_the_service_says_to_a_session_is_passed_on(void **state)
     close_scene(&x);
 }
 
-static void a_failed_start_is_tried_again_by_the_next_call(void **state)
+TEST(a_failed_start_is_tried_again_by_the_next_call)
 {
     static scene x;
     static const char *const paths[] = { CONFIG, SETTINGS, SESSION };
@@ -350,7 +350,7 @@ static void open_with_token(scene *x, int64_t ends_s, const tinkc_client_options
 
 /* A renewal that fails is repeated after a minute and not before; one that a request needs, because
  * less than a minute is left, is tried at once. */
-static void renewals_that_fail_are_repeated_every_minute(void **state)
+TEST(renewals_that_fail_are_repeated_every_minute)
 {
     static scene x;
     tinkc_client_options o = { .max_retries = TINKC_ZERO };
@@ -377,7 +377,7 @@ static void renewals_that_fail_are_repeated_every_minute(void **state)
     close_scene(&x);
 }
 
-static void tokens_of_unknown_or_middling_life(void **state)
+TEST(tokens_of_unknown_or_middling_life)
 {
     static scene x;
     static const struct {
@@ -396,7 +396,7 @@ static void tokens_of_unknown_or_middling_life(void **state)
     }
 }
 
-static void the_first_exchange_has_the_window(void **state)
+TEST(the_first_exchange_has_the_window)
 {
     static scene x;
     tinkc_client_options o = { .api_key = "tml-k", .max_retries = TINKC_ZERO };
@@ -413,7 +413,7 @@ static void the_first_exchange_has_the_window(void **state)
 }
 
 /* A status is reported as it is; without one it is the exchange that failed. */
-static void exchanges_that_fail(void **state)
+TEST(exchanges_that_fail)
 {
     static scene x;
     static const struct {
@@ -444,7 +444,7 @@ static void exchanges_that_fail(void **state)
 }
 
 /* A key that is a token itself is used whatever the service prefers. */
-static void a_token_as_key_needs_no_command(void **state)
+TEST(a_token_as_key_needs_no_command)
 {
     static scene x;
     tinkc_client_options o = { .api_key = "eyJhIjoxfQ.e30.x" };
@@ -457,7 +457,7 @@ static void a_token_as_key_needs_no_command(void **state)
     close_scene(&x);
 }
 
-static void a_command_that_prints_without_end_is_stopped(void **state)
+TEST(a_command_that_prints_without_end_is_stopped)
 {
     static scene x;
     tinkc_client_options o = { .credential_cmd = "yes tml-x | tr -d '\\n' | head -c 70000" };
@@ -471,7 +471,7 @@ static void a_command_that_prints_without_end_is_stopped(void **state)
 }
 
 /* 64 KiB are a credential; one more byte is not, whatever it is. */
-static void credentials_have_a_length(void **state)
+TEST(credentials_have_a_length)
 {
     static scene x;
     static const char *const commands[] = { "head -c 65535 /dev/zero | tr '\\0' a; echo",
@@ -519,7 +519,7 @@ static size_t save_under_402(scene *x, tinkc_trainer *t, size_t refusals, int32_
     return tinkc_mock_count(x->mock, SAVE) - before;
 }
 
-static void billing_pauses_are_events_and_logged_each_minute(void **state)
+TEST(billing_pauses_are_events_and_logged_each_minute)
 {
     static scene x;
     (void)state;
@@ -542,7 +542,7 @@ static void billing_pauses_are_events_and_logged_each_minute(void **state)
     close_scene(&x);
 }
 
-static void the_service_says_how_long_a_billing_pause_may_be(void **state)
+TEST(the_service_says_how_long_a_billing_pause_may_be)
 {
     static scene x;
     (void)state;
@@ -555,7 +555,7 @@ static void the_service_says_how_long_a_billing_pause_may_be(void **state)
 }
 
 /* Five minutes without trouble, and the next pause has its whole time again. */
-static void billing_pauses_begin_again_after_a_while(void **state)
+TEST(billing_pauses_begin_again_after_a_while)
 {
     static scene x;
     tinkc_client_options o = { .billing_pause_ms = 20000 };
@@ -571,7 +571,7 @@ static void billing_pauses_begin_again_after_a_while(void **state)
     close_scene(&x);
 }
 
-static void no_retries_means_no_billing_pause(void **state)
+TEST(no_retries_means_no_billing_pause)
 {
     static scene x;
     tinkc_client_options o = { .no_retries = true };
@@ -585,7 +585,7 @@ static void no_retries_means_no_billing_pause(void **state)
 }
 
 /* A pause for billing is not an attempt: those after it have their short pauses again. */
-static void attempts_begin_again_after_a_billing_pause(void **state)
+TEST(attempts_begin_again_after_a_billing_pause)
 {
     static scene x;
     static const int32_t statuses[] = { 500, 500, 402, 500, 500 };
@@ -608,7 +608,7 @@ static void attempts_begin_again_after_a_billing_pause(void **state)
 }
 
 /* Polls pause like calls; a sample's 402 holds everybody back, as a 429 does. */
-static void polls_and_samples_pause_for_billing(void **state)
+TEST(polls_and_samples_pause_for_billing)
 {
     static scene x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -651,7 +651,7 @@ static void check_event(const kept_event *e, int32_t status, int64_t wait_ms, in
     assert_int_equal(e->left_ms, left_ms);
 }
 
-static void each_layer_tells_of_its_retries(void **state)
+TEST(each_layer_tells_of_its_retries)
 {
     static scene x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -704,7 +704,7 @@ static void each_layer_tells_of_its_retries(void **state)
 
 /* ---- the queue at the service ---- */
 
-static void pauses_of_the_queue_are_logged_each_minute(void **state)
+TEST(pauses_of_the_queue_are_logged_each_minute)
 {
     static scene x;
     static const char rate[] = "{\"type\":\"try_again\",\"queue_state\":\"paused_rate_limit\"}";
@@ -737,7 +737,7 @@ static void pauses_of_the_queue_are_logged_each_minute(void **state)
 }
 
 /* The same state for another reason is news; the same reason once more is not. */
-static void reasons_of_a_pause_are_events(void **state)
+TEST(reasons_of_a_pause_are_events)
 {
     static scene x;
     static const char *const reasons[] = { "one", "two", "two", "three" };
@@ -767,7 +767,7 @@ static void reasons_of_a_pause_are_events(void **state)
 
 /* ---- what will go away ---- */
 
-static void notices_are_logged_each_minute(void **state)
+TEST(notices_are_logged_each_minute)
 {
     static const char *const soon[] = { "X-Deprecation-Note", "load_state\x1b[1m goes away", NULL };
     static const char *const now[] = { "x-deprecation-note", "load_state has gone",
@@ -816,34 +816,4 @@ static void notices_are_logged_each_minute(void **state)
     close_scene(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heartbeats_that_fail_are_told_after_two_minutes),
-        cmocka_unit_test(a_good_heartbeat_begins_the_count_again),
-        cmocka_unit_test(settings_are_refreshed_as_they_say),
-        cmocka_unit_test(settings_that_cannot_be_refreshed_stay),
-        cmocka_unit_test(without_settings_defaults_hold),
-        cmocka_unit_test(flags_without_sense_are_refused),
-        cmocka_unit_test(what_the_service_says_to_a_session_is_passed_on),
-        cmocka_unit_test(notices_are_logged_each_minute),
-        cmocka_unit_test(a_failed_start_is_tried_again_by_the_next_call),
-        cmocka_unit_test(renewals_that_fail_are_repeated_every_minute),
-        cmocka_unit_test(tokens_of_unknown_or_middling_life),
-        cmocka_unit_test(the_first_exchange_has_the_window),
-        cmocka_unit_test(a_token_as_key_needs_no_command),
-        cmocka_unit_test(a_command_that_prints_without_end_is_stopped),
-        cmocka_unit_test(billing_pauses_are_events_and_logged_each_minute),
-        cmocka_unit_test(the_service_says_how_long_a_billing_pause_may_be),
-        cmocka_unit_test(billing_pauses_begin_again_after_a_while),
-        cmocka_unit_test(no_retries_means_no_billing_pause),
-        cmocka_unit_test(polls_and_samples_pause_for_billing),
-        cmocka_unit_test(pauses_of_the_queue_are_logged_each_minute),
-        cmocka_unit_test(each_layer_tells_of_its_retries),
-        cmocka_unit_test(credentials_have_a_length),
-        cmocka_unit_test(exchanges_that_fail),
-        cmocka_unit_test(attempts_begin_again_after_a_billing_pause),
-        cmocka_unit_test(reasons_of_a_pause_are_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

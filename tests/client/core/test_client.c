@@ -9,9 +9,8 @@
 #include "support/client/api_support.h"
 #include "support/client/stub_server.h"
 
-static void makes_no_request_before_it_must(void **state)
+TEST(makes_no_request_before_it_must)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
@@ -48,9 +47,8 @@ static void makes_no_request_before_it_must(void **state)
     tinkc_mock_free(mock);
 }
 
-static void session_comes_with_heartbeat(void **state)
+TEST(session_comes_with_heartbeat)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
@@ -73,9 +71,8 @@ static void session_comes_with_heartbeat(void **state)
 
 /* Who speaks, in the words that the service knows; a caller's own headers win, "" takes one away.
  */
-static void every_request_says_who_it_is(void **state)
+TEST(every_request_says_who_it_is)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     static const char *const own[] = {
@@ -208,9 +205,8 @@ static void close_trio(trio *x)
 }
 
 /* It slows another client with the same key, and none with another. */
-static void c43_a_rate_limit_holds_for_the_key(void **state)
+TEST(c43_a_rate_limit_holds_for_the_key)
 {
-    (void)state;
     static trio x;
     tinkc_error ignored = { 0 };
     open_trio(&x, "retry-after-ms: 60000\r\n");
@@ -229,9 +225,8 @@ static void c43_a_rate_limit_holds_for_the_key(void **state)
     close_trio(&x);
 }
 
-static void a_rate_limit_ends(void **state)
+TEST(a_rate_limit_ends)
 {
-    (void)state;
     enum { PAUSE_MS = 300 };
     static trio x;
     tinkc_error ignored = { 0 };
@@ -245,9 +240,8 @@ static void a_rate_limit_ends(void **state)
 }
 
 /* A session that is over takes no more heartbeats and is sent none. */
-static void a_session_that_is_over_has_no_heartbeat(void **state)
+TEST(a_session_that_is_over_has_no_heartbeat)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client =
@@ -309,9 +303,8 @@ static void no_log(int32_t level, const char *line, void *user)
     (void)level, (void)line, (void)user;
 }
 
-static void logs_go_to_stderr_where_the_environment_asks(void **state)
+TEST(logs_go_to_stderr_where_the_environment_asks)
 {
-    (void)state;
     char text[4096];
     logged_to_stderr(NULL, NULL, text, sizeof text);
     assert_string_equal(text, "");
@@ -338,9 +331,8 @@ static void count_infos(int32_t level, const char *line, void *user)
         atomic_fetch_add((atomic_int *)user, 1);
 }
 
-static void requests_wait_as_the_header_says(void **state)
+TEST(requests_wait_as_the_header_says)
 {
-    (void)state;
     tinkc_error err = { 0 };
     atomic_int infos = 0;
     tinkc_client_options o = { .log = count_infos, .log_user = &infos };
@@ -377,9 +369,8 @@ static void set_all(bool on)
             unsetenv(pairs[i][0]);
 }
 
-static void the_environment_fills_in_what_is_not_given(void **state)
+TEST(the_environment_fills_in_what_is_not_given)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_client_options given = { .api_key = "tml-given",
                                    .base_url = "http://given.example",
@@ -411,18 +402,4 @@ static void the_environment_fills_in_what_is_not_given(void **state)
     assert_ok(&err);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(makes_no_request_before_it_must),
-        cmocka_unit_test(session_comes_with_heartbeat),
-        cmocka_unit_test(a_session_that_is_over_has_no_heartbeat),
-        cmocka_unit_test(every_request_says_who_it_is),
-        cmocka_unit_test(c43_a_rate_limit_holds_for_the_key),
-        cmocka_unit_test(a_rate_limit_ends),
-        cmocka_unit_test(logs_go_to_stderr_where_the_environment_asks),
-        cmocka_unit_test(requests_wait_as_the_header_says),
-        cmocka_unit_test(the_environment_fills_in_what_is_not_given),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -23,9 +23,8 @@ static int setup(void **state)
     return 0;
 }
 
-static void nothing_is_said(void **state)
+TEST_WITH(nothing_is_said, setup, NULL)
 {
-    (void)state;
     tinkc_client *c = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-k" }, &err);
     assert_ok(&err);
     assert_int_equal(c->connect_timeout_ms, 5000);
@@ -44,9 +43,8 @@ static void nothing_is_said(void **state)
     tinkc_client_free(c);
 }
 
-static void what_is_said_is_kept(void **state)
+TEST_WITH(what_is_said_is_kept, setup, NULL)
 {
-    (void)state;
     tinkc_client *c = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-k",
                                                                 .connect_timeout_ms = 1,
                                                                 .idle_timeout_ms = 2,
@@ -70,9 +68,8 @@ static void what_is_said_is_kept(void **state)
 }
 
 /* $TINKER_LOG: the level, in any case, and the lines on stderr; any other word is ignored. */
-static void the_level_of_the_log(void **state)
+TEST_WITH(the_level_of_the_log, setup, NULL)
 {
-    (void)state;
     static const struct {
         const char *value;
         int32_t option, level;
@@ -106,9 +103,8 @@ static void the_level_of_the_log(void **state)
 }
 
 /* $TINKER_TELEMETRY counts only where the option says nothing; on is the default, but for other transports. */
-static void when_telemetry_is_on(void **state)
+TEST_WITH(when_telemetry_is_on, setup, NULL)
 {
-    (void)state;
     static const struct {
         const char *value;
         int32_t option;
@@ -143,9 +139,8 @@ static void when_telemetry_is_on(void **state)
     tinkc_mock_free(mock);
 }
 
-static void names_of_programs(void **state)
+TEST_WITH(names_of_programs, setup, NULL)
 {
-    (void)state;
     static const char *const rows[][2] = { { NULL, "tinkc/" TINKC_VERSION },
                                            { "mine/1", "mine/1" } };
     for (size_t i = 0; i < 2; i++) {
@@ -162,9 +157,8 @@ static void names_of_programs(void **state)
 }
 
 /* A seed counts if has_seed says so, zero as well; it has 63 bits. */
-static void seeds_of_a_lora(void **state)
+TEST_WITH(seeds_of_a_lora, setup, NULL)
 {
-    (void)state;
     static const struct {
         bool has;
         uint64_t seed;
@@ -199,7 +193,7 @@ static void seeds_of_a_lora(void **state)
 }
 
 /* An answer may have exactly so many bytes, in however many pieces. */
-static void the_largest_answer(void **state)
+TEST_WITH(the_largest_answer, setup, NULL)
 {
     static const struct {
         size_t len;
@@ -231,14 +225,4 @@ static void the_largest_answer(void **state)
         }
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, setup)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(nothing_is_said),      TEST(what_is_said_is_kept), TEST(the_level_of_the_log),
-        TEST(when_telemetry_is_on), TEST(names_of_programs),    TEST(seeds_of_a_lora),
-        TEST(the_largest_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -94,7 +94,7 @@ static tinkc_future *sample(fixture *x)
 }
 
 /* However long it waits: polls leave nothing behind in memory. */
-static void waiting_takes_no_memory(void **state)
+TEST_WITH(waiting_takes_no_memory, setup, teardown)
 {
     enum { POLLS = 200 };
     fixture *x = *state;
@@ -122,7 +122,7 @@ static void waiting_takes_no_memory(void **state)
 }
 
 /* Inputs are made of the client's memory. */
-static void inputs_take_the_clients_memory(void **state)
+TEST_WITH(inputs_take_the_clients_memory, setup, teardown)
 {
     enum { N = 50000 };
     static int32_t many[N];
@@ -135,7 +135,7 @@ static void inputs_take_the_clients_memory(void **state)
     tinkc_input_free(input);
 }
 
-static void an_empty_body_is_one(void **state)
+TEST_WITH(an_empty_body_is_one, setup, teardown)
 {
     static const struct {
         tinkc_http_options o;
@@ -154,14 +154,4 @@ static void an_empty_body_is_one(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(waiting_takes_no_memory),
-        TEST(inputs_take_the_clients_memory),
-        TEST(an_empty_body_is_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -45,7 +45,7 @@ static bool is_readable(int fd)
 }
 
 /* Any of three may be taken away; the others come in their order. */
-static void taken_out_of_a_queue(void **state)
+TEST_WITH(taken_out_of_a_queue, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -78,7 +78,7 @@ static void taken_out_of_a_queue(void **state)
 }
 
 /* What a callback lines up is for the next run: a run ends. */
-static void lined_up_by_a_callback(void **state)
+TEST_WITH(lined_up_by_a_callback, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -96,7 +96,7 @@ static void lined_up_by_a_callback(void **state)
 }
 
 /* One wake ends one wait. */
-static void a_wake_is_used_up(void **state)
+TEST_WITH(a_wake_is_used_up, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -120,7 +120,7 @@ static void never_event(const tinkc_event *e, void *user)
 }
 
 /* Without a function, or for no kind of event, there is nothing to receive, and no queue is needed. */
-static void receivers_of_nothing(void **state)
+TEST_WITH(receivers_of_nothing, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_future *f = tinkc_health_check(x->client, &x->err);
@@ -141,7 +141,7 @@ static void take_operation(const tinkc_event *e, void *user)
     memcpy(last, e->operation, strlen(e->operation) + 1);
 }
 
-static void events_name_their_operation(void **state)
+TEST_WITH(events_name_their_operation, setup, end_fixture)
 {
     fixture *x = *state;
     char last[40] = "";
@@ -164,7 +164,7 @@ static void count_event(const tinkc_event *e, void *user)
 }
 
 /* Too many events push out the oldest of them, never what a future has lined up. */
-static void too_many_events(void **state)
+TEST_WITH(too_many_events, setup, end_fixture)
 {
     enum { ROOM = 1024, MORE = 6 };
     fixture *x = *state;
@@ -189,7 +189,7 @@ static void too_many_events(void **state)
     tinkc_queue_free(queue);
 }
 
-static void a_future_stands_twice_in_a_list(void **state)
+TEST_WITH(a_future_stands_twice_in_a_list, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
@@ -204,7 +204,7 @@ static void a_future_stands_twice_in_a_list(void **state)
 }
 
 /* A failure among several does not end the wait for the others. */
-static void one_has_failed_and_one_is_out(void **state)
+TEST_WITH(one_has_failed_and_one_is_out, setup, end_fixture)
 {
     fixture *x = *state;
     once(x, API "healthz", 403, "{\"detail\":\"no\"}");
@@ -223,7 +223,7 @@ static void one_has_failed_and_one_is_out(void **state)
 }
 
 /* After a failure nothing is done: the first one is kept. */
-static void calls_after_a_failure(void **state)
+TEST_WITH(calls_after_a_failure, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_future *f = done_call(x);
@@ -266,20 +266,4 @@ static void calls_after_a_failure(void **state)
     tinkc_text_free(&text);
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(taken_out_of_a_queue, setup),
-        WITH(lined_up_by_a_callback, setup),
-        WITH(a_wake_is_used_up, setup),
-        WITH(receivers_of_nothing, setup),
-        WITH(events_name_their_operation, setup),
-        WITH(too_many_events, setup),
-        WITH(a_future_stands_twice_in_a_list, setup),
-        WITH(one_has_failed_and_one_is_out, setup),
-        WITH(calls_after_a_failure, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

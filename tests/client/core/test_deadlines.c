@@ -22,7 +22,7 @@ static int setup_cancels(void **state)
 }
 
 /* A limit beyond all time is none. */
-static void a_limit_beyond_all_time(void **state)
+TEST_WITH(a_limit_beyond_all_time, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
@@ -36,7 +36,7 @@ static void a_limit_beyond_all_time(void **state)
 }
 
 /* A limit that is taken back does not end the operation. */
-static void a_limit_is_taken_back(void **state)
+TEST_WITH(a_limit_is_taken_back, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
@@ -70,7 +70,7 @@ static void never_stops(tinkc_future *f, const tinkc_error *why)
 }
 
 /* Made before the close and submitted after it. */
-static void submitted_too_late(void **state)
+TEST_WITH(submitted_too_late, setup, end_fixture)
 {
     fixture *x = *state;
     static const tkc_op_class class = { "late", "nothing", 0, never_runs, never_stops, NULL };
@@ -99,7 +99,7 @@ static bool is_closed(fixture *x)
 }
 
 /* A close without a limit ends with the last operation. */
-static void a_close_waits_for_the_last_operation(void **state)
+TEST_WITH(a_close_waits_for_the_last_operation, setup, end_fixture)
 {
     fixture *x = *state;
     pthread_t thread;
@@ -122,7 +122,7 @@ static void a_close_waits_for_the_last_operation(void **state)
 }
 
 /* A client ends with samples that it could not report as cancelled yet. */
-static void cancels_that_wait_at_the_end(void **state)
+TEST_WITH(cancels_that_wait_at_the_end, setup_cancels, end_fixture)
 {
     fixture *x = *state;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -150,7 +150,7 @@ static void take_elapsed(const tinkc_event *e, void *user)
 }
 
 /* What a call waits for the settings does not count: its time begins when it may be sent. */
-static void the_time_of_a_call(void **state)
+TEST_WITH(the_time_of_a_call, setup, end_fixture)
 {
     fixture *x = *state;
     int64_t elapsed = -1;
@@ -168,7 +168,7 @@ static void the_time_of_a_call(void **state)
 }
 
 /* How long an operation has been in trouble, to the millisecond. */
-static void trouble_is_counted_from_its_beginning(void **state)
+TEST_WITH(trouble_is_counted_from_its_beginning, setup, end_fixture)
 {
     fixture *x = *state;
     int32_t attempts = 0;
@@ -185,18 +185,4 @@ static void trouble_is_counted_from_its_beginning(void **state)
     tinkc_future_free(f);
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(a_limit_beyond_all_time, setup),
-        WITH(a_limit_is_taken_back, setup),
-        WITH(submitted_too_late, setup),
-        WITH(a_close_waits_for_the_last_operation, setup),
-        WITH(cancels_that_wait_at_the_end, setup_cancels),
-        WITH(the_time_of_a_call, setup),
-        WITH(trouble_is_counted_from_its_beginning, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -3,9 +3,8 @@
 
 /* A value of the environment; what the first requests of a client show of it without options, and with options that say the same
  * thing otherwise. Requests that show nothing of it are as in test_startup.c. */
-static void variables(void **state)
+TEST(variables)
 {
-    (void)state;
     static const struct {
         const char *name, *value, *seen;
     } rows[] = {
@@ -58,9 +57,8 @@ static void variables(void **state)
 }
 
 /* The body of create_session. */
-static void of_the_session(void **state)
+TEST(of_the_session)
 {
-    (void)state;
     static const struct {
         const char *name, *value, *has, *given;
     } rows[] = {
@@ -100,11 +98,7 @@ int main(void)
                                          "TINKER_CREDENTIAL_CMD",
                                          "CLOUDFLARE_ACCESS_CLIENT_ID",
                                          "CLOUDFLARE_ACCESS_CLIENT_SECRET" };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variables),
-        cmocka_unit_test(of_the_session),
-    };
     for (size_t i = 0; i < LEN(names); i++)
         unsetenv(names[i]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

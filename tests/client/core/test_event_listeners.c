@@ -33,7 +33,7 @@ static tinkc_sampling three_tokens(void)
     return o;
 }
 
-static void limits_below_zero_are_refused(void **state)
+TEST_WITH(limits_below_zero_are_refused, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_sampling o = three_tokens();
@@ -52,7 +52,7 @@ static void limits_below_zero_are_refused(void **state)
 }
 
 /* What a stage says of itself is not said any more in the next one. */
-static void the_status_ends_with_its_stage(void **state)
+TEST_WITH(the_status_ends_with_its_stage, setup, end_fixture)
 {
     fixture *x = *state;
     static const char *const wait[] = { "Retry-After", "3", NULL };
@@ -80,7 +80,7 @@ static void count_queue_event(const tinkc_event *e, void *user)
 }
 
 /* A pause is news when its reason changes within the 159 bytes that are kept of it. */
-static void reasons_that_differ_at_their_end(void **state)
+TEST_WITH(reasons_that_differ_at_their_end, setup, end_fixture)
 {
     fixture *x = *state;
     static const struct {
@@ -132,7 +132,7 @@ static void take_event(const tinkc_event *e, void *user)
 }
 
 /* A queue that is freed takes the client's events with it. */
-static void events_end_with_their_queue(void **state)
+TEST_WITH(events_end_with_their_queue, setup, end_fixture)
 {
     fixture *x = *state;
     int n = 0;
@@ -161,7 +161,7 @@ static void count_ready(tinkc_stream *s, void *user)
 }
 
 /* Who reads events is called again when more has come, as who reads bytes is. */
-static void events_call_the_listener_again(void **state)
+TEST_WITH(events_call_the_listener_again, setup, end_fixture)
 {
     fixture *x = *state;
     static const char body[] = "data: 1\n\ndata: 2\n\n";
@@ -198,7 +198,7 @@ static void count_retry(const tinkc_event *e, void *user)
 }
 
 /* Somebody else's key is exchanged for a token first: what that meets shows at the future. */
-static void the_exchange_of_a_key_is_seen(void **state)
+TEST_WITH(the_exchange_of_a_key_is_seen, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     static const char *const wait[] = { "Retry-After", "2", NULL };
@@ -230,17 +230,4 @@ static void the_exchange_of_a_key_is_seen(void **state)
     tinkc_queue_free(queue);
 }
 
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(limits_below_zero_are_refused, setup),
-        WITH(the_status_ends_with_its_stage, setup),
-        WITH(reasons_that_differ_at_their_end, setup),
-        WITH(events_end_with_their_queue, setup),
-        WITH(events_call_the_listener_again, setup),
-        WITH(the_exchange_of_a_key_is_seen, setup_tokens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -176,33 +176,28 @@ static void expect_good(const char *name)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void an_operation_still_holds_the_client(void **state)
+TEST(an_operation_still_holds_the_client)
 {
-    (void)state;
     expect_good("held");
 }
 
-static void a_future_that_is_never_freed(void **state)
+TEST(a_future_that_is_never_freed)
 {
-    (void)state;
     expect_good("kept");
 }
 
-static void the_thread_has_dropped_the_last_reference(void **state)
+TEST(the_thread_has_dropped_the_last_reference)
 {
-    (void)state;
     expect_good("ending");
 }
 
-static void freed_by_a_later_exit_handler(void **state)
+TEST(freed_by_a_later_exit_handler)
 {
-    (void)state;
     expect_good("late");
 }
 
-static void a_forked_child_exits_without_waiting(void **state)
+TEST(a_forked_child_exits_without_waiting)
 {
-    (void)state;
     expect_good("fork");
 }
 
@@ -212,12 +207,5 @@ int main(int argc, char **argv)
         scene = argv[1];
         return play();
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operation_still_holds_the_client),
-        cmocka_unit_test(a_future_that_is_never_freed),
-        cmocka_unit_test(the_thread_has_dropped_the_last_reference),
-        cmocka_unit_test(freed_by_a_later_exit_handler),
-        cmocka_unit_test(a_forked_child_exits_without_waiting),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

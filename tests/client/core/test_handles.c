@@ -272,9 +272,8 @@ static int teardown(void **state)
 
 /* ---- the promises ---- */
 
-static void calls_with_an_error_do_nothing(void **state)
+TEST_WITH(calls_with_an_error_do_nothing, setup, teardown)
 {
-    (void)state;
     world w;
     make_world(&w);
     size_t before = tinkc_mock_count(mock, NULL);
@@ -292,9 +291,8 @@ static void calls_with_an_error_do_nothing(void **state)
     free_world(&w);
 }
 
-static void handles_must_not_be_null(void **state)
+TEST_WITH(handles_must_not_be_null, setup, teardown)
 {
-    (void)state;
     world none = { 0 };
     for (size_t i = 0; i < N_ROWS; i++) {
         tinkc_error err = { 0 };
@@ -306,9 +304,8 @@ static void handles_must_not_be_null(void **state)
     free_world(&none);
 }
 
-static void a_child_owns_nothing(void **state)
+TEST_WITH(a_child_owns_nothing, setup, teardown)
 {
-    (void)state;
     world w;
     make_world(&w);
     pid_t pid = fork();
@@ -337,9 +334,8 @@ static void a_child_owns_nothing(void **state)
     free_world(&w);
 }
 
-static void a_closed_client_takes_no_work(void **state)
+TEST_WITH(a_closed_client_takes_no_work, setup, teardown)
 {
-    (void)state;
     world w;
     make_world(&w);
     tinkc_error err = { 0 };
@@ -381,9 +377,8 @@ static bool ask_on_io_thread(const tinkc_request *request, tinkc_mock_answer *an
     return false;
 }
 
-static void the_own_thread_never_waits(void **state)
+TEST_WITH(the_own_thread_never_waits, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     make_world(&seen);
     tinkc_future_free(seen.f); /* one that is not done: of others it may be asked anywhere */
@@ -399,14 +394,4 @@ static void the_own_thread_never_waits(void **state)
     free_world(&seen);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(calls_with_an_error_do_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(handles_must_not_be_null, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_child_owns_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_closed_client_takes_no_work, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_own_thread_never_waits, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

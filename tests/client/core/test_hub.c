@@ -212,7 +212,7 @@ static bool there(world *w, const char *name)
 
 /* ---- tests ---- */
 
-static void names_resolve(void **state)
+TEST(names_resolve)
 {
     static const struct {
         const char *model, *id, *repo, *revision;
@@ -267,7 +267,7 @@ static void names_resolve(void **state)
     tinkc_text_free(&revision);
 }
 
-static void fetched_once_then_cached(void **state)
+TEST(fetched_once_then_cached)
 {
     world w;
     (void)state;
@@ -305,7 +305,7 @@ static void check_gone(world *w, const char *model)
 }
 
 /* The client itself keeps 32 of them: the ones used last, each for its model, tokenizer, folder and hub. */
-static void the_last_ones_stay_in_memory(void **state)
+TEST(the_last_ones_stay_in_memory)
 {
     enum { MOST = 32 };
     world w;
@@ -341,7 +341,7 @@ static void the_last_ones_stay_in_memory(void **state)
 }
 
 /* A model's own revision is asked for, where it has one. */
-static void pinned_revisions_are_asked_for(void **state)
+TEST(pinned_revisions_are_asked_for)
 {
     world w;
     (void)state;
@@ -353,7 +353,7 @@ static void pinned_revisions_are_asked_for(void **state)
     close_world(&w);
 }
 
-static void all_who_ask_wait_for_one_download(void **state)
+TEST(all_who_ask_wait_for_one_download)
 {
     enum { N = 30 };
     tinkc_future *all[N];
@@ -377,7 +377,7 @@ static void all_who_ask_wait_for_one_download(void **state)
 }
 
 /* Several at once, each for its own; a second one who asks joins the right one. */
-static void downloads_beside_each_other(void **state)
+TEST(downloads_beside_each_other)
 {
     static const char *const models[] = { "org/a", "org/model", "org/b",
                                           "org/a", "org/model", "org/b" };
@@ -407,7 +407,7 @@ static void downloads_beside_each_other(void **state)
     close_world(&w);
 }
 
-static void broken_downloads_go_on(void **state)
+TEST(broken_downloads_go_on)
 {
     static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
     (void)state;
@@ -424,7 +424,7 @@ static void broken_downloads_go_on(void **state)
     }
 }
 
-static void wrong_bytes_are_never_used(void **state)
+TEST(wrong_bytes_are_never_used)
 {
     world w;
     (void)state;
@@ -440,7 +440,7 @@ static void wrong_bytes_are_never_used(void **state)
     close_world(&w);
 }
 
-static void tokens_go_to_the_hub(void **state)
+TEST(tokens_go_to_the_hub)
 {
     world w;
     (void)state;
@@ -468,7 +468,7 @@ static void check_closed(world *w, const char *model)
     assert_string_equal(w->err.message, want);
 }
 
-static void names_that_are_no_repository(void **state)
+TEST(names_that_are_no_repository)
 {
     static const char *const names[] = {
         "../../etc/passwd", "a/b/c/d", "a b/c", "org/..", "/x", "x/", "a?b"
@@ -501,7 +501,7 @@ static void names_that_are_no_repository(void **state)
     close_world(&w);
 }
 
-static void no_hub_is_a_connection_error(void **state)
+TEST(no_hub_is_a_connection_error)
 {
     world w;
     char url[64];
@@ -546,7 +546,7 @@ static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nob
 
 /* Without a network the hub's name is not resolved: that ends soon. A hub that is slow, or that answered before, is
  * asked for half a minute, and the caller's own limit always holds. */
-static void nobody_there_is_given_up_soon(void **state)
+TEST(nobody_there_is_given_up_soon)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -575,7 +575,7 @@ static bool asked_after(tinkc_hub *h, int64_t took_ms, bool nobody_there)
 
 /* A resolver that needs ten seconds to fail has used up the time: it is not asked again. A hub that was reached, or whose caller
  * waits longer, is. */
-static void a_slow_resolver_is_asked_once(void **state)
+TEST(a_slow_resolver_is_asked_once)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -591,7 +591,7 @@ static void a_slow_resolver_is_asked_once(void **state)
     tinkc_hub_free(h);
 }
 
-static void registered_ones_win(void **state)
+TEST(registered_ones_win)
 {
     world w;
     (void)state;
@@ -615,7 +615,7 @@ static void registered_ones_win(void **state)
     close_world(&w);
 }
 
-static void a_close_ends_the_waiting(void **state)
+TEST(a_close_ends_the_waiting)
 {
     world w;
     tinkc_error err = { 0 };
@@ -636,7 +636,7 @@ static void a_close_ends_the_waiting(void **state)
     close_world(&w);
 }
 
-static void the_environment_is_read_once(void **state)
+TEST(the_environment_is_read_once)
 {
     world w;
     char home[80], file[300], early[80], late[80];
@@ -681,25 +681,4 @@ static void the_environment_is_read_once(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_resolve),
-        cmocka_unit_test(fetched_once_then_cached),
-        cmocka_unit_test(the_last_ones_stay_in_memory),
-        cmocka_unit_test(pinned_revisions_are_asked_for),
-        cmocka_unit_test(all_who_ask_wait_for_one_download),
-        cmocka_unit_test(downloads_beside_each_other),
-        cmocka_unit_test(broken_downloads_go_on),
-        cmocka_unit_test(wrong_bytes_are_never_used),
-        cmocka_unit_test(tokens_go_to_the_hub),
-        cmocka_unit_test(names_that_are_no_repository),
-        cmocka_unit_test(no_hub_is_a_connection_error),
-        cmocka_unit_test(nobody_there_is_given_up_soon),
-        cmocka_unit_test(a_slow_resolver_is_asked_once),
-        cmocka_unit_test(registered_ones_win),
-        cmocka_unit_test(a_close_ends_the_waiting),
-        cmocka_unit_test(the_environment_is_read_once),
-    };
-    return cmocka_run_group_tests_name("hub", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

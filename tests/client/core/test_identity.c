@@ -35,7 +35,7 @@ typedef struct calls {
     tinkc_queue *queue;
 } calls;
 
-static void what_a_health_check_says(void **state)
+TEST_WITH(what_a_health_check_says, setup, end_fixture)
 {
     static const struct {
         const char *body;
@@ -76,7 +76,7 @@ static const char *token_answer(const char *more, int64_t ends_s)
     return token_answer_of(claims, "x");
 }
 
-static void addresses_in_identities(void **state)
+TEST(addresses_in_identities)
 {
     static const struct {
         const char *claims, *urn, *email;
@@ -104,7 +104,7 @@ static void addresses_in_identities(void **state)
 }
 
 /* The token is about to end: who asks for the identity waits for the next one, or no longer. */
-static void an_identity_waits_for_its_token(void **state)
+TEST_WITH(an_identity_waits_for_its_token, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, token_answer(",\"sub\":\"one\"", 90));
@@ -129,7 +129,7 @@ static void an_identity_waits_for_its_token(void **state)
     tinkc_future_free(f);
 }
 
-static void an_identity_without_settings(void **state)
+TEST_WITH(an_identity_without_settings, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "client/config",
@@ -144,7 +144,7 @@ static void an_identity_without_settings(void **state)
 }
 
 /* Before the settings are there, a question can be taken back. */
-static void an_early_identity_is_cancelled(void **state)
+TEST_WITH(an_early_identity_is_cancelled, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "client/config", &silent, &x->err);
@@ -156,7 +156,7 @@ static void an_early_identity_is_cancelled(void **state)
 }
 
 /* A token may be anything but empty. */
-static void empty_tokens(void **state)
+TEST_WITH(empty_tokens, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, "{\"jwt\":\"\"}");
@@ -170,7 +170,7 @@ static void empty_tokens(void **state)
 
 /* A token whose end is not known is exchanged for every call. Any of those who wait for it may be cancelled, and one
  * that has it already: the others get theirs. */
-static void cancelled_among_those_who_wait_for_a_token(void **state)
+TEST_WITH(cancelled_among_those_who_wait_for_a_token, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     always(x, API "auth/token", "{\"jwt\":\"t\"}");
@@ -197,7 +197,7 @@ static void cancelled_among_those_who_wait_for_a_token(void **state)
 }
 
 /* Calls that wait for a token together are refused and wait again, each by itself. */
-static void waiting_for_a_token_twice(void **state)
+TEST_WITH(waiting_for_a_token_twice, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     tinkc_future *all[3];
@@ -213,7 +213,7 @@ static void waiting_for_a_token_twice(void **state)
 }
 
 /* What is cancelled while it waits for its token has not run, nothing of it is sent later, and its number is free. */
-static void cancelled_before_it_left(void **state)
+TEST_WITH(cancelled_before_it_left, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, token_answer("", 90));
@@ -244,7 +244,7 @@ static void cancelled_before_it_left(void **state)
 }
 
 /* A 400 without a word is a stale connection, also where tokens are exchanged. */
-static void a_stale_connection_for_tokens(void **state)
+TEST_WITH(a_stale_connection_for_tokens, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, API "auth/token", &(tinkc_mock_answer){ .status = 400 },
@@ -277,7 +277,7 @@ static void run_command(fixture *x, tinkc_client *client, int32_t code, const ch
 }
 
 /* A service in this process needs no credential, and then there is nobody to name. */
-static void nobody_without_a_credential(void **state)
+TEST_WITH(nobody_without_a_credential, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_transport local = local_mock(x);
@@ -290,7 +290,7 @@ static void nobody_without_a_credential(void **state)
     tinkc_client_free(client);
 }
 
-static void commands_may_work_later(void **state)
+TEST_WITH(commands_may_work_later, setup, end_fixture)
 {
     fixture *x = *state;
     char folder[] = "/tmp/tinkc-corners-XXXXXX", command[300], mark[100];
@@ -311,7 +311,7 @@ static void commands_may_work_later(void **state)
 }
 
 /* A command gets every signal, in a group of its own, reads nothing and shows no words of its own. */
-static void surroundings_of_commands(void **state)
+TEST_WITH(surroundings_of_commands, setup, end_fixture)
 {
     fixture *x = *state;
     int words[2], before = dup(0), shown = dup(2);
@@ -345,24 +345,4 @@ static void surroundings_of_commands(void **state)
     close(words[1]);
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(what_a_health_check_says, setup),
-        cmocka_unit_test(addresses_in_identities),
-        WITH(an_identity_waits_for_its_token, setup_tokens),
-        WITH(an_identity_without_settings, setup),
-        WITH(an_early_identity_is_cancelled, setup),
-        WITH(empty_tokens, setup_tokens),
-        WITH(cancelled_among_those_who_wait_for_a_token, setup_tokens),
-        WITH(waiting_for_a_token_twice, setup_tokens),
-        WITH(cancelled_before_it_left, setup_tokens),
-        WITH(a_stale_connection_for_tokens, setup_tokens),
-        WITH(nobody_without_a_credential, setup),
-        WITH(commands_may_work_later, setup),
-        WITH(surroundings_of_commands, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -81,7 +81,7 @@ static void *play(void *arg)
     return held && counting_is_empty_soon(&s->memory) ? s : NULL;
 }
 
-static void threads_that_are_left_behind(void **state)
+TEST(threads_that_are_left_behind)
 {
     static scene scenes[] = { { .holds_thread = true }, { .holds_thread = false } };
     pthread_t threads[2];
@@ -97,8 +97,4 @@ static void threads_that_are_left_behind(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(threads_that_are_left_behind) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

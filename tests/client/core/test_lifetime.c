@@ -82,7 +82,7 @@ static int32_t code_of(tinkc_future *f)
 
 enum { MANY = 400 };
 
-static void closing_completes_hundreds_at_once(void **state)
+TEST_WITH(closing_completes_hundreds_at_once, setup_chunks, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[MANY];
@@ -107,7 +107,7 @@ static void closing_completes_hundreds_at_once(void **state)
     assert_true(tinkc_client_close(x->client, 1000, &x->err)); /* idempotent */
 }
 
-static void c32_freeing_the_client_leaves_work_running(void **state)
+TEST_WITH(c32_freeing_the_client_leaves_work_running, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[20];
@@ -125,7 +125,7 @@ static void c32_freeing_the_client_leaves_work_running(void **state)
     }
 }
 
-static void freeing_everything_unfinished_is_fine(void **state)
+TEST_WITH(freeing_everything_unfinished_is_fine, setup_chunks, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
@@ -162,7 +162,7 @@ static void slow_release(void *ptr, size_t size, void *user)
 
 /* Freed last, the client has ended when tinkc_client_free returns: its allocator may go. Only an I/O thread that does
  * not answer for five seconds is left behind. */
-static void a_client_that_is_freed_last_has_ended(void **state)
+TEST_WITH(a_client_that_is_freed_last_has_ended, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/create_sampling_session",
@@ -192,7 +192,7 @@ static void a_client_that_is_freed_last_has_ended(void **state)
 
 /* ---- waiting ---- */
 
-static void c12_a_wait_that_runs_out_changes_nothing(void **state)
+TEST_WITH(c12_a_wait_that_runs_out_changes_nothing, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
@@ -212,7 +212,7 @@ static void c12_a_wait_that_runs_out_changes_nothing(void **state)
     tinkc_future_free(f);
 }
 
-static void limits_end_with_deadline(void **state)
+TEST_WITH(limits_end_with_deadline, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
@@ -224,7 +224,7 @@ static void limits_end_with_deadline(void **state)
     tinkc_future_free(f);
 }
 
-static void waits_for_all_and_for_any(void **state)
+TEST_WITH(waits_for_all_and_for_any, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[4] = { step(x), NULL, sample(x), step(x) };
@@ -264,7 +264,7 @@ static void is_replaced(tinkc_future *f, void *user)
     *(int *)user = -1000;
 }
 
-static void queue_runs_callbacks_where_it_is_run(void **state)
+TEST_WITH(queue_runs_callbacks_where_it_is_run, setup, teardown)
 {
     fixture *x = *state;
     int done = 0;
@@ -313,7 +313,7 @@ static void take_queue_event(const tinkc_event *event, void *user)
         seen[event->queue_state]++;
 }
 
-static void queue_state_events_come_on_changes_only(void **state)
+TEST_WITH(queue_state_events_come_on_changes_only, setup, teardown)
 {
     fixture *x = *state;
     int seen[4] = { 0 };
@@ -338,7 +338,7 @@ static void queue_state_events_come_on_changes_only(void **state)
 
 /* ---- cancelling ---- */
 
-static void c13_cancelling_in_the_queue_moves_the_others_up(void **state)
+TEST_WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *all[10];
@@ -361,7 +361,7 @@ static void c13_cancelling_in_the_queue_moves_the_others_up(void **state)
                            "\"seq_id\":9"));
 }
 
-static void a_refused_chunk_does_not_block_what_follows(void **state)
+TEST_WITH(a_refused_chunk_does_not_block_what_follows, setup_chunks, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, "/api/v1/forward_backward",
@@ -377,7 +377,7 @@ static void a_refused_chunk_does_not_block_what_follows(void **state)
     tinkc_future_free(after);
 }
 
-static void a_pass_refused_as_a_whole_leaves_no_gap(void **state)
+TEST_WITH(a_pass_refused_as_a_whole_leaves_no_gap, setup_chunks, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/forward_backward",
@@ -395,7 +395,7 @@ static void a_pass_refused_as_a_whole_leaves_no_gap(void **state)
 
 /* ---- lost submits ---- */
 
-static void c28_a_lost_submit_breaks_and_mends_the_sequence(void **state)
+TEST_WITH(c28_a_lost_submit_breaks_and_mends_the_sequence, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/optim_step",
@@ -444,7 +444,7 @@ static void *submit_many(void *arg)
     return (void *)(intptr_t)err.code;
 }
 
-static void c44_threads_share_a_trainer_without_gaps(void **state)
+TEST_WITH(c44_threads_share_a_trainer_without_gaps, setup, teardown)
 {
     fixture *x = *state;
     pthread_t threads[8];
@@ -473,9 +473,8 @@ static void waits_in_log(int32_t level, const char *line, void *user)
         atomic_store(&thread_code, err.code);
 }
 
-static void waiting_on_the_io_thread_is_refused(void **state)
+TEST(waiting_on_the_io_thread_is_refused)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client_options o = { .log = waits_in_log, .log_level = TINKC_LOG_DEBUG };
@@ -489,7 +488,7 @@ static void waiting_on_the_io_thread_is_refused(void **state)
     tinkc_mock_free(mock);
 }
 
-static void a_forked_child_may_only_free(void **state)
+TEST_WITH(a_forked_child_may_only_free, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *f = step(x);
@@ -513,7 +512,7 @@ static void a_forked_child_may_only_free(void **state)
 }
 
 /* With the lock taken by a thread that the child does not have. */
-static void a_forked_child_looks_without_waiting(void **state)
+TEST_WITH(a_forked_child_looks_without_waiting, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *f = step(x);
@@ -550,7 +549,7 @@ static void no_event(const tinkc_event *e, void *user)
 }
 
 /* The I/O thread may be in the middle of telling when the handle goes. */
-static void an_event_after_the_free_goes_nowhere(void **state)
+TEST_WITH(an_event_after_the_free_goes_nowhere, setup, teardown)
 {
     fixture *x = *state;
     int called = 0;
@@ -582,7 +581,7 @@ static void *free_queue(void *queue)
 
 /* One thread frees a queue while another moves what waits in it to a second one: each callback runs
  * once, there. */
-static void callbacks_move_from_a_queue_that_is_freed(void **state)
+TEST_WITH(callbacks_move_from_a_queue_that_is_freed, setup, teardown)
 {
     enum { N = 64, ROUNDS = 40 };
     fixture *x = *state;
@@ -630,7 +629,7 @@ static bool status_has(fixture *x, tinkc_future *f, const char *words)
 
 /* Each kind of trouble that polls go through without end: code, number and time are there to see,
  * and go when it is over. */
-static void trouble_while_polling_is_seen(void **state)
+TEST_WITH(trouble_while_polling_is_seen, setup, teardown)
 {
     static const char path[] = "/api/v1/retrieve_future";
     static const struct {
@@ -674,7 +673,7 @@ static void trouble_while_polling_is_seen(void **state)
 
 /* A service that is not there at all: the submit's own attempts count too; waiting at the service
  * does no harm. */
-static void trouble_while_sending_is_seen(void **state)
+TEST_WITH(trouble_while_sending_is_seen, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step",
@@ -698,9 +697,8 @@ static void trouble_while_sending_is_seen(void **state)
 
 /* ---- nothing stays behind ---- */
 
-static void c10_abandoned_clients_leave_nothing(void **state)
+TEST(c10_abandoned_clients_leave_nothing)
 {
-    (void)state;
     size_t before = tkc_limits_count();
     for (int i = 0; i < 200; i++) {
         tinkc_error err = { 0 };
@@ -711,9 +709,8 @@ static void c10_abandoned_clients_leave_nothing(void **state)
     assert_int_equal(tkc_limits_count(), before);
 }
 
-static void c31_c43_limits_are_shared_by_address_and_key(void **state)
+TEST(c31_c43_limits_are_shared_by_address_and_key)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const char *const same[] = { "https://h.example:443/x", "https://h.example/",
                                         "HTTPS://H.example" };
@@ -743,9 +740,8 @@ static void *make_client(void *arg)
     return (void *)(intptr_t)err.code;
 }
 
-static void c50_many_threads_make_the_first_client(void **state)
+TEST(c50_many_threads_make_the_first_client)
 {
-    (void)state;
     pthread_t threads[50];
     for (size_t i = 0; i < 50; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, make_client, NULL), 0);
@@ -756,34 +752,4 @@ static void c50_many_threads_make_the_first_client(void **state)
     }
 }
 
-int main(void)
-{
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(closing_completes_hundreds_at_once, setup_chunks),
-        WITH(a_client_that_is_freed_last_has_ended, setup),
-        WITH(c32_freeing_the_client_leaves_work_running, setup),
-        WITH(freeing_everything_unfinished_is_fine, setup_chunks),
-        WITH(c12_a_wait_that_runs_out_changes_nothing, setup),
-        WITH(limits_end_with_deadline, setup),
-        WITH(waits_for_all_and_for_any, setup),
-        WITH(queue_runs_callbacks_where_it_is_run, setup),
-        WITH(queue_state_events_come_on_changes_only, setup),
-        WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup),
-        WITH(a_refused_chunk_does_not_block_what_follows, setup_chunks),
-        WITH(a_pass_refused_as_a_whole_leaves_no_gap, setup_chunks),
-        WITH(c28_a_lost_submit_breaks_and_mends_the_sequence, setup),
-        WITH(c44_threads_share_a_trainer_without_gaps, setup),
-        cmocka_unit_test(waiting_on_the_io_thread_is_refused),
-        WITH(a_forked_child_may_only_free, setup),
-        WITH(a_forked_child_looks_without_waiting, setup),
-        WITH(an_event_after_the_free_goes_nowhere, setup),
-        WITH(callbacks_move_from_a_queue_that_is_freed, setup),
-        WITH(trouble_while_polling_is_seen, setup),
-        WITH(trouble_while_sending_is_seen, setup),
-        cmocka_unit_test(c10_abandoned_clients_leave_nothing),
-        cmocka_unit_test(c31_c43_limits_are_shared_by_address_and_key),
-        cmocka_unit_test(c50_many_threads_make_the_first_client),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

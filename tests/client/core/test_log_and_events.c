@@ -115,7 +115,7 @@ static void complete(fixture *x, tinkc_future *f)
     tinkc_future_free(f);
 }
 
-static void pauses_in_the_log(void **state)
+TEST_WITH(pauses_in_the_log, setup, teardown)
 {
     static const char paused[] = "{\"type\":\"try_again\",\"request_id\":\"r\",\"queue_state\":"
                                  "\"paused_capacity\",\"queue_state_reason\":\"full house\"}";
@@ -144,7 +144,7 @@ static void never_called(const tinkc_event *e, void *user)
 }
 
 /* Events for a queue that was freed are dropped, and their memory with them. */
-static void events_for_a_freed_queue(void **state)
+TEST_WITH(events_for_a_freed_queue, setup, teardown)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -156,7 +156,7 @@ static void events_for_a_freed_queue(void **state)
 }
 
 /* An error of an accepted request names it: support can find it by that. */
-static void failures_name_their_request(void **state)
+TEST_WITH(failures_name_their_request, setup, teardown)
 {
     fixture *x = *state;
     once(x, POLL, 200, "{\"error\":\"bad luck\",\"category\":\"user\"}");
@@ -173,7 +173,7 @@ static void failures_name_their_request(void **state)
 }
 
 /* Three answers of a proxy in a row are forgiven, and as many again after a word of the service itself. */
-static void forgiven_answers_begin_again(void **state)
+TEST_WITH(forgiven_answers_begin_again, setup, teardown)
 {
     fixture *x = *state;
     for (int i = 0; i < 2; i++) {
@@ -212,7 +212,7 @@ static void on_billing(const tinkc_event *e, void *user)
 }
 
 /* One pause for five minutes, counted from the last word about it; then another begins. */
-static void pauses_for_billing(void **state)
+TEST_WITH(pauses_for_billing, setup, teardown)
 {
     static const struct {
         int64_t later_ms, elapsed_ms;
@@ -243,7 +243,7 @@ static void pauses_for_billing(void **state)
 }
 
 /* An end is not a failure to renew the token, and is not reported as one. */
-static void ends_are_not_failed_renewals(void **state)
+TEST_WITH(ends_are_not_failed_renewals, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, API "client/config",
@@ -266,14 +266,4 @@ static void ends_are_not_failed_renewals(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(pauses_in_the_log),           TEST(events_for_a_freed_queue),
-        TEST(failures_name_their_request), TEST(forgiven_answers_begin_again),
-        TEST(pauses_for_billing),          TEST(ends_are_not_failed_renewals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -113,9 +113,8 @@ static const tinkc_sampler_options base = { .base_model = "mock/nano" };
 
 /* ---- what repeats by itself ---- */
 
-static void heartbeats_and_settings_come_again(void **state)
+TEST(heartbeats_and_settings_come_again)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_sampler *s = tinkc_sampler_new(w.client, &base, &w.err);
@@ -143,9 +142,8 @@ static void heartbeats_and_settings_come_again(void **state)
 /* ---- what was asked for ---- */
 
 /* Nothing of a start-up is left half done. */
-static void a_start_begins_again(void **state)
+TEST(a_start_begins_again)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     for (int i = 0; i < 2; i++) {
@@ -165,9 +163,8 @@ static void a_start_begins_again(void **state)
 }
 
 /* The number of a step that was never sent is the next one's. */
-static void numbers_are_given_back(void **state)
+TEST(numbers_are_given_back)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
@@ -183,9 +180,8 @@ static void numbers_are_given_back(void **state)
 }
 
 /* An answer to a poll for which there is no memory is not waited for again. */
-static void answers_that_do_not_fit(void **state)
+TEST(answers_that_do_not_fit)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
@@ -204,9 +200,8 @@ static void answers_that_do_not_fit(void **state)
 }
 
 /* A lost request that cannot be sent again for lack of memory is tried again with the next operation. */
-static void lost_requests_stay(void **state)
+TEST(lost_requests_stay)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_trainer *t = tinkc_trainer_new(w.client, &lora, &w.err);
@@ -228,9 +223,8 @@ static void lost_requests_stay(void **state)
 
 /* ---- samples ---- */
 
-static void samples_fail_and_work_again(void **state)
+TEST(samples_fail_and_work_again)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_sampler *s = tinkc_sampler_new(w.client, &base, &w.err);
@@ -243,9 +237,8 @@ static void samples_fail_and_work_again(void **state)
 }
 
 /* A copy's place is asked for again. */
-static void places_are_asked_for_again(void **state)
+TEST(places_are_asked_for_again)
 {
-    (void)state;
     world w;
     begin(&w, "{\"sample_join_sampling_session\":true}");
     tinkc_text text = { 0 };
@@ -275,9 +268,8 @@ static void places_are_asked_for_again(void **state)
 /* ---- telemetry ---- */
 
 /* What could not be sent is dropped; what comes later is sent. */
-static void reports_are_dropped(void **state)
+TEST(reports_are_dropped)
 {
-    (void)state;
     world w;
     begin(&w, "{}");
     tinkc_client *c = mock_client(
@@ -304,17 +296,4 @@ static void reports_are_dropped(void **state)
     end(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heartbeats_and_settings_come_again),
-        cmocka_unit_test(a_start_begins_again),
-        cmocka_unit_test(numbers_are_given_back),
-        cmocka_unit_test(answers_that_do_not_fit),
-        cmocka_unit_test(lost_requests_stay),
-        cmocka_unit_test(samples_fail_and_work_again),
-        cmocka_unit_test(places_are_asked_for_again),
-        cmocka_unit_test(reports_are_dropped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

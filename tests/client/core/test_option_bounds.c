@@ -47,9 +47,8 @@ static void assert_why(const void *made, const char *why, size_t row)
 
 /* ---- handles that are not there ---- */
 
-static void nothing_has_nothing(void **state)
+TEST_WITH(nothing_has_nothing, setup, teardown)
 {
-    (void)state;
     assert_int_equal(tinkc_capabilities_count(NULL), 0);
     assert_null(tinkc_capabilities_at(NULL, 0));
     assert_int_equal(tinkc_links_count(NULL), 0);
@@ -184,9 +183,8 @@ static void prompts_that_are_too_short(tinkc_sampler *s)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
 
-static void sampling_options(void **state)
+TEST_WITH(sampling_options, setup, teardown)
 {
-    (void)state;
     tinkc_sampler *s =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     assert_ok(&err);
@@ -207,9 +205,8 @@ static void sampling_options(void **state)
     tinkc_sampler_free(s);
 }
 
-static void repetition_options(void **state)
+TEST_WITH(repetition_options, setup, teardown)
 {
-    (void)state;
     static const struct {
         tinkc_retry_options o;
         const char *why;
@@ -239,9 +236,8 @@ static void repetition_options(void **state)
 }
 
 /* Scores are one sample of one token, whichever way the prompt is given. */
-static void scores_are_one_sample(void **state)
+TEST_WITH(scores_are_one_sample, setup, teardown)
 {
-    (void)state;
     tinkc_sampler *sampler =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
     tinkc_input *input = tinkc_input_new(client, &err);
@@ -262,9 +258,8 @@ static void scores_are_one_sample(void **state)
 }
 
 /* A sampler of a trainer's weights repeats as its options say. */
-static void samplers_of_a_trainer_repeat(void **state)
+TEST_WITH(samplers_of_a_trainer_repeat, setup, teardown)
 {
-    (void)state;
     tinkc_trainer *t =
         tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     tinkc_retry_options retry = { .max_attempts = 2, .delay_base_ms = 3000, .has_jitter = true };
@@ -292,9 +287,8 @@ static void samplers_of_a_trainer_repeat(void **state)
 
 /* ---- saving ---- */
 
-static void names_of_checkpoints(void **state)
+TEST_WITH(names_of_checkpoints, setup, teardown)
 {
-    (void)state;
     static const char control[] = "name: holds a control character";
     static const char segment[] = "name: must be one segment of a path";
     static const struct {
@@ -343,9 +337,8 @@ static void names_of_checkpoints(void **state)
 
 /* ---- searching and reading ---- */
 
-static void searches(void **state)
+TEST_WITH(searches, setup, teardown)
 {
-    (void)state;
     static const char *const ten[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", NULL };
     static const char *const eleven[] = { "1", "2", "3", "4",  "5",  "6",
                                           "7", "8", "9", "10", "11", NULL };
@@ -412,9 +405,8 @@ static void searches(void **state)
 #define EVENT_TYPES                                                                                \
     "event_type must be \"all\", \"checkpoints\", \"projects\", \"teams\" or \"organizations\""
 
-static void audits(void **state)
+TEST_WITH(audits, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *type, *day, *path, *why;
     } rows[] = {
@@ -448,9 +440,8 @@ static void audits(void **state)
     }
 }
 
-static void lists(void **state)
+TEST_WITH(lists, setup, teardown)
 {
-    (void)state;
     static const struct {
         tinkc_list_options o;
         const char *why;
@@ -469,9 +460,8 @@ static void lists(void **state)
 
 /* ---- calls of one's own ---- */
 
-static void parts_of_a_form(void **state)
+TEST_WITH(parts_of_a_form, setup, teardown)
 {
-    (void)state;
     tinkc_form *form = tinkc_form_new(client, &err);
     static const struct {
         const char *name, *why;
@@ -489,9 +479,8 @@ static void parts_of_a_form(void **state)
     tinkc_form_free(form);
 }
 
-static void paths_and_headers(void **state)
+TEST_WITH(paths_and_headers, setup, teardown)
 {
-    (void)state;
     static const char escaping[] = "path: a character in it needs escaping";
     static const char *const bad[][3] = { { "A", NULL, NULL },  { "", "x", NULL },
                                           { "A B", "x", NULL }, { "A:", "x", NULL },
@@ -546,9 +535,8 @@ static void paths_and_headers(void **state)
 
 /* ---- options of a client ---- */
 
-static void numbers_of_a_client(void **state)
+TEST_WITH(numbers_of_a_client, setup, teardown)
 {
-    (void)state;
     static const char zero[] = "TINKC_ZERO makes no sense here";
     static const char forever[] = "TINKC_FOREVER makes no sense here";
     static const char negative[] = "must not be negative";
@@ -589,9 +577,8 @@ static void numbers_of_a_client(void **state)
     }
 }
 
-static void parts_of_a_client(void **state)
+TEST_WITH(parts_of_a_client, setup, teardown)
 {
-    (void)state;
     tinkc_transport other = *tinkc_mock_transport(mock);
     other.abi++;
     tinkc_transport mute = *tinkc_mock_transport(mock);
@@ -658,9 +645,8 @@ static void parts_of_a_client(void **state)
 }
 
 /* A transport inside the process: no telemetry is sent, even where it is switched on. */
-static void a_local_transport_sends_no_telemetry(void **state)
+TEST_WITH(a_local_transport_sends_no_telemetry, setup, teardown)
 {
-    (void)state;
     for (uint32_t local = 0; local < 2; local++) {
         tinkc_transport t = *tinkc_mock_transport(mock);
         t.flags = local ? TINKC_TRANSPORT_LOCAL : 0;
@@ -681,24 +667,4 @@ static void a_local_transport_sends_no_telemetry(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(nothing_has_nothing),
-        TEST(sampling_options),
-        TEST(scores_are_one_sample),
-        TEST(samplers_of_a_trainer_repeat),
-        TEST(repetition_options),
-        TEST(names_of_checkpoints),
-        TEST(searches),
-        TEST(audits),
-        TEST(lists),
-        TEST(parts_of_a_form),
-        TEST(paths_and_headers),
-        TEST(numbers_of_a_client),
-        TEST(parts_of_a_client),
-        TEST(a_local_transport_sends_no_telemetry),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

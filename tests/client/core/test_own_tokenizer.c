@@ -75,7 +75,7 @@ static void check_works(fixture *x, const tinkc_tokenizer *t)
     tinkc_tokens_free(&ids);
 }
 
-static void each_asks_once(void **state)
+TEST_WITH(each_asks_once, setup, teardown)
 {
     fixture *x = *state;
     register_one(x, "mock/nano");
@@ -93,7 +93,7 @@ static void each_asks_once(void **state)
 }
 
 /* What the service answers, and how the call then ends. */
-static void models_without_a_tokenizer(void **state)
+TEST_WITH(models_without_a_tokenizer, setup, teardown)
 {
     static const struct {
         const char *body;
@@ -145,7 +145,7 @@ static void on_log(int32_t level, const char *line, void *user)
                            : tinkc_sampler_tokenizer(x->sampler, &x->err));
 }
 
-static void wrong_arguments_and_threads(void **state)
+TEST_WITH(wrong_arguments_and_threads, setup, teardown)
 {
     fixture *x = *state;
     assert_null(tinkc_trainer_tokenizer(NULL, &x->err));
@@ -188,14 +188,4 @@ static void wrong_arguments_and_threads(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_asks_once),
-        TEST(models_without_a_tokenizer),
-        TEST(wrong_arguments_and_threads),
-    };
-    return cmocka_run_group_tests_name("own_tokenizer", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

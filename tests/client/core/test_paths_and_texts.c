@@ -55,9 +55,8 @@ static void refused(fixture *x, bool done, int32_t code, const char *message)
 }
 
 /* What an answer becomes: its message is the service's own where that is part of this process. */
-static void errors_of_answers(void **state)
+TEST_WITH(errors_of_answers, setup, teardown)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *body;
@@ -110,7 +109,7 @@ static const char *path_of(char *out, size_t run, const char *kind, size_t name)
     return out;
 }
 
-static void long_paths(void **state)
+TEST_WITH(long_paths, setup, teardown)
 {
     fixture *x = *state;
     enum { LAST = TKC_ID_TEXT - 1, PREFIX = sizeof "sampler_weights/" - 1 };
@@ -135,7 +134,7 @@ static void long_paths(void **state)
     assert_int_equal(x->err.code, TINKC_E_PATH);
 }
 
-static void saved_texts(void **state)
+TEST_WITH(saved_texts, setup, teardown)
 {
     fixture *x = *state;
     enum { MANY = 300, KEPT = 256 };
@@ -180,7 +179,7 @@ static const char *header_of(const tinkc_client *c, const char *name)
     return NULL;
 }
 
-static void short_headers_and_repeated_tags(void **state)
+TEST_WITH(short_headers_and_repeated_tags, setup, teardown)
 {
     fixture *x = *state;
     static const struct {
@@ -230,7 +229,7 @@ static void short_headers_and_repeated_tags(void **state)
 }
 
 /* A letter is a name. */
-static void names_of_a_letter(void **state)
+TEST_WITH(names_of_a_letter, setup, teardown)
 {
     fixture *x = *state;
     tinkc_client *c = mock_client(
@@ -264,7 +263,7 @@ static void names_of_a_letter(void **state)
 }
 
 /* Whichever allocation of a new client fails, there is none; large texts need blocks of their own. */
-static void no_memory_for_a_client(void **state)
+TEST_WITH(no_memory_for_a_client, setup, teardown)
 {
     fixture *x = *state;
     char large[3000];
@@ -295,7 +294,7 @@ static void no_memory_for_a_client(void **state)
     }
 }
 
-static void answers_that_are_not_there(void **state)
+TEST_WITH(answers_that_are_not_there, setup, teardown)
 {
     fixture *x = *state;
     assert_int_equal(tinkc_response_status(NULL), 0);
@@ -349,7 +348,7 @@ static void answers_that_are_not_there(void **state)
 }
 
 /* A sample has as many sequences as it has; notes of the transport are not headers of the answer. */
-static void the_last_and_the_next(void **state)
+TEST_WITH(the_last_and_the_next, setup, teardown)
 {
     static const int32_t ids[] = { 1, 2, 3 };
     fixture *x = *state;
@@ -389,7 +388,7 @@ static void the_last_and_the_next(void **state)
     tinkc_future_free(f);
 }
 
-static void variants_of_a_model(void **state)
+TEST_WITH(variants_of_a_model, setup, teardown)
 {
     fixture *x = *state;
     static const char *const rows[][2] = {
@@ -410,7 +409,7 @@ static void variants_of_a_model(void **state)
 }
 
 /* They have a session of somebody else. */
-static void clients_of_copies_open_nothing(void **state)
+TEST_WITH(clients_of_copies_open_nothing, setup, teardown)
 {
     fixture *x = *state;
     tinkc_client *c = mock_client(x->mock, NULL, &x->err);
@@ -423,7 +422,7 @@ static void clients_of_copies_open_nothing(void **state)
     tinkc_client_free(c);
 }
 
-static void models(void **state)
+TEST_WITH(models, setup, teardown)
 {
     fixture *x = *state;
     tinkc_trainer *t =
@@ -485,22 +484,4 @@ static void models(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(errors_of_answers),
-        TEST(long_paths),
-        TEST(saved_texts),
-        TEST(short_headers_and_repeated_tags),
-        TEST(names_of_a_letter),
-        TEST(no_memory_for_a_client),
-        TEST(answers_that_are_not_there),
-        TEST(the_last_and_the_next),
-        TEST(variants_of_a_model),
-        TEST(clients_of_copies_open_nothing),
-        TEST(models),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

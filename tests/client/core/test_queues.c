@@ -28,9 +28,8 @@ static void on_any_event(const tinkc_event *e, void *user)
     note(t->s, "%s: event %u, %s", t->name, (unsigned)e->kind, e->operation);
 }
 
-static void queues(void **state)
+TEST(queues)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);
     tinkc_client *c = scene_client(s);
@@ -103,10 +102,4 @@ static void queues(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(queues),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

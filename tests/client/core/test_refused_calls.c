@@ -21,9 +21,8 @@ static void says_at(scene *s, tinkc_future *f, const char *why, const char *file
     expect_at(s, why, file, line);
 }
 
-static void of_the_account(void **state)
+TEST(of_the_account)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_client *c = scene_client(s);
     tinkc_error *e = scene_err(s);
@@ -98,9 +97,8 @@ static void of_the_account(void **state)
     scene_end(s);
 }
 
-static void of_samplers_and_trainers(void **state)
+TEST(of_samplers_and_trainers)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_client *c = scene_client(s);
     tinkc_error *e = scene_err(s);
@@ -148,9 +146,8 @@ static void of_samplers_and_trainers(void **state)
     scene_end(s);
 }
 
-static void of_a_trainer(void **state)
+TEST(of_a_trainer)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     tinkc_error *e = scene_err(s);
@@ -274,12 +271,4 @@ static void of_a_trainer(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_the_account),
-        cmocka_unit_test(of_samplers_and_trainers),
-        cmocka_unit_test(of_a_trainer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -47,9 +47,8 @@ static void refused(const tinkc_client_options *more, const char *message)
 }
 
 /* A clock or an allocator has all of its functions, or is refused. */
-static void functions_that_are_missing(void **state)
+TEST(functions_that_are_missing)
 {
-    (void)state;
     for (int i = 0; i < 7; i++) {
         tinkc_clock c = { .acquire = i == 0 ? NULL : no_arg,
                           .release = i == 1 ? NULL : no_arg,
@@ -79,7 +78,7 @@ static void functions_that_are_missing(void **state)
             "transport: of another version, or without send");
 }
 
-static void numbers_that_make_no_sense(void **state)
+TEST(numbers_that_make_no_sense)
 {
 #define NUMBER(field, value, message)                                                              \
     {                                                                                              \
@@ -119,7 +118,7 @@ static void numbers_that_make_no_sense(void **state)
         refused(&rows[i].o, rows[i].message);
 }
 
-static void headers_that_no_header_can_be(void **state)
+TEST(headers_that_no_header_can_be)
 {
     static const char *const rows[][2] = { { "", "v" },    { "a b", "v" }, { "a:", "v" },
                                            { "a\n", "v" }, { "a\r", "v" }, { "a", "v\nb: c" },
@@ -132,7 +131,7 @@ static void headers_that_no_header_can_be(void **state)
     }
 }
 
-static void names_of_machines(void **state)
+TEST(names_of_machines)
 {
     static const char *const rows[][2] = {
         { "x86_64", "x64" }, { "aarch64", "arm64" },   { "arm64", "arm64" },
@@ -149,7 +148,7 @@ static void names_of_machines(void **state)
 }
 
 /* The query of all requests has 64 KiB at most. */
-static void queries_have_a_length(void **state)
+TEST(queries_have_a_length)
 {
     enum { MOST = 64 * 1024 };
     static char text[MOST];
@@ -172,7 +171,7 @@ static void queries_have_a_length(void **state)
 }
 
 /* Members that have no meaning yet must be zero: a program that fills them in expects something of them. */
-static void reserved_members(void **state)
+TEST(reserved_members)
 {
     static const tinkc_lora_options loras[] = { { .base_model = "m", .reserved[4] = 1 },
                                                 { .base_model = "m", .reserved_bools[6] = true } };
@@ -207,15 +206,4 @@ static void reserved_members(void **state)
     tinkc_mock_free(mock);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_that_are_missing),
-        cmocka_unit_test(numbers_that_make_no_sense),
-        cmocka_unit_test(headers_that_no_header_can_be),
-        cmocka_unit_test(names_of_machines),
-        cmocka_unit_test(queries_have_a_length),
-        cmocka_unit_test(reserved_members),
-    };
-    return cmocka_run_group_tests_name("refused_options", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

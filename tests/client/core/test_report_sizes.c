@@ -46,7 +46,7 @@ static void once(fixture *x, const char *path, int32_t status, const char *body)
 }
 
 /* Telemetry that is queued, under way, or waits for its next attempt ends with its client: nothing is left of it. */
-static void reports_at_the_end(void **state)
+TEST_WITH(reports_at_the_end, setup, teardown)
 {
     fixture *x = *state;
     static const tinkc_mock_answer answers[] = {
@@ -87,7 +87,7 @@ static void reports_at_the_end(void **state)
 }
 
 /* The answer that caused a user's error is reported with it, up to 4096 bytes. */
-static void reports_of_large_answers(void **state)
+TEST_WITH(reports_of_large_answers, setup, teardown)
 {
     fixture *x = *state;
     tinkc_client *c =
@@ -112,13 +112,4 @@ static void reports_of_large_answers(void **state)
     tinkc_client_free(c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(reports_at_the_end),
-        TEST(reports_of_large_answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -19,7 +19,7 @@ static int setup(void **state)
     return make(state, NULL, NULL);
 }
 
-static void the_machine_has_its_usual_name(void **state)
+TEST_WITH(the_machine_has_its_usual_name, setup, end_fixture)
 {
     fixture *x = *state;
     struct utsname machine;
@@ -34,9 +34,8 @@ static void the_machine_has_its_usual_name(void **state)
 }
 
 /* As Python writes them. */
-static void sessions_of_days(void **state)
+TEST(sessions_of_days)
 {
-    (void)state;
     static const struct {
         int64_t ms;
         const char *text;
@@ -66,7 +65,7 @@ static void sessions_of_days(void **state)
 }
 
 /* A copy made by a newer library may hold members that this one does not know. */
-static void copies_with_unknown_members(void **state)
+TEST_WITH(copies_with_unknown_members, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_text text = { 0 };
@@ -84,14 +83,4 @@ static void copies_with_unknown_members(void **state)
     tinkc_text_free(&text);
 }
 
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(the_machine_has_its_usual_name, setup),
-        cmocka_unit_test(sessions_of_days),
-        WITH(copies_with_unknown_members, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

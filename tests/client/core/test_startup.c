@@ -14,9 +14,8 @@ static tinkc_future *open_one(scene *s)
 
 /* Everything that a client was given is sent: address, key, project, tags, metadata, headers of its own, query, limits. A header
  * of one's own replaces the usual one, an empty one removes it. */
-static void options_are_sent(void **state)
+TEST(options_are_sent)
 {
-    (void)state;
     const tinkc_client_options o = { .api_key = "tml-key",
                                      .base_url = "https://example.test/base",
                                      .project_id = "p-1",
@@ -55,9 +54,8 @@ static void options_are_sent(void **state)
 }
 
 /* The order: settings, then the settings that change, then the session; each is repeated as its row says. */
-static void each_step_is_repeated(void **state)
+TEST(each_step_is_repeated)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     answer_with(s, CONFIG, &(outcome){ 503, 0, "Retry-After", "3", "busy" });
     answer(s, CONFIG, 500, "");
@@ -73,9 +71,8 @@ static void each_step_is_repeated(void **state)
 }
 
 /* Odd settings fail what waits for them, and the next call asks again; odd changing settings leave the defaults. */
-static void odd_answers(void **state)
+TEST(odd_answers)
 {
-    (void)state;
     static const struct {
         const char *path;
         int32_t status;
@@ -137,9 +134,8 @@ static void odd_answers(void **state)
 }
 
 /* The service's words about a session go to the log at their levels; empty ones do not. */
-static void words_about_a_session(void **state)
+TEST(words_about_a_session)
 {
-    (void)state;
     static const struct {
         const char *answer, *seen;
     } rows[] = {
@@ -167,9 +163,8 @@ static void words_about_a_session(void **state)
 }
 
 /* Settings are fetched again as often as they say, but not more often than every 10 s. */
-static void settings_are_refreshed(void **state)
+TEST(settings_are_refreshed)
 {
-    (void)state;
     static const struct {
         const char *body;
         int64_t after_ms;
@@ -194,9 +189,8 @@ static void settings_are_refreshed(void **state)
 }
 
 /* A refresh that fails leaves the settings as they were until the next one is due. */
-static void a_refresh_that_fails(void **state)
+TEST(a_refresh_that_fails)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     answer_always(s, BEAT, 200, "{}");
     answer_always(s, DYNAMIC, 200, "{\"refresh_interval_sec\":15}");
@@ -213,9 +207,8 @@ static void a_refresh_that_fails(void **state)
 }
 
 /* Every 10 s. Failures are silent for two minutes, then each is logged and an event, and so is the first success after them. */
-static void heartbeats(void **state)
+TEST(heartbeats)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     complete(s, "open", open_one(s));
     scene_forget(s);
@@ -250,9 +243,8 @@ static void heartbeats(void **state)
 }
 
 /* 410: the session is over, and no heartbeat follows. */
-static void the_end_of_a_session(void **state)
+TEST(the_end_of_a_session)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     complete(s, "open", open_one(s));
     scene_forget(s);
@@ -265,9 +257,8 @@ static void the_end_of_a_session(void **state)
 }
 
 /* One heartbeat at a time: while it is not answered none follows. */
-static void a_slow_heartbeat(void **state)
+TEST(a_slow_heartbeat)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     complete(s, "open", open_one(s));
     scene_forget(s);
@@ -279,18 +270,4 @@ static void a_slow_heartbeat(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(options_are_sent),
-        cmocka_unit_test(each_step_is_repeated),
-        cmocka_unit_test(odd_answers),
-        cmocka_unit_test(words_about_a_session),
-        cmocka_unit_test(settings_are_refreshed),
-        cmocka_unit_test(a_refresh_that_fails),
-        cmocka_unit_test(heartbeats),
-        cmocka_unit_test(the_end_of_a_session),
-        cmocka_unit_test(a_slow_heartbeat),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -61,7 +61,7 @@ static void pass_ms(world *w, int64_t ms)
     assert_ok(&w->err);
 }
 
-static void off_is_off(void **state)
+TEST(off_is_off)
 {
     static const int32_t ways[] = { TINKC_TELEMETRY_OFF, TINKC_TELEMETRY_DEFAULT };
     (void)state;
@@ -79,7 +79,7 @@ static void off_is_off(void **state)
     }
 }
 
-static void a_session_begins_and_ends(void **state)
+TEST(a_session_begins_and_ends)
 {
     world w;
     (void)state;
@@ -107,7 +107,7 @@ static void a_session_begins_and_ends(void **state)
     close_world(&w);
 }
 
-static void without_a_session_there_is_no_start_and_no_end(void **state)
+TEST(without_a_session_there_is_no_start_and_no_end)
 {
     world w;
     (void)state;
@@ -123,7 +123,7 @@ static void without_a_session_there_is_no_start_and_no_end(void **state)
     close_world(&w);
 }
 
-static void batches_hold_a_hundred(void **state)
+TEST(batches_hold_a_hundred)
 {
     world w;
     (void)state;
@@ -145,7 +145,7 @@ static void count_room(int32_t level, const char *line, void *user)
         ++*(int *)user;
 }
 
-static void the_queue_has_an_end(void **state)
+TEST(the_queue_has_an_end)
 {
     world w = { 0 };
     int kept = 0, said = 0;
@@ -166,7 +166,7 @@ static void the_queue_has_an_end(void **state)
     close_world(&w);
 }
 
-static void a_broken_endpoint_costs_three_attempts(void **state)
+TEST(a_broken_endpoint_costs_three_attempts)
 {
     world w;
     (void)state;
@@ -189,7 +189,7 @@ static void a_broken_endpoint_costs_three_attempts(void **state)
 }
 
 /* A batch that failed keeps its time: an error that comes meanwhile does not send it earlier. */
-static void a_batch_waits_for_its_attempt(void **state)
+TEST(a_batch_waits_for_its_attempt)
 {
     world w;
     (void)state;
@@ -214,7 +214,7 @@ static void a_batch_waits_for_its_attempt(void **state)
 }
 
 /* Events that were sent make room for others. */
-static void the_queue_empties(void **state)
+TEST(the_queue_empties)
 {
     world w;
     (void)state;
@@ -228,7 +228,7 @@ static void the_queue_empties(void **state)
     close_world(&w);
 }
 
-static void errors_are_told_at_once(void **state)
+TEST(errors_are_told_at_once)
 {
     world w;
     (void)state;
@@ -269,7 +269,7 @@ static void errors_are_told_at_once(void **state)
 }
 
 /* Both on this thread; each says only what happened to itself, under its own session. */
-static void c49_two_clients_tell_their_own_story(void **state)
+TEST(c49_two_clients_tell_their_own_story)
 {
     world w[2];
     static const char *const sessions[] = { "session-of-one", "session-of-two" };
@@ -302,7 +302,7 @@ static void c49_two_clients_tell_their_own_story(void **state)
     }
 }
 
-static void secrets_never_leave(void **state)
+TEST(secrets_never_leave)
 {
     static const char *const leaks[] = {
         "{\"detail\":\"bad key " SECRET " given\"}",
@@ -333,7 +333,7 @@ static void secrets_never_leave(void **state)
     close_world(&w);
 }
 
-static void a_silent_endpoint_does_not_hold_the_close(void **state)
+TEST(a_silent_endpoint_does_not_hold_the_close)
 {
     world w;
     (void)state;
@@ -352,7 +352,7 @@ static void a_silent_endpoint_does_not_hold_the_close(void **state)
     close_world(&w);
 }
 
-static void wrong_reports_are_refused(void **state)
+TEST(wrong_reports_are_refused)
 {
     world w;
     (void)state;
@@ -382,7 +382,7 @@ static const char *find_event(world *w, const char *name, size_t nth)
 }
 
 /* Each failed round of a call is reported, with its number and whether another follows. */
-static void failed_calls_carry_their_fields(void **state)
+TEST(failed_calls_carry_their_fields)
 {
     static const char event[] = "InternalClientHolder.execute_with_retries.exception";
     static const char *const fields[][2] = {
@@ -423,7 +423,7 @@ static void failed_calls_carry_their_fields(void **state)
 }
 
 /* A pause for billing is known at the service: polls in it are not reported. */
-static void pauses_for_billing_are_not_told(void **state)
+TEST(pauses_for_billing_are_not_told)
 {
     world w;
     tinkc_adam adam = TINKC_ADAM_INIT;
@@ -457,7 +457,7 @@ static void process_of(char out[64])
 }
 
 /* All clients of a process have its identity; a forked child has one of its own. */
-static void a_forked_child_is_another_process(void **state)
+TEST(a_forked_child_is_another_process)
 {
     char first[64], second[64], child[64] = "";
     int ends[2];
@@ -490,7 +490,7 @@ static void count_warnings(int32_t level, const char *line, void *user)
 }
 
 /* What is lost is said, once a minute at most. Attempts are a second apart. */
-static void lost_batches_are_logged(void **state)
+TEST(lost_batches_are_logged)
 {
     world w = { 0 };
     (void)state;
@@ -521,7 +521,7 @@ static void lost_batches_are_logged(void **state)
 }
 
 /* $TINKER_TELEMETRY switches it on and off where the options say nothing. */
-static void the_environment_switches_telemetry(void **state)
+TEST(the_environment_switches_telemetry)
 {
     static const struct {
         const char *value;
@@ -541,9 +541,8 @@ static void the_environment_switches_telemetry(void **state)
 }
 
 /* A poll that fails is reported with the fields that the Python SDK sends. */
-static void failed_polls_carry_their_fields(void **state)
+TEST(failed_polls_carry_their_fields)
 {
-    (void)state;
     static const struct {
         int32_t status, fault;
         const char *event, *fields[4];
@@ -623,9 +622,8 @@ static void failed_polls_carry_their_fields(void **state)
 }
 
 /* What the second poll in trouble says of the first, and who it was. */
-static void failed_polls_count_those_before(void **state)
+TEST(failed_polls_count_those_before)
 {
-    (void)state;
     static const struct {
         int32_t status, fault;
         const char *fields[4];
@@ -671,7 +669,7 @@ static void failed_polls_count_those_before(void **state)
 }
 
 /* The caller's mistakes are warnings and counted as theirs; what may come right later is a warning; the rest is an error. */
-static void failures_have_a_severity(void **state)
+TEST(failures_have_a_severity)
 {
     static const struct {
         int32_t status, fault;
@@ -717,30 +715,4 @@ static void failures_have_a_severity(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(off_is_off),
-        cmocka_unit_test(a_session_begins_and_ends),
-        cmocka_unit_test(without_a_session_there_is_no_start_and_no_end),
-        cmocka_unit_test(batches_hold_a_hundred),
-        cmocka_unit_test(the_queue_has_an_end),
-        cmocka_unit_test(a_broken_endpoint_costs_three_attempts),
-        cmocka_unit_test(a_batch_waits_for_its_attempt),
-        cmocka_unit_test(the_queue_empties),
-        cmocka_unit_test(errors_are_told_at_once),
-        cmocka_unit_test(c49_two_clients_tell_their_own_story),
-        cmocka_unit_test(secrets_never_leave),
-        cmocka_unit_test(a_silent_endpoint_does_not_hold_the_close),
-        cmocka_unit_test(wrong_reports_are_refused),
-        cmocka_unit_test(failed_polls_carry_their_fields),
-        cmocka_unit_test(failed_polls_count_those_before),
-        cmocka_unit_test(failed_calls_carry_their_fields),
-        cmocka_unit_test(failures_have_a_severity),
-        cmocka_unit_test(pauses_for_billing_are_not_told),
-        cmocka_unit_test(a_forked_child_is_another_process),
-        cmocka_unit_test(lost_batches_are_logged),
-        cmocka_unit_test(the_environment_switches_telemetry),
-    };
-    return cmocka_run_group_tests_name("telemetry", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -19,9 +19,8 @@ static const char *token_for(scene *s, int64_t life_s, const char *signature)
 
 /* Five minutes before its end; at half time below ten minutes of life; a minute later where the end is unknown or past; never
  * sooner than after 10 s. A call waits for another token when less than a minute is left. */
-static void lives(void **state)
+TEST(lives)
 {
-    (void)state;
     static const struct {
         int64_t life_s, renewed_ms;
     } rows[] = { { 0, 60000 },    { 61, 30500 },   { 599, 299500 },  { 600, 300000 },
@@ -55,9 +54,8 @@ static void lives(void **state)
 
 /* The key goes to the exchange alone; everything else has the token. A renewal that fails leaves the old one in use; the next try is a
  * minute later. */
-static void a_token_takes_the_place_of_the_key(void **state)
+TEST(a_token_takes_the_place_of_the_key)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, &keyed);
     answer_always(s, CONFIG, 200, EXCHANGES);
     answer_with(s, TOKEN, &(outcome){ 500, 0, "Retry-After", "2", "" });
@@ -80,9 +78,8 @@ static void a_token_takes_the_place_of_the_key(void **state)
 }
 
 /* What the exchange may answer to the first call, and what becomes of it; the next call exchanges again. */
-static void a_first_exchange_that_fails(void **state)
+TEST(a_first_exchange_that_fails)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *seen;
@@ -115,9 +112,8 @@ static void a_first_exchange_that_fails(void **state)
 }
 
 /* The token of somebody else, for one of their checkpoints, is exchanged before it is used; one that is not comes to nothing. */
-static void tokens_of_somebody_else(void **state)
+TEST(tokens_of_somebody_else)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *seen;
@@ -158,13 +154,4 @@ static void tokens_of_somebody_else(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lives),
-        cmocka_unit_test(a_token_takes_the_place_of_the_key),
-        cmocka_unit_test(a_first_exchange_that_fails),
-        cmocka_unit_test(tokens_of_somebody_else),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -45,7 +45,7 @@ static bool ask(tinkc_client_options o, tinkc_error *err)
     return ok;
 }
 
-static void through_a_socket(void **state)
+TEST(through_a_socket)
 {
     seen s = { 0 };
     tinkc_error err = { 0 };
@@ -65,7 +65,7 @@ static void through_a_socket(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void through_a_proxy(void **state)
+TEST(through_a_proxy)
 {
     seen s = { 0 };
     tinkc_error err = { 0 };
@@ -80,7 +80,7 @@ static void through_a_proxy(void **state)
 }
 
 /* A file with certificates that is not there is found out before anything is sent. */
-static void with_other_certificates(void **state)
+TEST(with_other_certificates)
 {
     seen s = { 0 };
     tinkc_error err = { 0 };
@@ -98,7 +98,7 @@ static void with_other_certificates(void **state)
     stub_stop(server);
 }
 
-static void so_many_connections(void **state)
+TEST(so_many_connections)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -108,13 +108,4 @@ static void so_many_connections(void **state)
     tinkc_client_free(client);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(through_a_socket),
-        cmocka_unit_test(through_a_proxy),
-        cmocka_unit_test(with_other_certificates),
-        cmocka_unit_test(so_many_connections),
-    };
-    return cmocka_run_group_tests_name("transport_options", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -40,7 +40,7 @@ static void take_sampler_number(void *user)
 }
 
 /* Two threads that read the same number would open one sampler. */
-static void numbers_of_samplers_are_taken_under_the_lock(void **state)
+TEST(numbers_of_samplers_are_taken_under_the_lock)
 {
     fixture x;
     (void)state;
@@ -83,7 +83,7 @@ static void check_numbers(fixture *x, const char *path, const char *name)
     }
 }
 
-static void samplers_and_trainers_can_be_opened_from_two_threads(void **state)
+TEST(samplers_and_trainers_can_be_opened_from_two_threads)
 {
     fixture x;
     opener a = { .x = &x }, b = { .x = &x };
@@ -103,11 +103,4 @@ static void samplers_and_trainers_can_be_opened_from_two_threads(void **state)
     close_all(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_of_samplers_are_taken_under_the_lock),
-        cmocka_unit_test(samplers_and_trainers_can_be_opened_from_two_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

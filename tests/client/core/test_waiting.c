@@ -80,9 +80,8 @@ static void polls_say(const tinkc_mock_answer *answer, const char *want)
     tinkc_future_free(f);
 }
 
-static void polls_in_trouble(void **state)
+TEST_WITH(polls_in_trouble, setup, teardown)
 {
-    (void)state;
     static const char *const in_seven[] = { "Retry-After", "7", NULL };
     static const char *const in_half[] = { "retry-after-ms", "2500", NULL };
     polls_say(&(tinkc_mock_answer){ .status = 500, .body = "{\"detail\":\"broken\"}" },
@@ -100,9 +99,8 @@ static void polls_in_trouble(void **state)
               "the result cannot be fetched: HTTP 402: no credit, next try in 5.0 s");
 }
 
-static void polls_in_a_queue(void **state)
+TEST_WITH(polls_in_a_queue, setup, teardown)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "{\"type\":\"try_again\",\"queue_state\":\"active\"}", "the service works on it" },
         { "{\"type\":\"try_again\",\"queue_state\":\"paused_rate_limit\"}",
@@ -119,9 +117,8 @@ static void polls_in_a_queue(void **state)
         polls_say(&(tinkc_mock_answer){ .body = rows[i][0] }, rows[i][1]);
 }
 
-static void calls_in_trouble(void **state)
+TEST_WITH(calls_in_trouble, setup, teardown)
 {
-    (void)state;
     static const char *const in_three[] = { "Retry-After", "3", NULL };
     tinkc_adam adam = TINKC_ADAM_INIT;
     once(STEP, 500, in_three, "{\"detail\":\"broken\"}");
@@ -139,9 +136,8 @@ static tinkc_future *sample_one(void)
     return tinkc_sample(sampler, ids, 4, 1, &o, &err);
 }
 
-static void samples_in_trouble(void **state)
+TEST_WITH(samples_in_trouble, setup, teardown)
 {
-    (void)state;
     static const char *const in_seven[] = { "Retry-After", "7", NULL };
     once(SAMPLE, 429, NULL, "{}");
     tinkc_future *f = sample_one();
@@ -161,9 +157,8 @@ static void samples_in_trouble(void **state)
     tinkc_future_free(f);
 }
 
-static void archives_that_are_packed(void **state)
+TEST_WITH(archives_that_are_packed, setup, teardown)
 {
-    (void)state;
     once("/api/v1/training_runs/r/checkpoints/weights/a/archive", 503, NULL,
          "{\"detail\":\"busy\"}");
     tinkc_future *f = tinkc_checkpoint_archive(client, "tinker://r/weights/a", &err);
@@ -173,9 +168,8 @@ static void archives_that_are_packed(void **state)
 
 /* ---- settings of a loss ---- */
 
-static void settings_of_a_loss_are_sent(void **state)
+TEST_WITH(settings_of_a_loss_are_sent, setup, teardown)
 {
-    (void)state;
     static const char *const names[] = { "clip_low", "clip_high", NULL };
     static const double values[] = { 0.25, 4.5 };
     tinkc_loss_options o = { .names = names, .values = values, .loss_id = "loss-7" };
@@ -206,9 +200,8 @@ static void settings_of_a_loss_are_sent(void **state)
 
 /* ---- which one is ready ---- */
 
-static void asking_without_waiting(void **state)
+TEST_WITH(asking_without_waiting, setup, teardown)
 {
-    (void)state;
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_future *all[3] = { NULL, tinkc_optim_step(trainer, &adam, &err), NULL };
@@ -245,9 +238,8 @@ static void *wait_for_any(void *arg)
 }
 
 /* Wherever it stands, the one that completes ends the wait. Waits that ran out are forgotten. */
-static void the_one_that_completes(void **state)
+TEST_WITH(the_one_that_completes, setup, teardown)
 {
-    (void)state;
     tinkc_adam adam = TINKC_ADAM_INIT;
     tinkc_mock_always(mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/healthz",
@@ -282,9 +274,8 @@ static void the_one_that_completes(void **state)
 }
 
 /* All of them: the first failure is reported, but not before all are complete; a wait that runs out says so. */
-static void waiting_for_all(void **state)
+TEST_WITH(waiting_for_all, setup, teardown)
 {
-    (void)state;
     tinkc_mock_always(mock, NULL, "/api/v1/healthz",
                       &(tinkc_mock_answer){ .body = "{\"status\":\"ok\"}", .delay_ms = 1000 },
                       &err);
@@ -311,9 +302,8 @@ static void waiting_for_all(void **state)
 }
 
 /* A part that is not there yet, one that never will be, and one that there is none of. */
-static void parts_that_are_not_there(void **state)
+TEST_WITH(parts_that_are_not_there, setup, teardown)
 {
-    (void)state;
     static const struct {
         size_t part;
         int64_t timeout;
@@ -344,9 +334,8 @@ static void parts_that_are_not_there(void **state)
 }
 
 /* A wake-up that came before the wait ends it, once. */
-static void a_queue_that_was_woken(void **state)
+TEST_WITH(a_queue_that_was_woken, setup, teardown)
 {
-    (void)state;
     tinkc_queue *queue = tinkc_queue_new(client, &err);
     tinkc_queue_wake(queue);
     assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &err), 0);
@@ -357,9 +346,8 @@ static void a_queue_that_was_woken(void **state)
 
 /* ---- streams ---- */
 
-static void streams_refuse_what_they_cannot_carry(void **state)
+TEST_WITH(streams_refuse_what_they_cannot_carry, setup, teardown)
 {
-    (void)state;
     static const int32_t targets[] = { 1, 2, 3 };
     static const struct {
         tinkc_sampling o;
@@ -382,16 +370,4 @@ static void streams_refuse_what_they_cannot_carry(void **state)
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(polls_in_trouble),         TEST(polls_in_a_queue),
-        TEST(calls_in_trouble),         TEST(samples_in_trouble),
-        TEST(archives_that_are_packed), TEST(settings_of_a_loss_are_sent),
-        TEST(asking_without_waiting),   TEST(the_one_that_completes),
-        TEST(waiting_for_all),          TEST(parts_that_are_not_there),
-        TEST(a_queue_that_was_woken),   TEST(streams_refuse_what_they_cannot_carry),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

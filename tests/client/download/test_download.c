@@ -207,7 +207,7 @@ static void check_whole(world *w)
 
 /* ---- tests ---- */
 
-static void unpacks_with_digests(void **state)
+TEST(unpacks_with_digests)
 {
     static world w;
     char hex[TKC_SHA256_HEX];
@@ -236,7 +236,7 @@ static void unpacks_with_digests(void **state)
     close_world(&w);
 }
 
-static void names_and_places(void **state)
+TEST(names_and_places)
 {
     static world w;
     (void)state;
@@ -257,7 +257,7 @@ static void names_and_places(void **state)
 }
 
 /* Of a checkpoint that does not exist nothing stays, not even the folder; what was there before does. */
-static void nothing_stays_of_what_is_missing(void **state)
+TEST(nothing_stays_of_what_is_missing)
 {
     static world w;
     char deep[100];
@@ -282,7 +282,7 @@ static void nothing_stays_of_what_is_missing(void **state)
     close_world(&w);
 }
 
-static void existing_targets_stay(void **state)
+TEST(existing_targets_stay)
 {
     static world w;
     (void)state;
@@ -321,7 +321,7 @@ static void existing_targets_stay(void **state)
     close_world(&w);
 }
 
-static void broken_connections_are_taken_up(void **state)
+TEST(broken_connections_are_taken_up)
 {
     static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
     (void)state;
@@ -347,7 +347,7 @@ static void broken_connections_are_taken_up(void **state)
     }
 }
 
-static void an_expired_address_is_asked_for_again(void **state)
+TEST(an_expired_address_is_asked_for_again)
 {
     static world w;
     (void)state;
@@ -360,7 +360,7 @@ static void an_expired_address_is_asked_for_again(void **state)
 }
 
 /* The retries of the call and those of the download around it do not multiply. */
-static void a_service_that_is_down_is_told_once(void **state)
+TEST(a_service_that_is_down_is_told_once)
 {
     static world w;
     (void)state;
@@ -385,9 +385,8 @@ static void a_service_that_is_down_is_told_once(void **state)
 }
 
 /* Breaks off for good in one run; the next run continues where the last whole file ended. */
-static void the_next_run_goes_on(void **state)
+TEST(the_next_run_goes_on)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         static world w;
         open_world(&w);
@@ -466,7 +465,7 @@ static void compress_archive(world *w)
 }
 
 /* max_bytes counts what an archive unpacks to, however small it is on its way. */
-static void archives_that_swell(void **state)
+TEST(archives_that_swell)
 {
     enum { LEN = 100000 };
     static const char zeros[LEN];
@@ -491,7 +490,7 @@ static void archives_that_swell(void **state)
     close_world(&w);
 }
 
-static void compressed_archives(void **state)
+TEST(compressed_archives)
 {
     static world w;
     (void)state;
@@ -505,7 +504,7 @@ static void compressed_archives(void **state)
 
 /* ---- what must not be unpacked ---- */
 
-static void unsafe_archives_are_refused(void **state)
+TEST(unsafe_archives_are_refused)
 {
     static const struct {
         const char *name, *link;
@@ -544,7 +543,7 @@ static void unsafe_archives_are_refused(void **state)
 }
 
 /* As SkyRL packs them: the folder itself is an entry, by the name of "/". */
-static void the_folder_itself_may_be_an_entry(void **state)
+TEST(the_folder_itself_may_be_an_entry)
 {
     static const char *const names[] = { "/", "./", "." };
     (void)state;
@@ -612,15 +611,14 @@ static int64_t pause_after(const char *header)
     return atomic_load(&pause);
 }
 
-static void downloads_pause_as_the_server_asks(void **state)
+TEST(downloads_pause_as_the_server_asks)
 {
-    (void)state;
     assert_int_equal(pause_after("X-Other: 1\r\n"), 100);
     assert_int_equal(pause_after("Retry-After: 3\r\n"), 3000);
     assert_int_equal(pause_after("Retry-After: 9\r\n"), 5000); /* its cap */
 }
 
-static void damaged_archives_are_refused(void **state)
+TEST(damaged_archives_are_refused)
 {
     static world w;
     (void)state;
@@ -652,9 +650,8 @@ static bool take(void *user, const void *data, size_t len)
     return true;
 }
 
-static void bytes_go_to_the_caller(void **state)
+TEST(bytes_go_to_the_caller)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         static world w;
         taken t = { .most = i == 2 ? 1000 : 0 };
@@ -747,7 +744,7 @@ static void fetch_through(world *w, bool socket, size_t gulp, int64_t max_bytes)
     w->err = (tinkc_error){ 0 };
 }
 
-static void bytes_go_into_a_descriptor(void **state)
+TEST(bytes_go_into_a_descriptor)
 {
     static const size_t gulps[] = { 1 << 20, 1000 };
     (void)state;
@@ -777,7 +774,7 @@ static void bytes_go_into_a_descriptor(void **state)
     }
 }
 
-static void into_a_file_that_is_open(void **state)
+TEST(into_a_file_that_is_open)
 {
     static world w;
     char path[100];
@@ -805,7 +802,7 @@ static void fail_into(world *w, int fd, const char *says)
     w->err = (tinkc_error){ 0 };
 }
 
-static void descriptors_that_fail(void **state)
+TEST(descriptors_that_fail)
 {
     static world w;
     int ends[2], full = open("/dev/full", O_WRONLY);
@@ -830,7 +827,7 @@ static void descriptors_that_fail(void **state)
 }
 
 /* Nobody reads: stopping it must not wait for a reader, and the worker must end. */
-static void a_pipe_that_nobody_reads(void **state)
+TEST(a_pipe_that_nobody_reads)
 {
     static world w;
     int ends[2];
@@ -858,7 +855,7 @@ static void a_pipe_that_nobody_reads(void **state)
 }
 
 /* A run that left them out, and one that wants them and continues from there. */
-static void digests_may_be_left_out(void **state)
+TEST(digests_may_be_left_out)
 {
     static world w;
     (void)state;
@@ -896,7 +893,7 @@ static void digests_may_be_left_out(void **state)
     }
 }
 
-static void digests_of_files_on_disk(void **state)
+TEST(digests_of_files_on_disk)
 {
     static world w;
     char path[300], hex[65];
@@ -918,7 +915,7 @@ static void digests_of_files_on_disk(void **state)
 }
 
 /* A megabyte of zeros for each byte that is sent: it ends long before the disk is full. */
-static void sparse_archives_are_bounded(void **state)
+TEST(sparse_archives_are_bounded)
 {
     static world w;
     char command[700];
@@ -939,7 +936,7 @@ static void sparse_archives_are_bounded(void **state)
     close_world(&w);
 }
 
-static void limits_hold(void **state)
+TEST(limits_hold)
 {
     static world w;
     (void)state;
@@ -964,9 +961,8 @@ static void limits_hold(void **state)
     close_world(&w);
 }
 
-static void stopping_is_quick(void **state)
+TEST(stopping_is_quick)
 {
-    (void)state;
     for (int i = 0; i < 4; i++) {
         static world w;
         tinkc_error err = { 0 };
@@ -997,7 +993,7 @@ static void stopping_is_quick(void **state)
     }
 }
 
-static void plain_files_by_address(void **state)
+TEST(plain_files_by_address)
 {
     static world w;
     char url[128];
@@ -1031,7 +1027,7 @@ static tinkc_future *download_external(world *w, tinkc_download_options o)
     return f;
 }
 
-static void external_weights_are_files(void **state)
+TEST(external_weights_are_files)
 {
     static world w;
     (void)state;
@@ -1060,7 +1056,7 @@ static void external_weights_are_files(void **state)
     close_world(&w);
 }
 
-static void an_expired_link_is_asked_for_again(void **state)
+TEST(an_expired_link_is_asked_for_again)
 {
     static world w;
     (void)state;
@@ -1073,7 +1069,7 @@ static void an_expired_link_is_asked_for_again(void **state)
     close_world(&w);
 }
 
-static void external_weights_have_limits(void **state)
+TEST(external_weights_have_limits)
 {
     static const char *const evil[] = { "../out", "/etc/x", "a/../../b", "" };
     static world w;
@@ -1105,7 +1101,7 @@ static void external_weights_have_limits(void **state)
 }
 
 /* Servers whose archives are known by a name alone, and whose paths may have no kind. */
-static void archives_by_name(void **state)
+TEST(archives_by_name)
 {
     static const struct {
         const char *path;
@@ -1142,38 +1138,4 @@ static void archives_by_name(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(external_weights_are_files),
-        cmocka_unit_test(an_expired_link_is_asked_for_again),
-        cmocka_unit_test(external_weights_have_limits),
-        cmocka_unit_test(archives_by_name),
-        cmocka_unit_test(unpacks_with_digests),
-        cmocka_unit_test(names_and_places),
-        cmocka_unit_test(nothing_stays_of_what_is_missing),
-        cmocka_unit_test(existing_targets_stay),
-        cmocka_unit_test(broken_connections_are_taken_up),
-        cmocka_unit_test(an_expired_address_is_asked_for_again),
-        cmocka_unit_test(a_service_that_is_down_is_told_once),
-        cmocka_unit_test(the_next_run_goes_on),
-        cmocka_unit_test(compressed_archives),
-        cmocka_unit_test(archives_that_swell),
-        cmocka_unit_test(unsafe_archives_are_refused),
-        cmocka_unit_test(the_folder_itself_may_be_an_entry),
-        cmocka_unit_test(downloads_pause_as_the_server_asks),
-        cmocka_unit_test(damaged_archives_are_refused),
-        cmocka_unit_test(bytes_go_to_the_caller),
-        cmocka_unit_test(bytes_go_into_a_descriptor),
-        cmocka_unit_test(into_a_file_that_is_open),
-        cmocka_unit_test(descriptors_that_fail),
-        cmocka_unit_test(a_pipe_that_nobody_reads),
-        cmocka_unit_test(digests_may_be_left_out),
-        cmocka_unit_test(digests_of_files_on_disk),
-        cmocka_unit_test(sparse_archives_are_bounded),
-        cmocka_unit_test(limits_hold),
-        cmocka_unit_test(stopping_is_quick),
-        cmocka_unit_test(plain_files_by_address),
-    };
-    return cmocka_run_group_tests_name("download", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

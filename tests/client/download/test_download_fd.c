@@ -43,9 +43,8 @@ static size_t drain(int fd)
 
 /* A pipe and a socket take what fits and no more; a stop ends the wait for room. The caller's own
  * descriptor keeps its mode. */
-static void what_fits_and_what_waits(void **state)
+TEST_WITH(what_fits_and_what_waits, setup, teardown)
 {
-    (void)state;
     for (int sockets = 0; sockets < 2; sockets++) {
         int ends[2];
         if (sockets) {
@@ -78,9 +77,8 @@ static void what_fits_and_what_waits(void **state)
     }
 }
 
-static void files_take_everything(void **state)
+TEST_WITH(files_take_everything, setup, teardown)
 {
-    (void)state;
     char path[] = "/tmp/tinkc-fd-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -95,9 +93,8 @@ static void files_take_everything(void **state)
     close(fd);
 }
 
-static void descriptors_that_will_not_do(void **state)
+TEST_WITH(descriptors_that_will_not_do, setup, teardown)
 {
-    (void)state;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_false(tkc_fd_sink_open(&sink, ends[0], &err)); /* for reading */
@@ -116,13 +113,4 @@ static void descriptors_that_will_not_do(void **state)
     err = (tinkc_error){ 0 };
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(what_fits_and_what_waits),
-        TEST(files_take_everything),
-        TEST(descriptors_that_will_not_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

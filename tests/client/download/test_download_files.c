@@ -198,9 +198,8 @@ static bool count_all(void *user, const void *data, size_t len)
     return (*(int64_t *)user += (int64_t)len) >= 0;
 }
 
-static void unpacked(void **state)
+TEST(unpacked)
 {
-    (void)state;
     scene *s = begin();
     tar t = { 0 };
     usual_archive(&t);
@@ -326,9 +325,8 @@ static void unpacked(void **state)
     end(s);
 }
 
-static void entries(void **state)
+TEST(entries)
 {
-    (void)state;
     static const struct {
         const char *name, *link;
         char type;
@@ -466,9 +464,8 @@ static void entries(void **state)
 }
 
 /* Holes are filled with zeros, between the pieces and behind the last one. */
-static void sparse_files(void **state)
+TEST(sparse_files)
 {
-    (void)state;
     static const unsigned pieces[][2] = { { 5000, 3 }, { 9000, 2 }, { 10000, 0 } };
     static const unsigned back[][2] = { { 5000, 3 }, { 100, 2 }, { 10000, 0 } };
     static const unsigned whole[][2] = { { 0, 5 }, { 4096 + 5, 0 } };
@@ -541,9 +538,8 @@ static void sparse_files(void **state)
 
 /* ---- heads ---- */
 
-static void heads(void **state)
+TEST(heads)
 {
-    (void)state;
     static const struct {
         struct {
             int32_t status;
@@ -693,9 +689,8 @@ static void heads(void **state)
     ",\"files\":[" files "]}"
 #define FILE_STATE "https://files.test/store/x"
 
-static void resumed_files(void **state)
+TEST(resumed_files)
 {
-    (void)state;
     static const struct {
         const char *partial, *saved;
         bool no_resume;
@@ -829,9 +824,8 @@ static void resumed_files(void **state)
 #define ONE(name, sha, size) "{\"name\":\"" name "\",\"sha256\":\"" sha "\",\"size\":" size "}"
 #define SHA_OF_1             "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
 
-static void resumed_archives(void **state)
+TEST(resumed_archives)
 {
-    (void)state;
     static const struct {
         const char *files, *offset, *on_disk;
         bool no_digests;
@@ -1008,9 +1002,8 @@ static void limit_files(rlim_t most)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void full_disk(void **state)
+TEST(full_disk)
 {
-    (void)state;
     static const struct {
         rlim_t most;
         tinkc_download_options o;
@@ -1103,9 +1096,8 @@ static void full_disk(void **state)
 /* ---- a disk of which one call fails ---- */
 
 /* Every compression; an archive that is broken off between two files: nothing says where it could be taken up. */
-static void compressed(void **state)
+TEST(compressed)
 {
-    (void)state;
     enum { LEN = 300 * 1024 };
     scene *s = begin();
     static const char *const kinds[LEN(packed_tars)] = {
@@ -1159,9 +1151,8 @@ static void compressed(void **state)
     end(s);
 }
 
-static void failing_calls(void **state)
+TEST(failing_calls)
 {
-    (void)state;
     static const struct {
         const char *name, *path;
         bool resumed; /* of a file of which a part is there */
@@ -1215,9 +1206,8 @@ static void failing_calls(void **state)
 
 /* ---- names, options, digests ---- */
 
-static void names_and_options(void **state)
+TEST(names_and_options)
 {
-    (void)state;
     static const struct {
         const char *url, *seen, *portable;
     } urls[] = {
@@ -1340,9 +1330,8 @@ static void names_and_options(void **state)
     end(s);
 }
 
-static void external_files(void **state)
+TEST(external_files)
 {
-    (void)state;
     static const char *const answers[] = {
         URLS("\"a\":\"https://files.test/store/x\",\"d/e/b\":\"https://files.test/store/y\""),
         URLS(""),
@@ -1474,9 +1463,8 @@ static void external_files(void **state)
 }
 
 /* From its first moment a download fetches, whatever it is still asking for. */
-static void the_stage_of_a_download(void **state)
+TEST(the_stage_of_a_download)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     tinkc_mock_always(mock, NULL, CONFIG, &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT },
@@ -1496,15 +1484,4 @@ static void the_stage_of_a_download(void **state)
     tinkc_mock_free(mock);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unpacked),       cmocka_unit_test(entries),
-        cmocka_unit_test(sparse_files),   cmocka_unit_test(heads),
-        cmocka_unit_test(resumed_files),  cmocka_unit_test(resumed_archives),
-        cmocka_unit_test(full_disk),      cmocka_unit_test(names_and_options),
-        cmocka_unit_test(external_files), cmocka_unit_test(the_stage_of_a_download),
-        cmocka_unit_test(failing_calls),  cmocka_unit_test(compressed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -41,7 +41,7 @@ static void check_file(int fd, size_t len)
 }
 
 /* Whatever the pieces are; one file after another. */
-static void bytes_in_order(void **state)
+TEST(bytes_in_order)
 {
     static const size_t pieces[] = { 1000, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, MANY };
     tinkc_error err = { 0 };
@@ -68,7 +68,7 @@ static void bytes_in_order(void **state)
 }
 
 /* A failure is said by the flush of its file at the latest, and once: the next file begins without it. */
-static void a_disk_that_takes_nothing(void **state)
+TEST(a_disk_that_takes_nothing)
 {
     tinkc_error err = { 0 };
     char path[] = "/tmp/tinkc-writer-XXXXXX";
@@ -95,7 +95,7 @@ static void a_disk_that_takes_nothing(void **state)
 }
 
 /* Without a thread of its own the caller writes. */
-static void without_a_writer(void **state)
+TEST(without_a_writer)
 {
     char path[] = "/tmp/tinkc-writer-XXXXXX";
     (void)state;
@@ -110,12 +110,4 @@ static void without_a_writer(void **state)
     (void)unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_in_order),
-        cmocka_unit_test(a_disk_that_takes_nothing),
-        cmocka_unit_test(without_a_writer),
-    };
-    return cmocka_run_group_tests_name("download_writer", tests, fill, NULL);
-}
+RUN_TESTS(fill, NULL)

@@ -53,7 +53,7 @@ static void refused(fixture *x, bool done, int32_t code, const char *message)
     x->err = (tinkc_error){ 0 };
 }
 
-static void forms_word_for_word(void **state)
+TEST_WITH(forms_word_for_word, setup, teardown)
 {
     fixture *x = *state;
     char file[] = "/tmp/tinkc-rare-XXXXXX", want[900];
@@ -114,7 +114,7 @@ static void forms_word_for_word(void **state)
     "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/" id "\"}"
 
 /* A page that failed has nothing ready and no total, and is asked for again. */
-static void pages_that_fail(void **state)
+TEST_WITH(pages_that_fail, setup, teardown)
 {
     fixture *x = *state;
     tinkc_runs *list = tinkc_runs_list(x->client, &(tinkc_list_options){ .page_size = 2 }, &x->err);
@@ -175,7 +175,7 @@ static void pages_that_fail(void **state)
     tinkc_checkpoints_free(all);
 }
 
-static void copies_and_days(void **state)
+TEST_WITH(copies_and_days, setup, teardown)
 {
     fixture *x = *state;
     static const char *const paths[] = { "", "x", "tinker://r/weights/d" };
@@ -232,14 +232,4 @@ static void copies_and_days(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(forms_word_for_word),
-        TEST(pages_that_fail),
-        TEST(copies_and_days),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

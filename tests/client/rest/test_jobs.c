@@ -27,9 +27,8 @@ static void show_archive(scene *s, tinkc_future *f)
 
 /* Asked for every 30 s while it is packed; failures are repeated in the window; a redirect is the address, for the time that it says
  * or 15 min. */
-static void archives(void **state)
+TEST(archives)
 {
-    (void)state;
     static const struct {
         outcome o[4];
         const char *seen;
@@ -72,9 +71,8 @@ static void archives(void **state)
 }
 
 /* A service that does not know the kind in a path knows the bare name; the first error counts where neither is there. */
-static void archives_by_name(void **state)
+TEST(archives_by_name)
 {
-    (void)state;
     scene *s = begin(NULL);
     answer(s, RUN "/checkpoints/sampler_weights/d/archive", 404, "{\"detail\":\"first\"}");
     answer(s, RUN "/checkpoints/d/archive", 200, GOOD);
@@ -97,9 +95,8 @@ static void archives_by_name(void **state)
 }
 
 /* How long it is asked for: failures as the window says, packing without end but for the caller's own limit. */
-static void archives_without_end(void **state)
+TEST(archives_without_end)
 {
-    (void)state;
     static const struct {
         tinkc_client_options o;
         int32_t status;
@@ -127,9 +124,8 @@ static void archives_without_end(void **state)
     }
 }
 
-static void traces(void **state)
+TEST(traces)
 {
-    (void)state;
     scene *s = begin(NULL);
     for (int i = 0; i < 3; i++)
         answer(s, TRACE, 200, "{\"status\":\"pending\"}");
@@ -164,9 +160,8 @@ static void take_runs(scene *s, tinkc_runs *l)
 }
 
 /* A page at a time, from the offset to the limit; one that fails is fetched again by the next call; what is there stays. */
-static void lists(void **state)
+TEST(lists)
 {
-    (void)state;
     static const struct {
         tinkc_list_options o;
         const char *seen;
@@ -209,9 +204,8 @@ static void lists(void **state)
 }
 
 /* The same session twice in two pages: the list moved on, and shows it once. */
-static void sessions(void **state)
+TEST(sessions)
 {
-    (void)state;
     scene *s = begin(NULL);
     tinkc_sessions *q = tinkc_sessions_list(
         scene_client(s), &(tinkc_list_options){ .page_size = 2, .scope = 1 }, scene_err(s));
@@ -235,9 +229,8 @@ static void sessions(void **state)
     "\"checkpoints_count\":0,\"status\":{\"type\":\"" how "\"}}"
 
 /* A search sends its conditions and follows the cursor of each page; a state that is not known has a name and no bit. */
-static void searches(void **state)
+TEST(searches)
 {
-    (void)state;
     const tinkc_search_options o = { .session_id = "s",
                                      .display_name = "n",
                                      .project_ids = PAIRS("p", "q"),
@@ -297,16 +290,4 @@ static void searches(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(archives),
-        cmocka_unit_test(archives_by_name),
-        cmocka_unit_test(archives_without_end),
-        cmocka_unit_test(traces),
-        cmocka_unit_test(lists),
-        cmocka_unit_test(sessions),
-        cmocka_unit_test(searches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

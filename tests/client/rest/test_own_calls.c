@@ -14,9 +14,8 @@ static void show_response(scene *s, tinkc_future *f)
 }
 
 /* A 503 that passes, and a 418 that does not. */
-static void calls(void **state)
+TEST(calls)
 {
-    (void)state;
     const struct {
         tinkc_http_options o;
         const char *passes, *stays;
@@ -156,9 +155,8 @@ static bool read_stream(scene *s, tinkc_stream *stream, size_t cap)
     return n || e.code == TINKC_E_TIMEOUT;
 }
 
-static void streams(void **state)
+TEST(streams)
 {
-    (void)state;
     static const struct {
         tinkc_mock_answer answer;
         bool any;
@@ -233,9 +231,8 @@ static void streams(void **state)
     scene_end(s);
 }
 
-static void events(void **state)
+TEST(events)
 {
-    (void)state;
     static const struct {
         const char *body, *seen;
     } rows[] = {
@@ -269,12 +266,4 @@ static void events(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -212,9 +212,8 @@ static tinkc_future *call_nr(scene *s, size_t nr)
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C3 "}"
 
 /* Full answers, and answers with as little as there may be, or less. */
-static void each_answer(void **state)
+TEST(each_answer)
 {
-    (void)state;
     static const struct {
         size_t nr;
         const char *path, *body, *seen;
@@ -398,10 +397,4 @@ static void each_answer(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -372,9 +372,8 @@ static const row rows[] = {
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
-static void each_call_sends_and_reads(void **state)
+TEST(each_call_sends_and_reads)
 {
-    (void)state;
     for (size_t i = 0; i < N_ROWS; i++) {
         const row *r = &rows[i];
         world w;
@@ -404,9 +403,8 @@ static void each_call_sends_and_reads(void **state)
 /* A search is a list: pages are linked by the cursor, which goes back as it came, unknown fields
  * included; a session that comes twice is given once; what was asked for is a copy. */
 /* What is asked for is sent with each page, and the cursor as it came. */
-static void a_checkpoint_search_follows_its_cursor(void **state)
+TEST(a_checkpoint_search_follows_its_cursor)
 {
-    (void)state;
     world w;
     static const char *const pages[] = {
         "{\"checkpoints\":[{\"checkpoint_id\":\"weights/"
@@ -453,9 +451,8 @@ static void a_checkpoint_search_follows_its_cursor(void **state)
     close_world(&w);
 }
 
-static void a_search_follows_its_cursor(void **state)
+TEST(a_search_follows_its_cursor)
 {
-    (void)state;
     world w;
     open_world(&w);
     tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/search",
@@ -500,9 +497,8 @@ static void a_search_follows_its_cursor(void **state)
     close_world(&w);
 }
 
-static void answers_without_a_result_may_have_a_body(void **state)
+TEST(answers_without_a_result_may_have_a_body)
 {
-    (void)state;
     for (size_t i = 0; i < N_ROWS; i++)
         if (!rows[i].answer) {
             world w;
@@ -516,9 +512,8 @@ static void answers_without_a_result_may_have_a_body(void **state)
         }
 }
 
-static void newer_calls_refuse_what_is_wrong(void **state)
+TEST(newer_calls_refuse_what_is_wrong)
 {
-    (void)state;
     world w;
     open_world(&w);
 #define WRONG(call, wanted, word)                                                                  \
@@ -556,9 +551,8 @@ static void newer_calls_refuse_what_is_wrong(void **state)
 
 /* The token of another account is a header of its own and in no body; a copy belongs to the
  * client's project if nothing else is said. */
-static void a_copy_names_its_project_and_hides_its_token(void **state)
+TEST(a_copy_names_its_project_and_hides_its_token)
 {
-    (void)state;
     world w = { 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     w.client = mock_client(w.mock, &(tinkc_client_options){ .project_id = "home" }, &w.err);
@@ -614,9 +608,8 @@ static const weather weathers[] = {
     { 503, 0, { NULL }, "{}", TINKC_E_SERVER, true },
 };
 
-static void bad_weather_ends_with_its_code(void **state)
+TEST(bad_weather_ends_with_its_code)
 {
-    (void)state;
     for (size_t i = 0; i < N_ROWS; i++)
         for (size_t k = 0; k < sizeof weathers / sizeof *weathers; k++) {
             const weather *bad = &weathers[k];
@@ -642,9 +635,8 @@ static void bad_weather_ends_with_its_code(void **state)
         }
 }
 
-static void weather_that_passes_does_no_harm(void **state)
+TEST(weather_that_passes_does_no_harm)
 {
-    (void)state;
     for (size_t i = 0; i < N_ROWS; i++)
         for (size_t k = 0; k < sizeof weathers / sizeof *weathers; k++) {
             const weather *bad = &weathers[k];
@@ -674,7 +666,7 @@ static void weather_that_passes_does_no_harm(void **state)
         }
 }
 
-static void answers_that_are_no_answers(void **state)
+TEST(answers_that_are_no_answers)
 {
     static const char *const wrong[] = {
         "", "{", "[]", "{}", "{\"a\":\"\\ud800\"}", "null", "{\"training_run_id\":17}"
@@ -697,7 +689,7 @@ static void answers_that_are_no_answers(void **state)
         }
 }
 
-static void a_conflict_is_final_where_it_says_so_already(void **state)
+TEST(a_conflict_is_final_where_it_says_so_already)
 {
     static make_fn *const calls[] = { make_publish, make_unpublish, make_delete };
     (void)state;
@@ -715,7 +707,7 @@ static void a_conflict_is_final_where_it_says_so_already(void **state)
 }
 
 /* The other way of saying so; what else such an answer holds does not matter. */
-static void an_unchanged_checkpoint_is_a_conflict(void **state)
+TEST(an_unchanged_checkpoint_is_a_conflict)
 {
     static make_fn *const calls[] = { make_publish, make_unpublish, make_delete };
     static const struct {
@@ -749,7 +741,7 @@ static void an_unchanged_checkpoint_is_a_conflict(void **state)
         }
 }
 
-static void wrong_arguments_send_nothing(void **state)
+TEST(wrong_arguments_send_nothing)
 {
     world w;
     (void)state;
@@ -789,7 +781,7 @@ static void wrong_arguments_send_nothing(void **state)
 }
 
 /* An id may hold what a URL may not. */
-static void ids_are_escaped(void **state)
+TEST(ids_are_escaped)
 {
     world w;
     (void)state;
@@ -812,7 +804,7 @@ static tinkc_future *ask_archive(world *w)
     return f;
 }
 
-static void archive_by_redirect(void **state)
+TEST(archive_by_redirect)
 {
     static const char *const with_date[] = { "Location", "https://store/a.tar?sig=1", "Expires",
                                              "Wed, 04 Mar 2026 05:06:07 GMT", NULL };
@@ -856,7 +848,7 @@ static void archive_by_redirect(void **state)
     close_world(&w);
 }
 
-static void archive_waits_while_it_is_packed(void **state)
+TEST(archive_waits_while_it_is_packed)
 {
     world w;
     (void)state;
@@ -885,7 +877,7 @@ static void archive_waits_while_it_is_packed(void **state)
     close_world(&w);
 }
 
-static void trace_is_asked_for_until_it_is_there(void **state)
+TEST(trace_is_asked_for_until_it_is_there)
 {
     world w;
     (void)state;
@@ -914,7 +906,7 @@ static void trace_is_asked_for_until_it_is_there(void **state)
     close_world(&w);
 }
 
-static void jobs_can_be_cancelled_and_closed(void **state)
+TEST(jobs_can_be_cancelled_and_closed)
 {
     static make_fn *const calls[] = { make_archive, make_trace };
     (void)state;
@@ -940,26 +932,4 @@ static void jobs_can_be_cancelled_and_closed(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_call_sends_and_reads),
-        cmocka_unit_test(a_search_follows_its_cursor),
-        cmocka_unit_test(a_checkpoint_search_follows_its_cursor),
-        cmocka_unit_test(answers_without_a_result_may_have_a_body),
-        cmocka_unit_test(newer_calls_refuse_what_is_wrong),
-        cmocka_unit_test(a_copy_names_its_project_and_hides_its_token),
-        cmocka_unit_test(bad_weather_ends_with_its_code),
-        cmocka_unit_test(weather_that_passes_does_no_harm),
-        cmocka_unit_test(answers_that_are_no_answers),
-        cmocka_unit_test(a_conflict_is_final_where_it_says_so_already),
-        cmocka_unit_test(an_unchanged_checkpoint_is_a_conflict),
-        cmocka_unit_test(wrong_arguments_send_nothing),
-        cmocka_unit_test(ids_are_escaped),
-        cmocka_unit_test(archive_by_redirect),
-        cmocka_unit_test(archive_waits_while_it_is_packed),
-        cmocka_unit_test(trace_is_asked_for_until_it_is_there),
-        cmocka_unit_test(jobs_can_be_cancelled_and_closed),
-    };
-    return cmocka_run_group_tests_name("rest", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

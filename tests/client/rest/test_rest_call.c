@@ -32,7 +32,7 @@ static void close_world(world *w)
     tinkc_mock_free(w->mock);
 }
 
-static void a_call_keeps_the_whole_answer(void **state)
+TEST(a_call_keeps_the_whole_answer)
 {
     static const char *const headers[] = { "X-One", "1", "x-two", "2", NULL };
     static const char *const query[] = { "a", "b c", "empty", "", NULL };
@@ -70,7 +70,7 @@ static void a_call_keeps_the_whole_answer(void **state)
     assert_string_equal(tinkc_response_url(NULL), "");
 }
 
-static void statuses_are_errors_unless_wanted(void **state)
+TEST(statuses_are_errors_unless_wanted)
 {
     world w;
     (void)state;
@@ -96,7 +96,7 @@ static void statuses_are_errors_unless_wanted(void **state)
     close_world(&w);
 }
 
-static void retries_are_counted_and_can_be_left_out(void **state)
+TEST(retries_are_counted_and_can_be_left_out)
 {
     world w;
     (void)state;
@@ -120,7 +120,7 @@ static void retries_are_counted_and_can_be_left_out(void **state)
     close_world(&w);
 }
 
-static void strangers_get_no_credential(void **state)
+TEST(strangers_get_no_credential)
 {
     static const char *const query[] = { "team", "blue", NULL };
     world w;
@@ -153,7 +153,7 @@ static void strangers_get_no_credential(void **state)
     close_world(&w);
 }
 
-static void wrong_options_send_nothing(void **state)
+TEST(wrong_options_send_nothing)
 {
     static const char *const bad_name[] = { "a b", "1", NULL };
     static const char *const bad_value[] = { "a", "1\r\nEvil: 2", NULL };
@@ -197,7 +197,7 @@ static void wrong_options_send_nothing(void **state)
     close_world(&w);
 }
 
-static void forms_are_sent_whole(void **state)
+TEST(forms_are_sent_whole)
 {
     char file[] = "/tmp/tinkc-form-XXXXXX", name[64];
     world w;
@@ -236,7 +236,7 @@ static void forms_are_sent_whole(void **state)
     close_world(&w);
 }
 
-static void files_are_bodies(void **state)
+TEST(files_are_bodies)
 {
     char file[] = "/tmp/tinkc-body-XXXXXX";
     world w;
@@ -258,7 +258,7 @@ static void files_are_bodies(void **state)
 
 /* ---- streams ---- */
 
-static void a_stream_on_the_mock(void **state)
+TEST(a_stream_on_the_mock)
 {
     world w;
     char buf[4];
@@ -296,7 +296,7 @@ static void a_stream_on_the_mock(void **state)
 }
 
 /* Bytes that have been read cannot be taken back: no second attempt then. */
-static void a_stream_is_tried_again_until_its_first_byte(void **state)
+TEST(a_stream_is_tried_again_until_its_first_byte)
 {
     world w;
     char buf[16];
@@ -318,7 +318,7 @@ static void a_stream_is_tried_again_until_its_first_byte(void **state)
     close_world(&w);
 }
 
-static void a_closed_client_ends_its_streams(void **state)
+TEST(a_closed_client_ends_its_streams)
 {
     world w;
     char buf[16];
@@ -338,7 +338,7 @@ static void a_closed_client_ends_its_streams(void **state)
     close_world(&w);
 }
 
-static void events_are_pulled(void **state)
+TEST(events_are_pulled)
 {
     world w;
     (void)state;
@@ -393,7 +393,7 @@ static tinkc_client *real_client(const stub_server *s, tinkc_error *err)
                             err);
 }
 
-static void notes_of_a_real_exchange(void **state)
+TEST(notes_of_a_real_exchange)
 {
     tinkc_error err = { 0 };
     char url[64];
@@ -448,7 +448,7 @@ static void only_a_head(const stub_request *r, stub_answer *a, void *user)
     a->drip_ms = 60000;
 }
 
-static void a_head_does_not_wait_for_the_body(void **state)
+TEST(a_head_does_not_wait_for_the_body)
 {
     tinkc_error err = { 0 };
     char byte;
@@ -472,7 +472,7 @@ static void a_head_does_not_wait_for_the_body(void **state)
     stub_stop(s);
 }
 
-static void a_stream_in_a_loop_of_ones_own(void **state)
+TEST(a_stream_in_a_loop_of_ones_own)
 {
     tinkc_error err = { 0 };
     reading r = { 0 };
@@ -504,7 +504,7 @@ static void count_call(tinkc_stream *s, void *user)
 
 /* Who is called when there is something to read: the function named last, on its queue, once until something
  * is read; a new name begins that again, and none ends it. */
-static void the_last_listener_is_called(void **state)
+TEST(the_last_listener_is_called)
 {
     tinkc_error err = { 0 };
     int first = 0, second = 0;
@@ -557,7 +557,7 @@ static void the_last_listener_is_called(void **state)
     tinkc_mock_free(mock);
 }
 
-static void a_slow_reader_holds_the_server(void **state)
+TEST(a_slow_reader_holds_the_server)
 {
     tinkc_error err = { 0 };
     static char buf[64 * 1024];
@@ -584,25 +584,4 @@ static void a_slow_reader_holds_the_server(void **state)
     stub_stop(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_keeps_the_whole_answer),
-        cmocka_unit_test(statuses_are_errors_unless_wanted),
-        cmocka_unit_test(retries_are_counted_and_can_be_left_out),
-        cmocka_unit_test(strangers_get_no_credential),
-        cmocka_unit_test(wrong_options_send_nothing),
-        cmocka_unit_test(forms_are_sent_whole),
-        cmocka_unit_test(files_are_bodies),
-        cmocka_unit_test(a_stream_on_the_mock),
-        cmocka_unit_test(a_stream_is_tried_again_until_its_first_byte),
-        cmocka_unit_test(a_closed_client_ends_its_streams),
-        cmocka_unit_test(events_are_pulled),
-        cmocka_unit_test(notes_of_a_real_exchange),
-        cmocka_unit_test(a_head_does_not_wait_for_the_body),
-        cmocka_unit_test(a_stream_in_a_loop_of_ones_own),
-        cmocka_unit_test(the_last_listener_is_called),
-        cmocka_unit_test(a_slow_reader_holds_the_server),
-    };
-    return cmocka_run_group_tests_name("rest_call", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -150,7 +150,7 @@ static int64_t walk(world *w, int kind, const tinkc_list_options *options)
     return n;
 }
 
-static void every_size_comes_whole(void **state)
+TEST(every_size_comes_whole)
 {
     static const int64_t sizes[] = { 0, 1, 99, 100, 101, 250, 999 };
     (void)state;
@@ -167,7 +167,7 @@ static void every_size_comes_whole(void **state)
             }
 }
 
-static void requests_are_as_few_as_can_be(void **state)
+TEST(requests_are_as_few_as_can_be)
 {
     world w;
     (void)state;
@@ -188,7 +188,7 @@ static void requests_are_as_few_as_can_be(void **state)
     close_world(&w);
 }
 
-static void options_are_kept_to(void **state)
+TEST(options_are_kept_to)
 {
     world w;
     (void)state;
@@ -210,7 +210,7 @@ static void options_are_kept_to(void **state)
     close_world(&w);
 }
 
-static void checkpoints_of_a_run_come_in_one_page(void **state)
+TEST(checkpoints_of_a_run_come_in_one_page)
 {
     world w;
     (void)state;
@@ -225,7 +225,7 @@ static void checkpoints_of_a_run_come_in_one_page(void **state)
     close_world(&w);
 }
 
-static void lists_that_move(void **state)
+TEST(lists_that_move)
 {
     world w;
     (void)state;
@@ -242,9 +242,8 @@ static void lists_that_move(void **state)
     close_world(&w);
 }
 
-static void a_service_that_never_moves_on_ends(void **state)
+TEST(a_service_that_never_moves_on_ends)
 {
-    (void)state;
     for (int kind = RUNS; kind <= SESSIONS; kind++)
         for (int cursor = 0; cursor < 2; cursor++) {
             world w;
@@ -261,7 +260,7 @@ static void a_service_that_never_moves_on_ends(void **state)
         }
 }
 
-static void totals_and_fetching(void **state)
+TEST(totals_and_fetching)
 {
     world w;
     (void)state;
@@ -293,7 +292,7 @@ static void totals_and_fetching(void **state)
     close_world(&w);
 }
 
-static void a_failed_page_is_fetched_anew(void **state)
+TEST(a_failed_page_is_fetched_anew)
 {
     world w;
     (void)state;
@@ -317,7 +316,7 @@ static void a_failed_page_is_fetched_anew(void **state)
     close_world(&w);
 }
 
-static void lists_outlive_what_they_stand_on(void **state)
+TEST(lists_outlive_what_they_stand_on)
 {
     world w;
     (void)state;
@@ -339,7 +338,7 @@ static void lists_outlive_what_they_stand_on(void **state)
     tinkc_runs_free(NULL);
 }
 
-static void a_forked_child_may_only_free(void **state)
+TEST(a_forked_child_may_only_free)
 {
     world w;
     int status;
@@ -375,19 +374,4 @@ static void a_forked_child_may_only_free(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_size_comes_whole),
-        cmocka_unit_test(requests_are_as_few_as_can_be),
-        cmocka_unit_test(options_are_kept_to),
-        cmocka_unit_test(checkpoints_of_a_run_come_in_one_page),
-        cmocka_unit_test(lists_that_move),
-        cmocka_unit_test(a_service_that_never_moves_on_ends),
-        cmocka_unit_test(totals_and_fetching),
-        cmocka_unit_test(a_failed_page_is_fetched_anew),
-        cmocka_unit_test(lists_outlive_what_they_stand_on),
-        cmocka_unit_test(a_forked_child_may_only_free),
-    };
-    return cmocka_run_group_tests_name("rest_lists", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

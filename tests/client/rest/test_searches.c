@@ -89,7 +89,7 @@ static bool contains(const tinkc_request *r, const char *text)
 }
 
 /* Pages are asked for after the call: nothing of its arguments may be needed then. */
-static void searches_keep_their_question(void **state)
+TEST_WITH(searches_keep_their_question, setup, teardown)
 {
     fixture *x = *state;
     char texts[7][8] = { "sess-1", "name-2", "proj-3", "key-4", "val-5", "owner-6", "owner-7" };
@@ -121,7 +121,7 @@ static void searches_keep_their_question(void **state)
     "\"last_request_time\":\"2026-01-01T00:00:00Z\"}"
 
 /* What the service says of the whole is believed, 0 too. */
-static void lists_with_a_total_of_zero(void **state)
+TEST_WITH(lists_with_a_total_of_zero, setup, teardown)
 {
     static const char *const bodies[] = {
         "{\"training_runs\":[],\"cursor\":{\"offset\":0,\"limit\":1,\"total_count\":0}}",
@@ -147,7 +147,7 @@ static void lists_with_a_total_of_zero(void **state)
 }
 
 /* The query of the client's options is for the service alone. */
-static void queries_stay_with_the_service(void **state)
+TEST_WITH(queries_stay_with_the_service, setup, teardown)
 {
     static const char *const query[] = { "key", "secret", NULL };
     static const struct {
@@ -170,7 +170,7 @@ static void queries_stay_with_the_service(void **state)
     tinkc_client_free(client);
 }
 
-static void days_that_do_not_exist(void **state)
+TEST_WITH(days_that_do_not_exist, setup, teardown)
 {
     static const char *const days[] = { "2026-02-29", "2026-02-30", "2026-04-31", "2026-13-01",
                                         "2026-00-01", "2026-01-00", "2026-1-011", "2026-01-1" };
@@ -186,15 +186,4 @@ static void days_that_do_not_exist(void **state)
     tinkc_future_free(f);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(searches_keep_their_question),
-        TEST(lists_with_a_total_of_zero),
-        TEST(queries_stay_with_the_service),
-        TEST(days_that_do_not_exist),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -32,7 +32,7 @@ static tinkc_sampling three_tokens(void)
 }
 
 /* A service that wants to hear of one cancelled sample at a time hears of each. */
-static void cancels_one_at_a_time(void **state)
+TEST_WITH(cancels_one_at_a_time, setup_cancels, end_fixture)
 {
     fixture *x = *state;
     tinkc_sampling o = three_tokens();
@@ -64,7 +64,7 @@ static bool receive(void *user, const void *data, size_t len)
 }
 
 /* A download that waits for its next byte ends when it is cancelled, and so does its thread. */
-static void a_download_is_cancelled_while_nothing_comes(void **state)
+TEST_WITH(a_download_is_cancelled_while_nothing_comes, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_error err = { 0 };
@@ -87,13 +87,4 @@ static void a_download_is_cancelled_while_nothing_comes(void **state)
     tinkc_future_free(f);
 }
 
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(cancels_one_at_a_time, setup_cancels),
-        WITH(a_download_is_cancelled_while_nothing_comes, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

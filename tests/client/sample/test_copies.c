@@ -28,9 +28,8 @@ static tinkc_sampler *copy_of(scene *s, const tinkc_client_options *o, tinkc_tex
 
 /* Address, credential, headers and settings are the original's; so are its session, whose heartbeats the copy sends, too, and the
  * interval of its settings. */
-static void a_copy_uses_what_it_holds(void **state)
+TEST(a_copy_uses_what_it_holds)
 {
-    (void)state;
     static const struct {
         const char *config, *dynamic, *seen;
     } rows[] = {
@@ -79,9 +78,8 @@ static void a_copy_uses_what_it_holds(void **state)
 
 /* Where the settings say so, a copy asks for its place before its first sample, and samples in the block of that place. A place
  * that cannot be makes the sample fail, and the next one asks again. */
-static void the_block_of_a_copy(void **state)
+TEST(the_block_of_a_copy)
 {
-    (void)state;
     static const struct {
         const char *place, *seen;
     } rows[] = {
@@ -121,9 +119,8 @@ static void the_block_of_a_copy(void **state)
 }
 
 /* A sample that is cancelled while it waits for the place takes nothing with it; a prompt that is freed meanwhile was copied. */
-static void a_place_that_takes_its_time(void **state)
+TEST(a_place_that_takes_its_time)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);
     tinkc_text text = { 0 };
@@ -172,13 +169,8 @@ static void a_place_that_takes_its_time(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_uses_what_it_holds),
-        cmocka_unit_test(the_block_of_a_copy),
-        cmocka_unit_test(a_place_that_takes_its_time),
-    };
     unsetenv("TINKER_API_KEY");
     unsetenv("TINKER_BASE_URL");
     unsetenv("TINKER_CREDENTIAL_CMD");
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

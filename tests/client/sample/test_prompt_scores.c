@@ -54,7 +54,7 @@ static void refused(fixture *x, bool done, int32_t code, const char *message)
 }
 
 /* Candidates for the tokens of a prompt: both lists have a cell for each. */
-static void candidates_of_a_prompt(void **state)
+TEST_WITH(candidates_of_a_prompt, setup, teardown)
 {
     fixture *x = *state;
     static const int32_t prompt[] = { 1, 2, 3 };
@@ -120,7 +120,7 @@ static void candidates_of_a_prompt(void **state)
 }
 
 /* A stream of which nothing comes: a wait ends. */
-static void streams_without_a_token(void **state)
+TEST_WITH(streams_without_a_token, setup, teardown)
 {
     fixture *x = *state;
     static const int32_t ids[] = { 1, 2, 3 };
@@ -143,7 +143,7 @@ static void take_wait(const tinkc_event *e, void *user)
 }
 
 /* How long samples are held back: longer after a large prompt. */
-static void held_back(void **state)
+TEST_WITH(held_back, setup, teardown)
 {
     fixture *x = *state;
     static const int32_t ids[200000];
@@ -172,14 +172,4 @@ static void held_back(void **state)
     tinkc_queue_free(queue);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(candidates_of_a_prompt),
-        TEST(streams_without_a_token),
-        TEST(held_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

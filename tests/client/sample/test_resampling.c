@@ -8,9 +8,8 @@ static const tinkc_client_options one_attempt = { .max_retries = TINKC_ZERO,
                                                   .retry_window_ms = TINKC_ZERO };
 
 /* One answer of this kind to a submit, and one to a poll; then all goes well. */
-static void each_answer(void **state)
+TEST(each_answer)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *submit, *poll;
@@ -97,9 +96,8 @@ static void each_answer(void **state)
 }
 
 /* Without attempts of the call itself, the sampler repeats what may be repeated, under a new number. */
-static void what_is_sampled_again(void **state)
+TEST(what_is_sampled_again)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *submit, *poll;
@@ -155,9 +153,8 @@ static void what_is_sampled_again(void **state)
 
 /* Pauses, attempts and progress of the sampler's own repetitions, where every submit fails. Pauses vary by a quarter, or as the
  * option says: here they are the shortest. */
-static void how_often_and_how_long(void **state)
+TEST(how_often_and_how_long)
 {
-    (void)state;
     static const struct {
         tinkc_retry_options o;
         const char *config, *seen;
@@ -218,9 +215,8 @@ static void how_often_and_how_long(void **state)
 }
 
 /* A 429 holds all samples of the account back: for a second, or as long as it says; who comes meanwhile waits, too. */
-static void a_shared_back_off(void **state)
+TEST(a_shared_back_off)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_sampler *sampler = open_sampler(s, NULL);
     scene_shows(s, SHOW_EVENTS | SHOW_LOGS | HIDE_KEYS);
@@ -259,9 +255,8 @@ static void a_shared_back_off(void **state)
 }
 
 /* How many submits may be out: what the settings say; while a back-off is recent, fewer bytes. One that ends makes room. */
-static void how_many_at_once(void **state)
+TEST(how_many_at_once)
 {
-    (void)state;
     static const size_t wanted[2][2] = { { 14, 18 },
                                          { 2, 4 } }; /* before and after nine were cancelled */
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
@@ -294,9 +289,8 @@ static void how_many_at_once(void **state)
 
 /* Samples that are cancelled while they are polled are reported where the service wants it, so many at a time, and as long as
  * it does. */
-static void nobody_waits_any_more(void **state)
+TEST(nobody_waits_any_more)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     answer_always(s, API "client/dynamic_config", 200,
                   "{\"refresh_interval_sec\":50,\"sample_cancel_enabled\":true,\"sample_cancel_max_"
@@ -340,9 +334,8 @@ static void nobody_waits_any_more(void **state)
 }
 
 /* What opening a sampler may be answered with. */
-static void opened(void **state)
+TEST(opened)
 {
-    (void)state;
     static const struct {
         tinkc_sampler_options o;
         outcome a;
@@ -398,9 +391,8 @@ static void opened(void **state)
 }
 
 /* What a sample and scores of a prompt ask for, and what comes back. */
-static void a_sample_and_scores(void **state)
+TEST(a_sample_and_scores)
 {
-    (void)state;
     static const int32_t ids[] = { 1, 2, 3, 4, 5 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 3;
@@ -439,17 +431,4 @@ static void a_sample_and_scores(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_answer),
-        cmocka_unit_test(what_is_sampled_again),
-        cmocka_unit_test(how_often_and_how_long),
-        cmocka_unit_test(a_shared_back_off),
-        cmocka_unit_test(how_many_at_once),
-        cmocka_unit_test(nobody_waits_any_more),
-        cmocka_unit_test(opened),
-        cmocka_unit_test(a_sample_and_scores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -44,7 +44,7 @@ static tinkc_sampling short_answer(void)
     return o;
 }
 
-static void samples_come_with_logprobs(void **state)
+TEST_WITH(samples_come_with_logprobs, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -74,7 +74,7 @@ static void samples_come_with_logprobs(void **state)
     tinkc_future_free(f);
 }
 
-static void new_tokens_have_candidates_too(void **state)
+TEST_WITH(new_tokens_have_candidates_too, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -115,7 +115,7 @@ static void new_tokens_have_candidates_too(void **state)
 }
 
 /* What lies before the last tokens is not scored; a service that scores it has not read the number. */
-static void scores_that_were_not_asked_for_are_an_error(void **state)
+TEST_WITH(scores_that_were_not_asked_for_are_an_error, setup, teardown)
 {
     fixture *x = *state;
     static const struct {
@@ -145,7 +145,7 @@ static void scores_that_were_not_asked_for_are_an_error(void **state)
     }
 }
 
-static void logprobs_are_those_of_the_prompt(void **state)
+TEST_WITH(logprobs_are_those_of_the_prompt, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *f = tinkc_logprobs(x->sampler, prompt, 5, &x->err);
@@ -156,7 +156,7 @@ static void logprobs_are_those_of_the_prompt(void **state)
     tinkc_future_free(f);
 }
 
-static void c19_rate_limit_slows_everybody(void **state)
+TEST_WITH(c19_rate_limit_slows_everybody, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -178,7 +178,7 @@ static void c19_rate_limit_slows_everybody(void **state)
     tinkc_future_free(b);
 }
 
-static void expired_promise_is_sampled_again(void **state)
+TEST_WITH(expired_promise_is_sampled_again, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -193,7 +193,7 @@ static void expired_promise_is_sampled_again(void **state)
     tinkc_future_free(f);
 }
 
-static void streams_tokens(void **state)
+TEST_WITH(streams_tokens, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -221,7 +221,7 @@ static void streams_tokens(void **state)
 
 /* Where the service wants to know, it hears of every sample that is cancelled after it was
  * accepted, some at a time, and of no other. */
-static void cancelled_samples_are_told(void **state)
+TEST(cancelled_samples_are_told)
 {
     enum { MANY = 10 };
     static const char on[] = "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
@@ -274,7 +274,7 @@ static void cancelled_samples_are_told(void **state)
 }
 
 /* What other services put around the tokens: named events without data, and an end of their own. */
-static void streams_with_pings_and_done(void **state)
+TEST_WITH(streams_with_pings_and_done, setup, teardown)
 {
     static const char body[] =
         ": hello\n\nevent: ping\n\n"
@@ -300,7 +300,7 @@ static void streams_with_pings_and_done(void **state)
 
 /* The service names each sequence when it accepts a sample; the names of the attempt that succeeded
  * count. */
-static void sequences_have_names(void **state)
+TEST_WITH(sequences_have_names, setup, teardown)
 {
     fixture *x = *state;
     static const struct {
@@ -352,7 +352,7 @@ static void sequences_have_names(void **state)
 }
 
 /* A property of the sampler: every sample asks for it, a copy's too. */
-static void stability_info_is_asked_for(void **state)
+TEST_WITH(stability_info_is_asked_for, setup, teardown)
 {
     fixture *x = *state;
     static const char field[] = "\"record_stability_info\"";
@@ -406,7 +406,7 @@ static int64_t first_number(fixture *x)
 }
 
 /* Where the service gives copies no place, their numbers begin far away from each other's. */
-static void copies_have_numbers_of_their_own(void **state)
+TEST_WITH(copies_have_numbers_of_their_own, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -431,7 +431,7 @@ static void copies_have_numbers_of_their_own(void **state)
     tinkc_text_free(&text);
 }
 
-static void travels_to_another_client(void **state)
+TEST_WITH(travels_to_another_client, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -483,7 +483,7 @@ static const tinkc_mock_answer place = {
     .body = "{\"type\":\"join_sampling_session\",\"client_counter\":7}", .delay_ms = 50
 };
 
-static void a_copy_asks_for_its_place(void **state)
+TEST_WITH(a_copy_asks_for_its_place, setup, teardown)
 {
     enum { N = 5 };
     fixture *x = *state;
@@ -517,7 +517,7 @@ static void a_copy_asks_for_its_place(void **state)
     tinkc_sampler_free(copy);
 }
 
-static void a_copy_without_a_place_asks_again(void **state)
+TEST_WITH(a_copy_without_a_place_asks_again, setup, teardown)
 {
     static const tinkc_mock_answer bad[] = {
         { .status = 403, .body = "{\"error\":\"no\"}" },
@@ -561,7 +561,7 @@ static void a_copy_without_a_place_asks_again(void **state)
 }
 
 /* Everything goes while the question is out. */
-static void a_copy_ends_while_it_asks(void **state)
+TEST_WITH(a_copy_ends_while_it_asks, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -576,7 +576,7 @@ static void a_copy_ends_while_it_asks(void **state)
     tinkc_future_free(g);
 }
 
-static void sampler_of_a_trainer(void **state)
+TEST_WITH(sampler_of_a_trainer, setup, teardown)
 {
     fixture *x = *state;
     tinkc_trainer *t =
@@ -617,7 +617,7 @@ static void take_tokens(const tinkc_event *event, void *user)
 }
 
 /* Two tokens a second apart and the end: each is an event, and no call waits. */
-static void tokens_are_events(void **state)
+TEST_WITH(tokens_are_events, setup, teardown)
 {
     fixture *x = *state;
     static const char body[] = "data: {\"event_type\":\"token\",\"token_id\":7}\n\n"
@@ -648,7 +648,7 @@ static void tokens_are_events(void **state)
 }
 
 /* A late subscriber gets what is there already; an error is an event, too. */
-static void the_end_of_a_stream_is_an_event(void **state)
+TEST_WITH(the_end_of_a_stream_is_an_event, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();
@@ -692,7 +692,7 @@ static tinkc_sampling prompt_work(void)
     return o;
 }
 
-static void prompts_are_scored_and_drawn_from(void **state)
+TEST_WITH(prompts_are_scored_and_drawn_from, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = prompt_work();
@@ -735,7 +735,7 @@ static void prompts_are_scored_and_drawn_from(void **state)
 }
 
 /* An answer without them, or with other counts, is none. */
-static void prompt_work_that_is_missing_is_an_error(void **state)
+TEST_WITH(prompt_work_that_is_missing_is_an_error, setup, teardown)
 {
     fixture *x = *state;
     static const char *const bodies[][2] = {
@@ -766,7 +766,7 @@ static void prompt_work_that_is_missing_is_an_error(void **state)
     }
 }
 
-static void prompt_work_is_checked(void **state)
+TEST_WITH(prompt_work_is_checked, setup, teardown)
 {
     fixture *x = *state;
     static const int32_t bad[] = { 5, -2 };
@@ -791,7 +791,7 @@ static void prompt_work_is_checked(void **state)
 }
 
 /* Servers without protobuf answer in JSON, whatever was asked for. */
-static void results_may_be_json(void **state)
+TEST_WITH(results_may_be_json, setup, teardown)
 {
     fixture *x = *state;
     static const char json[] =
@@ -811,33 +811,4 @@ static void results_may_be_json(void **state)
     tinkc_future_free(f);
 }
 
-int main(void)
-{
-#define WITH(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(samples_come_with_logprobs),
-        WITH(results_may_be_json),
-        WITH(prompts_are_scored_and_drawn_from),
-        WITH(prompt_work_that_is_missing_is_an_error),
-        WITH(prompt_work_is_checked),
-        WITH(new_tokens_have_candidates_too),
-        WITH(scores_that_were_not_asked_for_are_an_error),
-        WITH(logprobs_are_those_of_the_prompt),
-        WITH(c19_rate_limit_slows_everybody),
-        WITH(expired_promise_is_sampled_again),
-        WITH(streams_tokens),
-        WITH(streams_with_pings_and_done),
-        cmocka_unit_test(cancelled_samples_are_told),
-        WITH(a_copy_asks_for_its_place),
-        WITH(a_copy_without_a_place_asks_again),
-        WITH(a_copy_ends_while_it_asks),
-        WITH(sequences_have_names),
-        WITH(stability_info_is_asked_for),
-        WITH(travels_to_another_client),
-        WITH(copies_have_numbers_of_their_own),
-        WITH(sampler_of_a_trainer),
-        WITH(tokens_are_events),
-        WITH(the_end_of_a_stream_is_an_event),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -88,7 +88,7 @@ static void complete(fixture *x, tinkc_future *f)
     tinkc_future_free(f);
 }
 
-static void token_zero_may_stop(void **state)
+TEST_WITH(token_zero_may_stop, setup, teardown)
 {
     static const int32_t stop[] = { 0 };
     fixture *x = *state;
@@ -100,7 +100,7 @@ static void token_zero_may_stop(void **state)
     assert_true(contains(nth_request(x->mock, API "asample", 0), "\"stop\":[0]"));
 }
 
-static void other_texts_are_no_samplers(void **state)
+TEST_WITH(other_texts_are_no_samplers, setup, teardown)
 {
     fixture *x = *state;
     tinkc_text text = { 0 };
@@ -114,7 +114,7 @@ static void other_texts_are_no_samplers(void **state)
 }
 
 /* A copy brings its account along: none of these may be given beside it. */
-static void options_beside_a_copy(void **state)
+TEST_WITH(options_beside_a_copy, setup, teardown)
 {
     static const char *const list[] = { "a", "b", NULL };
     static const tinkc_client_options rows[] = {
@@ -139,14 +139,4 @@ static void options_beside_a_copy(void **state)
     tinkc_text_free(&text);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(token_zero_may_stop),
-        TEST(other_texts_are_no_samplers),
-        TEST(options_beside_a_copy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

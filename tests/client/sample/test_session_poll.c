@@ -76,9 +76,8 @@ static void check_counts(fixture *x, size_t samples, size_t futures, size_t poll
     "\",\"response_payload_uncompressed_size\":" #len "}"
 #define NAMES(list, at) "{\"completions\":[" list "],\"cursor\":" #at "}"
 
-static void one_poll_serves_all_samples(void **state)
+TEST(one_poll_serves_all_samples)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     say(&x, 1000, NAMES(SIZED(1, 100) "," SIZED(3, 100), 2));
@@ -124,9 +123,8 @@ static void one_poll_serves_all_samples(void **state)
 }
 
 /* Without the setting nothing of this happens. */
-static void the_setting_decides(void **state)
+TEST(the_setting_decides)
 {
-    (void)state;
     static const char *const off[] = { "{}", "{\"sample_use_retrieve_futures\":false}" };
     for (size_t i = 0; i < 2; i++) {
         fixture x;
@@ -137,9 +135,8 @@ static void the_setting_decides(void **state)
     }
 }
 
-static void strange_names_are_passed_over(void **state)
+TEST(strange_names_are_passed_over)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     say(&x, 1000, NAMES(NAME(77) ",{\"state\":\"new\",\"request_id\":\"\"}", 9));
@@ -179,9 +176,8 @@ static const gap_row gap_rows[] = {
     { 200, 0, NULL, NULL, NAMES(NAME(77), 0), { 100, 200, 400 }, 0 },
 };
 
-static void failed_polls_are_repeated_as_others_are(void **state)
+TEST(failed_polls_are_repeated_as_others_are)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof gap_rows / sizeof *gap_rows; i++) {
         const gap_row *row = &gap_rows[i];
         fixture x;
@@ -220,9 +216,8 @@ static void failed_polls_are_repeated_as_others_are(void **state)
 
 /* What was fetched is reported until a poll that says so has been answered: a service that never heard it
  * keeps the results. */
-static void what_was_fetched_is_reported_again_after_a_failed_poll(void **state)
+TEST(what_was_fetched_is_reported_again_after_a_failed_poll)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof gap_rows / sizeof *gap_rows; i++) {
         const gap_row *row = &gap_rows[i];
         bool answered = row->status == 200;
@@ -247,9 +242,8 @@ static void what_was_fetched_is_reported_again_after_a_failed_poll(void **state)
 
 /* An answer ends the trouble: the pauses of the next failures begin at a second, and three more answers
  * of a proxy are allowed. */
-static void answers_begin_the_pauses_again(void **state)
+TEST(answers_begin_the_pauses_again)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *body;
@@ -307,9 +301,8 @@ static void check_status(fixture *x, tinkc_future *f, const char *want)
 }
 
 /* Each sample says why it waits; the poll itself is one event, however many wait. */
-static void a_failed_poll_is_shown(void **state)
+TEST(a_failed_poll_is_shown)
 {
-    (void)state;
     static const char *const headers[] = { "Retry-After", "4", NULL };
     fixture x;
     seen_event seen = { 0 };
@@ -363,9 +356,8 @@ static const refusal refusals[] = {
 };
 
 /* Samples then poll one by one, at once and for good. */
-static void a_service_that_refuses_it_is_polled_as_before(void **state)
+TEST(a_service_that_refuses_it_is_polled_as_before)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         fixture x;
         open_on(&x, ON);
@@ -385,9 +377,8 @@ static void a_service_that_refuses_it_is_polled_as_before(void **state)
 }
 
 /* no_retries: no poll is repeated, and the sample's own has the last word. */
-static void without_retries_the_samples_own_poll_decides(void **state)
+TEST(without_retries_the_samples_own_poll_decides)
 {
-    (void)state;
     fixture x;
     open_client(&x, CONFIG, ON,
                 &(tinkc_client_options){ .api_key = "tml-key", .no_retries = true });
@@ -401,9 +392,8 @@ static void without_retries_the_samples_own_poll_decides(void **state)
 
 /* ---- what is not named ---- */
 
-static void a_sample_that_is_not_named_looks_for_itself(void **state)
+TEST(a_sample_that_is_not_named_looks_for_itself)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     say(&x, 0, NAMES(NAME(1), 40));
@@ -437,9 +427,8 @@ static void a_sample_that_is_not_named_looks_for_itself(void **state)
 }
 
 /* After a minute, then after twice the time up to ten minutes, each less up to a quarter. */
-static void looks_are_spread_and_capped(void **state)
+TEST(looks_are_spread_and_capped)
 {
-    (void)state;
     static const int64_t upper[] = { 60000, 120000, 240000, 480000, 600000, 600000 };
     enum { LOOKS = sizeof upper / sizeof *upper, SEEDS = 60 };
     int64_t low[LOOKS], high[LOOKS] = { 0 };
@@ -468,9 +457,8 @@ static void looks_are_spread_and_capped(void **state)
 
 /* It is named while its own poll is out, and that poll has missed the moment: it asks again at once, not
  * two minutes later. */
-static void named_while_it_looks_for_itself(void **state)
+TEST(named_while_it_looks_for_itself)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .delay_ms = 20000, .status = 408 },
@@ -486,9 +474,8 @@ static void named_while_it_looks_for_itself(void **state)
 }
 
 /* A promise that the service has forgotten is sampled again, and found by its new name. */
-static void a_forgotten_sample_is_sampled_again(void **state)
+TEST(a_forgotten_sample_is_sampled_again)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     say(&x, 0, NAMES(NAME(1), 1));
@@ -504,9 +491,8 @@ static void a_forgotten_sample_is_sampled_again(void **state)
 
 /* ---- ends ---- */
 
-static void stopping_a_sample_leaves_the_others(void **state)
+TEST(stopping_a_sample_leaves_the_others)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     tinkc_future *a = sample(&x), *b = sample(&x), *c = sample(&x);
@@ -542,9 +528,8 @@ static void stopping_a_sample_leaves_the_others(void **state)
     close_all(&x);
 }
 
-static void closing_the_client_ends_all(void **state)
+TEST(closing_the_client_ends_all)
 {
-    (void)state;
     fixture x;
     open_on(&x, ON);
     tinkc_future *f[2] = { sample(&x), sample(&x) };
@@ -561,9 +546,8 @@ static void closing_the_client_ends_all(void **state)
 
 /* ---- settings ---- */
 
-static void refreshed_settings_turn_it_off_and_on(void **state)
+TEST(refreshed_settings_turn_it_off_and_on)
 {
-    (void)state;
     fixture x;
     open_client(&x, CONFIG, ON, &(tinkc_client_options){ .api_key = "tml-key" });
     always(&x, SETTINGS, "{\"refresh_interval_sec\":10}");
@@ -589,9 +573,8 @@ static void refreshed_settings_turn_it_off_and_on(void **state)
 }
 
 /* A sample that waits here holds no connection: the limit of those under way does not count. */
-static void the_limit_of_samples_under_way_does_not_count(void **state)
+TEST(the_limit_of_samples_under_way_does_not_count)
 {
-    (void)state;
     for (int on = 0; on < 2; on++) {
         fixture x;
         open_on(&x,
@@ -608,9 +591,8 @@ static void the_limit_of_samples_under_way_does_not_count(void **state)
 }
 
 /* A copy asks for its own numbers only. */
-static void a_copy_names_itself(void **state)
+TEST(a_copy_names_itself)
 {
-    (void)state;
     fixture x;
     tinkc_text text = { 0 };
     open_on(&x, "{\"sample_use_retrieve_futures\":true,\"sample_join_sampling_session\":true}");
@@ -632,27 +614,4 @@ static void a_copy_names_itself(void **state)
     close_all(&x);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_poll_serves_all_samples),
-        cmocka_unit_test(the_setting_decides),
-        cmocka_unit_test(strange_names_are_passed_over),
-        cmocka_unit_test(failed_polls_are_repeated_as_others_are),
-        cmocka_unit_test(what_was_fetched_is_reported_again_after_a_failed_poll),
-        cmocka_unit_test(answers_begin_the_pauses_again),
-        cmocka_unit_test(a_failed_poll_is_shown),
-        cmocka_unit_test(a_service_that_refuses_it_is_polled_as_before),
-        cmocka_unit_test(without_retries_the_samples_own_poll_decides),
-        cmocka_unit_test(a_sample_that_is_not_named_looks_for_itself),
-        cmocka_unit_test(looks_are_spread_and_capped),
-        cmocka_unit_test(named_while_it_looks_for_itself),
-        cmocka_unit_test(a_forgotten_sample_is_sampled_again),
-        cmocka_unit_test(stopping_a_sample_leaves_the_others),
-        cmocka_unit_test(closing_the_client_ends_all),
-        cmocka_unit_test(refreshed_settings_turn_it_off_and_on),
-        cmocka_unit_test(the_limit_of_samples_under_way_does_not_count),
-        cmocka_unit_test(a_copy_names_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

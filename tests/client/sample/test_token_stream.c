@@ -24,9 +24,8 @@ static void take_pieces(scene *s, tinkc_deltas *d)
         note(s, "%s %d: %s", tinkc_code_name(why.code) + 8, (int)why.http_status, why.message);
 }
 
-static void each_stream(void **state)
+TEST(each_stream)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *seen;
@@ -97,9 +96,8 @@ static void each_stream(void **state)
 }
 
 /* Byte by byte: a piece comes with the last byte of its event, and no sooner. */
-static void byte_by_byte(void **state)
+TEST(byte_by_byte)
 {
-    (void)state;
     static const char first[] = TOKEN("0", "5", "-0.5"),
                       second[] = EVENT("{\"event_type\":\"token\",\"index\":1,\"token_id\":6}");
     static const char body[] =
@@ -127,11 +125,4 @@ static void byte_by_byte(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_stream),
-        cmocka_unit_test(byte_by_byte),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

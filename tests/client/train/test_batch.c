@@ -72,9 +72,8 @@ static void refused(bool done, int32_t code, const char *says)
     err = (tinkc_error){ 0 };
 }
 
-static void next_tokens_are_learnt_after_the_context(void **state)
+TEST_WITH(next_tokens_are_learnt_after_the_context, open_batch, close_batch)
 {
-    (void)state;
     static const int64_t targets[] = { 11, 12, 13, 14 };
     assert_true(tinkc_batch_add_sft(batch, ids, 5, 2, &err));
     assert_true(tinkc_batch_add_sft(batch, ids, 5, 0, &err));
@@ -100,9 +99,8 @@ static void next_tokens_are_learnt_after_the_context(void **state)
     assert_int_equal(tinkc_batch_count(batch), 3);
 }
 
-static void weights_belong_to_the_tokens_learnt(void **state)
+TEST_WITH(weights_belong_to_the_tokens_learnt, open_batch, close_batch)
 {
-    (void)state;
     static const float weights[] = { 9, 0.5f, -1, 0, 2 };
     assert_true(tinkc_batch_add_weighted(batch, ids, 5, weights, &err));
     assert_f32s(0, "weights", weights + 1, 4);
@@ -116,9 +114,8 @@ static void weights_belong_to_the_tokens_learnt(void **state)
 }
 
 /* Over the prompt both are zero; the first sampled token is the target of the last prompt token. */
-static void sampled_answers_carry_logprobs_and_advantages(void **state)
+TEST_WITH(sampled_answers_carry_logprobs_and_advantages, open_batch, close_batch)
 {
-    (void)state;
     static const float logprobs[] = { -0.5f, -1.5f }, advantages[] = { 2, -3 };
     static const int64_t targets[] = { 11, 12, 13, 14 };
     assert_true(tinkc_batch_add_rl(batch, ids, 5, 3, logprobs, advantages, &err));
@@ -141,9 +138,8 @@ static void sampled_answers_carry_logprobs_and_advantages(void **state)
 }
 
 /* Each way of adding checks its tokens. */
-static void tokens_that_will_not_do(void **state)
+TEST_WITH(tokens_that_will_not_do, open_batch, close_batch)
 {
-    (void)state;
     static const float ones[] = { 1, 1, 1 };
     static const int32_t negative[] = { 1, 2, -3 };
     for (int i = 0; i < 3; i++) {
@@ -163,9 +159,8 @@ static void tokens_that_will_not_do(void **state)
 }
 
 /* Floats of every width travel as 32-bit, integers as 64-bit. */
-static void every_element_type_is_read(void **state)
+TEST_WITH(every_element_type_is_read, open_batch, close_batch)
 {
-    (void)state;
     static const double wide[] = { 0.5, -2, 1e-3 };
     static const uint16_t bf16[] = { 0x3F80, 0xC040, 0 }; /* 1, -3, 0 */
     static const uint16_t f16[] = { 0x3C00, 0xC200, 0x0001, 0x8000, 0x7BFF };
@@ -207,9 +202,8 @@ static void every_element_type_is_read(void **state)
 }
 
 /* Stored values and places make the dense matrix that is shown, whether the caller or the library packed it. */
-static void sparse_and_packed_arrays_are_shown_dense(void **state)
+TEST_WITH(sparse_and_packed_arrays_are_shown_dense, open_batch, close_batch)
 {
-    (void)state;
     static const int64_t shape[] = { 3, 4 }, row_ptr[] = { 0, 1, 1, 3 }, col[] = { 2, 0, 3 };
     static const float values[] = { 5, 6, 7 };
     static const float dense[] = { 0, 0, 5, 0, 0, 0, 0, 0, 6, 0, 0, 7 };
@@ -271,9 +265,8 @@ static void sparse_and_packed_arrays_are_shown_dense(void **state)
     assert_ptr_equal(t, tinkc_batch_tensor(batch, 0, "packed"));
 }
 
-static void arrays_that_do_not_fit_are_refused(void **state)
+TEST_WITH(arrays_that_do_not_fit_are_refused, open_batch, close_batch)
 {
-    (void)state;
     static const float v[9] = { 0 };
     static const int64_t shape[] = { 3, 3, 1, 1, 1, 1, 1, 1, 1 }, rows[] = { 0, 1, 1, 1 },
                          col[] = { 0 };
@@ -316,9 +309,8 @@ static void arrays_that_do_not_fit_are_refused(void **state)
 }
 
 /* What stands beside the targets must speak for as many positions. */
-static void numbers_beside_the_targets_are_counted(void **state)
+TEST_WITH(numbers_beside_the_targets_are_counted, open_batch, close_batch)
 {
-    (void)state;
     static const char *const names[] = { "weights", "logprobs", "advantages" };
     static const int64_t targets[] = { 1, 2, 3 };
     static const float v[3] = { 0 };
@@ -348,9 +340,8 @@ static void numbers_beside_the_targets_are_counted(void **state)
 
 /* What chunking counts: 4 for a token, the bytes of images and audio, of tensors, 8 for each number of a
  * sparse one's rows and columns. The batch keeps its own copy. */
-static void inputs_become_examples(void **state)
+TEST_WITH(inputs_become_examples, open_batch, close_batch)
 {
-    (void)state;
     static const char audio[] = "\x04\x02\x01\x50";
     char image[] = "abc";
     tinkc_input *input = tinkc_input_new(client, &err);
@@ -396,9 +387,8 @@ static void inputs_become_examples(void **state)
     assert_ok(&err);
 }
 
-static void pointers_to_images_cannot_be_trained_on(void **state)
+TEST_WITH(pointers_to_images_cannot_be_trained_on, open_batch, close_batch)
 {
-    (void)state;
     tinkc_input *input = tinkc_input_new(client, &err);
     tinkc_input_add_tokens(input, ids, 1, &err);
     tinkc_input_add_image_pointer(input, "place", "png", -1, &err);
@@ -412,9 +402,8 @@ static void pointers_to_images_cannot_be_trained_on(void **state)
 
 /* ---- the same examples for other passes ---- */
 
-static void other_batches_of_the_same_examples(void **state)
+TEST_WITH(other_batches_of_the_same_examples, open_batch, close_batch)
 {
-    (void)state;
     assert_true(tinkc_batch_add_sft(batch, ids, 4, 1, &err));
     assert_true(tinkc_batch_add_tokens(batch, ids, 3, &err));
     assert_true(tinkc_batch_set_i64(batch, "target_tokens", (int64_t[]){ 1, 2, 3 }, 3, &err));
@@ -455,9 +444,8 @@ static void other_batches_of_the_same_examples(void **state)
 }
 
 /* What is shown of one lies in its own memory: it stays good when the other is freed. */
-static void views_of_a_shared_example_are_its_own(void **state)
+TEST_WITH(views_of_a_shared_example_are_its_own, open_batch, close_batch)
 {
-    (void)state;
     assert_true(tinkc_batch_add_sft(batch, ids, 4, 1, &err));
     assert_f32s(0, "weights", (float[]){ 1, 1, 1 }, 3);
     const tinkc_input *input = tinkc_batch_input(batch, 0);
@@ -478,9 +466,8 @@ static void views_of_a_shared_example_are_its_own(void **state)
 }
 
 /* Weights that are made have the shape of the targets, written out. */
-static void weights_for_sparse_targets(void **state)
+TEST_WITH(weights_for_sparse_targets, open_batch, close_batch)
 {
-    (void)state;
     static const int64_t shape[] = { 2, 3 }, rows[] = { 0, 1, 2 }, col[] = { 2, 0 };
     static const int64_t values[] = { 5, 6 };
     assert_true(tinkc_batch_add_tokens(batch, ids, 2, &err));
@@ -570,9 +557,8 @@ static bool show_it(void)
 }
 
 /* Wherever memory ends, the call fails and the batch is what it was; with room it then succeeds. */
-static void memory_that_ends(void **state)
+TEST_WITH(memory_that_ends, open_batch, close_batch)
 {
-    (void)state;
     static bool (*const actions[])(void) = { add_prompt, add_tokens,  add_sft,
                                              add_rl,     set_numbers, set_integers,
                                              set_sparse, set_packed,  show_it };
@@ -605,9 +591,8 @@ static void memory_that_ends(void **state)
 }
 
 /* The batches made of another: whichever allocation fails, there is none. */
-static void no_memory_for_another_batch(void **state)
+TEST_WITH(no_memory_for_another_batch, open_batch, close_batch)
 {
-    (void)state;
     enum { MOST = 280 };
     scarce s = { .thread = pthread_self() };
     tinkc_allocator allocator = scarce_allocator(&s);
@@ -635,25 +620,4 @@ static void no_memory_for_another_batch(void **state)
     assert_true(counting_is_empty_soon(&s.all));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_batch, close_batch)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(next_tokens_are_learnt_after_the_context),
-        TEST(weights_belong_to_the_tokens_learnt),
-        TEST(sampled_answers_carry_logprobs_and_advantages),
-        TEST(tokens_that_will_not_do),
-        TEST(every_element_type_is_read),
-        TEST(sparse_and_packed_arrays_are_shown_dense),
-        TEST(arrays_that_do_not_fit_are_refused),
-        TEST(numbers_beside_the_targets_are_counted),
-        TEST(inputs_become_examples),
-        TEST(pointers_to_images_cannot_be_trained_on),
-        TEST(other_batches_of_the_same_examples),
-        TEST(views_of_a_shared_example_are_its_own),
-        TEST(weights_for_sparse_targets),
-        TEST(memory_that_ends),
-        TEST(no_memory_for_another_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -52,7 +52,7 @@ static bool refuse(tinkc_loss *loss, void *user, tinkc_error *err)
     return false;
 }
 
-static void what_a_loss_may_ask_for(void **state)
+TEST_WITH(what_a_loss_may_ask_for, setup, end_fixture)
 {
     fixture *x = *state;
     static const int64_t targets[] = { 2, 3 };
@@ -102,7 +102,7 @@ static bool silence_the_rest(tinkc_loss *loss, void *user, tinkc_error *err)
 }
 
 /* The call returns when the function has run, or when it never will; not when the passes are over. */
-static void a_loss_that_holds_its_turn(void **state)
+TEST_WITH(a_loss_that_holds_its_turn, setup, end_fixture)
 {
     fixture *x = *state;
     int ran = 0;
@@ -136,7 +136,7 @@ static bool close_inside(tinkc_loss *loss, void *user, tinkc_error *err)
 }
 
 /* The client may be closed while the function runs: its outcome is of no use, and all memory comes back. */
-static void a_loss_that_closes_its_client(void **state)
+TEST_WITH(a_loss_that_closes_its_client, setup, end_fixture)
 {
     fixture *x = *state;
     counting memory = { 0 };
@@ -163,14 +163,4 @@ static void a_loss_that_closes_its_client(void **state)
     assert_true(counting_is_empty_soon(&memory));
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(what_a_loss_may_ask_for, setup),
-        WITH(a_loss_that_holds_its_turn, setup),
-        WITH(a_loss_that_closes_its_client, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -42,9 +42,8 @@ static void assert_tokens(size_t at, const int32_t *ids, size_t len)
 }
 
 /* Tokens follow tokens into one chunk until something else comes or a cut is asked for. */
-static void tokens_gather_in_chunks(void **state)
+TEST_WITH(tokens_gather_in_chunks, open_input, close_input)
 {
-    (void)state;
     const int32_t first[] = { 1, 2, 3, 4 }, second[] = { 5 }, third[] = { 6, 7 };
     assert_true(tinkc_input_add_tokens(input, first, 2, &err));
     assert_tokens(0, first, 2);
@@ -66,9 +65,8 @@ static void tokens_gather_in_chunks(void **state)
     assert_null(tinkc_input_at(input, 4));
 }
 
-static void other_chunks_keep_what_they_are_given(void **state)
+TEST_WITH(other_chunks_keep_what_they_are_given, open_input, close_input)
 {
-    (void)state;
     char bytes[] = "\x89PNG", place[] = "assets/b.jpeg";
     const int32_t id = 9;
     assert_true(tinkc_input_add_tokens(input, &id, 1, &err));
@@ -102,9 +100,8 @@ static void other_chunks_keep_what_they_are_given(void **state)
 }
 
 /* A refused chunk leaves no trace, and the tokens before it stay open for more. */
-static void a_refused_chunk_changes_nothing(void **state)
+TEST_WITH(a_refused_chunk_changes_nothing, open_input, close_input)
 {
-    (void)state;
     const int32_t ids[] = { 1, 2 }, negative[] = { 1, -1 };
     assert_true(tinkc_input_add_tokens(input, ids, 1, &err));
     assert_false(tinkc_input_add_tokens(input, negative, 2, &err));
@@ -136,9 +133,8 @@ static void a_refused_chunk_changes_nothing(void **state)
     assert_tokens(0, ids, 2);
 }
 
-static void a_cleared_input_starts_over(void **state)
+TEST_WITH(a_cleared_input_starts_over, open_input, close_input)
 {
-    (void)state;
     const int32_t ids[] = { 1, 2, 3 };
     assert_true(tinkc_input_add_tokens(input, ids, 3, &err));
     tinkc_input_clear(input);
@@ -169,9 +165,8 @@ static size_t add_all(tinkc_error *e)
 }
 
 /* Without memory a call fails, and after it all do; what came before stays. */
-static void memory_that_ends(void **state)
+TEST_WITH(memory_that_ends, open_input, close_input)
 {
-    (void)state;
     enum { ALL = 5 + 2 * 20 };
     scarce memory = { .thread = pthread_self() };
     tinkc_allocator a = scarce_allocator(&memory);
@@ -203,9 +198,8 @@ static void memory_that_ends(void **state)
     assert_true(counting_is_empty_soon(&memory.all));
 }
 
-static void all_tokens_come_out_in_order(void **state)
+TEST_WITH(all_tokens_come_out_in_order, open_input, close_input)
 {
-    (void)state;
     const int32_t ids[] = { 4, 5, 6 };
     tinkc_tokens found = { 0 };
     assert_true(tinkc_input_add_tokens(input, ids, 2, &err));
@@ -229,13 +223,4 @@ static void all_tokens_come_out_in_order(void **state)
     tinkc_tokens_free(&found);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_input, close_input)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(tokens_gather_in_chunks),         TEST(other_chunks_keep_what_they_are_given),
-        TEST(a_refused_chunk_changes_nothing), TEST(a_cleared_input_starts_over),
-        TEST(all_tokens_come_out_in_order),    TEST(memory_that_ends),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -83,7 +83,7 @@ static bool never(tinkc_loss *loss, void *user, tinkc_error *err)
 }
 
 /* A loss whose queue is gone when its turn comes cannot run. */
-static void a_loss_without_its_queue(void **state)
+TEST_WITH(a_loss_without_its_queue, setup, teardown)
 {
     fixture *x = *state;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -98,12 +98,4 @@ static void a_loss_without_its_queue(void **state)
     tinkc_future_free(f);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_loss_without_its_queue),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

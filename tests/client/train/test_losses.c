@@ -103,9 +103,8 @@ static void compare_with_differences(bench *b, tinkc_loss_fn *fn, void *user)
     assert_true(moves);
 }
 
-static void dpo_gradients(void **state)
+TEST(dpo_gradients)
 {
-    (void)state;
     bench b;
     static const float weights[LEN] = { 0, 0, 1, 1, 1, 0.5f };
     static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };
@@ -163,9 +162,8 @@ static double metric(const tinkc_loss *loss, const char *name)
 
 /* The figures beside the loss, from their definitions: a reward is beta times what the policy gives
  * an answer above the reference; the margin is chosen minus rejected. */
-static void dpo_reports_its_rewards(void **state)
+TEST(dpo_reports_its_rewards)
 {
-    (void)state;
     bench b;
     static const float weights[LEN] = { 0, 0, 1, 1, 1, 0.5f };
     static const double reference[N] = { -3.1, -2.0, -9.0, -1.5 };
@@ -196,9 +194,8 @@ static void dpo_reports_its_rewards(void **state)
     close_bench(&b);
 }
 
-static void reverse_kl_gradients(void **state)
+TEST(reverse_kl_gradients)
 {
-    (void)state;
     bench b;
     /* Two positions of three candidates; a slot and no whole position do not count. */
     static const float teacher[LEN] = { 0.7f, 0.3f, 0, 0.2f, 0.5f, 0.3f };
@@ -223,9 +220,8 @@ static void reverse_kl_gradients(void **state)
 }
 
 /* Positions count where any candidate has a weight, the last one too; where none counts the mean is 0. */
-static void positions_of_a_reverse_kl(void **state)
+TEST(positions_of_a_reverse_kl)
 {
-    (void)state;
     bench b;
     tinkc_error err = { 0 };
     static const float last[LEN] = { 0, 0, 0.5f, 0, 0, 0 }, none[LEN] = { 0 };
@@ -340,9 +336,8 @@ static bool everything(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, tinkc_tape_mean(t, all), err);
 }
 
-static void tape_gradients(void **state)
+TEST(tape_gradients)
 {
-    (void)state;
     static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
     static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };
     float old[N][LEN];
@@ -381,9 +376,8 @@ static bool through_constant(tinkc_loss *loss, void *user, tinkc_error *err)
         t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
 }
 
-static void tape_of_everything(void **state)
+TEST(tape_of_everything)
 {
-    (void)state;
     static const float weights[LEN] = { 1, 1, 1, 1, 1, 1 };
     given g = { .numbers = { -1.3, -0.9, -4.0, 3.0 } };
     bench b;
@@ -485,9 +479,8 @@ static bool fixed_loss(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, tinkc_tape_number(t, 3), err);
 }
 
-static void losses_that_do_not_move(void **state)
+TEST(losses_that_do_not_move)
 {
-    (void)state;
     bench b;
     open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
     assert_true(evaluate(&b, fixed_loss, NULL) == 3);
@@ -498,9 +491,8 @@ static void losses_that_do_not_move(void **state)
 }
 
 /* Weights that cannot be shown for lack of memory are not weights of 1. */
-static void weights_without_memory(void **state)
+TEST(weights_without_memory)
 {
-    (void)state;
     static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
     scarce s = { .thread = pthread_self() };
     tinkc_allocator allocator = scarce_allocator(&s);
@@ -521,9 +513,8 @@ static void weights_without_memory(void **state)
     close_bench(&b);
 }
 
-static void gradients_at_the_edges(void **state)
+TEST(gradients_at_the_edges)
 {
-    (void)state;
     static const struct {
         double loss, grad; /* all log-probs are -1 */
     } rows[] = { { -1, 1 },
@@ -605,9 +596,8 @@ static bool mistaken(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, end, err);
 }
 
-static void mistakes_on_a_tape_are_reported(void **state)
+TEST(mistakes_on_a_tape_are_reported)
 {
-    (void)state;
     static const char *const messages[] = {
         "tinkc_tape_backward: the loss must be one number",
         "tinkc_tape_add: the two values have shapes",
@@ -708,9 +698,8 @@ static bool by_hand(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, v, err);
 }
 
-static void values_of_a_tape(void **state)
+TEST(values_of_a_tape)
 {
-    (void)state;
     enum { ROWS = 16 };
     bench b;
     tinkc_error err = { 0 };
@@ -762,9 +751,8 @@ static bool of_nothing(tinkc_loss *loss, void *user, tinkc_error *err)
         t, *(const bool *)user ? tinkc_tape_mean(t, lp) : tinkc_tape_sum(t, lp), err);
 }
 
-static void sums_of_nothing(void **state)
+TEST(sums_of_nothing)
 {
-    (void)state;
     bench b;
     bool mean = false;
     tinkc_error err = { 0 };
@@ -781,9 +769,8 @@ static void sums_of_nothing(void **state)
 }
 
 /* Wherever the loss's memory ends, the loss fails and says so. */
-static void tapes_without_memory(void **state)
+TEST(tapes_without_memory)
 {
-    (void)state;
     static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
     static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };
     tinkc_dpo o = { .reference = reference, .n = N, .beta = 0.3 };
@@ -811,16 +798,4 @@ static void tapes_without_memory(void **state)
     close_bench(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dpo_gradients),          cmocka_unit_test(dpo_reports_its_rewards),
-        cmocka_unit_test(reverse_kl_gradients),   cmocka_unit_test(tape_gradients),
-        cmocka_unit_test(tape_of_everything),     cmocka_unit_test(mistakes_on_a_tape_are_reported),
-        cmocka_unit_test(gradients_at_the_edges), cmocka_unit_test(positions_of_a_reverse_kl),
-        cmocka_unit_test(weights_without_memory), cmocka_unit_test(losses_that_do_not_move),
-        cmocka_unit_test(values_of_a_tape),       cmocka_unit_test(tapes_without_memory),
-        cmocka_unit_test(sums_of_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

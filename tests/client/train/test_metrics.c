@@ -58,7 +58,7 @@ static tinkc_fwdbwd part_with(tkc_arena *arena, const char *const *names)
 }
 
 /* What cannot be combined is left out, and the log says so. */
-static void metrics_that_are_left_out(void **state)
+TEST_WITH(metrics_that_are_left_out, setup, teardown)
 {
     fixture *x = *state;
     tkc_arena arena = { 0 };
@@ -102,12 +102,4 @@ static void metrics_that_are_left_out(void **state)
     tinkc_client_free(c);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(metrics_that_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -16,9 +16,8 @@ static void begin_again(scene *s, const char *config, const tinkc_client_options
 }
 
 /* From a checkpoint: its description decides rank and layers of the new model, which then loads it; or the service does both. */
-static void from_a_checkpoint(void **state)
+TEST(from_a_checkpoint)
 {
-    (void)state;
     static const char *const metadata[] = { "k", "v", NULL };
     static const struct {
         tinkc_state_options o;
@@ -118,9 +117,8 @@ static void from_a_checkpoint(void **state)
 }
 
 /* Each answer that makes no sense, on each way: new, from a checkpoint, live. */
-static void in_trouble(void **state)
+TEST(in_trouble)
 {
-    (void)state;
     static const struct {
         const char *path;
         int32_t status;
@@ -197,9 +195,8 @@ static void in_trouble(void **state)
 }
 
 /* A live model whose next number is unknown cannot be continued; the error says what it can be made from again. */
-static void a_live_model_without_a_number(void **state)
+TEST(a_live_model_without_a_number)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     begin_again(s, "{}", NULL);
     answer(s, API "get_info", 200, "{\"model_data\":{},\"model_id\":\"x\"}");
@@ -217,9 +214,8 @@ static void a_live_model_without_a_number(void **state)
 }
 
 /* A model made by loading a checkpoint: a pause of the service's has its name; an answer without an id means the id that was asked for. */
-static void made_by_loading(void **state)
+TEST(made_by_loading)
 {
-    (void)state;
     static const struct {
         const char *result, *id;
     } rows[] = {
@@ -248,9 +244,8 @@ static void made_by_loading(void **state)
 }
 
 /* Cancelled while it is at it: another one is not held up. */
-static void cancelled(void **state)
+TEST(cancelled)
 {
-    (void)state;
     static const struct {
         const char *path, *seen;
     } rows[] = {
@@ -279,14 +274,4 @@ static void cancelled(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(from_a_checkpoint),
-        cmocka_unit_test(in_trouble),
-        cmocka_unit_test(a_live_model_without_a_number),
-        cmocka_unit_test(made_by_loading),
-        cmocka_unit_test(cancelled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -26,7 +26,7 @@ static tinkc_sampling three_tokens(void)
     return o;
 }
 
-static void names_of_one_letter(void **state)
+TEST_WITH(names_of_one_letter, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_future *f =
@@ -39,7 +39,7 @@ static void names_of_one_letter(void **state)
 }
 
 /* An example without targets may have any number of log-probs. */
-static void examples_without_targets(void **state)
+TEST_WITH(examples_without_targets, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_batch *b = tinkc_batch_new(x->client, &x->err);
@@ -59,7 +59,7 @@ static void examples_without_targets(void **state)
 }
 
 /* Every place of a list is looked at, the last one too. */
-static void the_last_id_is_checked(void **state)
+TEST_WITH(the_last_id_is_checked, setup, end_fixture)
 {
     fixture *x = *state;
     for (size_t i = 0; i < 3; i++) {
@@ -87,7 +87,7 @@ static bool spoil(tinkc_loss *loss, void *user, tinkc_error *err)
     return true;
 }
 
-static void each_gradient_is_checked(void **state)
+TEST_WITH(each_gradient_is_checked, setup, end_fixture)
 {
     fixture *x = *state;
     for (size_t i = 0; i < 3; i++)
@@ -114,7 +114,7 @@ static bool set_number(tinkc_loss *loss, void *user, tinkc_error *err)
     return true;
 }
 
-static void the_loss_itself_is_checked(void **state)
+TEST_WITH(the_loss_itself_is_checked, setup, end_fixture)
 {
     fixture *x = *state;
     static double numbers[] = { NAN, INFINITY, -INFINITY };
@@ -129,7 +129,7 @@ static void the_loss_itself_is_checked(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, API "forward_backward"), 4); /* the first passes */
 }
 
-static void what_cannot_be_sent_is_refused_at_once(void **state)
+TEST_WITH(what_cannot_be_sent_is_refused_at_once, setup, end_fixture)
 {
     fixture *x = *state;
     static const float ones[] = { 1, 1, 1, 1, 1 };
@@ -155,7 +155,7 @@ static void what_cannot_be_sent_is_refused_at_once(void **state)
 }
 
 /* A pass behind another one has sent nothing: it did not run. The one before it may have. */
-static void a_pass_that_never_left_did_not_run(void **state)
+TEST_WITH(a_pass_that_never_left_did_not_run, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_error err = { 0 };
@@ -174,7 +174,7 @@ static void a_pass_that_never_left_did_not_run(void **state)
     }
 }
 
-static void scores_that_are_not_there(void **state)
+TEST_WITH(scores_that_are_not_there, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_input *input = tinkc_input_new(x->client, &x->err);
@@ -204,7 +204,7 @@ static const char *type_of(fixture *x, size_t i)
 }
 
 /* A service that fails at JSON, too, is broken: it does not get protobuf once more. */
-static void json_that_fails_is_final(void **state)
+TEST_WITH(json_that_fails_is_final, setup, end_fixture)
 {
     fixture *x = *state;
     static const struct {
@@ -239,20 +239,4 @@ static void json_that_fails_is_final(void **state)
     }
 }
 
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(names_of_one_letter, setup),
-        WITH(examples_without_targets, setup),
-        WITH(the_last_id_is_checked, setup),
-        WITH(each_gradient_is_checked, setup),
-        WITH(the_loss_itself_is_checked, setup),
-        WITH(what_cannot_be_sent_is_refused_at_once, setup),
-        WITH(a_pass_that_never_left_did_not_run, setup),
-        WITH(scores_that_are_not_there, setup),
-        WITH(json_that_fails_is_final, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

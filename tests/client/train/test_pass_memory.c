@@ -96,9 +96,8 @@ static void submit_all(fixture *x, size_t chunks)
     tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
 }
 
-static void c35_a_pass_holds_its_batch_once(void **state)
+static void check_what_a_pass_holds(fixture *x)
 {
-    fixture *x = *state;
     size_t batch = tinkc_batch_bytes(x->batch);
     assert_true(batch > 20u * CHUNK && now(x) < batch + batch / 8);
     size_t before = now(x);
@@ -138,7 +137,17 @@ static void assert_sent(fixture *x, const int32_t *first_tokens, size_t n)
     }
 }
 
-static void the_batch_may_change_while_its_pass_is_under_way(void **state)
+TEST_WITH(c35_a_pass_holds_its_batch_once, setup, teardown)
+{
+    check_what_a_pass_holds(*state);
+}
+
+TEST_WITH(c35_a_packed_pass_holds_its_batch_once, setup_packed, teardown)
+{
+    check_what_a_pass_holds(*state);
+}
+
+TEST_WITH(the_batch_may_change_while_its_pass_is_under_way, setup, teardown)
 {
     fixture *x = *state;
     int32_t want[EXAMPLES];
@@ -161,13 +170,4 @@ static void the_batch_may_change_while_its_pass_is_under_way(void **state)
     tinkc_future_free(f);
 }
 
-int main(void)
-{
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(c35_a_pass_holds_its_batch_once, setup),
-        WITH(c35_a_pass_holds_its_batch_once, setup_packed),
-        WITH(the_batch_may_change_while_its_pass_is_under_way, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -9,9 +9,8 @@
 /* ---- bodies ---- */
 
 /* Every operation with every option: what its request says. */
-static void every_option_is_sent(void **state)
+TEST(every_option_is_sent)
 {
-    (void)state;
     const tinkc_adam adam = { 0.5, 0.25, 0.75, 1e-8, 0.125, 2, { 0 } };
     const tinkc_lora_options lora = { .base_model = "mock/nano",
                                       .user_metadata = PAIRS("k", "v"),
@@ -119,9 +118,8 @@ static void show_parts(scene *s, tinkc_future *f)
 }
 
 /* How a batch of five is cut under each setting; the first part leaves last, and all at once unless the settings say otherwise. */
-static void how_a_batch_is_cut(void **state)
+TEST(how_a_batch_is_cut)
 {
-    (void)state;
     static const struct {
         const char *config, *seen;
     } rows[] = {
@@ -186,9 +184,8 @@ static bool half(tinkc_loss *loss, void *user, tinkc_error *err)
 
 /* A forward pass, the function, a second pass with its gradients; what is behind goes in between, or waits where both passes belong
  * together. Where the function fails nothing more is sent, and what is behind continues. */
-static void losses_of_ones_own(void **state)
+TEST(losses_of_ones_own)
 {
-    (void)state;
     static const struct {
         char how[10];
         const char *apart, *together,
@@ -262,9 +259,8 @@ static void losses_of_ones_own(void **state)
 }
 
 /* Cancelled, or refused by the service before or after the function ran. */
-static void losses_that_end_early(void **state)
+TEST(losses_that_end_early)
 {
-    (void)state;
     static char well[] = "well";
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);
@@ -294,9 +290,8 @@ static void losses_that_end_early(void **state)
 /* ---- large ---- */
 
 /* A batch of more than a request may hold is cut; one that was cancelled while it was sent is sent again, as it was, before the next. */
-static void large_batches(void **state)
+TEST(large_batches)
 {
-    (void)state;
     enum { LONG = 70000 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);
@@ -322,9 +317,8 @@ static void large_batches(void **state)
 }
 
 /* Answers up to max_response_bytes are read, larger ones are not. */
-static void large_answers(void **state)
+TEST(large_answers)
 {
-    (void)state;
     enum { MOST = 3000000 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, &(tinkc_client_options){ .max_response_bytes = MOST });
     static const char before[] = "{\"supported_models\":[{\"model_name\":\"", behind[] = "\"}]}";
@@ -344,12 +338,4 @@ static void large_answers(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_option_is_sent), cmocka_unit_test(how_a_batch_is_cut),
-        cmocka_unit_test(losses_of_ones_own),   cmocka_unit_test(losses_that_end_early),
-        cmocka_unit_test(large_batches),        cmocka_unit_test(large_answers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

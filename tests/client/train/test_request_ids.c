@@ -17,7 +17,7 @@ static int setup(void **state)
 }
 
 /* Of a request's id an error keeps what fits. */
-static void long_request_ids(void **state)
+TEST_WITH(long_request_ids, setup, end_fixture)
 {
     fixture *x = *state;
     char body[300], id[201];
@@ -53,7 +53,7 @@ static void long_request_ids(void **state)
 }
 
 /* A pass that was cancelled while it was out is sent again before what follows, with all of its retries. */
-static void what_a_cancelled_pass_leaves(void **state)
+TEST_WITH(what_a_cancelled_pass_leaves, setup, end_fixture)
 {
     fixture *x = *state;
     tinkc_trainer *t = tinkc_trainer_new(x->client, &lora, &x->err);
@@ -78,7 +78,7 @@ static void what_a_cancelled_pass_leaves(void **state)
 }
 
 /* A step was cancelled while it was out, and the service refuses to take it again: a pass cannot follow it. */
-static void a_pass_behind_a_gap(void **state)
+TEST_WITH(a_pass_behind_a_gap, setup, end_fixture)
 {
     fixture *x = *state;
     open_work(x, 1);
@@ -98,7 +98,7 @@ static void a_pass_behind_a_gap(void **state)
 }
 
 /* The error of a pass names the request that failed, not the last one that was accepted; however short their names. */
-static void short_request_ids(void **state)
+TEST(short_request_ids)
 {
     begin_fixture(state, API "client/config", "{\"fwdbwd_max_chunk_len\":1}");
     fixture *x = *state;
@@ -123,15 +123,4 @@ static void short_request_ids(void **state)
     end_fixture(state);
 }
 
-#define WITH(test, with) cmocka_unit_test_setup_teardown(test, with, end_fixture)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        WITH(long_request_ids, setup),
-        WITH(what_a_cancelled_pass_leaves, setup),
-        WITH(a_pass_behind_a_gap, setup),
-        cmocka_unit_test(short_request_ids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

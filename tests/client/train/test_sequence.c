@@ -132,7 +132,7 @@ static void cancelled(fixture *x, tinkc_future *f)
     tinkc_future_free(f);
 }
 
-static void a_cancelled_pass_lets_go_at_once(void **state)
+TEST_WITH(a_cancelled_pass_lets_go_at_once, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, PASS, &silent, &x->err);
@@ -142,7 +142,7 @@ static void a_cancelled_pass_lets_go_at_once(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
 }
 
-static void a_cancelled_step_lets_go_at_once(void **state)
+TEST_WITH(a_cancelled_step_lets_go_at_once, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
@@ -151,7 +151,7 @@ static void a_cancelled_step_lets_go_at_once(void **state)
     assert_true(counting_is_empty_soon(&x->memory));
 }
 
-static void what_follows_a_cancelled_pass_goes_on(void **state)
+TEST_WITH(what_follows_a_cancelled_pass_goes_on, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
@@ -165,7 +165,7 @@ static void what_follows_a_cancelled_pass_goes_on(void **state)
 }
 
 /* One of two chunks was accepted, the other was on its way. */
-static void what_was_accepted_before_is_not_sent_again(void **state)
+TEST_WITH(what_was_accepted_before_is_not_sent_again, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
@@ -180,7 +180,7 @@ static void what_was_accepted_before_is_not_sent_again(void **state)
     tinkc_future_free(after);
 }
 
-static void what_follows_a_cancelled_step_goes_on(void **state)
+TEST_WITH(what_follows_a_cancelled_step_goes_on, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
@@ -191,7 +191,7 @@ static void what_follows_a_cancelled_step_goes_on(void **state)
     tinkc_future_free(after);
 }
 
-static void bad_weather_behind_a_cancelled_step_is_waited_out(void **state)
+TEST_WITH(bad_weather_behind_a_cancelled_step_is_waited_out, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
@@ -206,7 +206,7 @@ static void bad_weather_behind_a_cancelled_step_is_waited_out(void **state)
 }
 
 /* The one for whose sake the lost request is sent again changes his mind too. */
-static void nobody_waits_nothing_is_sent(void **state)
+TEST_WITH(nobody_waits_nothing_is_sent, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
@@ -223,7 +223,7 @@ static void nobody_waits_nothing_is_sent(void **state)
     assert_true(counting_is_empty_soon(&x->memory));
 }
 
-static void a_limit_ends_a_submit_like_a_cancel(void **state)
+TEST_WITH(a_limit_ends_a_submit_like_a_cancel, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
@@ -237,7 +237,7 @@ static void a_limit_ends_a_submit_like_a_cancel(void **state)
     tinkc_future_free(after);
 }
 
-static void serial_chunks_that_never_left_give_their_numbers_back(void **state)
+TEST_WITH(serial_chunks_that_never_left_give_their_numbers_back, setup_serial, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
@@ -252,7 +252,7 @@ static void serial_chunks_that_never_left_give_their_numbers_back(void **state)
 /* ---- lost and refused chunks ---- */
 
 /* Chunk 2 is accepted, chunk 3 is lost, chunk 1 never leaves: all of them are sent again. */
-static void a_lost_chunk_is_mended_with_its_number(void **state)
+TEST_WITH(a_lost_chunk_is_mended_with_its_number, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
@@ -275,7 +275,7 @@ static void a_lost_chunk_is_mended_with_its_number(void **state)
     tinkc_future_free(after);
 }
 
-static void a_refused_serial_chunk_leaves_no_gap(void **state)
+TEST_WITH(a_refused_serial_chunk_leaves_no_gap, setup_serial, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
@@ -292,7 +292,7 @@ static void a_refused_serial_chunk_leaves_no_gap(void **state)
 }
 
 /* Chunk 2 is refused while chunk 3 waits for its next attempt: nobody needs that any more. */
-static void a_failed_chunk_ends_the_retries_of_the_others(void **state)
+TEST_WITH(a_failed_chunk_ends_the_retries_of_the_others, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS,
@@ -312,7 +312,7 @@ static void a_failed_chunk_ends_the_retries_of_the_others(void **state)
 
 /* Chunk 3 is on its way when chunk 2 is refused: its answer is still waited for, but no second
  * attempt is made when that is bad. */
-static void what_is_on_its_way_may_arrive(void **state)
+TEST_WITH(what_is_on_its_way_may_arrive, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS,
@@ -331,7 +331,7 @@ static void what_is_on_its_way_may_arrive(void **state)
 }
 
 /* The service takes chunk 1 and fails it while chunk 2 is being tried again: chunk 3 stays here. */
-static void a_pass_that_failed_sends_no_more_chunks(void **state)
+TEST_WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
@@ -352,7 +352,7 @@ static void a_pass_that_failed_sends_no_more_chunks(void **state)
 }
 
 /* One attempt for all that wait then, not one for each. The next to come has one of its own. */
-static void all_that_wait_fail_with_one_attempt(void **state)
+TEST_WITH(all_that_wait_fail_with_one_attempt, setup, teardown)
 {
     fixture *x = *state;
     tinkc_error err[5] = { { 0 } };
@@ -384,7 +384,7 @@ static void all_that_wait_fail_with_one_attempt(void **state)
 }
 
 /* The first attempt may have got through; that the second is refused says nothing about it. */
-static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
+TEST_WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup, teardown)
 {
     static const tinkc_mock_answer lost[] = { { .fault = TINKC_FAULT_RESET },
                                               { .status = 408, .body = "{}" },
@@ -411,7 +411,7 @@ static void a_refusal_behind_a_lost_attempt_frees_no_number(void **state)
 }
 
 /* Which refusals say that the request itself is wrong, so that no attempt before can have been accepted. */
-static void refusals_behind_a_lost_attempt(void **state)
+TEST_WITH(refusals_behind_a_lost_attempt, setup, teardown)
 {
     static const struct {
         int32_t status;
@@ -442,7 +442,7 @@ static void refusals_behind_a_lost_attempt(void **state)
 }
 
 /* The same for those that are repeated: to the end of the window, and then the number is still taken. */
-static void repeated_refusals_behind_a_lost_attempt(void **state)
+TEST_WITH(repeated_refusals_behind_a_lost_attempt, setup, teardown)
 {
     static const int32_t rows[] = { 409, 429 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -469,7 +469,7 @@ static void repeated_refusals_behind_a_lost_attempt(void **state)
 }
 
 /* The service has no such call, or will not have this one: then it has no such number either. */
-static void a_number_that_is_never_taken_is_free_again(void **state)
+TEST_WITH(a_number_that_is_never_taken_is_free_again, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
@@ -517,7 +517,7 @@ static void gate_release(void *ptr, size_t size, void *user)
     free(ptr);
 }
 
-static void a_chunk_being_written_is_not_sent_any_more(void **state)
+TEST(a_chunk_being_written_is_not_sent_any_more)
 {
     enum { LONG = 30000 };
     static int32_t ids[LONG];
@@ -560,30 +560,4 @@ static void a_chunk_being_written_is_not_sent_any_more(void **state)
     assert_int_equal(number, 1);
 }
 
-int main(void)
-{
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(a_cancelled_pass_lets_go_at_once, setup),
-        WITH(a_cancelled_step_lets_go_at_once, setup),
-        WITH(what_follows_a_cancelled_pass_goes_on, setup),
-        WITH(what_was_accepted_before_is_not_sent_again, setup),
-        WITH(what_follows_a_cancelled_step_goes_on, setup),
-        WITH(bad_weather_behind_a_cancelled_step_is_waited_out, setup),
-        WITH(nobody_waits_nothing_is_sent, setup),
-        WITH(a_limit_ends_a_submit_like_a_cancel, setup),
-        WITH(serial_chunks_that_never_left_give_their_numbers_back, setup_serial),
-        WITH(a_lost_chunk_is_mended_with_its_number, setup),
-        WITH(a_refused_serial_chunk_leaves_no_gap, setup_serial),
-        WITH(a_failed_chunk_ends_the_retries_of_the_others, setup),
-        WITH(what_is_on_its_way_may_arrive, setup),
-        WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial),
-        WITH(all_that_wait_fail_with_one_attempt, setup),
-        WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup),
-        WITH(refusals_behind_a_lost_attempt, setup),
-        WITH(repeated_refusals_behind_a_lost_attempt, setup),
-        WITH(a_number_that_is_never_taken_is_free_again, setup),
-        cmocka_unit_test(a_chunk_being_written_is_not_sent_any_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -86,7 +86,7 @@ static int64_t seq_of(const tinkc_request *r)
     return at ? strtol(at + 9, NULL, 10) : -1;
 }
 
-static void c38_trains_and_the_loss_falls(void **state)
+TEST_WITH(c38_trains_and_the_loss_falls, setup, teardown)
 {
     fixture *x = *state;
     double losses[3];
@@ -113,7 +113,7 @@ static void c38_trains_and_the_loss_falls(void **state)
                         "\"mock-session-1:train:0\",\"seq_id\":2,\"type\":\"optim_step\"}");
 }
 
-static void parts_come_back_in_order(void **state)
+TEST_WITH(parts_come_back_in_order, setup_chunks, teardown)
 {
     fixture *x = *state;
     for (size_t i = 0; i < 5; i++) /* their lengths differ */
@@ -145,7 +145,7 @@ static void parts_come_back_in_order(void **state)
 }
 
 /* Parallel: 2 and 3 before 1; serial: 1, 2, 3. */
-static void chunks_leave_in_the_right_order(void **state)
+TEST_WITH(chunks_leave_in_the_right_order, setup_chunks, teardown)
 {
     fixture *x = *state;
     add_examples(x, 5, 8);
@@ -158,7 +158,7 @@ static void chunks_leave_in_the_right_order(void **state)
     tinkc_future_free(f);
 }
 
-static void serial_chunks_leave_one_by_one(void **state)
+TEST_WITH(serial_chunks_leave_one_by_one, setup_serial, teardown)
 {
     fixture *x = *state;
     add_examples(x, 5, 8);
@@ -170,7 +170,7 @@ static void serial_chunks_leave_one_by_one(void **state)
     tinkc_future_free(f);
 }
 
-static void packed_chunks_say_so(void **state)
+TEST_WITH(packed_chunks_say_so, setup_packed, teardown)
 {
     fixture *x = *state;
     add_examples(x, 3, 40);
@@ -183,7 +183,7 @@ static void packed_chunks_say_so(void **state)
     tinkc_future_free(f);
 }
 
-static void saves_and_loads(void **state)
+TEST_WITH(saves_and_loads, setup, teardown)
 {
     fixture *x = *state;
     tinkc_future *save = tinkc_trainer_save(x->trainer, "first", NULL, &x->err);
@@ -236,7 +236,7 @@ static void unload_again(fixture *x, tinkc_future *failed, int32_t code)
     tinkc_future_free(info);
 }
 
-static void an_unload_that_fails_can_be_tried_again(void **state)
+TEST_WITH(an_unload_that_fails_can_be_tried_again, setup, teardown)
 {
     static const char path[] = "/api/v1/unload_model", retrieve[] = "/api/v1/retrieve_future";
     static const struct {
@@ -285,7 +285,7 @@ static tinkc_mock_answer says(const char *body)
 }
 
 /* Another optimizer is the service's to know: what is said here is what is sent. */
-static void another_optimizer(void **state)
+TEST_WITH(another_optimizer, setup, teardown)
 {
     fixture *x = *state;
     tinkc_lora_options how = { .base_model = "mock/nano", .rank = 8, .optimizer = "dimuon" };
@@ -334,7 +334,7 @@ static void another_optimizer(void **state)
 /* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
  */
 /* Notes of the caller's own with a checkpoint, and weights for other programs. */
-static void saves_with_notes_and_for_others(void **state)
+TEST_WITH(saves_with_notes_and_for_others, setup, teardown)
 {
     fixture *x = *state;
     static const char *const notes[] = { "stage", "two", NULL };
@@ -377,7 +377,7 @@ static void saves_with_notes_and_for_others(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
-static void paths_of_other_servers(void **state)
+TEST_WITH(paths_of_other_servers, setup, teardown)
 {
     fixture *x = *state;
     const tinkc_state_options short_path = { .path = "tinker://model_1/final" };
@@ -432,7 +432,7 @@ static void check_custom(fixture *x, tinkc_future *f)
     tinkc_future_free(f);
 }
 
-static void custom_loss_on_this_thread(void **state)
+TEST_WITH(custom_loss_on_this_thread, setup, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -441,7 +441,7 @@ static void custom_loss_on_this_thread(void **state)
                                                   &x->err));
 }
 
-static void custom_loss_together(void **state)
+TEST_WITH(custom_loss_together, setup, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -450,7 +450,7 @@ static void custom_loss_together(void **state)
                                                   plain_loss, &scale, &x->err));
 }
 
-static void custom_loss_in_a_queue(void **state)
+TEST_WITH(custom_loss_in_a_queue, setup, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -466,7 +466,7 @@ static void custom_loss_in_a_queue(void **state)
 }
 
 /* Its passes are futures of their own: what they meet shows at the one the caller has. */
-static void a_custom_loss_shows_how_its_passes_go(void **state)
+TEST_WITH(a_custom_loss_shows_how_its_passes_go, setup, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -520,7 +520,7 @@ static void assert_parts(fixture *x, tinkc_future *f)
     tinkc_future_free(f);
 }
 
-static void custom_losses_have_parts_too(void **state)
+TEST_WITH(custom_losses_have_parts_too, setup_chunks, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -552,7 +552,7 @@ static void custom_losses_have_parts_too(void **state)
     tinkc_queue_free(queue);
 }
 
-static void custom_loss_that_fails_sends_nothing_more(void **state)
+TEST_WITH(custom_loss_that_fails_sends_nothing_more, setup, teardown)
 {
     fixture *x = *state;
     add_examples(x, 2, 8);
@@ -572,7 +572,7 @@ static void custom_loss_that_fails_sends_nothing_more(void **state)
     tinkc_future_free(f);
 }
 
-static void freed_queue_ends_a_custom_loss(void **state)
+TEST_WITH(freed_queue_ends_a_custom_loss, setup, teardown)
 {
     fixture *x = *state;
     double scale = 2;
@@ -594,7 +594,7 @@ static void freed_queue_ends_a_custom_loss(void **state)
 
 /* ---- options ---- */
 
-static void a_repeated_save_that_conflicts_counts_as_saved(void **state)
+TEST_WITH(a_repeated_save_that_conflicts_counts_as_saved, setup, teardown)
 {
     fixture *x = *state;
     tinkc_client *careful =
@@ -618,7 +618,7 @@ static void a_repeated_save_that_conflicts_counts_as_saved(void **state)
     tinkc_client_free(careful);
 }
 
-static void results_of_passes_may_be_json(void **state)
+TEST_WITH(results_of_passes_may_be_json, setup, teardown)
 {
     fixture *x = *state;
     static const char json[] =
@@ -638,7 +638,7 @@ static void results_of_passes_may_be_json(void **state)
 
 /* ---- from checkpoints ---- */
 
-static void a_checkpoint_that_is_no_lora_is_refused(void **state)
+TEST_WITH(a_checkpoint_that_is_no_lora_is_refused, setup, teardown)
 {
     fixture *x = *state;
     tinkc_mock_always(x->mock, NULL, "/api/v1/weights_info",
@@ -650,8 +650,13 @@ static void a_checkpoint_that_is_no_lora_is_refused(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
 }
 
+static int setup_via_load(void **state)
+{
+    return make(state, "{\"create_model_via_load_weights\":true}");
+}
+
 /* Nothing is sent: an option that has no effect is an error that names it. */
-static void options_of_another_call_are_refused(void **state)
+TEST_WITH(options_of_another_call_are_refused, setup_via_load, teardown)
 {
     fixture *x = *state;
     static const char *const pairs[] = { "a", "b", NULL };
@@ -680,7 +685,7 @@ static void options_of_another_call_are_refused(void **state)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights_for_sampler"), 0);
 }
 
-static void one_request_is_enough_where_the_service_says_so(void **state)
+TEST_WITH(one_request_is_enough_where_the_service_says_so, setup_via_load, teardown)
 {
     fixture *x = *state;
     tinkc_trainer *t = tinkc_trainer_new_from(
@@ -697,9 +702,8 @@ static void one_request_is_enough_where_the_service_says_so(void **state)
     tinkc_trainer_free(t);
 }
 
-static void the_token_of_another_account_is_exchanged(void **state)
+TEST(the_token_of_another_account_is_exchanged)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/client/config",
@@ -727,11 +731,6 @@ static void the_token_of_another_account_is_exchanged(void **state)
     tinkc_mock_free(mock);
 }
 
-static int setup_via_load(void **state)
-{
-    return make(state, "{\"create_model_via_load_weights\":true}");
-}
-
 /* ---- events ---- */
 
 typedef struct parts_seen {
@@ -748,7 +747,7 @@ static void take_part(const tinkc_event *event, void *user)
 }
 
 /* An event loop learns of each part when it is there, of a loss of one's own too. */
-static void parts_are_events(void **state)
+TEST_WITH(parts_are_events, setup_chunks, teardown)
 {
     fixture *x = *state;
     parts_seen seen = { 0 };
@@ -782,7 +781,7 @@ static bool zero_loss(tinkc_loss *loss, void *user, tinkc_error *err)
     return true;
 }
 
-static void parts_of_a_custom_loss_are_events_of_its_future(void **state)
+TEST_WITH(parts_of_a_custom_loss_are_events_of_its_future, setup_chunks, teardown)
 {
     fixture *x = *state;
     parts_seen seen = { 0 };
@@ -837,7 +836,7 @@ static const tinkc_span two_spans[] = {
 };
 
 /* In protobuf as in JSON: both lists of each example that has them, in a custom loss' second pass too. */
-static void spans_travel_with_their_example(void **state)
+TEST_WITH(spans_travel_with_their_example, setup, teardown)
 {
     fixture *x = *state;
     static const char one[] = "\x0a\x07\x0a\x01p\x10\x02\x18\x03";
@@ -899,7 +898,7 @@ static void refuse_spans(fixture *x, const tinkc_span *input, size_t n, const ti
     x->err = (tinkc_error){ 0 };
 }
 
-static void spans_are_checked(void **state)
+TEST_WITH(spans_are_checked, setup, teardown)
 {
     fixture *x = *state;
     static const int64_t five[] = { 1, 2, 3, 4, 5 };
@@ -959,7 +958,7 @@ static void spans_are_checked(void **state)
     tinkc_input_free(input);
 }
 
-static void passes_fall_back_to_json(void **state)
+TEST_WITH(passes_fall_back_to_json, setup, teardown)
 {
     fixture *x = *state;
     static const char result[] =
@@ -1005,7 +1004,7 @@ static void passes_fall_back_to_json(void **state)
 }
 
 /* Any other 422 is about what the request says: it is final, and sent once. */
-static void a_422_about_a_field_is_final(void **state)
+TEST_WITH(a_422_about_a_field_is_final, setup, teardown)
 {
     fixture *x = *state;
     json_service s = { .refuses = 422,
@@ -1025,7 +1024,7 @@ static void a_422_about_a_field_is_final(void **state)
 }
 
 /* Where protobuf was accepted once, a 500 is what it says: it is retried as it is. */
-static void a_500_after_protobuf_was_accepted_is_retried(void **state)
+TEST_WITH(a_500_after_protobuf_was_accepted_is_retried, setup, teardown)
 {
     fixture *x = *state;
     add_examples(x, 1, 8);
@@ -1046,7 +1045,7 @@ static void a_500_after_protobuf_was_accepted_is_retried(void **state)
 
 /* ---- models that are there ---- */
 
-static void a_live_model_is_taken_up_again(void **state)
+TEST_WITH(a_live_model_is_taken_up_again, setup, teardown)
 {
     fixture *x = *state;
     tinkc_adam adam = TINKC_ADAM_INIT;
@@ -1066,7 +1065,7 @@ static void a_live_model_is_taken_up_again(void **state)
 }
 
 /* A service that does not say the number: the error names what is left. */
-static void a_live_model_without_a_number_names_the_checkpoint(void **state)
+TEST_WITH(a_live_model_without_a_number_names_the_checkpoint, setup, teardown)
 {
     fixture *x = *state;
     static const char *const runs[] = {
@@ -1106,45 +1105,4 @@ static void a_live_model_without_a_number_names_the_checkpoint(void **state)
     x->err = (tinkc_error){ 0 };
 }
 
-int main(void)
-{
-#define WITH(test, how) cmocka_unit_test_setup_teardown(test, how, teardown)
-    const struct CMUnitTest tests[] = {
-        WITH(c38_trains_and_the_loss_falls, setup),
-        WITH(parts_come_back_in_order, setup_chunks),
-        WITH(chunks_leave_in_the_right_order, setup_chunks),
-        WITH(serial_chunks_leave_one_by_one, setup_serial),
-        WITH(packed_chunks_say_so, setup_packed),
-        WITH(saves_and_loads, setup),
-        WITH(an_unload_that_fails_can_be_tried_again, setup),
-        WITH(saves_with_notes_and_for_others, setup),
-        WITH(another_optimizer, setup),
-        WITH(paths_of_other_servers, setup),
-        WITH(custom_loss_on_this_thread, setup),
-        WITH(custom_loss_together, setup),
-        WITH(custom_loss_in_a_queue, setup),
-        WITH(a_custom_loss_shows_how_its_passes_go, setup),
-        WITH(custom_losses_have_parts_too, setup_chunks),
-        WITH(custom_loss_that_fails_sends_nothing_more, setup),
-        WITH(freed_queue_ends_a_custom_loss, setup),
-        WITH(a_repeated_save_that_conflicts_counts_as_saved, setup),
-        WITH(results_of_passes_may_be_json, setup),
-        WITH(a_checkpoint_that_is_no_lora_is_refused, setup),
-        WITH(options_of_another_call_are_refused, setup_via_load),
-        WITH(one_request_is_enough_where_the_service_says_so, setup_via_load),
-        cmocka_unit_test(the_token_of_another_account_is_exchanged),
-        cmocka_unit_test_setup_teardown(parts_are_events, setup_chunks, teardown),
-        cmocka_unit_test_setup_teardown(parts_of_a_custom_loss_are_events_of_its_future,
-                                        setup_chunks, teardown),
-        cmocka_unit_test_setup_teardown(a_live_model_is_taken_up_again, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_live_model_without_a_number_names_the_checkpoint, setup,
-                                        teardown),
-        WITH(spans_travel_with_their_example, setup),
-        WITH(spans_are_checked, setup),
-        cmocka_unit_test_setup_teardown(passes_fall_back_to_json, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_422_about_a_field_is_final, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_500_after_protobuf_was_accepted_is_retried, setup,
-                                        teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

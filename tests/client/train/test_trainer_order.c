@@ -72,9 +72,8 @@ static tinkc_future *begin_operation(scene *s, tinkc_trainer *t, int which)
 }
 
 /* A step whose request or poll is answered like this, with one attempt for each; then the next step. */
-static void a_step_and_the_next(void **state)
+TEST(a_step_and_the_next)
 {
-    (void)state;
     static const struct {
         const char *path;
         outcome o[2];
@@ -135,9 +134,8 @@ static void a_step_and_the_next(void **state)
 }
 
 /* A step of which every attempt was lost is sent again, once, before the next; what that is answered decides. */
-static void a_lost_step_is_sent_again(void **state)
+TEST(a_lost_step_is_sent_again)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *seen;
@@ -179,9 +177,8 @@ static void a_lost_step_is_sent_again(void **state)
 
 /* A 409 to a repeated save may mean that it was saved, where the option conflict_recovery is set; the name then makes the
  * path. To a first attempt, and to anything without a name, it is what it says. */
-static void conflicts(void **state)
+TEST(conflicts)
 {
-    (void)state;
     static const struct {
         int operation;
         bool recovery, repeated;
@@ -237,9 +234,8 @@ static void conflicts(void **state)
 }
 
 /* What a result must hold, operation by operation: nothing, then a path and metrics that are none. */
-static void results_without_sense(void **state)
+TEST(results_without_sense)
 {
-    (void)state;
     static const struct {
         int operation;
         const char *empty, *odd;
@@ -290,9 +286,8 @@ static void results_without_sense(void **state)
 }
 
 /* After an unload the model cannot be used, and not be unloaded again; one that failed for sure changes nothing. */
-static void unloads(void **state)
+TEST(unloads)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *seen;
@@ -338,9 +333,8 @@ static void unloads(void **state)
 
 /* A pass of three parts, of which the first or the second request is answered like this until its attempts are used up; a step
  * behind it, and one later. Parts leave one after the other, or together. NULL: as for the first. */
-static void broken_passes(void **state)
+TEST(broken_passes)
 {
-    (void)state;
     static const struct {
         outcome o;
         const char *first, *second, *together_first, *together_second;
@@ -447,9 +441,8 @@ static void broken_passes(void **state)
 }
 
 /* Of two parts that left together the first is lost, the second accepted: the first's number cannot be used otherwise. */
-static void a_lost_part(void **state)
+TEST(a_lost_part)
 {
-    (void)state;
     static const struct {
         const char *config;
         size_t n;
@@ -505,9 +498,8 @@ static void a_lost_part(void **state)
 }
 
 /* The error of a pass is that of the part that failed, and names its request. */
-static void the_error_of_a_part(void **state)
+TEST(the_error_of_a_part)
 {
-    (void)state;
     static const struct {
         bool second;
         outcome o;
@@ -553,9 +545,8 @@ static void the_error_of_a_part(void **state)
 }
 
 /* A pass that was refused gives the service's words as they came. */
-static void the_body_of_a_refusal(void **state)
+TEST(the_body_of_a_refusal)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     tinkc_batch *b = make_batch(s, 1);
@@ -569,9 +560,8 @@ static void the_body_of_a_refusal(void **state)
 }
 
 /* An error holds 63 bytes of an id. */
-static void a_long_id(void **state)
+TEST(a_long_id)
 {
-    (void)state;
     char id[300], body[400];
     memset(id, 'r', sizeof id - 1);
     id[sizeof id - 1] = '\0';
@@ -589,9 +579,8 @@ static void a_long_id(void **state)
 }
 
 /* A pass that fails while its next part waits for room gives up its turn at once. */
-static void a_part_that_waits_for_room(void **state)
+TEST(a_part_that_waits_for_room)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = begin_again(s,
                                    "{\"fwdbwd_max_chunk_len\":1,\"parallel_fwdbwd_chunks\":false,"
@@ -623,9 +612,8 @@ static void a_part_that_waits_for_room(void **state)
 
 /* ---- cancelled at every stage ---- */
 
-static void cancelled(void **state)
+TEST(cancelled)
 {
-    (void)state;
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);
     silence(s, STEP); /* while it is sent, with another one behind it that is cancelled before */
@@ -683,21 +671,4 @@ static void cancelled(void **state)
     scene_end(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_and_the_next),
-        cmocka_unit_test(a_lost_step_is_sent_again),
-        cmocka_unit_test(conflicts),
-        cmocka_unit_test(results_without_sense),
-        cmocka_unit_test(unloads),
-        cmocka_unit_test(broken_passes),
-        cmocka_unit_test(a_lost_part),
-        cmocka_unit_test(the_error_of_a_part),
-        cmocka_unit_test(the_body_of_a_refusal),
-        cmocka_unit_test(a_long_id),
-        cmocka_unit_test(a_part_that_waits_for_room),
-        cmocka_unit_test(cancelled),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/files.h"
+#include "support/test_case.h"
 
 static char place[] = "/tmp/tinkc-own-XXXXXX";
 static char *start; /* the folder before */

@@ -4,14 +4,11 @@
 #ifndef TINKC_TESTS_SHEET_H
 #define TINKC_TESTS_SHEET_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
+
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 

@@ -2,13 +2,9 @@
 #ifndef TESTS_API_SUPPORT_H
 #define TESTS_API_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "support/patience.h"
+#include "support/test_case.h"
 #include "tinkc/sys/mock.h"
 #include "tinkc/tinkc.h"
 

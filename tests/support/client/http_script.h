@@ -318,6 +318,5 @@ static inline const char *failed_as(int32_t code, const char *text)
     return want;
 }
 
-#define HTTP_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 #endif

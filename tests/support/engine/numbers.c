@@ -1,10 +1,8 @@
 /* numbers.c - see numbers.h. */
 #include "support/engine/numbers.h"
+#include "support/test_case.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-#include <cmocka.h>
 
 uint32_t numbers_next(numbers *n)
 {

@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { ONE_PASS_LEN = 24 };

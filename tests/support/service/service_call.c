@@ -1,17 +1,13 @@
 /* service_call.c - see service_call.h. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "base/thread.h"
 #include "support/patience.h"
 #include "support/service/service_call.h"
+#include "support/test_case.h"
 
 typedef struct waiting {
     tinkc_reply reply;

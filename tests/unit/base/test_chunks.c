@@ -28,9 +28,8 @@ static size_t read_some(tkc_chunks *q, size_t n, uint64_t *read)
     return have;
 }
 
-static void bytes_come_out_as_they_went_in(void **state)
+TEST(bytes_come_out_as_they_went_in)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tkc_chunks q;
@@ -55,9 +54,8 @@ static void bytes_come_out_as_they_went_in(void **state)
     assert_int_equal(l.blocks, 0);
 }
 
-static void a_reader_that_is_always_behind_costs_no_more(void **state)
+TEST(a_reader_that_is_always_behind_costs_no_more)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tkc_chunks q;
@@ -75,9 +73,8 @@ static void a_reader_that_is_always_behind_costs_no_more(void **state)
     assert_int_equal(l.blocks, 0);
 }
 
-static void what_is_lent_stays_where_it_is(void **state)
+TEST(what_is_lent_stays_where_it_is)
 {
-    (void)state;
     tkc_chunks q;
     tinkc_error err = { 0 };
     const void *bytes;
@@ -97,9 +94,8 @@ static void what_is_lent_stays_where_it_is(void **state)
     tkc_chunks_free(&q);
 }
 
-static void without_memory_nothing_is_added(void **state)
+TEST(without_memory_nothing_is_added)
 {
-    (void)state;
     ledger l = { .left = 1 };
     tinkc_allocator a = ledger_allocator(&l);
     tkc_chunks q;
@@ -114,13 +110,4 @@ static void without_memory_nothing_is_added(void **state)
     assert_int_equal(l.blocks, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_come_out_as_they_went_in),
-        cmocka_unit_test(a_reader_that_is_always_behind_costs_no_more),
-        cmocka_unit_test(what_is_lent_stays_where_it_is),
-        cmocka_unit_test(without_memory_nothing_is_added),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 /* test_digest.c - the standard's examples, and every way of cutting the input. */
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "base/digest.h"
+#include "support/test_case.h"
 
 static void check(const char *text, const char *sha256, const char *sha1)
 {
@@ -22,9 +18,8 @@ static void check(const char *text, const char *sha256, const char *sha1)
     assert_string_equal(hex, sha1);
 }
 
-static void test_known(void **state)
+TEST(test_known)
 {
-    (void)state;
     check("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
           "da39a3ee5e6b4b0d3255bfef95601890afd80709");
     check("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
@@ -34,7 +29,7 @@ static void test_known(void **state)
           "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
 
-static void test_million(void **state)
+TEST(test_million)
 {
     static char piece[1000];
     char hex[TKC_SHA256_HEX];
@@ -48,7 +43,7 @@ static void test_million(void **state)
     assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-static void test_every_cut(void **state)
+TEST(test_every_cut)
 {
     unsigned char data[200];
     char whole[TKC_SHA256_HEX], cut[TKC_SHA256_HEX];
@@ -71,7 +66,7 @@ static void test_every_cut(void **state)
 }
 
 /* The plain code gives what the processor's instructions give (where there are none: itself). */
-static void test_plain_code(void **state)
+TEST(test_plain_code)
 {
     unsigned char data[700];
     char fast[TKC_SHA256_HEX], plain[TKC_SHA256_HEX];
@@ -92,7 +87,7 @@ static void test_plain_code(void **state)
 }
 
 /* Nothing may come without an address, in the middle of a block too. */
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
     char hex[TKC_SHA256_HEX];
     tkc_digest d;
@@ -106,12 +101,4 @@ static void test_nothing(void **state)
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_known),
-                                        cmocka_unit_test(test_million),
-                                        cmocka_unit_test(test_every_cut),
-                                        cmocka_unit_test(test_plain_code),
-                                        cmocka_unit_test(test_nothing) };
-    return cmocka_run_group_tests_name("digest", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -30,7 +30,7 @@ static bool holds(const char *path, const char *text)
 }
 
 /* Syncs are numbered: the first is the file's, the second that of the folder, when the new name is there. */
-static void a_write_that_fails_leaves_the_old_file_alone(void **state)
+TEST(a_write_that_fails_leaves_the_old_file_alone)
 {
     static const struct {
         const char *call;
@@ -55,10 +55,4 @@ static void a_write_that_fails_leaves_the_old_file_alone(void **state)
     assert_true(tkc_remove_tree(folder, &err));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_write_that_fails_leaves_the_old_file_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -8,9 +8,8 @@
 
 /* ---- errors ---- */
 
-static void the_first_failure_wins(void **state)
+TEST(the_first_failure_wins)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_false(tkc_fail(&err, TINKC_E_NOT_FOUND, "run %d", 7));
     assert_false(tkc_fail(&err, TINKC_E_MEMORY, "later"));
@@ -34,9 +33,8 @@ static void the_first_failure_wins(void **state)
     assert_string_equal(err.message, "");
 }
 
-static void a_public_call_finds_a_usable_error(void **state)
+TEST(a_public_call_finds_a_usable_error)
 {
-    (void)state;
     tinkc_error local, mine = { 0 }, *err = NULL;
     assert_true(tkc_enter(&err, &local));
     assert_ptr_equal(err, &local);
@@ -48,9 +46,8 @@ static void a_public_call_finds_a_usable_error(void **state)
     assert_false(tkc_enter(&err, &local));
 }
 
-static void messages_are_one_line_of_whole_characters(void **state)
+TEST(messages_are_one_line_of_whole_characters)
 {
-    (void)state;
     char text[600];
     for (size_t pad = 390; pad < 400; pad++) {
         tinkc_error err = { 0 };
@@ -76,9 +73,8 @@ static void messages_are_one_line_of_whole_characters(void **state)
     assert_string_equal(line, "a  b %s? (TINKC_E_TEMPLATE)");
 }
 
-static void codes_have_names_flags_and_categories(void **state)
+TEST(codes_have_names_flags_and_categories)
 {
-    (void)state;
     assert_string_equal(tinkc_code_name(TINKC_E_RATE_LIMITED), "TINKC_E_RATE_LIMITED");
     assert_string_equal(tinkc_code_name(TINKC_OK), "TINKC_OK");
     assert_string_equal(tinkc_code_name(12345), "unknown");
@@ -93,9 +89,8 @@ static void codes_have_names_flags_and_categories(void **state)
         assert_int_equal(tkc_code_of_status(statuses[i][0]), statuses[i][1]);
 }
 
-static void an_error_becomes_a_line(void **state)
+TEST(an_error_becomes_a_line)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char line[600], small[8];
     assert_int_equal(tinkc_error_line(&err, line, sizeof line), 0);
@@ -120,9 +115,8 @@ static void an_error_becomes_a_line(void **state)
     assert_true(tinkc_error_line(&wide, line, sizeof line) < sizeof line);
 }
 
-static void a_file_is_named_before_the_message(void **state)
+TEST(a_file_is_named_before_the_message)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char path[900];
     assert_false(tkc_fail_before(&err, "%s: ", "x"));
@@ -145,9 +139,8 @@ static void a_file_is_named_before_the_message(void **state)
 
 /* ---- memory ---- */
 
-static void sizes_are_checked(void **state)
+TEST(sizes_are_checked)
 {
-    (void)state;
     size_t n = 5;
     assert_false(tkc_add_size(SIZE_MAX, 1, &n));
     assert_false(tkc_mul_size(SIZE_MAX / 2 + 1, 2, &n));
@@ -156,9 +149,8 @@ static void sizes_are_checked(void **state)
     assert_true(tkc_all_zero("\0\0", 2) && !tkc_all_zero("\0\1", 2) && tkc_all_zero(NULL, 0));
 }
 
-static void the_allocator_is_told_the_truth(void **state)
+TEST(the_allocator_is_told_the_truth)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -184,9 +176,8 @@ static void the_allocator_is_told_the_truth(void **state)
     assert_int_equal(err.code, TINKC_E_MEMORY);
 }
 
-static void arrays_grow_by_half_or_to_what_is_needed(void **state)
+TEST(arrays_grow_by_half_or_to_what_is_needed)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -218,9 +209,8 @@ static void arrays_grow_by_half_or_to_what_is_needed(void **state)
 
 /* ---- arenas ---- */
 
-static void arenas_give_aligned_memory_and_take_it_back(void **state)
+TEST(arenas_give_aligned_memory_and_take_it_back)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -253,9 +243,8 @@ static void arenas_give_aligned_memory_and_take_it_back(void **state)
     tkc_arena_free(&arena);
 }
 
-static void an_arena_keeps_its_maximum(void **state)
+TEST(an_arena_keeps_its_maximum)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 5000);
@@ -270,9 +259,8 @@ static void an_arena_keeps_its_maximum(void **state)
 
 /* ---- buffers ---- */
 
-static void buffers_gather_bytes(void **state)
+TEST(buffers_gather_bytes)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -299,9 +287,8 @@ static void buffers_gather_bytes(void **state)
     assert_true(l.blocks == 0 && l.bytes == 0);
 }
 
-static void a_buffer_keeps_its_maximum(void **state)
+TEST(a_buffer_keeps_its_maximum)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_buf b;
     tkc_buf_init(&b, NULL, 10);
@@ -316,9 +303,8 @@ static void a_buffer_keeps_its_maximum(void **state)
 
 /* ---- maps ---- */
 
-static void maps_keep_their_order(void **state)
+TEST(maps_keep_their_order)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -362,9 +348,8 @@ static void maps_keep_their_order(void **state)
     assert_true(l.blocks == 0 && l.bytes == 0);
 }
 
-static void map_keys_are_any_bytes(void **state)
+TEST(map_keys_are_any_bytes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_map map;
     tkc_map_init(&map, NULL);
@@ -379,9 +364,8 @@ static void map_keys_are_any_bytes(void **state)
 }
 
 /* Adding and removing forever neither grows the table nor loses anything. */
-static void maps_do_not_grow_by_churn(void **state)
+TEST(maps_do_not_grow_by_churn)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_map map;
     char key[32];
@@ -397,9 +381,8 @@ static void maps_do_not_grow_by_churn(void **state)
     tkc_map_free(&map);
 }
 
-static void maps_survive_failing_allocations(void **state)
+TEST(maps_survive_failing_allocations)
 {
-    (void)state;
     for (int n = 0; n < 60; n++) {
         ledger l = { .left = n };
         tinkc_allocator a = ledger_allocator(&l);
@@ -424,9 +407,8 @@ static void maps_survive_failing_allocations(void **state)
 
 /* ---- the arrays of the public headers ---- */
 
-static void public_arrays_grow(void **state)
+TEST(public_arrays_grow)
 {
-    (void)state;
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
     tinkc_error err = { 0 };
@@ -459,9 +441,8 @@ static void public_arrays_grow(void **state)
     tinkc_text_free(&empty);
 }
 
-static void versions_are_told(void **state)
+TEST(versions_are_told)
 {
-    (void)state;
     assert_string_equal(tinkc_version(), TINKC_VERSION);
     assert_true(tinkc_version_number() >= 1000);
     assert_string_equal(tinkc_version_tinker(), "0.25.0");
@@ -470,28 +451,4 @@ static void versions_are_told(void **state)
     assert_null(tinkc_version_detail(NULL));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_failure_wins),
-        cmocka_unit_test(a_public_call_finds_a_usable_error),
-        cmocka_unit_test(messages_are_one_line_of_whole_characters),
-        cmocka_unit_test(codes_have_names_flags_and_categories),
-        cmocka_unit_test(an_error_becomes_a_line),
-        cmocka_unit_test(a_file_is_named_before_the_message),
-        cmocka_unit_test(sizes_are_checked),
-        cmocka_unit_test(the_allocator_is_told_the_truth),
-        cmocka_unit_test(arrays_grow_by_half_or_to_what_is_needed),
-        cmocka_unit_test(arenas_give_aligned_memory_and_take_it_back),
-        cmocka_unit_test(an_arena_keeps_its_maximum),
-        cmocka_unit_test(buffers_gather_bytes),
-        cmocka_unit_test(a_buffer_keeps_its_maximum),
-        cmocka_unit_test(maps_keep_their_order),
-        cmocka_unit_test(map_keys_are_any_bytes),
-        cmocka_unit_test(maps_do_not_grow_by_churn),
-        cmocka_unit_test(maps_survive_failing_allocations),
-        cmocka_unit_test(public_arrays_grow),
-        cmocka_unit_test(versions_are_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

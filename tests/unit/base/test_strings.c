@@ -11,9 +11,8 @@
 
 /* ---- spans ---- */
 
-static void spans_compare(void **state)
+TEST(spans_compare)
 {
-    (void)state;
     tinkc_str none = tkc_str(NULL);
     assert_true(none.data == NULL && none.len == 0);
     assert_true(tkc_str_eq(none, tkc_str("")));
@@ -35,9 +34,8 @@ static void spans_compare(void **state)
     assert_true(tkc_hash("", 0) == 0xCBF29CE484222325u && tkc_hash("a", 1) == 0xAF63DC4C8601EC8Cu);
 }
 
-static void spans_are_cut_and_trimmed(void **state)
+TEST(spans_are_cut_and_trimmed)
 {
-    (void)state;
     tinkc_str rest = tkc_str("a,,b"), part;
     assert_true(tkc_str_cut(&rest, ',', &part));
     assert_str(part, "a");
@@ -56,9 +54,8 @@ static void spans_are_cut_and_trimmed(void **state)
     assert_int_equal(tkc_str_find(tkc_str(NULL), 'x'), 0);
 }
 
-static void characters_are_measured(void **state)
+TEST(characters_are_measured)
 {
-    (void)state;
     assert_int_equal(tkc_utf8_length("a", 1), 1);
     assert_int_equal(tkc_utf8_length("\xE2\x82\xAC", 3), 3);
     assert_int_equal(tkc_utf8_length("\xE2\x82\xAC", 2), 0);
@@ -68,9 +65,8 @@ static void characters_are_measured(void **state)
 
 /* ---- integers ---- */
 
-static void integers_are_parsed_whole(void **state)
+TEST(integers_are_parsed_whole)
 {
-    (void)state;
     int64_t i = 7;
     uint64_t u = 7;
     assert_true(tkc_parse_i64(tkc_str("-9223372036854775808"), &i) && i == INT64_MIN);
@@ -243,9 +239,8 @@ static const struct {
     { -0x1.b9465c0000000p+63f, "-1.5898602e+19" },
 };
 
-static void numbers_are_written_as_python_does(void **state)
+TEST(numbers_are_written_as_python_does)
 {
-    (void)state;
     char text[TKC_NUMBER_MAX];
     for (size_t i = 0; i < sizeof doubles / sizeof doubles[0]; i++) {
         size_t n = tkc_format_double(doubles[i].value, text);
@@ -278,9 +273,8 @@ static uint64_t next_bits(uint64_t *seed)
     return z ^ z >> 31;
 }
 
-static void random_numbers_survive(void **state)
+TEST(random_numbers_survive)
 {
-    (void)state;
     uint64_t seed = 42;
     char text[TKC_NUMBER_MAX];
     for (int i = 0; i < 20000; i++) {
@@ -304,9 +298,8 @@ static void random_numbers_survive(void **state)
 }
 
 /* Texts as people write them, against the C library. */
-static void decimals_are_read_as_the_c_library_does(void **state)
+TEST(decimals_are_read_as_the_c_library_does)
 {
-    (void)state;
     uint64_t seed = 7;
     for (int i = 0; i < 20000; i++) {
         char text[64];
@@ -322,9 +315,8 @@ static void decimals_are_read_as_the_c_library_does(void **state)
     }
 }
 
-static void malformed_numbers_are_refused(void **state)
+TEST(malformed_numbers_are_refused)
 {
-    (void)state;
     static const char *const bad[] = { "",    "-",   ".5",   "5.",   "1e",  "1e+",
                                        "+1",  "01",  "0x10", "1 ",   " 1",  "1_0",
                                        "inf", "nan", "--1",  "1.e5", "1,5", "-01" };
@@ -349,9 +341,8 @@ static void malformed_numbers_are_refused(void **state)
     assert_false(tkc_parse_double(tkc_strn(digits, sizeof digits), false, &value));
 }
 
-static void a_locale_with_commas_changes_nothing(void **state)
+TEST(a_locale_with_commas_changes_nothing)
 {
-    (void)state;
     char text[TKC_NUMBER_MAX];
     double value;
     bool set = setlocale(LC_ALL, "de_DE.UTF-8") || setlocale(LC_ALL, "fr_FR.UTF-8");
@@ -381,9 +372,8 @@ static bool accepts(const char *text, size_t len)
     return good;
 }
 
-static void json_is_read_strictly(void **state)
+TEST(json_is_read_strictly)
 {
-    (void)state;
     static const char *const good[] = {
         "0",
         "-0",
@@ -462,9 +452,8 @@ static void json_is_read_strictly(void **state)
     assert_false(accepts("1\0", 2));
 }
 
-static void json_depth_is_limited(void **state)
+TEST(json_depth_is_limited)
 {
-    (void)state;
     char text[2 * TKC_JSON_MAX_DEPTH + 2];
     memset(text, '[', TKC_JSON_MAX_DEPTH);
     memset(text + TKC_JSON_MAX_DEPTH, ']', TKC_JSON_MAX_DEPTH);
@@ -474,9 +463,8 @@ static void json_depth_is_limited(void **state)
     assert_false(accepts(text, 2 * TKC_JSON_MAX_DEPTH + 2));
 }
 
-static void json_is_pulled_value_by_value(void **state)
+TEST(json_is_pulled_value_by_value)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_json j;
     tinkc_str key;
@@ -507,9 +495,8 @@ static void json_is_pulled_value_by_value(void **state)
     assert_int_equal(j.depth, 0);
 }
 
-static void json_of_the_wrong_kind_is_an_error(void **state)
+TEST(json_of_the_wrong_kind_is_an_error)
 {
-    (void)state;
     for (int k = 0; k < 7; k++) {
         tinkc_error err = { 0 };
         tkc_json j;
@@ -546,9 +533,8 @@ static void json_of_the_wrong_kind_is_an_error(void **state)
     }
 }
 
-static void number_arrays_are_read_at_once(void **state)
+TEST(number_arrays_are_read_at_once)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_json j;
     tkc_json_open(&j, tkc_str("[1,-2, 3 ,4.0,5e0,2147483647,-2147483648]"), &arena, &err);
@@ -603,9 +589,8 @@ static void number_arrays_are_read_at_once(void **state)
 
 /* ---- JSON: writing ---- */
 
-static void json_is_written_compactly(void **state)
+TEST(json_is_written_compactly)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_jsonw w;
     tkc_buf_clear(&out);
@@ -639,9 +624,8 @@ static void json_is_written_compactly(void **state)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
 
-static void number_arrays_are_written_at_once(void **state)
+TEST(number_arrays_are_written_at_once)
 {
-    (void)state;
     int32_t narrow[1000];
     int64_t wide[1000];
     uint64_t seed = 3;
@@ -684,9 +668,8 @@ static void number_arrays_are_written_at_once(void **state)
 }
 
 /* What fits a buffer exactly is written, one byte less is an error. */
-static void a_tight_buffer_is_enough(void **state)
+TEST(a_tight_buffer_is_enough)
 {
-    (void)state;
     const int32_t values[] = { 10, 20, 30 };
     for (size_t max = 9; max <= 10; max++) {
         tinkc_error err = { 0 };
@@ -700,9 +683,8 @@ static void a_tight_buffer_is_enough(void **state)
     }
 }
 
-static void nesting_too_deep_is_an_error(void **state)
+TEST(nesting_too_deep_is_an_error)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_jsonw w;
     tkc_buf_clear(&out);
@@ -717,9 +699,8 @@ static void nesting_too_deep_is_an_error(void **state)
 
 /* ---- names given twice ---- */
 
-static void names_given_twice_are_found(void **state)
+TEST(names_given_twice_are_found)
 {
-    (void)state;
     static const struct {
         const char *text, *twice;
     } rows[] = {
@@ -761,9 +742,8 @@ static void names_given_twice_are_found(void **state)
 }
 
 /* More names than the stack has at first, in one object and in nested ones. */
-static void one_of_many_names_is_found(void **state)
+TEST(one_of_many_names_is_found)
 {
-    (void)state;
     enum { NAMES = 1000, ROOM = 40 * NAMES };
     char *text = malloc(ROOM);
     for (int again = 0; again <= NAMES; again += NAMES / 4) { /* NAMES: none */
@@ -795,9 +775,8 @@ static void one_of_many_names_is_found(void **state)
 }
 
 /* "None is twice" would let the request through. */
-static void names_that_find_no_memory_are_an_error(void **state)
+TEST(names_that_find_no_memory_are_an_error)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena small;
     char text[2000] = "{";
@@ -811,30 +790,4 @@ static void names_that_find_no_memory_are_an_error(void **state)
     tkc_arena_free(&small);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spans_compare),
-        cmocka_unit_test(spans_are_cut_and_trimmed),
-        cmocka_unit_test(characters_are_measured),
-        cmocka_unit_test(integers_are_parsed_whole),
-        cmocka_unit_test(numbers_are_written_as_python_does),
-        cmocka_unit_test(random_numbers_survive),
-        cmocka_unit_test(decimals_are_read_as_the_c_library_does),
-        cmocka_unit_test(malformed_numbers_are_refused),
-        cmocka_unit_test(a_locale_with_commas_changes_nothing),
-        cmocka_unit_test(json_is_read_strictly),
-        cmocka_unit_test(json_depth_is_limited),
-        cmocka_unit_test(json_is_pulled_value_by_value),
-        cmocka_unit_test(json_of_the_wrong_kind_is_an_error),
-        cmocka_unit_test(number_arrays_are_read_at_once),
-        cmocka_unit_test(json_is_written_compactly),
-        cmocka_unit_test(number_arrays_are_written_at_once),
-        cmocka_unit_test(a_tight_buffer_is_enough),
-        cmocka_unit_test(nesting_too_deep_is_an_error),
-        cmocka_unit_test(names_given_twice_are_found),
-        cmocka_unit_test(one_of_many_names_is_found),
-        cmocka_unit_test(names_that_find_no_memory_are_an_error),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

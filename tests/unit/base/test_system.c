@@ -16,9 +16,8 @@
 
 /* ---- time ---- */
 
-static void times_are_read(void **state)
+TEST(times_are_read)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t us;
@@ -77,9 +76,8 @@ static void times_are_read(void **state)
     }
 }
 
-static void times_are_written(void **state)
+TEST(times_are_written)
 {
-    (void)state;
     char text[TKC_TIME_TEXT];
     tkc_format_time(1735689600123456, true, text);
     assert_string_equal(text, "2025-01-01T00:00:00.123456Z");
@@ -95,9 +93,8 @@ static void times_are_written(void **state)
     }
 }
 
-static void days_and_dates_agree(void **state)
+TEST(days_and_dates_agree)
 {
-    (void)state;
     int32_t y, m, d, before = 0;
     for (int64_t days = -800000; days < 800000; days += 1) {
         tkc_civil_from_days(days, &y, &m, &d);
@@ -115,9 +112,8 @@ static uint64_t most(void *self)
     return UINT64_MAX;
 }
 
-static void chance_stays_below_one(void **state)
+TEST(chance_stays_below_one)
 {
-    (void)state;
     tinkc_clock clock = { .random = most };
     assert_true(tkc_random_unit(&clock) < 1.0 && tkc_random_unit(&clock) > 0.999);
     const tinkc_clock *real = tkc_clock_real();
@@ -137,9 +133,8 @@ static void keep_line(int32_t level, const char *line, void *user)
     snprintf(logged, sizeof logged, "%s", line);
 }
 
-static void secrets_are_redacted(void **state)
+TEST(secrets_are_redacted)
 {
-    (void)state;
     static const char *const cases[][2] = {
         { "key tml-abc123 used", "key tml-****** used" },
         { "X-API-Key: tml-a", "X-API-Key: tml-*" },
@@ -164,9 +159,8 @@ static void secrets_are_redacted(void **state)
 }
 
 /* A service may quote in an error what it was sent. */
-static void errors_hold_no_credential(void **state)
+TEST(errors_hold_no_credential)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_fail(&err, TINKC_E_REQUEST_FAILED, "no such key: %s", "tml-secret9");
     assert_string_equal(err.message, "no such key: tml-*******");
@@ -181,9 +175,8 @@ static void errors_hold_no_credential(void **state)
     assert_string_equal(err.message, "hf_**********: x");
 }
 
-static void lines_go_out_redacted_and_by_level(void **state)
+TEST(lines_go_out_redacted_and_by_level)
 {
-    (void)state;
     tkc_log log = { keep_line, NULL, TINKC_LOG_INFO };
     logged[0] = '\0';
     tkc_log_line(&log, TINKC_LOG_DEBUG, "too much");
@@ -202,9 +195,8 @@ static void lines_go_out_redacted_and_by_level(void **state)
     tkc_log_line(&silent, 0, "nobody");
 }
 
-static void repeated_warnings_are_held_back(void **state)
+TEST(repeated_warnings_are_held_back)
 {
-    (void)state;
     tkc_log_gate gate = { 0 };
     uint64_t held;
     assert_true(tkc_log_gate_pass(&gate, 1000, 60000, &held) && held == 0);
@@ -217,9 +209,8 @@ static void repeated_warnings_are_held_back(void **state)
 }
 
 /* What is left of a minute is at most a minute, in the unit that it was given in. */
-static void deadlines_are_nanoseconds_and_what_is_left_milliseconds(void **state)
+TEST(deadlines_are_nanoseconds_and_what_is_left_milliseconds)
 {
-    (void)state;
     int64_t left = tkc_left_ms(tkc_deadline_ns(60000));
     assert_true(left > 0 && left <= 60000);
     assert_int_equal(tkc_left_ms(tkc_deadline_ns(0)), 0);
@@ -244,9 +235,8 @@ static int remove_folder(void **state)
     return tkc_remove_tree(folder, &err) && !tkc_is_dir(folder) ? 0 : -1;
 }
 
-static void files_are_written_whole(void **state)
+TEST_WITH(files_are_written_whole, make_folder, remove_folder)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -275,9 +265,8 @@ static void files_are_written_whole(void **state)
     tkc_arena_free(&arena);
 }
 
-static void what_is_no_file_is_refused_at_once(void **state)
+TEST_WITH(what_is_no_file_is_refused_at_once, make_folder, remove_folder)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -300,9 +289,8 @@ static void what_is_no_file_is_refused_at_once(void **state)
     tkc_arena_free(&arena);
 }
 
-static void folders_are_made_and_removed_without_following_links(void **state)
+TEST_WITH(folders_are_made_and_removed_without_following_links, make_folder, remove_folder)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -329,9 +317,8 @@ static void folders_are_made_and_removed_without_following_links(void **state)
     tkc_arena_free(&arena);
 }
 
-static void errno_is_told(void **state)
+TEST(errno_is_told)
 {
-    (void)state;
     tinkc_error err = { 0 };
     errno = ENOENT;
     assert_false(tkc_fail_errno(&err, "%s", "/x"));
@@ -351,9 +338,8 @@ static void count_run(tkc_job *job)
     atomic_fetch_add(((counted *)job)->runs, 1);
 }
 
-static void every_job_runs_once(void **state)
+TEST(every_job_runs_once)
 {
-    (void)state;
     tinkc_error err = { 0 };
     atomic_int runs = 0;
     static counted jobs[2000];
@@ -392,9 +378,8 @@ static void meet(tkc_job *job)
     pthread_mutex_unlock(m->lock);
 }
 
-static void jobs_that_need_each_other_run_at_once(void **state)
+TEST(jobs_that_need_each_other_run_at_once)
 {
-    (void)state;
     tinkc_error err = { 0 };
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t cond;
@@ -418,9 +403,8 @@ static void jobs_that_need_each_other_run_at_once(void **state)
     assert_true(met);
 }
 
-static void waits_end_at_their_deadline(void **state)
+TEST(waits_end_at_their_deadline)
 {
-    (void)state;
     tinkc_error err = { 0 };
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t cond;
@@ -437,9 +421,8 @@ static void waits_end_at_their_deadline(void **state)
     assert_true(tkc_deadline_ns(INT64_MAX) == INT64_MAX);
 }
 
-static void handles_are_counted(void **state)
+TEST(handles_are_counted)
 {
-    (void)state;
     tkc_refs refs;
     tkc_ref_init(&refs);
     tkc_ref_keep(&refs);
@@ -454,9 +437,8 @@ typedef struct maths {
     void *missing;
 } maths;
 
-static void libraries_are_opened_by_name(void **state)
+TEST(libraries_are_opened_by_name)
 {
-    (void)state;
     tinkc_error err = { 0 };
     maths table = { 0 };
     const char *const names[] = { "libnot-there.so.9", "libm.so.6", NULL };
@@ -472,29 +454,4 @@ static void libraries_are_opened_by_name(void **state)
     assert_non_null(strstr(err.message, "libnot-there"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_are_read),
-        cmocka_unit_test(times_are_written),
-        cmocka_unit_test(days_and_dates_agree),
-        cmocka_unit_test(chance_stays_below_one),
-        cmocka_unit_test(secrets_are_redacted),
-        cmocka_unit_test(errors_hold_no_credential),
-        cmocka_unit_test(lines_go_out_redacted_and_by_level),
-        cmocka_unit_test(repeated_warnings_are_held_back),
-        cmocka_unit_test(deadlines_are_nanoseconds_and_what_is_left_milliseconds),
-        cmocka_unit_test_setup_teardown(files_are_written_whole, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_no_file_is_refused_at_once, make_folder,
-                                        remove_folder),
-        cmocka_unit_test_setup_teardown(folders_are_made_and_removed_without_following_links,
-                                        make_folder, remove_folder),
-        cmocka_unit_test(errno_is_told),
-        cmocka_unit_test(every_job_runs_once),
-        cmocka_unit_test(jobs_that_need_each_other_run_at_once),
-        cmocka_unit_test(waits_end_at_their_deadline),
-        cmocka_unit_test(handles_are_counted),
-        cmocka_unit_test(libraries_are_opened_by_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -2,11 +2,7 @@
  * questions, secrets, and signals that end it at once. */
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +10,13 @@
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/data/dataset.h"
 #include "cli/output/lineedit.h"
 #include "support/cli/held_output.h"
 #include "support/patience.h"
 #include "cli/output/term.h"
+#include "support/test_case.h"
 
 static int ours, theirs; /* the two sides of the terminal */
 static int before[3];    /* stdin, stdout and stderr of the test */
@@ -102,7 +98,7 @@ static void set_width(unsigned short columns)
     assert_int_equal(ioctl(ours, TIOCSWINSZ, &size), 0);
 }
 
-static void test_what_it_is(void **state)
+TEST_WITH(test_what_it_is, open_terminal, close_terminal)
 {
     cli_app app = { 0 }, elsewhere = { 0 };
     (void)state;
@@ -121,7 +117,7 @@ static void test_what_it_is(void **state)
     unsetenv("LC_ALL");
 }
 
-static void test_widths(void **state)
+TEST_WITH(test_widths, open_terminal, close_terminal)
 {
     const cli_app at = { .stdout_tty = true }, off = { .stdout_tty = false };
     (void)state;
@@ -136,7 +132,7 @@ static void test_widths(void **state)
     assert_true(width == 47 && other == 33 && none == 33);
 }
 
-static void test_lines_are_cut(void **state)
+TEST_WITH(test_lines_are_cut, open_terminal, close_terminal)
 {
     static const struct {
         unsigned short columns;
@@ -163,7 +159,7 @@ static void test_lines_are_cut(void **state)
 }
 
 /* Draws a second line only when a tenth of a second has passed, unless it is asked to. */
-static void test_lines_come_slowly(void **state)
+TEST_WITH(test_lines_come_slowly, open_terminal, close_terminal)
 {
     const cli_app app = { .draws = true, .progress = true };
     (void)state;
@@ -180,7 +176,7 @@ static void test_lines_come_slowly(void **state)
         assert_seen("^Ma^[[K^Mc^[[K^M^[[K");
 }
 
-static void test_questions(void **state)
+TEST_WITH(test_questions, open_terminal, close_terminal)
 {
     static const struct {
         const char *typed;
@@ -243,7 +239,7 @@ static void read_a_secret(void)
 }
 
 /* What is typed is not shown; afterwards it is again. */
-static void test_secrets(void **state)
+TEST_WITH(test_secrets, open_terminal, close_terminal)
 {
     static const struct {
         const char *typed;
@@ -273,7 +269,7 @@ static void ask(void)
 }
 
 /* A signal at a question or a secret ends it as the end of input does; the terminal stays usable. */
-static void test_interrupted(void **state)
+TEST_WITH(test_interrupted, open_terminal, close_terminal)
 {
     static const struct {
         void (*what)(void);
@@ -313,7 +309,7 @@ static void read_plain_lines(void)
 }
 
 /* The end of input ends a line, not the input; a signal ends the wait. */
-static void test_plain_lines(void **state)
+TEST_WITH(test_plain_lines, open_terminal, close_terminal)
 {
     char seen[200];
     (void)state;
@@ -356,7 +352,7 @@ static void starve(void)
     clearerr(stdin);
 }
 
-static void test_without_a_terminal(void **state)
+TEST(test_without_a_terminal)
 {
     cli_app app = { 0 };
     size_t len = 9;
@@ -382,7 +378,7 @@ static void test_without_a_terminal(void **state)
 }
 
 /* "-" is the standard input, also where a file has this name. */
-static void test_data_from_a_pipe(void **state)
+TEST(test_data_from_a_pipe)
 {
     char place[] = "/tmp/tinkc-test-XXXXXX", *start = getcwd(NULL, 0);
     cli_app app = { 0 };
@@ -437,7 +433,7 @@ static void expect_whole(size_t size)
     free(got);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
     static const size_t sizes[] = { 0, 1, 65534, 65535, 65536, 131071, 200000 };
     cli_app app = { 0 };
@@ -470,9 +466,8 @@ static void leave(void)
 }
 
 /* Before anything is under way a signal ends the command; a line on the screen is wiped. */
-static void test_leaving_at_once(void **state)
+TEST_WITH(test_leaving_at_once, open_terminal, close_terminal)
 {
-    (void)state;
     set_width(80);
     to_raise = SIGINT;
     assert_int_equal(exit_of(at_terminal(leave)), 130);
@@ -483,16 +478,4 @@ static void test_leaving_at_once(void **state)
     assert_seen("^Mat work^[[K^M^[[K");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_terminal, close_terminal)
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_it_is),        TEST(test_widths),
-        TEST(test_lines_are_cut),     TEST(test_lines_come_slowly),
-        TEST(test_questions),         TEST(test_secrets),
-        TEST(test_leaving_at_once),   TEST(test_interrupted),
-        TEST(test_plain_lines),       cmocka_unit_test(test_without_a_terminal),
-        cmocka_unit_test(test_files), cmocka_unit_test(test_data_from_a_pipe),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

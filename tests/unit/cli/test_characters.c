@@ -1,22 +1,18 @@
 /* test_characters.c - widths in cells, bytes that are not text, and the nearest of some names. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "cli/output/out.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
 /* Swapped, doubled, missing and wrong letters; a word of a longer name; never a far one. */
-static void a_mistyped_name_finds_the_nearest(void **state)
+TEST(a_mistyped_name_finds_the_nearest)
 {
     static const char *const names[] = {
         "sto",
@@ -126,7 +122,7 @@ static const char *utf8_of(uint32_t c, char out[5])
     return out;
 }
 
-static void combining_marks_take_no_cell_and_wide_characters_two(void **state)
+TEST(combining_marks_take_no_cell_and_wide_characters_two)
 {
     static const struct {
         uint32_t code;
@@ -153,7 +149,7 @@ static void combining_marks_take_no_cell_and_wide_characters_two(void **state)
             fail_msg("U+%04X: %zu cells", rows[i].code, cli_width(utf8_of(rows[i].code, one)));
 }
 
-static void a_text_is_cut_between_characters(void **state)
+TEST(a_text_is_cut_between_characters)
 {
     static const struct {
         const char *text;
@@ -181,7 +177,7 @@ static void a_text_is_cut_between_characters(void **state)
 }
 
 /* What is not UTF-8 and what a terminal would obey. */
-static void bytes_that_are_not_text_are_escaped(void **state)
+TEST(bytes_that_are_not_text_are_escaped)
 {
     static const struct {
         const char *text;
@@ -236,13 +232,4 @@ static void bytes_that_are_not_text_are_escaped(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_mistyped_name_finds_the_nearest),
-        cmocka_unit_test(combining_marks_take_no_cell_and_wide_characters_two),
-        cmocka_unit_test(a_text_is_cut_between_characters),
-        cmocka_unit_test(bytes_that_are_not_text_are_escaped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

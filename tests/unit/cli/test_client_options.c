@@ -1,11 +1,6 @@
 /* test_client_options.c - what the command hands to the library when it connects. No client is made: the options are looked at. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <tinkc/tinkc.h>
 
@@ -18,6 +13,7 @@ static tinkc_hub *scripted_hub(const tinkc_hub_options *, tinkc_error *);
 
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 static cli_app app;
 static tinkc_client_options seen;
@@ -68,7 +64,7 @@ static void connect_with(const char *noun, const char *verb, const char *const *
 
 #define GIVEN(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-static void test_times(void **state)
+TEST(test_times)
 {
     static const struct {
         const char *noun, *verb, *retry_for;
@@ -99,9 +95,8 @@ static void test_times(void **state)
 }
 
 /* What is left of --timeout, and 1 ms when nothing is left. */
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
-    (void)state;
     const int64_t hour = 3600000;
     tinkc_client_options o = { 0 };
     app = (cli_app){ .command = cli_find("run", "list"), .deadline_ms = cli_now_ms() + hour };
@@ -112,7 +107,7 @@ static void test_deadline(void **state)
     assert_int_equal(o.operation_timeout_ms, 1);
 }
 
-static void test_who_and_where(void **state)
+TEST(test_who_and_where)
 {
     const char *const metadata[] = { "a", "b", NULL };
     tinkc_client_options o = { 0 };
@@ -146,7 +141,7 @@ static void test_who_and_where(void **state)
 }
 
 /* The hub's token, tries and pieces at once: options first, then settings; the environment is the library's. */
-static void test_hubs(void **state)
+TEST(test_hubs)
 {
     cli_setting settings[] = { { "retry_for", "2m", "f:1", CLI_LAYER_USER },
                                { "hf_token", "hf_kept", "f:2", CLI_LAYER_USER } };
@@ -184,9 +179,8 @@ static void test_hubs(void **state)
 }
 
 /* A log line of the library: its level by name, errors alone with --quiet. */
-static void test_log_lines(void **state)
+TEST(test_log_lines)
 {
-    (void)state;
     app = (cli_app){ .command = cli_find("run", "list") };
     hold_output();
     for (int32_t level = TINKC_LOG_ERROR; level <= TINKC_LOG_DEBUG; level++)
@@ -199,12 +193,4 @@ static void test_log_lines(void **state)
     free(said);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_times),         cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_who_and_where), cmocka_unit_test(test_hubs),
-        cmocka_unit_test(test_log_lines),
-    };
-    return cmocka_run_group_tests(tests, begin, NULL);
-}
+RUN_TESTS(begin, NULL)

@@ -1,21 +1,17 @@
 /* test_config_layers.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
  * what a file becomes when one key changes. See support/cli/sheet.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
 #include "support/cli/held_output.h"
 #include "support/cli/sheet.h"
+#include "support/test_case.h"
 
 enum { PROJECT, USER, CREDENTIALS, SYSTEM };
 
@@ -140,7 +136,7 @@ static void put_case(int layer, const char *text)
     app.config = NULL;
 }
 
-static void test_what_is_read(void **state)
+TEST_WITH(test_what_is_read, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
         "", "\n\n", "# only\n", "model = \"x\"", "model = 'x\\y'",
@@ -208,7 +204,7 @@ static void test_what_is_read(void **state)
     compare("settings");
 }
 
-static void test_whose_file(void **state)
+TEST_WITH(test_whose_file, open_sheet, close_sheet)
 {
     static const char *const projects[] = { "base_url = \"http://x\"\n",
                                             "train.sft.hook = \"x\"\n",
@@ -268,7 +264,7 @@ static void test_whose_file(void **state)
 }
 
 /* Which value wins, and of which profile. */
-static void test_which_wins(void **state)
+TEST_WITH(test_which_wins, open_sheet, close_sheet)
 {
     static const char *const keys[] = { "model",   "color",    "time",    "renderer",
                                         "api_key", "base_url", "nothing", "run.list.limit" };
@@ -330,7 +326,7 @@ static void test_which_wins(void **state)
 }
 
 /* A file with one key set or removed: all other lines stay. */
-static void test_what_is_written(void **state)
+TEST_WITH(test_what_is_written, open_sheet, close_sheet)
 {
     static const struct {
         const char *before, *profile, *key, *value;
@@ -376,7 +372,7 @@ static void test_what_is_written(void **state)
     compare("settings-written");
 }
 
-static void test_what_is_not_written(void **state)
+TEST(test_what_is_not_written)
 {
     cli_app app = { .command = cli_find("run", "list") };
     struct stat st;
@@ -420,7 +416,7 @@ static void test_what_is_not_written(void **state)
 }
 
 /* Settings stand in for options: the project's before the user's before the system's; what is given wins. */
-static void test_options(void **state)
+TEST(test_options)
 {
     static const struct {
         int layer;
@@ -462,7 +458,7 @@ static void assert_no_profile(const cli_app *app, const char *name, const char *
     free(said);
 }
 
-static void test_profiles(void **state)
+TEST(test_profiles)
 {
     cli_app app = { .command = cli_find("run", "list") };
     (void)state;
@@ -484,7 +480,7 @@ static void test_profiles(void **state)
 }
 
 /* --config-file is read in place of the user's, the project's and the system's; --no-config reads none. */
-static void test_one_file(void **state)
+TEST(test_one_file)
 {
     char path[200];
     (void)state;
@@ -556,7 +552,7 @@ static void put_use(const char *noun, const char *verb, const char *text, const 
     cli_config_free(app.config);
 }
 
-static void test_what_it_uses(void **state)
+TEST_WITH(test_what_it_uses, open_sheet, close_sheet)
 {
     static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN",
                                          "TINKER_BASE_URL", "HUGGING_FACE_HUB_TOKEN" };
@@ -635,7 +631,7 @@ static void test_what_it_uses(void **state)
 }
 
 /* Folders of the user, by the environment. */
-static void test_folders(void **state)
+TEST(test_folders)
 {
     static const struct {
         const char *name, *fallback;
@@ -663,21 +659,4 @@ static void test_folders(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_sheet, close_sheet)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_what_is_read),
-        TEST(test_whose_file),
-        TEST(test_which_wins),
-        TEST(test_what_is_written),
-        cmocka_unit_test(test_what_is_not_written),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_profiles),
-        cmocka_unit_test(test_one_file),
-        TEST(test_what_it_uses),
-        cmocka_unit_test(test_folders),
-    };
-    return cmocka_run_group_tests(tests, make_place, remove_place);
-}
+RUN_TESTS(make_place, remove_place)

@@ -1,18 +1,14 @@
 /* test_exact_bytes.c - what must be the same bytes and numbers on every machine: protobuf messages, the order of
  * examples, the clocks' units. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "cli/track/pb_write.h"
 #include "cli/data/shuffle.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 static void assert_bytes(const cli_pb *m, const char *wanted, size_t len)
 {
@@ -23,7 +19,7 @@ static void assert_bytes(const cli_pb *m, const char *wanted, size_t len)
 
 #define IS(m, text) assert_bytes(m, text, sizeof(text) - 1)
 
-static void test_whole_numbers(void **state)
+TEST(test_whole_numbers)
 {
     static const struct {
         uint32_t field;
@@ -50,7 +46,7 @@ static void test_whole_numbers(void **state)
     assert_true(m.data == NULL && m.len == 0 && m.cap == 0);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
     cli_pb m = { 0 }, inner = { 0 };
     (void)state;
@@ -83,7 +79,7 @@ static void test_members(void **state)
 }
 
 /* After a lack of memory nothing is added, and the message around it is as bad. */
-static void test_bad_messages(void **state)
+TEST(test_bad_messages)
 {
     cli_pb m = { 0 }, inner = { .bad = true };
     (void)state;
@@ -97,7 +93,7 @@ static void test_bad_messages(void **state)
     cli_pb_free(&inner);
 }
 
-static void test_little_endian(void **state)
+TEST(test_little_endian)
 {
     unsigned char out[9];
     (void)state;
@@ -109,7 +105,7 @@ static void test_little_endian(void **state)
     assert_memory_equal(out, "\xef\xcd\xab\xee", 4);
 }
 
-static void test_orders(void **state)
+TEST(test_orders)
 {
     static const struct {
         size_t n;
@@ -138,7 +134,7 @@ static void test_orders(void **state)
 }
 
 /* The clocks' readings in their units, between two of the system's. */
-static void test_clocks(void **state)
+TEST(test_clocks)
 {
     struct timespec a, b;
     (void)state;
@@ -154,9 +150,8 @@ static void test_clocks(void **state)
                 ms <= (int64_t)b.tv_sec * 1000 + b.tv_nsec / 1000000);
 }
 
-static void test_printed(void **state)
+TEST(test_printed)
 {
-    (void)state;
     char *empty = cli_printf("%s", ""), *text = cli_printf("%s-%d", "a", 5);
     assert_string_equal(empty, "");
     assert_string_equal(text, "a-5");
@@ -164,13 +159,4 @@ static void test_printed(void **state)
     free(text);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_numbers), cmocka_unit_test(test_members),
-        cmocka_unit_test(test_bad_messages),  cmocka_unit_test(test_little_endian),
-        cmocka_unit_test(test_orders),        cmocka_unit_test(test_clocks),
-        cmocka_unit_test(test_printed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,15 +1,11 @@
 /* test_example_sets.c - conversations as examples: their tokens and weights, what is cut, counted and left out, sets that
  * are put together, and how an example is shown. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/data/examples.h"
+#include "support/test_case.h"
 
 static tinkc_tokenizer *tokenizer;
 
@@ -45,7 +41,7 @@ static void add(cli_examples *set, const cli_example_options *how, const char *r
 }
 
 /* 4094 is <|im_start|>, 4095 <|im_end|>, 198 the end of a line: user a, assistant b. */
-static void test_one(void **state)
+TEST(test_one)
 {
     cli_examples set = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer };
@@ -69,7 +65,7 @@ static void test_one(void **state)
     assert_true(!set.items && set.n == 0);
 }
 
-static void test_means_and_cuts(void **state)
+TEST(test_means_and_cuts)
 {
     cli_examples whole = { 0 }, mean = { 0 }, cut = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
@@ -116,7 +112,7 @@ static void test_means_and_cuts(void **state)
     cli_examples_free(&cut);
 }
 
-static void test_turns(void **state)
+TEST(test_turns)
 {
     cli_examples one = { 0 }, split = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
@@ -140,7 +136,7 @@ static void test_turns(void **state)
 }
 
 /* The first token is never learnt: nothing stands before it. */
-static void test_the_first_token(void **state)
+TEST(test_the_first_token)
 {
     cli_examples set = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer,
@@ -154,7 +150,7 @@ static void test_the_first_token(void **state)
 }
 
 /* Sets behind one another, more than the first room. */
-static void test_moving(void **state)
+TEST(test_moving)
 {
     cli_examples all = { 0 }, part = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer, .max_length = 12 };
@@ -180,7 +176,7 @@ static void test_moving(void **state)
     cli_examples_free(&all);
 }
 
-static void test_preview(void **state)
+TEST(test_preview)
 {
     static const struct {
         bool color;
@@ -207,12 +203,4 @@ static void test_preview(void **state)
     tinkc_tokens_free(&ids);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one),     cmocka_unit_test(test_means_and_cuts),
-        cmocka_unit_test(test_turns),   cmocka_unit_test(test_moving),
-        cmocka_unit_test(test_preview), cmocka_unit_test(test_the_first_token),
-    };
-    return cmocka_run_group_tests(tests, open_model, close_model);
-}
+RUN_TESTS(open_model, close_model)

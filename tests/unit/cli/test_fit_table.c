@@ -1,16 +1,12 @@
 /* test_fit_table.c - how a table gives way when the terminal is narrow: cli/output/fit_table.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/output/fit_table.h"
 #include "cli/output/text.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
@@ -201,9 +197,8 @@ static const struct {
       "1\n" },
 };
 
-static void a_table_gives_way_by_these_rules(void **state)
+TEST(a_table_gives_way_by_these_rules)
 {
-    (void)state;
     int differ = 0;
     for (size_t i = 0; i < N(rows); i++) {
         char *shown = printed(rows[i].app, rows[i].table, rows[i].width);
@@ -217,7 +212,7 @@ static void a_table_gives_way_by_these_rules(void **state)
 }
 
 /* But for the note about what is left out, which a terminal may wrap. */
-static void no_line_is_wider_than_the_terminal(void **state)
+TEST(no_line_is_wider_than_the_terminal)
 {
     static const sample_table *const all[] = { &runs, &paths, &findings, &one_word, &all_spare };
     static const size_t least[] = { 12, 9, 21, 10, 8 }; /* first column, then four cells each */
@@ -232,11 +227,4 @@ static void no_line_is_wider_than_the_terminal(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_gives_way_by_these_rules),
-        cmocka_unit_test(no_line_is_wider_than_the_terminal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

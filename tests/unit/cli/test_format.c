@@ -1,25 +1,20 @@
 /* test_format.c - sizes, times, dates, durations and names of the command line. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/models/models.h"
 #include "cli/serve/serving.h"
 #include "cli/data/shuffle.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 #define DAY    INT64_C(86400000000)
 #define HOUR   INT64_C(3600000000)
 #define SECOND INT64_C(1000000)
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
-    (void)state;
     static const struct {
         int64_t bytes;
         const char *text;
@@ -55,9 +50,8 @@ static void check_relative(int64_t distance, const char *past, const char *futur
     }
 }
 
-static void test_relative_times(void **state)
+TEST(test_relative_times)
 {
-    (void)state;
     check_relative(30 * SECOND, "just now", "in less than a minute");
     check_relative(60 * SECOND, "just now", "in less than a minute");
     check_relative(61 * SECOND, "1 minute ago", "in 1 minute");
@@ -75,9 +69,8 @@ static void test_relative_times(void **state)
     check_relative(31 * DAY + HOUR, "2024-09-02", "2024-11-04");
 }
 
-static void test_dates(void **state)
+TEST(test_dates)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t seconds; /* since 1970 */
@@ -111,9 +104,8 @@ static void test_dates(void **state)
 }
 
 /* Years have four digits, the early ones too: 999 and 1. */
-static void test_early_years(void **state)
+TEST(test_early_years)
 {
-    (void)state;
     char out[CLI_SHORT_TEXT];
     cli_format_iso(INT64_C(-30610224000) * SECOND, out);
     assert_string_equal(out, "1000-01-01T00:00:00Z");
@@ -127,9 +119,8 @@ static void test_early_years(void **state)
     assert_memory_equal(out, "0005-04-", 8);
 }
 
-static void test_durations_and_sizes_in(void **state)
+TEST(test_durations_and_sizes_in)
 {
-    (void)state;
     double s;
     int64_t n;
     assert_true(cli_parse_duration("90", &s) && s == 90);
@@ -148,9 +139,8 @@ static void test_durations_and_sizes_in(void **state)
     assert_false(cli_parse_int("1.0", &n));
 }
 
-static void test_numbers_out(void **state)
+TEST(test_numbers_out)
 {
-    (void)state;
     static const struct {
         double value;
         const char *text;
@@ -170,7 +160,7 @@ static void test_numbers_out(void **state)
 }
 
 /* Digits tell models apart; case, punctuation and a letter or two do not. */
-static void test_misspelt_models(void **state)
+TEST(test_misspelt_models)
 {
     static const struct {
         const char *name, *meant;
@@ -199,9 +189,8 @@ static void test_misspelt_models(void **state)
     }
 }
 
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
-    (void)state;
     static const char *const names[] = { "limit", "offset", "columns", "checkpoint", "run" };
     assert_string_equal(cli_nearest("limt", names, 5), "limit");
     assert_string_equal(cli_nearest("chekcpoint", names, 5), "checkpoint");
@@ -211,9 +200,8 @@ static void test_nearest(void **state)
     assert_null(cli_nearest("steps", options, 4)); /* two have it */
 }
 
-static void test_cells(void **state)
+TEST(test_cells)
 {
-    (void)state;
     assert_int_equal(cli_width("abc"), 3);
     assert_int_equal(cli_width("\xe6\x97\xa5\xe6\x9c\xac"), 4); /* two wide characters */
     assert_int_equal(cli_width("e\xcc\x81"), 1);                /* a combining accent */
@@ -223,9 +211,8 @@ static void test_cells(void **state)
     free(safe);
 }
 
-static void test_learning_rates(void **state)
+TEST(test_learning_rates)
 {
-    (void)state;
     static const struct {
         int64_t hidden;
         double qwen, llama;
@@ -250,9 +237,8 @@ static void test_learning_rates(void **state)
     assert_non_null(cli_model_find("Qwen/Qwen3-8B:peft:131072"));
 }
 
-static void test_shuffle(void **state)
+TEST(test_shuffle)
 {
-    (void)state;
     size_t *a = cli_shuffled(100, 1), *b = cli_shuffled(100, 1), *c = cli_shuffled(100, 2);
     bool seen[100] = { false }, same = true;
     for (size_t i = 0; i < 100; i++) {
@@ -268,7 +254,7 @@ static void test_shuffle(void **state)
 }
 
 /* Where an engine computes, by its status. */
-static void test_devices(void **state)
+TEST(test_devices)
 {
     static const struct {
         const char *status, *line; /* NULL: it does not say */
@@ -295,16 +281,4 @@ static void test_devices(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_relative_times),
-        cmocka_unit_test(test_dates),       cmocka_unit_test(test_durations_and_sizes_in),
-        cmocka_unit_test(test_numbers_out), cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_misspelt_models),
-        cmocka_unit_test(test_cells),       cmocka_unit_test(test_learning_rates),
-        cmocka_unit_test(test_shuffle),     cmocka_unit_test(test_early_years),
-        cmocka_unit_test(test_devices),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

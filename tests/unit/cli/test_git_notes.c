@@ -1,15 +1,11 @@
 /* test_git_notes.c - what a run notes about the repository it starts in, and that nothing which the
  * repository brings along is run for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/track/gitinfo.h"
 #include "support/cli/own_folder.h"
+#include "support/test_case.h"
 
 #define GIT                                                                                        \
     "git -c user.name=t -c user.email=t@t -c init.defaultBranch=main -c commit.gpgsign=false "
@@ -43,9 +39,8 @@ static char *diff(void)
     return NULL;
 }
 
-static void local_changes_are_shown(void **state)
+TEST(local_changes_are_shown)
 {
-    (void)state;
     char *text = diff(), *commit = cli_git_commit(), head[200];
     assert_non_null(text);
     (void)snprintf(head, sizeof head, "### repo: %s/work @ %s\n", place, commit);
@@ -57,7 +52,7 @@ static void local_changes_are_shown(void **state)
 }
 
 /* Each is a way for a folder that was unpacked to run a command when git looks at it. */
-static void commands_of_the_repository_do_not_run(void **state)
+TEST(commands_of_the_repository_do_not_run)
 {
     static const char *const traps[][2] = {
         { "clean filter", "git config filter.x.clean 'touch ../ran; cat'; "
@@ -97,9 +92,8 @@ static void commands_of_the_repository_do_not_run(void **state)
     }
 }
 
-static void a_tree_elsewhere_is_left_alone(void **state)
+TEST(a_tree_elsewhere_is_left_alone)
 {
-    (void)state;
     sh("git config core.worktree ../..");
     char *text = diff();
     if (text)
@@ -108,9 +102,8 @@ static void a_tree_elsewhere_is_left_alone(void **state)
     sh("git config --unset core.worktree");
 }
 
-static void below_the_top_and_in_a_second_tree(void **state)
+TEST(below_the_top_and_in_a_second_tree)
 {
-    (void)state;
     sh("mkdir -p below; git worktree add -q ../second > /dev/null; echo again > ../second/file");
     assert_int_equal(chdir("below"), 0);
     char *text = diff();
@@ -125,9 +118,8 @@ static void below_the_top_and_in_a_second_tree(void **state)
     assert_int_equal(chdir("../work"), 0);
 }
 
-static void no_repository_no_note(void **state)
+TEST(no_repository_no_note)
 {
-    (void)state;
     sh("mkdir -p ../bare");
     assert_int_equal(chdir("../bare"), 0);
     assert_null(cli_git_commit());
@@ -135,14 +127,4 @@ static void no_repository_no_note(void **state)
     assert_int_equal(chdir("../work"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(local_changes_are_shown),
-        cmocka_unit_test(below_the_top_and_in_a_second_tree),
-        cmocka_unit_test(a_tree_elsewhere_is_left_alone),
-        cmocka_unit_test(commands_of_the_repository_do_not_run),
-        cmocka_unit_test(no_repository_no_note),
-    };
-    return cmocka_run_group_tests(tests, make_repository, leave_folder);
-}
+RUN_TESTS(make_repository, leave_folder)

@@ -1,13 +1,9 @@
 /* test_inorder.c - pieces of work on many threads: each is done once, results come in order, and no
  * more pieces exist at a time than were promised. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "../../../cli/data/ordered_pool.h"
+#include "support/test_case.h"
 
 typedef struct work {
     size_t n, taken, delivered;
@@ -73,9 +69,8 @@ static void run(size_t n, size_t threads)
     assert_true(atomic_load(&w.most) <= (threads > 1 ? threads * 4 : 1));
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
-    (void)state;
     static const size_t amounts[] = { 0, 1, 2, 7, 8, 9, 1000 },
                         threads[] = { 1, 2, 3, 8, 64, 1000 };
     for (size_t a = 0; a < sizeof amounts / sizeof *amounts; a++)
@@ -84,8 +79,4 @@ static void test_order(void **state)
     assert_true(cli_cores() >= 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_order) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,19 +1,15 @@
 /* test_job_steps.c - what a training run does by its step alone: rates, when it saves, the line after a step, times. */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 #include "cli/train/train_job.h"
+#include "support/test_case.h"
 
 /* The run's begin in the tests of what is left: 100 hours ago, and a little more, so that a slow machine shows the same. */
 enum { HOUR_MS = 3600000, LONG_MS = 100 * HOUR_MS + 12 * 60000 };
@@ -46,7 +42,7 @@ static void assert_shown(const char *wanted)
     free(shown);
 }
 
-static void test_rates(void **state)
+TEST_WITH(test_rates, setup, teardown)
 {
     static const struct {
         const char *schedule, *warm;
@@ -76,9 +72,8 @@ static void test_rates(void **state)
     }
 }
 
-static void test_optimizer(void **state)
+TEST_WITH(test_optimizer, setup, teardown)
 {
-    (void)state;
     tinkc_adam a = cli_job_adam(&app, 0.25);
     assert_true(a.learning_rate == 0.25 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-8 &&
                 a.weight_decay == 0 && a.grad_clip_norm == 0);
@@ -92,7 +87,7 @@ static void test_optimizer(void **state)
                 a.weight_decay == 0.4 && a.grad_clip_norm == 0.5);
 }
 
-static void test_when_it_saves(void **state)
+TEST_WITH(test_when_it_saves, setup, teardown)
 {
     static const struct {
         const char *option, *value;
@@ -130,9 +125,8 @@ static void test_when_it_saves(void **state)
     assert_false(cli_job_every(&app, "rolling-save-every", 0));
 }
 
-static void test_lines_of_steps(void **state)
+TEST_WITH(test_lines_of_steps, setup, teardown)
 {
-    (void)state;
     cli_job j = {
         .app = &app, .total_steps = 12, .first_step = 2, .begun_ms = cli_now_ms() - LONG_MS
     };
@@ -151,9 +145,8 @@ static void test_lines_of_steps(void **state)
     assert_string_equal(app.status_line, "");
 }
 
-static void test_bars_of_steps(void **state)
+TEST_WITH(test_bars_of_steps, setup, teardown)
 {
-    (void)state;
     cli_job j = { .app = &app, .total_steps = 10, .begun_ms = cli_now_ms() - LONG_MS };
     app.draws = true;
     hold_output();
@@ -176,9 +169,8 @@ static double member(const json_t *v, const char *name)
     return json_real_value(json_object_get(v, name));
 }
 
-static void test_times_and_numbers(void **state)
+TEST_WITH(test_times_and_numbers, setup, teardown)
 {
-    (void)state;
     cli_job j = { .app = &app };
     double now = (double)cli_now_us() / 1e6;
     int64_t now_ms = cli_now_ms();
@@ -207,9 +199,8 @@ static void test_times_and_numbers(void **state)
 }
 
 /* A signal before the first step: there is nothing to save. A second one: nothing is saved any more. */
-static void test_stopped_early(void **state)
+TEST_WITH(test_stopped_early, setup, teardown)
 {
-    (void)state;
     cli_progress_clear(); /* of another test */
     for (int i = 0; i < 2; i++) {
         char folder[] = "run";
@@ -226,7 +217,7 @@ static void test_stopped_early(void **state)
 }
 
 /* Data, model, rank, rate and what the recipe adds; then the minute. */
-static void test_names_of_folders(void **state)
+TEST_WITH(test_names_of_folders, setup, teardown)
 {
     static const struct {
         const char *data, *model, *name;
@@ -277,7 +268,7 @@ static void assert_events(const char *wanted)
 }
 
 /* What a run's begin settles, and that its end takes it back. */
-static void test_begin_and_end(void **state)
+TEST_WITH(test_begin_and_end, setup, teardown)
 {
     const tinkc_event failed = {
         .operation = "forward", .text = "refused", .http_status = 503, .attempt = 2, .wait_ms = 1500
@@ -312,9 +303,8 @@ static void test_begin_and_end(void **state)
 }
 
 /* A full disk: what to do, what was saved, how to continue. */
-static void test_full_disk(void **state)
+TEST_WITH(test_full_disk, setup, teardown)
 {
-    (void)state;
     char folder[] = "run";
     cli_job j = { .app = &app, .step = 24, .saved = true, .saved_step = 20, .log_dir = folder };
     static const char *const messages[] = { "state.json: No space left on device",
@@ -334,9 +324,8 @@ static void test_full_disk(void **state)
 }
 
 /* Without a trainer, as far as its words go. */
-static void test_last_words(void **state)
+TEST_WITH(test_last_words, setup, teardown)
 {
-    (void)state;
     char folder[] = "run", state_path[] = "tinker://a/weights/1",
          sampler[] = "tinker://a/sampler/1";
     cli_job j = { .app = &app, .step = 4, .log_dir = folder };
@@ -357,20 +346,4 @@ static void test_last_words(void **state)
     assert_int_equal(code, CLI_EXIT_FAILED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rates, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_optimizer, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_when_it_saves, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_lines_of_steps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bars_of_steps, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_times_and_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_stopped_early, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_begin_and_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_full_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_last_words, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names_of_folders, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,11 @@
 /* test_kept_results.c - what the command keeps on disk and reads again: ids that were seen lately, and answers of
  * evaluations with what they come to. What a model's folder says, and the bar while its weights are read. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/eval/eval_results.h"
@@ -23,6 +18,7 @@
 #include "support/cli/own_folder.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 static cli_app app;
 
@@ -61,9 +57,8 @@ static void seen(const char *kind, const char *items, const char *key)
     json_decref(v);
 }
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "a");
     assert_known("run", "[\"a\"]");
@@ -90,7 +85,7 @@ static void test_ids(void **state)
 }
 
 /* The file that holds the ids of this address: the name is the same for everybody. */
-static void test_the_file_of_ids(void **state)
+TEST(test_the_file_of_ids)
 {
     struct stat before, after;
     char path[200];
@@ -123,9 +118,8 @@ static void test_the_file_of_ids(void **state)
     assert_known("run", "[]");
 }
 
-static void test_many_ids(void **state)
+TEST(test_many_ids)
 {
-    (void)state;
     assert_int_equal(cli_set_value(&app, "base-url", "http://many", CLI_FROM_PROGRAM, "test"), 0);
     json_t *items = json_array();
     for (int i = 0; i < 600; i++) {
@@ -169,7 +163,7 @@ static const char answers[] =
     "{\"example_id\":\"a\",\"sample\":2,\"reward\":1.0,\"stop_reason\":\"length\"}\n"
     "{\"example_id\":\"torn\",\"rew";
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
     cli_eval e;
     size_t n;
@@ -222,7 +216,7 @@ static void test_answers(void **state)
 }
 
 /* A benchmark of the folder, the file itself, the harness's samples; what holds none of these. */
-static void test_places(void **state)
+TEST(test_places)
 {
     cli_eval e;
     (void)state;
@@ -277,9 +271,8 @@ static json_t *result_of(const char *lines)
 }
 
 /* Answers of one example, of which the last has most. */
-static void test_few_answers(void **state)
+TEST(test_few_answers)
 {
-    (void)state;
     json_t *one = result_of(
         "{\"example_id\":\"a\",\"doc_id\":1,\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n");
     assert_int_equal(json_object_size(json_object_get(one, "pass_at_k")), 0);
@@ -296,7 +289,7 @@ static void test_few_answers(void **state)
     json_decref(two);
 }
 
-static void test_a_line(void **state)
+TEST(test_a_line)
 {
     static const char *const names[] = { "format", "correct", NULL };
     static const double values[] = { 1, 0 };
@@ -327,7 +320,7 @@ static void test_a_line(void **state)
 
 /* ---- a model's folder ---- */
 
-static void test_what_a_folder_says(void **state)
+TEST(test_what_a_folder_says)
 {
     static const struct {
         const char *config;
@@ -359,7 +352,7 @@ static void test_what_a_folder_says(void **state)
     assert_null(cli_folder_type("nowhere"));
 }
 
-static void test_default_rates(void **state)
+TEST(test_default_rates)
 {
     static const struct {
         const char *name, *config; /* "" = no folder */
@@ -424,7 +417,7 @@ static long long memory(const char *name)
     return kb * 1024;
 }
 
-static void test_reading_weights(void **state)
+TEST(test_reading_weights)
 {
     static const char bar[] = "loading the weights ", done[] = "############################ ";
     enum { MB = 1 << 20 };
@@ -493,14 +486,4 @@ static void test_reading_weights(void **state)
     cli_forget_signal();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),           cmocka_unit_test(test_the_file_of_ids),
-        cmocka_unit_test(test_many_ids),      cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_a_line),
-        cmocka_unit_test(test_few_answers),   cmocka_unit_test(test_what_a_folder_says),
-        cmocka_unit_test(test_default_rates), cmocka_unit_test(test_reading_weights),
-    };
-    return cmocka_run_group_tests(tests, enter, leave);
-}
+RUN_TESTS(enter, leave)

@@ -3,11 +3,7 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +12,11 @@
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/output/lineedit.h"
 #include "support/patience.h"
 #include "cli/output/term.h"
+#include "support/test_case.h"
 
 #define PASTE(text) "\033[200~" text "\033[201~"
 
@@ -165,9 +161,8 @@ static bool no_editor(void)
     return !library;
 }
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
-    (void)state;
     if (no_editor())
         skip();
     begin(NULL, "xterm");
@@ -187,9 +182,8 @@ static void test_keys(void **state)
     end();
 }
 
-static void test_what_is_pasted(void **state)
+TEST(test_what_is_pasted)
 {
-    (void)state;
     if (no_editor())
         skip();
     begin(NULL, "xterm");
@@ -204,9 +198,8 @@ static void test_what_is_pasted(void **state)
 }
 
 /* Marks of pastes are asked for, and given back, where the terminal knows them. */
-static void test_paste_marks(void **state)
+TEST(test_paste_marks)
 {
-    (void)state;
     if (no_editor())
         skip();
     begin(NULL, "xterm");
@@ -217,9 +210,8 @@ static void test_paste_marks(void **state)
     end();
 }
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
-    (void)state;
     if (no_editor())
         skip();
     begin(NULL, "xterm");
@@ -248,7 +240,7 @@ static void test_signals(void **state)
     end();
 }
 
-static void test_history(void **state)
+TEST(test_history)
 {
     struct stat st;
     (void)state;
@@ -272,9 +264,8 @@ static void test_history(void **state)
 }
 
 /* What is typed before the line is asked for belongs to it. */
-static void test_typed_ahead(void **state)
+TEST(test_typed_ahead)
 {
-    (void)state;
     if (no_editor())
         skip();
     begin(NULL, "xterm");
@@ -296,7 +287,7 @@ static void test_typed_ahead(void **state)
 
 /* ---- without a terminal ---- */
 
-static void test_lines_of_a_pipe(void **state)
+TEST(test_lines_of_a_pipe)
 {
     static const char text[] = "one\r\n\ntwo\0x\n\r\nlast\r";
     static const char *const lines[] = { "one", "", "two\xffx", "", "last" };
@@ -328,16 +319,4 @@ static void test_lines_of_a_pipe(void **state)
     close(before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_what_is_pasted),
-        cmocka_unit_test(test_paste_marks),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_typed_ahead),
-        cmocka_unit_test(test_lines_of_a_pipe),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,17 +1,13 @@
 /* test_lists.c - what list commands print: formats, columns, order, filters, fields. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/output/list.h"
 #include "cli/output/out.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
@@ -106,7 +102,7 @@ static void expect_lists(const list_case *cases, size_t n)
     assert_int_equal(differ, 0);
 }
 
-static void each_format_shows_the_same_items(void **state)
+TEST(each_format_shows_the_same_items)
 {
     static const list_case cases[] = {
         { .format = CLI_TABLE, /* for people: units, rounded numbers, words for what is not there */
@@ -168,7 +164,7 @@ static void each_format_shows_the_same_items(void **state)
         .wanted = "ID\n" ids                                                                       \
     }
 
-static void filters_compare_by_the_type_of_the_member(void **state)
+TEST(filters_compare_by_the_type_of_the_member)
 {
     static const list_case cases[] = {
         IDS("filter", "n>9", "b\na,b\n"), /* a number, not "10" < "9" */
@@ -187,7 +183,7 @@ static void filters_compare_by_the_type_of_the_member(void **state)
     expect_lists(cases, N(cases));
 }
 
-static void what_has_no_member_comes_first_in_the_order(void **state)
+TEST(what_has_no_member_comes_first_in_the_order)
 {
     static const list_case cases[] = {
         IDS("sort", "n", "d\na\nc\na,b\nb\n"),
@@ -199,7 +195,7 @@ static void what_has_no_member_comes_first_in_the_order(void **state)
     expect_lists(cases, N(cases));
 }
 
-static void columns_are_shown_in_the_order_that_was_asked_for(void **state)
+TEST(columns_are_shown_in_the_order_that_was_asked_for)
 {
     static const list_case cases[] = {
         { .format = CLI_TSV,
@@ -214,7 +210,7 @@ static void columns_are_shown_in_the_order_that_was_asked_for(void **state)
     expect_lists(cases, N(cases));
 }
 
-static void what_cannot_be_listed_is_named(void **state)
+TEST(what_cannot_be_listed_is_named)
 {
 #define KNOWN       "hint: known fields: id, n, at, b, x, in\n"
 #define FILTER_HINT "hint: KEY=VALUE, or with != < > ~\n"
@@ -242,7 +238,7 @@ static void what_cannot_be_listed_is_named(void **state)
     assert_int_equal(differ, 0);
 }
 
-static void fields_are_checked_before_anything_is_printed(void **state)
+TEST(fields_are_checked_before_anything_is_printed)
 {
     static const list_case cases[] = {
         { .format = CLI_JSONL,
@@ -259,7 +255,7 @@ static void fields_are_checked_before_anything_is_printed(void **state)
     expect_lists(cases, N(cases));
 }
 
-static void the_title_counts(void **state)
+TEST(the_title_counts)
 {
     static const struct {
         int64_t shown, total; /* -1: not known */
@@ -278,16 +274,4 @@ static void the_title_counts(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_format_shows_the_same_items),
-        cmocka_unit_test(filters_compare_by_the_type_of_the_member),
-        cmocka_unit_test(what_has_no_member_comes_first_in_the_order),
-        cmocka_unit_test(columns_are_shown_in_the_order_that_was_asked_for),
-        cmocka_unit_test(what_cannot_be_listed_is_named),
-        cmocka_unit_test(fields_are_checked_before_anything_is_printed),
-        cmocka_unit_test(the_title_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -37,9 +37,8 @@ static void add(const char *name, const char *run)
     assert_true(cli_logged_runs_add(store, folder(name), run));
 }
 
-static void the_newest_run_has_the_name(void **state)
+TEST_WITH(the_newest_run_has_the_name, setup, teardown)
 {
-    (void)state;
     add("a", "1");
     (void)folder("deep");
     add("deep/faq", "2");
@@ -55,9 +54,8 @@ static void the_newest_run_has_the_name(void **state)
     json_decref(runs);
 }
 
-static void a_folder_that_is_used_again_is_the_new_runs(void **state)
+TEST_WITH(a_folder_that_is_used_again_is_the_new_runs, setup, teardown)
 {
-    (void)state;
     add("a", "1");
     add("a", "2");
     json_t *runs = cli_logged_runs(store);
@@ -66,9 +64,8 @@ static void a_folder_that_is_used_again_is_the_new_runs(void **state)
     json_decref(runs);
 }
 
-static void folders_that_are_gone_and_lines_that_are_torn_are_passed_over(void **state)
+TEST_WITH(folders_that_are_gone_and_lines_that_are_torn_are_passed_over, setup, teardown)
 {
-    (void)state;
     add("a", "1");
     add("b", "2");
     assert_int_equal(rmdir(folder("b")), 0);
@@ -84,9 +81,8 @@ static void folders_that_are_gone_and_lines_that_are_torn_are_passed_over(void *
     assert_null(cli_logged_run_folder(store, "b"));
 }
 
-static void a_store_without_runs_has_no_names(void **state)
+TEST_WITH(a_store_without_runs_has_no_names, setup, teardown)
 {
-    (void)state;
     json_t *runs = cli_logged_runs(store);
     assert_int_equal(json_array_size(runs), 0);
     json_decref(runs);
@@ -95,14 +91,4 @@ static void a_store_without_runs_has_no_names(void **state)
     json_decref(runs);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_newest_run_has_the_name, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_folder_that_is_used_again_is_the_new_runs, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            folders_that_are_gone_and_lines_that_are_torn_are_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_store_without_runs_has_no_names, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,24 +1,20 @@
 /* test_number_texts.c - numbers, durations and sizes as options take them and as the command shows them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "cli/output/out.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
 #define NONE NAN /* refused */
 
 /* One text, read as each kind of number. */
-static void each_kind_reads_its_own_form(void **state)
+TEST(each_kind_reads_its_own_form)
 {
     static const struct {
         const char *text;
@@ -142,7 +138,7 @@ static void each_kind_reads_its_own_form(void **state)
     }
 }
 
-static void a_number_is_written_as_python_writes_it(void **state)
+TEST(a_number_is_written_as_python_writes_it)
 {
     static const struct {
         double value;
@@ -187,7 +183,7 @@ static void a_number_is_written_as_python_writes_it(void **state)
     }
 }
 
-static void thousands_are_separated_in_counts(void **state)
+TEST(thousands_are_separated_in_counts)
 {
     static const struct {
         int64_t value;
@@ -216,7 +212,7 @@ static void thousands_are_separated_in_counts(void **state)
     }
 }
 
-static void a_size_has_one_binary_unit(void **state)
+TEST(a_size_has_one_binary_unit)
 {
     static const struct {
         int64_t value;
@@ -245,13 +241,4 @@ static void a_size_has_one_binary_unit(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_reads_its_own_form),
-        cmocka_unit_test(a_number_is_written_as_python_writes_it),
-        cmocka_unit_test(thousands_are_separated_in_counts),
-        cmocka_unit_test(a_size_has_one_binary_unit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,18 +1,14 @@
 /* test_preference_files.c - files of preferences as tokens: both sides, what is cut, ties and bad rows; and single answers
  * that are crossed with those of other prompts. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/data/pairs.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 static tinkc_tokenizer *tokenizer;
 static cli_app app;
@@ -69,7 +65,7 @@ static void assert_side(const cli_side *s, const char *wanted)
 
 #define HEAD(text) "<|im_start|>user\n" text "<|im_end|>\n<|im_start|>assistant\n"
 
-static void test_both_sides(void **state)
+TEST(test_both_sides)
 {
     cli_pairs p;
     char *said;
@@ -92,7 +88,7 @@ static void test_both_sides(void **state)
     assert_true(!p.items && !p.paths && p.n == 0);
 }
 
-static void test_cut(void **state)
+TEST(test_cut)
 {
     static const char row[] = "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n";
     cli_pairs p;
@@ -121,7 +117,7 @@ static void test_cut(void **state)
     cli_pairs_free(&p);
 }
 
-static void test_rows_that_are_not_pairs(void **state)
+TEST(test_rows_that_are_not_pairs)
 {
     cli_pairs p;
     char *said;
@@ -167,7 +163,7 @@ static void test_rows_that_are_not_pairs(void **state)
 #define MARK(ask, answer, label)                                                                   \
     "{\"prompt\":\"" ask "\",\"completion\":\"" answer "\",\"label\":" label "}\n"
 
-static void test_single_answers(void **state)
+TEST(test_single_answers)
 {
     cli_pairs p;
     char *said;
@@ -207,7 +203,7 @@ static void test_single_answers(void **state)
 }
 
 /* More than the first room. */
-static void test_many(void **state)
+TEST(test_many)
 {
     char *said, lines[20000] = "";
     cli_pairs p;
@@ -224,14 +220,4 @@ static void test_many(void **state)
     cli_pairs_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_sides),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_rows_that_are_not_pairs),
-        cmocka_unit_test(test_single_answers),
-        cmocka_unit_test(test_many),
-    };
-    return cmocka_run_group_tests(tests, open_model, close_model);
-}
+RUN_TESTS(open_model, close_model)

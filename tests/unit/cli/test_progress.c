@@ -1,12 +1,7 @@
 /* test_progress.c - what the command draws on a terminal, its width and colours, and what signals leave behind. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/doctor/doctor.h"
@@ -19,6 +14,7 @@ static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, 
                             tinkc_error *);
 #define tinkc_adapter_export scripted_export
 #include "../../../cli/models/adapter_forms.c"
+#include "support/test_case.h"
 
 #define HALF  "━━━━━━━━━━━━━━──────────────"
 #define WHOLE "━━━━━━━━━━━━━━━━━━━━━━━━━━━━"
@@ -45,7 +41,7 @@ static cli_progress begun(const cli_app *app, bool bytes)
     return p;
 }
 
-static void test_bars(void **state)
+TEST(test_bars)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     const cli_app plain = { .draws = true, .progress = true };
@@ -92,7 +88,7 @@ static void test_bars(void **state)
     assert_shown("^M^[[K");
 }
 
-static void test_where_nothing_is_drawn(void **state)
+TEST(test_where_nothing_is_drawn)
 {
     const cli_app quiet = { .draws = true, .progress = true, .quiet = true },
                   off = { .draws = true };
@@ -122,7 +118,7 @@ static void test_where_nothing_is_drawn(void **state)
     assert_shown("Reading: 7/10 z\n");
 }
 
-static void test_status_lines(void **state)
+TEST(test_status_lines)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     char wide[120];
@@ -143,7 +139,7 @@ static void test_status_lines(void **state)
 }
 
 /* A check of doctor has five seconds, or what --timeout leaves. The clock runs on meanwhile: the times are far apart. */
-static void test_time_of_a_check(void **state)
+TEST(test_time_of_a_check)
 {
     cli_app app = { .deadline_ms = INT64_MAX };
     const doctor d = { .app = &app };
@@ -173,7 +169,7 @@ static bool colours(bool tty)
     return app.color;
 }
 
-static void test_colours(void **state)
+TEST(test_colours)
 {
     static const char *const names[] = { "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR" };
     (void)state;
@@ -222,7 +218,7 @@ static void test_colours(void **state)
     cli_parse_free(&app);
 }
 
-static void test_widths(void **state)
+TEST(test_widths)
 {
     static const struct {
         const char *columns;
@@ -238,7 +234,7 @@ static void test_widths(void **state)
     assert_int_equal(cli_term_width(&app), 0);
 }
 
-static void test_answers_in_advance(void **state)
+TEST(test_answers_in_advance)
 {
     cli_app yes = { .yes = true }, half = { .stdin_tty = true };
     (void)state;
@@ -249,9 +245,8 @@ static void test_answers_in_advance(void **state)
                  "advance, add --yes\n");
 }
 
-static void test_signals(void **state)
+TEST(test_signals)
 {
-    (void)state;
     cli_catch_signals();
     assert_true(cli_stop_signal() == 0 && cli_stop_count() == 0);
     raise(SIGINT);
@@ -287,7 +282,7 @@ static bool scripted_export(const tinkc_adapter_options *o, tinkc_progress_fn *f
 }
 
 /* A form that is made: its bar, and how it ends by itself, by an error and by signals. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
     static const struct {
         int signal;
@@ -322,7 +317,7 @@ static void test_forms(void **state)
 }
 
 /* Pages of a list: how many are wanted, what ends it, and what is shown after each hundred. */
-static void test_pages(void **state)
+TEST(test_pages)
 {
     cli_app app = { .command = cli_find("run", "list"),
                     .deadline_ms = INT64_MAX,
@@ -379,19 +374,4 @@ static void test_pages(void **state)
     cli_parse_free(&app);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_time_of_a_check),
-        cmocka_unit_test(test_bars),
-        cmocka_unit_test(test_where_nothing_is_drawn),
-        cmocka_unit_test(test_status_lines),
-        cmocka_unit_test(test_colours),
-        cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_answers_in_advance),
-        cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_pages),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

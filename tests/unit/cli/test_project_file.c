@@ -1,21 +1,17 @@
 /* test_project_file.c - .tinkc.toml comes with a repository: neither it nor a file that it names runs
  * commands, chooses addresses, deletes, or writes outside the project. What the user names may. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
 #include "cli/train/train_config.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 static char place[] = "/tmp/tinkc-project-XXXXXX";
 
@@ -96,7 +92,7 @@ static void taken(const char *line, const char *wanted)
     free(hook);
 }
 
-static void a_config_that_a_project_names_has_its_rights(void **state)
+TEST(a_config_that_a_project_names_has_its_rights)
 {
     static const char *const rows[][2] = {
         { "hook = \"touch x\"\n", "a project file may not name a command to run" },
@@ -120,9 +116,8 @@ static void a_config_that_a_project_names_has_its_rights(void **state)
     refused("train rl data.jsonl", "a project file may not name an address");
 }
 
-static void a_config_on_the_line_is_the_users(void **state)
+TEST(a_config_on_the_line_is_the_users)
 {
-    (void)state;
     put("mine.toml", "[train.sft]\nhook = \"mail me\"\n");
     put(".tinkc.toml", "[train.sft]\nlora_rank = 8\n");
     taken("train sft data.jsonl --config mine.toml", "mail me");
@@ -130,9 +125,8 @@ static void a_config_on_the_line_is_the_users(void **state)
     taken("train sft data.jsonl --config mine.toml", "mail me");
 }
 
-static void a_grid_of_a_project_has_its_rights(void **state)
+TEST(a_grid_of_a_project_has_its_rights)
 {
-    (void)state;
     put("mine.toml", "[train.sft]\nhook = \"x\"\n");
     put(".tinkc.toml", "[train.sweep]\ngrid = \"hook=touch x\"\n");
     refused("train sweep sft data.jsonl --dry-run", "may not name a command to run");
@@ -151,9 +145,8 @@ static void a_grid_of_a_project_has_its_rights(void **state)
     taken("train sweep sft data.jsonl --dry-run --grid hook=x", NULL);
 }
 
-static void a_log_dir_is_judged_where_its_links_lead(void **state)
+TEST(a_log_dir_is_judged_where_its_links_lead)
 {
-    (void)state;
     assert_int_equal(symlink("../outside", "link"), 0);
     assert_int_equal(symlink("../nothing-yet", "dangling"), 0);
     assert_int_equal(symlink("runs", "within"), 0);
@@ -171,13 +164,4 @@ static void a_log_dir_is_judged_where_its_links_lead(void **state)
     taken("train sft data.jsonl", NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_config_that_a_project_names_has_its_rights),
-        cmocka_unit_test(a_config_on_the_line_is_the_users),
-        cmocka_unit_test(a_grid_of_a_project_has_its_rights),
-        cmocka_unit_test(a_log_dir_is_judged_where_its_links_lead),
-    };
-    return cmocka_run_group_tests(tests, enter, leave);
-}
+RUN_TESTS(enter, leave)

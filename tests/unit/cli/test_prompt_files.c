@@ -1,19 +1,15 @@
 /* test_prompt_files.c - files of prompts: which member is the prompt, which the answer, what is refused; their order
  * and parts. How a model is asked, and what is made of its answer. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/sample/ask.h"
 #include "cli/main/commands.h"
 #include "cli/sample/prompts.h"
 #include "support/cli/held_output.h"
+#include "support/test_case.h"
 
 static cli_app app;
 static const cli_prompt_options both = { .need_answer = true, .need_prompt = true },
@@ -58,7 +54,7 @@ static void assert_text(const char *is, const char *wanted)
 
 #define ASK(text) "[{\"role\":\"user\",\"content\":\"" text "\"}]"
 
-static void test_members(void **state)
+TEST_WITH(test_members, begin, end)
 {
     static const struct {
         const char *line, *messages, *answer;
@@ -112,7 +108,7 @@ static void test_members(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, begin, end)
 {
     static const struct {
         const char *line;
@@ -165,7 +161,7 @@ static void test_refused(void **state)
     cli_prompts_free(&p);
 }
 
-static void test_named_members(void **state)
+TEST_WITH(test_named_members, begin, end)
 {
     cli_prompts p;
     char *said;
@@ -192,7 +188,7 @@ static void test_named_members(void **state)
 }
 
 /* The files of the command line: arguments, then --data. */
-static void test_several_files(void **state)
+TEST_WITH(test_several_files, begin, end)
 {
     char paths[3][30] = { "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX",
                           "/tmp/tinkc-prompts-XXXXXX" };
@@ -240,7 +236,7 @@ static void test_several_files(void **state)
 }
 
 /* Many: all are kept, shuffled by the seed alone, and the last ones can be split off. */
-static void test_order(void **state)
+TEST_WITH(test_order, begin, end)
 {
     enum { MANY = 200 };
     cli_prompts p, rest;
@@ -313,7 +309,7 @@ static void assert_said(char *said, const char *wanted)
 #define TOP_P  "top_p must be above 0 and at most 1"
 #define TOP_K  "top_k must be -1 (all) or more, and fit 31 bits"
 
-static void test_numbers_of_a_line(void **state)
+TEST_WITH(test_numbers_of_a_line, open_nano, close_nano)
 {
     static const struct {
         const char *line, *why; /* NULL: nothing is wrong */
@@ -367,7 +363,7 @@ static void test_numbers_of_a_line(void **state)
     json_decref(v);
 }
 
-static void test_numbers_given(void **state)
+TEST_WITH(test_numbers_given, open_nano, close_nano)
 {
     static const struct {
         const char *option, *value, *said;
@@ -401,7 +397,7 @@ static void test_numbers_given(void **state)
     }
 }
 
-static void test_stops(void **state)
+TEST_WITH(test_stops, open_nano, close_nano)
 {
     cli_asked asked = { .tokenizer = nano, .chat = true };
     tinkc_sampling s = { 0 };
@@ -451,7 +447,7 @@ static void test_stops(void **state)
 }
 
 /* The context is known: nobody is asked. */
-static void test_room_for_an_answer(void **state)
+TEST_WITH(test_room_for_an_answer, open_nano, close_nano)
 {
     static const struct {
         int64_t context;
@@ -483,7 +479,7 @@ static void test_room_for_an_answer(void **state)
     }
 }
 
-static void test_messages_asked(void **state)
+TEST_WITH(test_messages_asked, open_nano, close_nano)
 {
     static const struct {
         const char *text;
@@ -517,7 +513,7 @@ static void test_messages_asked(void **state)
     }
 }
 
-static void test_token_lists(void **state)
+TEST_WITH(test_token_lists, open_nano, close_nano)
 {
     static const struct {
         const char *list;
@@ -540,7 +536,7 @@ static void test_token_lists(void **state)
     }
 }
 
-static void test_system_prompts(void **state)
+TEST_WITH(test_system_prompts, open_nano, close_nano)
 {
     static const char own[] = "[{\"role\":\"system\",\"content\":\"o\"},{\"role\":\"user\"}]",
                       user[] = "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"system\"}]",
@@ -569,7 +565,7 @@ static void test_system_prompts(void **state)
 
 /* ---- what is made of an answer ---- */
 
-static void test_thoughts(void **state)
+TEST_WITH(test_thoughts, open_nano, close_nano)
 {
     static const struct {
         const char *text, *hidden, *only;
@@ -598,7 +594,7 @@ static void test_thoughts(void **state)
 }
 
 /* 15 is "0", 16 "1", 198 the end of a line, 4095 the end of a turn. */
-static void test_answers(void **state)
+TEST_WITH(test_answers, open_nano, close_nano)
 {
     static const int32_t ids[] = { 15, 16, 198, 4095 };
     static const float logprobs[] = { -0.5F, -0.25F };
@@ -653,16 +649,4 @@ static void test_answers(void **state)
     }
 }
 
-int main(void)
-{
-#define ASKED(name) cmocka_unit_test_setup_teardown(name, open_nano, close_nano)
-#define TEST(name)  cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(test_members),         TEST(test_refused),       TEST(test_named_members),
-        TEST(test_order),           TEST(test_several_files), ASKED(test_numbers_of_a_line),
-        ASKED(test_numbers_given),  ASKED(test_stops),        ASKED(test_room_for_an_answer),
-        ASKED(test_messages_asked), ASKED(test_token_lists),  ASKED(test_system_prompts),
-        ASKED(test_thoughts),       ASKED(test_answers)
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

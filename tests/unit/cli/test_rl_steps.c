@@ -1,15 +1,10 @@
 /* test_rl_steps.c - the loop of `tinkc train rl` around the library's: options at their limits, how many steps, what a
  * step leaves behind and says, and what ends it. The library, the clock, signals and the run's folder are scripts.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <tinkc/recipes.h>
 #include <tinkc/tinkc.h>
@@ -44,6 +39,7 @@ static const tinkc_rl_report *script_rl_step(tinkc_rl *, size_t total, tinkc_err
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/noted.h"
+#include "support/test_case.h"
 
 enum { MOST = 8 };
 
@@ -268,7 +264,7 @@ static void assert_said(const char *wanted)
 
 /* ---- options ---- */
 
-static void test_options(void **state)
+TEST_WITH(test_options, setup, teardown)
 {
     static const char counts[] = "error: --group-size, --groups-per-batch, --epochs and "
                                  "--max-tokens must be above 0\n",
@@ -308,7 +304,7 @@ static void test_options(void **state)
     }
 }
 
-static void test_numbers_of_steps(void **state)
+TEST_WITH(test_numbers_of_steps, setup, teardown)
 {
     static const struct {
         size_t prompts;
@@ -344,7 +340,7 @@ static void test_numbers_of_steps(void **state)
     }
 }
 
-static void test_when_it_evaluates(void **state)
+TEST_WITH(test_when_it_evaluates, setup, teardown)
 {
     static const struct {
         const char *every;
@@ -363,9 +359,8 @@ static void test_when_it_evaluates(void **state)
 
 /* ---- while it waits ---- */
 
-static void test_the_line_meanwhile(void **state)
+TEST_WITH(test_the_line_meanwhile, setup, teardown)
 {
-    (void)state;
     rl.job.first_step = rl.job.step = 3;
     rl.job.total_steps = 9;
     rl.last_watched = 0.5;
@@ -389,7 +384,7 @@ static void test_the_line_meanwhile(void **state)
     assert_false(tick(&rl));
 }
 
-static void test_groups_that_are_waited_for(void **state)
+TEST_WITH(test_groups_that_are_waited_for, setup, teardown)
 {
     tinkc_group *groups[4] = { 0 };
     tinkc_error err = { 0 };
@@ -450,7 +445,7 @@ static void fill_groups(void)
     script.rollouts[2][0] = (tinkc_rollout){ .text = "14", .reward = 1 };
 }
 
-static void test_steps(void **state)
+TEST_WITH(test_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -471,7 +466,7 @@ static void test_steps(void **state)
 }
 
 /* Rollouts that failed are reported once a step, and not kept. A row that is not written is reported, too. */
-static void test_steps_with_trouble(void **state)
+TEST_WITH(test_steps_with_trouble, setup, teardown)
 {
     tinkc_error err = { 0 };
     char folder[] = "run";
@@ -492,7 +487,7 @@ static void test_steps_with_trouble(void **state)
     assert_null(strstr(noted, "sample of"));
 }
 
-static void test_what_ends_the_steps(void **state)
+TEST_WITH(test_what_ends_the_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -518,7 +513,7 @@ static void test_what_ends_the_steps(void **state)
 
 /* ---- the end ---- */
 
-static void test_the_end(void **state)
+TEST_WITH(test_the_end, setup, teardown)
 {
     static const struct {
         bool ok;
@@ -562,20 +557,4 @@ static void test_the_end(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_options),
-        TEST(test_numbers_of_steps),
-        TEST(test_when_it_evaluates),
-        TEST(test_the_line_meanwhile),
-        TEST(test_groups_that_are_waited_for),
-        TEST(test_steps),
-        TEST(test_steps_with_trouble),
-        TEST(test_what_ends_the_steps),
-        TEST(test_the_end),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,19 +1,15 @@
 /* test_row_forms.c - rows of every form against tests/data/cli/row_forms.txt: the conversation, what is
  * said of it, and which of its text is learnt. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/data/dataset.h"
 #include "cli/output/out.h"
 #include "cli/data/row_forms.h"
+#include "support/test_case.h"
 
 /* Writes all that a row may bring. A weight is a mark for training, which it must not see. */
 static const char shape[] =
@@ -219,7 +215,7 @@ static bool next_case(FILE *f, size_t *number, a_case *c)
     return wanted && fclose(wanted) == 0;
 }
 
-static void rows_of_every_form(void **state)
+TEST(rows_of_every_form)
 {
     FILE *f = fopen("tests/data/cli/row_forms.txt", "r");
     a_case c;
@@ -237,7 +233,7 @@ static void rows_of_every_form(void **state)
 }
 
 /* Every form is found by its name, and its example is of that form. */
-static void forms_by_name(void **state)
+TEST(forms_by_name)
 {
     const char *name, *example;
     size_t n = 0;
@@ -257,7 +253,7 @@ static void forms_by_name(void **state)
 }
 
 /* What an earlier form found wrong is forgotten when a later one takes the row, as is what was there before. */
-static void no_fault_is_left(void **state)
+TEST(no_fault_is_left)
 {
     static const char *const rows[] = {
         "{\"instruction\":\"a\",\"prompt\":\"b\",\"completion\":\"c\"}",
@@ -294,7 +290,7 @@ static void no_fault_is_left(void **state)
 }
 
 /* A line is often the end of a mapped file: nothing behind it may be looked at, wherever it is torn. */
-static void nothing_behind_a_line(void **state)
+TEST(nothing_behind_a_line)
 {
     static const char whole[] =
         "{\"messages\" : [{\"role\":\"user\", \"content\" : \t[{\"text\":\"a\"}]}], \"from\": 1}";
@@ -314,11 +310,4 @@ static void nothing_behind_a_line(void **state)
     assert_int_equal(munmap(room, 2 * page), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_of_every_form),
-                                        cmocka_unit_test(forms_by_name),
-                                        cmocka_unit_test(no_fault_is_left),
-                                        cmocka_unit_test(nothing_behind_a_line) };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -1,22 +1,18 @@
 /* test_run_folder.c - a run's log directory: who may write into it, rows that are appended, taken back and read again,
  * hooks, and what a removed run leaves. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/files.h"
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
 #include "support/patience.h"
 #include "cli/track/train_log.h"
+#include "support/test_case.h"
 
 static cli_app app;
 
@@ -39,7 +35,7 @@ static void end_log(cli_trainlog *log)
     cli_trainlog_close(log);
 }
 
-static void test_one_writer(void **state)
+TEST(test_one_writer)
 {
     cli_claim first, second;
     (void)state;
@@ -72,7 +68,7 @@ static void test_one_writer(void **state)
 }
 
 /* A folder may have come with a repository: writing a run into it changes nothing outside. */
-static void links_out_of_the_folder_are_refused(void **state)
+TEST(links_out_of_the_folder_are_refused)
 {
     static const char *const targets[] = { "../precious", "../nothing-yet", "/etc/hostname", ".." };
     cli_claim claim;
@@ -95,7 +91,7 @@ static void links_out_of_the_folder_are_refused(void **state)
     cli_trainlog_release(&claim, "came");
 }
 
-static void test_rows(void **state)
+TEST(test_rows)
 {
     cli_trainlog log;
     (void)state;
@@ -132,7 +128,7 @@ static void test_rows(void **state)
     json_decref(row);
 }
 
-static void test_full_disks(void **state)
+TEST(test_full_disks)
 {
     static const char *const names[] = { "metrics", "timing_spans", "checkpoints", "samples" };
     (void)state;
@@ -165,9 +161,8 @@ static void test_full_disks(void **state)
 }
 
 /* Rows from a step on go, and lines that were torn. */
-static void test_rewinding(void **state)
+TEST(test_rewinding)
 {
-    (void)state;
     assert_true(cli_trainlog_rewind("nothing", 3)); /* no files: nothing to do */
     put("back/metrics.jsonl",
         "{\"step\":0}\n{\"step\":2,\"a\":1}\n{\"step\":3}\n{\"note\":1}\n{\"step\":\"4\"}\n"
@@ -193,9 +188,8 @@ static void test_rewinding(void **state)
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
 }
 
-static void test_records(void **state)
+TEST(test_records)
 {
-    (void)state;
     json_t *none = cli_trainlog_records("nothing", "state_path");
     assert_int_equal(json_array_size(none), 0);
     json_decref(none);
@@ -219,7 +213,7 @@ static void test_records(void **state)
     json_decref(config);
 }
 
-static void test_what_tells_a_run(void **state)
+TEST(test_what_tells_a_run)
 {
     static const struct {
         const char *name;
@@ -241,9 +235,8 @@ static void test_what_tells_a_run(void **state)
     }
 }
 
-static void test_removing(void **state)
+TEST(test_removing)
 {
-    (void)state;
     assert_true(cli_trainlog_remove("nothing"));
     put("gone/metrics.jsonl", "x");
     put("gone/samples.jsonl", "x");
@@ -269,7 +262,7 @@ static void test_removing(void **state)
     assert_true(is_there("stuck/metrics.jsonl"));
 }
 
-static void test_hooks(void **state)
+TEST(test_hooks)
 {
     cli_trainlog log;
     (void)state;
@@ -293,7 +286,7 @@ static void test_hooks(void **state)
 }
 
 /* The run's key is not for the hook, nor are its connections. */
-static void a_hook_gets_no_credentials_and_no_descriptors(void **state)
+TEST(a_hook_gets_no_credentials_and_no_descriptors)
 {
     static const char tells[] =
         "exec > seen; env | grep -o 'SECRET.*'; n=3; while [ $n -lt 256 ]; do "
@@ -321,19 +314,4 @@ static void a_hook_gets_no_credentials_and_no_descriptors(void **state)
     app = (cli_app){ 0 };
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_out_of_the_folder_are_refused),
-        cmocka_unit_test(a_hook_gets_no_credentials_and_no_descriptors),
-        cmocka_unit_test(test_one_writer),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_full_disks),
-        cmocka_unit_test(test_rewinding),
-        cmocka_unit_test(test_records),
-        cmocka_unit_test(test_what_tells_a_run),
-        cmocka_unit_test(test_removing),
-        cmocka_unit_test(test_hooks),
-    };
-    return cmocka_run_group_tests(tests, enter_folder, leave_folder);
-}
+RUN_TESTS(enter_folder, leave_folder)

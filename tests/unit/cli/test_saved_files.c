@@ -2,22 +2,18 @@
  * read, and where downloads go. */
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/files.h"
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
+#include "support/test_case.h"
 
 static const cli_app app;
 
@@ -51,7 +47,7 @@ static void assert_said(const char *wanted)
     free(said);
 }
 
-static void test_whole_files(void **state)
+TEST(test_whole_files)
 {
     struct stat st;
     (void)state;
@@ -79,7 +75,7 @@ static void test_whole_files(void **state)
 }
 
 /* The file that a link names is replaced, not the link. */
-static void test_links(void **state)
+TEST(test_links)
 {
     struct stat st;
     (void)state;
@@ -95,7 +91,7 @@ static void test_links(void **state)
 
 /* A pipe takes what comes, and nothing is put beside it. No device is used: as root, a fault of the tested code could
  * put a file in its place. */
-static void test_pipes_with_names(void **state)
+TEST(test_pipes_with_names)
 {
     struct stat st;
     char text[10] = "";
@@ -118,7 +114,7 @@ static void test_pipes_with_names(void **state)
 }
 
 /* A file that cannot be written whole is reported, and the old one stays. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
     struct rlimit before, none;
     (void)state;
@@ -158,9 +154,8 @@ static void test_no_room(void **state)
     assert_int_equal(unlink("file"), 0);
 }
 
-static void test_faults(void **state)
+TEST(test_faults)
 {
-    (void)state;
     hold_output();
     assert_int_equal(save("nowhere/file", "x", true), CLI_EXIT_FAILED);
     assert_int_equal(save("nowhere/file", "x", false), CLI_EXIT_FAILED);
@@ -185,7 +180,7 @@ static void test_faults(void **state)
     assert_int_equal(rmdir("folder"), 0);
 }
 
-static void test_folders(void **state)
+TEST(test_folders)
 {
     struct stat st;
     (void)state;
@@ -206,7 +201,7 @@ static void test_folders(void **state)
     assert_int_equal(unlink("file"), 0);
 }
 
-static void test_secret_files(void **state)
+TEST(test_secret_files)
 {
     static const struct {
         mode_t mode;
@@ -239,7 +234,7 @@ static void test_secret_files(void **state)
     assert_int_equal(cli_check_secret_file(&app, "/dev/null"), 0);
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
     static const struct {
         const char *target, *dir, *name;
@@ -265,7 +260,7 @@ static void test_places(void **state)
 }
 
 /* Straight to the standard output. */
-static void test_pipes(void **state)
+TEST(test_pipes)
 {
     cli_place p;
     tinkc_download_options o = { .dir = "x", .name = "y", .flat = true, .replace = true };
@@ -283,18 +278,4 @@ static void test_pipes(void **state)
     cli_place_free(&p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole_files),
-        cmocka_unit_test(test_links),
-        cmocka_unit_test(test_pipes_with_names),
-        cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_secret_files),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_pipes),
-    };
-    return cmocka_run_group_tests(tests, enter_folder, leave);
-}
+RUN_TESTS(enter_folder, leave)

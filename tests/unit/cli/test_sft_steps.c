@@ -2,15 +2,10 @@
  * them, what a step leaves behind, and what ends it. The trainer, the clock, signals and the run's folder are scripts.
  */
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <tinkc/tinkc.h>
 
@@ -69,6 +64,7 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/noted.h"
+#include "support/test_case.h"
 
 enum { STEP_MS = 2000, MOST = 32 };
 
@@ -412,9 +408,8 @@ static void run(int exit, const char *wanted)
 
 /* ---- the order ---- */
 
-static void test_order(void **state)
+TEST_WITH(test_order, setup, teardown)
 {
-    (void)state;
     given("submit-ahead", "0");
     run(0, "start at 0 send rate 1 done 0 send rate 2 done 1 send rate 3 done 2 samples at 3 "
            "final at 3 goodbye at 3");
@@ -437,9 +432,8 @@ static void test_order(void **state)
 }
 
 /* What happens between steps happens with none under way. */
-static void test_between_steps(void **state)
+TEST_WITH(test_between_steps, setup, teardown)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         AGAIN();
         given("submit-ahead", "2");
@@ -467,9 +461,8 @@ static void test_between_steps(void **state)
            "at 3 goodbye at 3");
 }
 
-static void test_what_ends_it(void **state)
+TEST_WITH(test_what_ends_it, setup, teardown)
 {
-    (void)state;
     given("submit-ahead", "1");
     script.fault_at = 1;
     run(CLI_EXIT_FAILED, "start at 0 send rate 1 send rate 2 done 0 send rate 3 failed at 1: lost");
@@ -504,9 +497,8 @@ static void test_what_ends_it(void **state)
 }
 
 /* After a signal no step is sent; those under way are waited for. */
-static void test_signals(void **state)
+TEST_WITH(test_signals, setup, teardown)
 {
-    (void)state;
     given("submit-ahead", "1");
     script.signal = SIGINT;
     script.signal_after = 1;
@@ -527,9 +519,8 @@ static void test_signals(void **state)
 /* ---- what is left behind ---- */
 
 /* Of two examples with log-probabilities -1/4, -2/4, -3/4: 0.5 of weight 1 in both, 0.75 of weight 1/2 in the longer one. */
-static void test_rows(void **state)
+TEST_WITH(test_rows, setup, teardown)
 {
-    (void)state;
     script.rows = true;
     script.no_metrics = true;
     given("eval-every", "2");
@@ -565,7 +556,7 @@ static void test_rows(void **state)
 }
 
 /* Speeds are smoothed, and steps that overlap are counted once. */
-static void test_speeds(void **state)
+TEST_WITH(test_speeds, setup, teardown)
 {
     static const score sc = { .loss = 1, .weight = 1, .raw = 1, .tokens = 10, .bytes = 1 };
     flight f = { .begun_ms = 1000, .sent_ms = 2000 };
@@ -584,7 +575,7 @@ static void test_speeds(void **state)
 }
 
 /* What is not learnt may be impossible; what is unlearnt counts for the loss alone. */
-static void test_scores(void **state)
+TEST_WITH(test_scores, setup, teardown)
 {
     static float signs[] = { 9, 0, -1, 2 };
     const cli_example e = { ids, signs, 4, 5, 1, 0, false };
@@ -599,13 +590,4 @@ static void test_scores(void **state)
     assert_true(isnan(mean_nll(&none)) && isnan(mean_nll(&less)) && isnan(bits_per_byte(&none)));
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_order), TEST(test_between_steps), TEST(test_what_ends_it), TEST(test_signals),
-        TEST(test_rows),  TEST(test_speeds),        TEST(test_scores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

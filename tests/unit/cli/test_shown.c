@@ -1,15 +1,10 @@
 /* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs. See support/cli/sheet.h. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "cli/main/commands.h"
 #include "cli/data/dataset.h"
@@ -20,6 +15,7 @@
 #include "support/cli/sheet.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 /* ---- JSON ---- */
 
@@ -50,9 +46,8 @@ static const char *const json_texts[] = {
     "{\"a\":1 \"b\":2}", "{\"a\":{\"b\":{\"c\":null}}}"
 };
 
-static void test_json_read(void **state)
+TEST_WITH(test_json_read, open_sheet, close_sheet)
 {
-    (void)state;
     for (size_t i = 0; i < N(json_texts); i++) {
         cli_scan s;
         cli_scan_open(&s, json_texts[i], strlen(json_texts[i]));
@@ -75,7 +70,7 @@ static void test_json_read(void **state)
 }
 
 /* A text that ends where its length says, whatever stands behind. */
-static void test_json_ends(void **state)
+TEST(test_json_ends)
 {
     static const struct {
         const char *text;
@@ -111,7 +106,7 @@ static void test_json_ends(void **state)
 }
 
 /* What comes next, by its first character. */
-static void test_json_peek(void **state)
+TEST(test_json_peek)
 {
     static const struct {
         const char *text;
@@ -172,7 +167,7 @@ static void test_json_peek(void **state)
     assert_true(cli_scan_close(&s) && s.at == s.end);
 }
 
-static void test_json_written(void **state)
+TEST_WITH(test_json_written, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
         "{}",
@@ -223,7 +218,7 @@ static void note_problem(const char *file, size_t line, int level, const char *c
             level == CLI_LEVEL_ERROR ? "error" : "warning", code, message);
 }
 
-static void test_conversations(void **state)
+TEST_WITH(test_conversations, open_sheet, close_sheet)
 {
     static const char *const lines[] = {
         "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
@@ -364,7 +359,7 @@ static void test_conversations(void **state)
     compare("conversations");
 }
 
-static void test_lines(void **state)
+TEST_WITH(test_lines, open_sheet, close_sheet)
 {
     static const char *const files[] = { "",
                                          "\n",
@@ -394,7 +389,7 @@ static void test_lines(void **state)
 }
 
 /* Files that are not JSON lines, by their first bytes or their names. */
-static void test_kinds(void **state)
+TEST_WITH(test_kinds, open_sheet, close_sheet)
 {
     static const struct {
         const char *path, *text;
@@ -443,7 +438,7 @@ static void test_kinds(void **state)
 }
 
 /* All that is known about models by their names. */
-static void test_models(void **state)
+TEST_WITH(test_models, open_sheet, close_sheet)
 {
     const cli_model_facts *m;
     const char *name;
@@ -515,7 +510,7 @@ static void put_problems(const cli_app *app)
     put_held();
 }
 
-static void test_problems(void **state)
+TEST_WITH(test_problems, open_sheet, close_sheet)
 {
     static const cli_app apps[] = {
         { 0 },
@@ -584,7 +579,7 @@ static void test_problems(void **state)
 /* ---- records ---- */
 
 /* Records, times in them, and what a command without a result says. */
-static void test_records(void **state)
+TEST_WITH(test_records, open_sheet, close_sheet)
 {
     static const char *const keys[] = { "at", "time", NULL };
     static const char *const times[] = { "2025-01-02T03:04:05Z", "soon", "", NULL };
@@ -615,21 +610,4 @@ static void test_records(void **state)
     compare("records");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_sheet, close_sheet)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_json_read),
-        TEST(test_json_written),
-        TEST(test_conversations),
-        TEST(test_lines),
-        TEST(test_kinds),
-        TEST(test_models),
-        TEST(test_problems),
-        TEST(test_records),
-        cmocka_unit_test(test_json_ends),
-        cmocka_unit_test(test_json_peek),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -5,17 +5,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <tinkc/engine.h>
 #include <tinkc/tinkc.h>
@@ -40,6 +35,7 @@ static int script_peer(int fd, int level, int name, void *out, socklen_t *len);
 #include "../../../cli/store/store_host.c"
 
 #include "support/cli/own_folder.h"
+#include "support/test_case.h"
 
 #define STORE "store"
 
@@ -155,7 +151,7 @@ static void assert_error(const tinkc_error *err, int32_t code, const char *messa
 
 /* ---- where it cannot begin ---- */
 
-static void test_names_of_sockets(void **state)
+TEST_WITH(test_names_of_sockets, setup, NULL)
 {
     char path[64], wanted[64];
     int fd = -1;
@@ -171,7 +167,7 @@ static void test_names_of_sockets(void **state)
     close(fd);
 }
 
-static void test_hosts_that_do_not_start(void **state)
+TEST_WITH(test_hosts_that_do_not_start, setup, NULL)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = (tinkc_engine *)&an_engine;
@@ -192,7 +188,7 @@ static void test_hosts_that_do_not_start(void **state)
     cli_store_host_stop(NULL, 1);
 }
 
-static void test_devices(void **state)
+TEST_WITH(test_devices, setup, NULL)
 {
     static const char *const asked[] = { "cuda:1", NULL };
     (void)state;
@@ -207,7 +203,7 @@ static void test_devices(void **state)
 }
 
 /* A store in use is waited for, ten seconds and not longer; nothing else is. */
-static void test_engines(void **state)
+TEST_WITH(test_engines, setup, NULL)
 {
     static const struct {
         size_t busy;
@@ -237,7 +233,7 @@ static void test_engines(void **state)
 }
 
 /* What it reports to the command that started it. */
-static void test_reports(void **state)
+TEST_WITH(test_reports, setup, NULL)
 {
     static const struct {
         const char *args[3];
@@ -309,7 +305,7 @@ static int come(const cli_store_host *h)
     return fd;
 }
 
-static void test_other_people(void **state)
+TEST_WITH(test_other_people, setup, NULL)
 {
     char text[200] = "", wanted[200];
     (void)state;
@@ -339,7 +335,7 @@ static void test_other_people(void **state)
     free_host(h);
 }
 
-static void test_when_it_is_over(void **state)
+TEST_WITH(test_when_it_is_over, setup, NULL)
 {
     static const struct {
         bool once, had_one, uses;
@@ -365,7 +361,7 @@ static void test_when_it_is_over(void **state)
 }
 
 /* The loop ends by itself, by a word, and where it cannot wait; a signal that disturbs it is none of these. */
-static void test_the_loop(void **state)
+TEST_WITH(test_the_loop, setup, NULL)
 {
     int64_t begun_ms = clock_ms;
     (void)state;
@@ -390,17 +386,4 @@ static int begin(void **state)
     return enter_folder(state) == 0 && cli_make_folder(STORE, 0700) ? 0 : -1;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_names_of_sockets, setup),
-        cmocka_unit_test_setup(test_hosts_that_do_not_start, setup),
-        cmocka_unit_test_setup(test_devices, setup),
-        cmocka_unit_test_setup(test_engines, setup),
-        cmocka_unit_test_setup(test_reports, setup),
-        cmocka_unit_test_setup(test_other_people, setup),
-        cmocka_unit_test_setup(test_when_it_is_over, setup),
-        cmocka_unit_test_setup(test_the_loop, setup),
-    };
-    return cmocka_run_group_tests(tests, begin, leave_folder);
-}
+RUN_TESTS(begin, leave_folder)

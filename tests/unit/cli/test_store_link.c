@@ -5,16 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include <tinkc/tinkc.h>
 
@@ -40,6 +35,7 @@ static ssize_t script_readlink(const char *path, char *out, size_t cap);
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
+#include "support/test_case.h"
 
 #define HELLO    "tinkc-store 1 9.9 7\n"
 #define CONFLICT "error\t63\t409\tin use\n"
@@ -244,7 +240,7 @@ static void assert_shown(const char *wanted)
 
 /* ---- lines ---- */
 
-static void test_lines(void **state)
+TEST_WITH(test_lines, setup, teardown)
 {
     int ends[2];
     char line[LINE], long_one[LINE + 8];
@@ -291,7 +287,7 @@ static void test_lines(void **state)
     close(ends[0]);
 }
 
-static void test_errors_of_the_other_side(void **state)
+TEST_WITH(test_errors_of_the_other_side, setup, teardown)
 {
     static const struct {
         const char *line;
@@ -319,7 +315,7 @@ static void test_errors_of_the_other_side(void **state)
     }
 }
 
-static void test_questions(void **state)
+TEST_WITH(test_questions, setup, teardown)
 {
     int ends[2];
     char line[LINE];
@@ -353,7 +349,7 @@ static void test_questions(void **state)
 
 /* ---- connecting and starting ---- */
 
-static void test_whether_it_is_shared(void **state)
+TEST_WITH(test_whether_it_is_shared, setup, teardown)
 {
     static const struct {
         const char *value;
@@ -371,7 +367,7 @@ static void test_whether_it_is_shared(void **state)
     }
 }
 
-static void test_who_answers(void **state)
+TEST_WITH(test_who_answers, setup, teardown)
 {
     static const struct {
         const char *heard;
@@ -406,7 +402,7 @@ static void test_who_answers(void **state)
     assert_int_equal(script.n_links, sizeof rows / sizeof *rows);
 }
 
-static void test_processes_that_are_started(void **state)
+TEST_WITH(test_processes_that_are_started, setup, teardown)
 {
     static const struct {
         const char *says;
@@ -450,7 +446,7 @@ static void test_processes_that_are_started(void **state)
 }
 
 /* --timeout ends each of the waits, and is then what the command says. */
-static void test_no_longer_than_it_may_take(void **state)
+TEST_WITH(test_no_longer_than_it_may_take, setup, teardown)
 {
     static const struct {
         const char *host;  /* what the process says that is started; NULL = nothing */
@@ -480,9 +476,8 @@ static void test_no_longer_than_it_may_take(void **state)
 }
 
 /* If somebody has the store, that is said, also when the last attempt has no time left. */
-static void test_who_took_the_time(void **state)
+TEST_WITH(test_who_took_the_time, setup, teardown)
 {
-    (void)state;
     script.host[0] = CONFLICT;
     app.deadline_ms = clock_ms + 51; /* the second attempt begins a millisecond before the end */
     hold_output();
@@ -494,7 +489,7 @@ static void test_who_took_the_time(void **state)
     assert_true(script.n_hosts == 2 && script.waited_ms == 1);
 }
 
-static void test_linked_at_once(void **state)
+TEST_WITH(test_linked_at_once, setup, teardown)
 {
     const char *args[] = { "a\tb\nc" };
     (void)state;
@@ -512,9 +507,8 @@ static void test_linked_at_once(void **state)
 }
 
 /* Nobody is there: a process is started, and reached after a pause. One that ends while it is asked is not taken. */
-static void test_linked_to_one_that_is_started(void **state)
+TEST_WITH(test_linked_to_one_that_is_started, setup, teardown)
 {
-    (void)state;
     script.heard[1] = HELLO "error\t1\t0\tending\n";
     script.heard[2] = HELLO "!";
     script.heard[3] = HELLO "ok cpu\n";
@@ -529,9 +523,8 @@ static void test_linked_to_one_that_is_started(void **state)
     assert_int_equal(script.n_lines, 0);
 }
 
-static void test_a_store_that_is_not_shared(void **state)
+TEST_WITH(test_a_store_that_is_not_shared, setup, teardown)
 {
-    (void)state;
     all_hosts(CONFLICT);
     app.deadline_ms = clock_ms + 120; /* three attempts */
     hold_output();
@@ -553,7 +546,7 @@ static void test_a_store_that_is_not_shared(void **state)
 }
 
 /* What it waits for is said after a second. It is given up after half a minute. */
-static void test_how_long_it_waits(void **state)
+TEST_WITH(test_how_long_it_waits, setup, teardown)
 {
     static const struct {
         int64_t attempt_ms;
@@ -582,9 +575,8 @@ static void test_how_long_it_waits(void **state)
 }
 
 /* Any other failure is not tried again. */
-static void test_a_store_that_fails(void **state)
+TEST_WITH(test_a_store_that_fails, setup, teardown)
 {
-    (void)state;
     script.host[0] = "error\t62\t0\tdamaged\n";
     hold_output();
     int bad = cli_store_link_open(&app, store);
@@ -610,9 +602,8 @@ static void unlink_it(void)
     app.store_fd = -1;
 }
 
-static void test_another_one_is_taken(void **state)
+TEST_WITH(test_another_one_is_taken, setup, teardown)
 {
-    (void)state;
     cli_store_link_keep(&app); /* without a link */
     link_to("others\n");
     int fd = app.store_fd;
@@ -642,7 +633,7 @@ static void test_another_one_is_taken(void **state)
     assert_true(app.store_fd >= 0);
 }
 
-static void test_models_and_adapters(void **state)
+TEST_WITH(test_models_and_adapters, setup, teardown)
 {
     static const struct {
         const char *answer, *training, *sampling, *message;
@@ -683,9 +674,8 @@ static void test_models_and_adapters(void **state)
     assert_said(script.n_links - 1, "model m\t/a\tb\n");
 }
 
-static void test_the_end(void **state)
+TEST_WITH(test_the_end, setup, teardown)
 {
-    (void)state;
     cli_store_link_close(&app); /* without a link */
     link_to("ended\n");
     app.store_folder_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -706,9 +696,8 @@ static void test_the_end(void **state)
     app.store_fd = app.store_folder_fd = -1;
 }
 
-static void test_status(void **state)
+TEST_WITH(test_status, setup, teardown)
 {
-    (void)state;
     script.heard[0] = HELLO "{\"pid\": 7}\n";
     script.heard[1] = HELLO "error\t1\t0\tno\n";
     script.heard[2] = HELLO "nonsense\n";
@@ -728,28 +717,4 @@ static int begin(void **state)
     return enter_folder(state) == 0 && cli_make_folder(store, 0700) ? 0 : -1;
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(test_lines),
-        TEST(test_errors_of_the_other_side),
-        TEST(test_questions),
-        TEST(test_whether_it_is_shared),
-        TEST(test_who_answers),
-        TEST(test_processes_that_are_started),
-        TEST(test_no_longer_than_it_may_take),
-        TEST(test_who_took_the_time),
-        TEST(test_linked_at_once),
-        TEST(test_linked_to_one_that_is_started),
-        TEST(test_a_store_that_is_not_shared),
-        TEST(test_how_long_it_waits),
-        TEST(test_a_store_that_fails),
-        TEST(test_another_one_is_taken),
-        TEST(test_models_and_adapters),
-        TEST(test_the_end),
-        TEST(test_status),
-    };
-    return cmocka_run_group_tests(tests, begin, leave_folder);
-}
+RUN_TESTS(begin, leave_folder)

@@ -1,17 +1,13 @@
 /* test_times.c - dates as people write them, and times as the command shows them. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <cmocka.h>
 
 #include "cli/output/out.h"
 #include "cli/output/text.h"
+#include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
 
@@ -26,7 +22,7 @@ static int set_zone(void **state)
     return 0;
 }
 
-static void a_date_is_a_day_a_week_a_clock_or_a_distance(void **state)
+TEST(a_date_is_a_day_a_week_a_clock_or_a_distance)
 {
     static const struct {
         const char *text, *iso;
@@ -110,7 +106,7 @@ static void a_date_is_a_day_a_week_a_clock_or_a_distance(void **state)
     }
 }
 
-static void what_is_not_a_date_is_refused(void **state)
+TEST(what_is_not_a_date_is_refused)
 {
     static const char *const texts[] = {
         "0000-01-01",
@@ -179,7 +175,7 @@ static void what_is_not_a_date_is_refused(void **state)
 }
 
 /* Also before 1970. */
-static void today_begins_at_midnight_utc(void **state)
+TEST(today_begins_at_midnight_utc)
 {
     const int64_t day = INT64_C(86400000000);
     int64_t us = 0;
@@ -189,7 +185,7 @@ static void today_begins_at_midnight_utc(void **state)
     assert_true(cli_parse_date("today", day, &us) && us == day);
 }
 
-static void times_are_shown_in_utc_as_python_does_and_local(void **state)
+TEST(times_are_shown_in_utc_as_python_does_and_local)
 {
     static const struct {
         int64_t us;
@@ -234,7 +230,7 @@ static void times_are_shown_in_utc_as_python_does_and_local(void **state)
     }
 }
 
-static void a_distance_has_one_unit_rounded_down(void **state)
+TEST(a_distance_has_one_unit_rounded_down)
 {
     static const struct {
         int64_t seconds;
@@ -278,7 +274,7 @@ static void a_distance_has_one_unit_rounded_down(void **state)
     assert_string_equal(ahead, "in less than a minute");
 }
 
-static void a_duration_has_two_units(void **state)
+TEST(a_duration_has_two_units)
 {
     static const struct {
         double seconds;
@@ -299,15 +295,4 @@ static void a_duration_has_two_units(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_date_is_a_day_a_week_a_clock_or_a_distance),
-        cmocka_unit_test(what_is_not_a_date_is_refused),
-        cmocka_unit_test(today_begins_at_midnight_utc),
-        cmocka_unit_test(times_are_shown_in_utc_as_python_does_and_local),
-        cmocka_unit_test(a_distance_has_one_unit_rounded_down),
-        cmocka_unit_test(a_duration_has_two_units),
-    };
-    return cmocka_run_group_tests(tests, set_zone, NULL);
-}
+RUN_TESTS(set_zone, NULL)

@@ -65,15 +65,14 @@ static unsigned char *read_whole(const char *path, size_t *len)
     return data;
 }
 
-static void test_a_number_of_the_standard(void **state)
+TEST(test_a_number_of_the_standard)
 {
-    (void)state;
     uint32_t crc = 0xe3069283; /* of "123456789" */
     assert_int_equal(cli_masked_crc32c("123456789", 9),
                      (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8));
 }
 
-static void test_event_records_are_framed(void **state)
+TEST_WITH(test_event_records_are_framed, setup, teardown)
 {
     cli_tfevents t;
     char path[700], below[600];
@@ -141,7 +140,7 @@ static size_t count_records(const unsigned char *data, size_t len, size_t *piece
     return n;
 }
 
-static void test_long_records_are_cut_into_blocks(void **state)
+TEST_WITH(test_long_records_are_cut_into_blocks, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], path[700], text[700];
@@ -171,7 +170,7 @@ static void test_long_records_are_cut_into_blocks(void **state)
     json_decref(row);
 }
 
-static void test_a_continued_run_keeps_its_id(void **state)
+TEST_WITH(test_a_continued_run_keeps_its_id, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], id[CLI_WANDB_ID + 1];
@@ -195,7 +194,7 @@ static void test_a_continued_run_keeps_its_id(void **state)
 }
 
 /* Folders of several runs, of which the last by name is continued and replaced; others, and what is not a run, stay. */
-static void test_the_last_of_several_runs_is_continued(void **state)
+TEST_WITH(test_the_last_of_several_runs_is_continued, setup, teardown)
 {
     static const char *const other[] = { "offline-run-20990101_000000-aaaaaaa",
                                          "offline-run-20990101_000000-aaaaaaaaa",
@@ -345,7 +344,7 @@ static double take_number(char *text, const char *before)
     return v;
 }
 
-static void test_an_offline_run_says_everything(void **state)
+TEST_WITH(test_an_offline_run_says_everything, setup, teardown)
 {
     cli_wandb w;
     char path[700], host[65] = "", wanted[2000];
@@ -418,9 +417,8 @@ static size_t write_run(size_t size)
 
 /* Settings of many sizes, so that the next record begins around the end of a block; the time of the begin takes
  * more or fewer bytes. */
-static void test_no_piece_begins_in_the_last_bytes(void **state)
+TEST_WITH(test_no_piece_begins_in_the_last_bytes, setup, teardown)
 {
-    (void)state;
     size_t size = 20000 + 32768 - write_run(20000) % 32768;
     for (size_t less = 0; less < 24; less++)
         (void)write_run(size + 4 - less);
@@ -428,7 +426,7 @@ static void test_no_piece_begins_in_the_last_bytes(void **state)
 
 /* ---- both, by the options ---- */
 
-static void test_exports(void **state)
+TEST_WITH(test_exports, setup, teardown)
 {
     static const struct {
         const char *below, *name;
@@ -482,7 +480,7 @@ static void test_exports(void **state)
 }
 
 /* A folder that cannot be written into is said at once. */
-static void test_exports_that_cannot_begin(void **state)
+TEST_WITH(test_exports_that_cannot_begin, setup, teardown)
 {
     cli_app app = { .command = cli_find("train", "sft") };
     cli_exports *e = NULL;
@@ -528,7 +526,7 @@ static size_t warnings(const char *log, const char *wanted)
 }
 
 /* A full disk ends an export with one warning, not the training: while rows are written again, at a row, and at the end. */
-static void test_exports_on_a_full_disk(void **state)
+TEST_WITH(test_exports_on_a_full_disk, setup, teardown)
 {
     enum { AGAIN, ROW, BOARD, END, ALL };
     (void)state;
@@ -576,20 +574,4 @@ static void test_exports_on_a_full_disk(void **state)
     json_decref(row);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_number_of_the_standard),
-        cmocka_unit_test_setup_teardown(test_event_records_are_framed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_long_records_are_cut_into_blocks, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_continued_run_keeps_its_id, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_last_of_several_runs_is_continued, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_an_offline_run_says_everything, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_no_piece_begins_in_the_last_bytes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_exports, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_exports_that_cannot_begin, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_exports_on_a_full_disk, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

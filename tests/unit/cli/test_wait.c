@@ -2,14 +2,9 @@
  * a wait, and between a look and the wait; and all that a wait shows meanwhile. The future, the clock,
  * the terminal and the queue of events are scripts, so no test takes time.
  */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include <tinkc/tinkc.h>
 
@@ -43,6 +38,7 @@ static int script_poll(struct pollfd *, unsigned long n, int ms);
 #undef poll
 
 #include "support/cli/noted.h"
+#include "support/test_case.h"
 
 static struct script {
     int32_t outcome;
@@ -198,46 +194,10 @@ static bool wait_with(const struct script *s, tinkc_error *err)
     return cli_wait(&app, some_future(), "a test", err);
 }
 
-/* Moments: look 1, wait 2, look 3, wait 4, ... A future that completes at an even moment does so
- * after the look said "not yet". */
-static void test_completes_at_every_moment(void **state)
+/* Work that must not be lost half-way takes a second signal. The first test:
+ * signals are counted over the life of the program. */
+TEST(test_second_signal)
 {
-    (void)state;
-    static const int32_t outcomes[] = { TINKC_OK, TINKC_E_NOT_FOUND, TINKC_E_TIMEOUT,
-                                        TINKC_E_CANCELLED };
-    for (size_t k = 0; k < sizeof outcomes / sizeof *outcomes; k++) {
-        for (int at = 1; at <= 8; at++) {
-            tinkc_error err;
-            bool ok = wait_with(&(struct script){ .outcome = outcomes[k], .done_at = at }, &err);
-            assert_int_equal(ok, outcomes[k] == TINKC_OK);
-            assert_int_equal(err.code, outcomes[k]);
-            assert_false(script.cancelled);
-            /* One wait after it is complete, or two where its own failure reads "time-out". */
-            assert_true(script.waits <= (at + 1) / 2 + (outcomes[k] == TINKC_E_TIMEOUT));
-        }
-    }
-}
-
-static void test_signal_cancels(void **state)
-{
-    (void)state;
-    tinkc_error err;
-    cli_forget_signal();
-    assert_false(wait_with(&(struct script){ .done_at = 1000, .raise_at = 3 }, &err));
-    assert_int_equal(err.code, TINKC_E_CANCELLED);
-    assert_string_equal(err.message, "interrupted");
-    assert_true(script.cancelled);
-    assert_int_equal(script.waits, 2);
-    assert_int_equal(cli_stop_signal(), SIGINT);
-    assert_noted("wiped\n");
-    cli_forget_signal();
-}
-
-/* Work that must not be lost half-way takes a second signal. Signals are counted over the life of the
- * program. */
-static void test_second_signal(void **state)
-{
-    (void)state;
     tinkc_error err = { 0 };
     cli_app app = { .deadline_ms = INT64_MAX };
     cli_forget_signal();
@@ -255,10 +215,42 @@ static void test_second_signal(void **state)
     cli_forget_signal();
 }
 
-/* What has come is not thrown away because a signal came with it. */
-static void test_signal_with_the_result(void **state)
+/* Moments: look 1, wait 2, look 3, wait 4, ... A future that completes at an even moment does so
+ * after the look said "not yet". */
+TEST(test_completes_at_every_moment)
 {
-    (void)state;
+    static const int32_t outcomes[] = { TINKC_OK, TINKC_E_NOT_FOUND, TINKC_E_TIMEOUT,
+                                        TINKC_E_CANCELLED };
+    for (size_t k = 0; k < sizeof outcomes / sizeof *outcomes; k++) {
+        for (int at = 1; at <= 8; at++) {
+            tinkc_error err;
+            bool ok = wait_with(&(struct script){ .outcome = outcomes[k], .done_at = at }, &err);
+            assert_int_equal(ok, outcomes[k] == TINKC_OK);
+            assert_int_equal(err.code, outcomes[k]);
+            assert_false(script.cancelled);
+            /* One wait after it is complete, or two where its own failure reads "time-out". */
+            assert_true(script.waits <= (at + 1) / 2 + (outcomes[k] == TINKC_E_TIMEOUT));
+        }
+    }
+}
+
+TEST(test_signal_cancels)
+{
+    tinkc_error err;
+    cli_forget_signal();
+    assert_false(wait_with(&(struct script){ .done_at = 1000, .raise_at = 3 }, &err));
+    assert_int_equal(err.code, TINKC_E_CANCELLED);
+    assert_string_equal(err.message, "interrupted");
+    assert_true(script.cancelled);
+    assert_int_equal(script.waits, 2);
+    assert_int_equal(cli_stop_signal(), SIGINT);
+    assert_noted("wiped\n");
+    cli_forget_signal();
+}
+
+/* What has come is not thrown away because a signal came with it. */
+TEST(test_signal_with_the_result)
+{
     tinkc_error err;
     cli_forget_signal();
     assert_true(wait_with(&(struct script){ .done_at = 4, .raise_at = 4 }, &err));
@@ -267,9 +259,8 @@ static void test_signal_with_the_result(void **state)
     cli_forget_signal();
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const cli_command command = { .noun = "run" };
     cli_app app = { .command = &command, .deadline_ms = cli_now_ms() + 300 };
@@ -285,9 +276,8 @@ static void test_deadline(void **state)
 
 /* Attempts that fail for longer than --retry-for end the wait, but only while the next one is to
  * come: when it is under way, or has worked, nothing is known. */
-static void test_gives_up(void **state)
+TEST(test_gives_up)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const struct {
         int64_t since_ms, next_ms; /* trouble began so long ago; the next attempt comes in */
@@ -327,9 +317,8 @@ static void retried(const tinkc_event *e, void *user)
 }
 
 /* What a failed attempt leaves for the wait to show. */
-static void test_failed_attempts(void **state)
+TEST(test_failed_attempts)
 {
-    (void)state;
     char long_text[300], cut[300];
     cli_app app = { .on_retry = retried, .on_retry_user = "as given" };
     waiting = &app;
@@ -369,9 +358,8 @@ static void test_failed_attempts(void **state)
 }
 
 /* One look at a wait that began so long ago. */
-static void test_what_is_shown(void **state)
+TEST(test_what_is_shown)
 {
-    (void)state;
     static const struct {
         bool draws, verbose;
         const char *status_line, *label, *failing;
@@ -416,9 +404,8 @@ static void test_what_is_shown(void **state)
 }
 
 /* A line of the command's own stays on the screen when the wait is over; bytes take the place of words. */
-static void test_what_is_left(void **state)
+TEST(test_what_is_left)
 {
-    (void)state;
     tinkc_error err = { 0 };
     cli_app app = {
         .draws = true, .deadline_ms = INT64_MAX, .status_line = "step 3", .failing = "old"
@@ -448,7 +435,7 @@ static int script_poll(struct pollfd *fds, unsigned long n, int ms)
 }
 
 /* A rest takes its time, and ends early for a signal and for --timeout. */
-static void test_rest(void **state)
+TEST(test_rest)
 {
     static const struct {
         int64_t ms, given_ms, took_ms;
@@ -478,9 +465,8 @@ static void test_rest(void **state)
     }
 }
 
-static void test_nothing_to_wait_for(void **state)
+TEST(test_nothing_to_wait_for)
 {
-    (void)state;
     tinkc_error err = { 0 };
     cli_app app = { .deadline_ms = INT64_MAX };
     noted[0] = '\0';
@@ -489,20 +475,4 @@ static void test_nothing_to_wait_for(void **state)
     assert_int_equal(err.code, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_second_signal), /* the first: it counts them */
-        cmocka_unit_test(test_completes_at_every_moment),
-        cmocka_unit_test(test_signal_cancels),
-        cmocka_unit_test(test_signal_with_the_result),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_gives_up),
-        cmocka_unit_test(test_failed_attempts),
-        cmocka_unit_test(test_what_is_shown),
-        cmocka_unit_test(test_what_is_left),
-        cmocka_unit_test(test_rest),
-        cmocka_unit_test(test_nothing_to_wait_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -47,9 +47,8 @@ static void assert_events(const char *text, size_t len, const char *want)
 
 #define EVENTS(text, want) assert_events(text, sizeof(text) - 1, want)
 
-static void events_of_the_description(void **state)
+TEST(events_of_the_description)
 {
-    (void)state;
     EVENTS("data: a\r\n\r\ndata: b\r\n\r\n", "|a||-1;|b||-1;");
     EVENTS("data: a\rdata: b\r\r", "|a\nb||-1;");
     EVENTS("data: a\r\ndata: b\r\n\r\n", "|a\nb||-1;");
@@ -93,9 +92,8 @@ static void events_of_the_description(void **state)
     EVENTS("foo: bar\ndata: z\nevent: e\n\n", "e|z||-1;");
 }
 
-static void broken_streams_are_refused(void **state)
+TEST(broken_streams_are_refused)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_sse_parser *p = tinkc_sse_new(100, NULL, &err);
     tinkc_sse_feed(p, "data: \xFF\n\n", 9, &err);
@@ -132,9 +130,8 @@ static void broken_streams_are_refused(void **state)
 
 /* An event may have exactly max_event_bytes, and so may a line that is not yet complete; bytes that have been
  * taken do not count. */
-static void events_have_a_bound(void **state)
+TEST(events_have_a_bound)
 {
-    (void)state;
     enum { MAX = 20 };
     static const struct {
         const char *text;
@@ -163,9 +160,8 @@ static void events_have_a_bound(void **state)
     }
 }
 
-static void the_usual_bound_of_an_event(void **state)
+TEST(the_usual_bound_of_an_event)
 {
-    (void)state;
     enum { MAX = 16 << 20 };
     static char piece[1 << 20];
     memset(piece, 'x', sizeof piece);
@@ -186,9 +182,8 @@ static void the_usual_bound_of_an_event(void **state)
     }
 }
 
-static void the_end_drops_or_flushes(void **state)
+TEST(the_end_drops_or_flushes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
     tinkc_sse_feed(p, "data: last", 10, &err);
@@ -207,9 +202,8 @@ static void the_end_drops_or_flushes(void **state)
     tinkc_sse_free(p);
 }
 
-static void events_are_written_so_that_they_read_back(void **state)
+TEST(events_are_written_so_that_they_read_back)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_buf text;
     tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
@@ -234,9 +228,8 @@ static void events_are_written_so_that_they_read_back(void **state)
     tkc_buf_free(&text);
 }
 
-static void streams_survive_failing_allocations(void **state)
+TEST(streams_survive_failing_allocations)
 {
-    (void)state;
     bool done = false;
     for (int n = 0; !done; n++) {
         ledger l = { .left = n };
@@ -256,9 +249,8 @@ static void streams_survive_failing_allocations(void **state)
 }
 
 /* What was split into lines is dropped: a stream may be endless. */
-static void streams_keep_little(void **state)
+TEST(streams_keep_little)
 {
-    (void)state;
     tinkc_error err = { 0 };
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
@@ -278,9 +270,8 @@ static void streams_keep_little(void **state)
 
 /* Each byte of a line is looked at once, however small the pieces are: with more looks this takes
  * minutes. */
-static void long_lines_in_single_bytes(void **state)
+TEST(long_lines_in_single_bytes)
 {
-    (void)state;
     enum { N = 200000 };
     tinkc_error err = { 0 };
     tinkc_sse_parser *p = tinkc_sse_new(0, NULL, &err);
@@ -298,9 +289,8 @@ static void long_lines_in_single_bytes(void **state)
 }
 
 /* An end that cannot be written is not an end. */
-static void ends_without_memory(void **state)
+TEST(ends_without_memory)
 {
-    (void)state;
     tinkc_error err = { 0 };
     ledger l = { .left = -1 };
     tinkc_allocator a = ledger_allocator(&l);
@@ -319,9 +309,8 @@ static void ends_without_memory(void **state)
 
 /* ---- zstd ---- */
 
-static void zstd_as_the_sdk_writes_it(void **state)
+TEST(zstd_as_the_sdk_writes_it)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_bytes want = unhex(&arena, "28b52ffd200529000068656c6c6f");
     tkc_buf_clear(&out);
@@ -336,9 +325,8 @@ static void zstd_as_the_sdk_writes_it(void **state)
 }
 
 /* Level 3, as the SDK's: byte for byte what libzstd makes of it. */
-static void zstd_has_its_level(void **state)
+TEST(zstd_has_its_level)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static char text[60000], want[60000];
     uint32_t x = 1;
@@ -354,9 +342,8 @@ static void zstd_has_its_level(void **state)
     assert_memory_equal(out.data, want, n);
 }
 
-static void zstd_is_bounded(void **state)
+TEST(zstd_is_bounded)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_buf packed, zeros;
     tkc_buf_init(&packed, NULL, TKC_BUF_NO_MAX);
@@ -392,9 +379,8 @@ static void zstd_is_bounded(void **state)
 }
 
 /* A frame that does not say its size (streamed) is bounded all the same. */
-static void zstd_without_a_size_is_bounded(void **state)
+TEST(zstd_without_a_size_is_bounded)
 {
-    (void)state;
     tinkc_error err = { 0 };
     /* 100000 zero bytes as one RLE block of a frame without content size */
     tinkc_bytes frame = unhex(&arena, "28b52ffd"
@@ -432,9 +418,8 @@ static void zstd_without_a_size_is_bounded(void **state)
 
 /* ---- protobuf ---- */
 
-static void varints_of_every_length(void **state)
+TEST(varints_of_every_length)
 {
-    (void)state;
     static const uint64_t values[] = { 0,     1,          127,        128,       16383,
                                        16384, UINT32_MAX, 1ull << 63, UINT64_MAX };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -456,9 +441,8 @@ static void varints_of_every_length(void **state)
 }
 
 /* A field of bytes: tag, length, contents; its size is known before it is written. */
-static void fields_are_written(void **state)
+TEST(fields_are_written)
 {
-    (void)state;
     static const struct {
         uint32_t field;
         size_t len;
@@ -481,9 +465,8 @@ static void fields_are_written(void **state)
     assert_int_equal(room[0], 0x1d);
 }
 
-static void fields_of_every_wire_type(void **state)
+TEST(fields_of_every_wire_type)
 {
-    (void)state;
     tkc_pb p;
     tkc_pb_open(&p, unhex(&arena, "08"
                                   "9601"
@@ -528,9 +511,8 @@ static void fields_of_every_wire_type(void **state)
 
 /* ---- retrying ---- */
 
-static void retry_headers_of_the_description(void **state)
+TEST(retry_headers_of_the_description)
 {
-    (void)state;
     const int64_t now = 1779912000000000; /* Wed, 27 May 2026 20:00:00 GMT */
     static const struct {
         const char *ms, *after;
@@ -622,9 +604,8 @@ static void retry_headers_of_the_description(void **state)
     assert_null(tkc_header(NULL, "x"));
 }
 
-static void dates_are_read(void **state)
+TEST(dates_are_read)
 {
-    (void)state;
     int64_t us = 0;
     assert_true(tkc_parse_http_date(tkc_str("Wed, 27 May 2026 20:00:00 GMT"), &us));
     assert_true(us == 1779912000000000);
@@ -658,9 +639,8 @@ static void dates_are_read(void **state)
 }
 
 /* Dates of HTTP and mail: zones by name and number, times without seconds, two-digit years. */
-static void dates_in_all_their_forms(void **state)
+TEST(dates_in_all_their_forms)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t seconds; /* since 1970; -1 = refused */
@@ -753,9 +733,8 @@ static void dates_in_all_their_forms(void **state)
 
 /* ---- tokens ---- */
 
-static void claims_are_read(void **state)
+TEST(claims_are_read)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_jwt t;
     /* {"exp":1779912000.5,"sub":"urn:u:1","email":"","iss":"passport-x"} */
@@ -804,9 +783,8 @@ static void claims_are_read(void **state)
 
 /* ---- audio ---- */
 
-static void audio_heads_of_the_description(void **state)
+TEST(audio_heads_of_the_description)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_dmel d;
     tinkc_bytes head = unhex(&arena, "0402820150");
@@ -851,31 +829,4 @@ static void audio_heads_of_the_description(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_of_the_description),
-        cmocka_unit_test(broken_streams_are_refused),
-        cmocka_unit_test(events_have_a_bound),
-        cmocka_unit_test(the_usual_bound_of_an_event),
-        cmocka_unit_test(the_end_drops_or_flushes),
-        cmocka_unit_test(events_are_written_so_that_they_read_back),
-        cmocka_unit_test(streams_survive_failing_allocations),
-        cmocka_unit_test(streams_keep_little),
-        cmocka_unit_test(long_lines_in_single_bytes),
-        cmocka_unit_test(ends_without_memory),
-        cmocka_unit_test(zstd_as_the_sdk_writes_it),
-        cmocka_unit_test(zstd_has_its_level),
-        cmocka_unit_test(zstd_is_bounded),
-        cmocka_unit_test(zstd_without_a_size_is_bounded),
-        cmocka_unit_test(varints_of_every_length),
-        cmocka_unit_test(fields_are_written),
-        cmocka_unit_test(fields_of_every_wire_type),
-        cmocka_unit_test(retry_headers_of_the_description),
-        cmocka_unit_test(dates_in_all_their_forms),
-        cmocka_unit_test(dates_are_read),
-        cmocka_unit_test(claims_are_read),
-        cmocka_unit_test(audio_heads_of_the_description),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

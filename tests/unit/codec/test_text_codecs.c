@@ -12,9 +12,8 @@
 
 /* ---- base64 ---- */
 
-static void base64_of_known_texts(void **state)
+TEST(base64_of_known_texts)
 {
-    (void)state;
     static const char *const pairs[][2] = { { "", "" },
                                             { "f", "Zg==" },
                                             { "fo", "Zm8=" },
@@ -36,9 +35,8 @@ static void base64_of_known_texts(void **state)
     }
 }
 
-static void base64_of_every_length_survives(void **state)
+TEST(base64_of_every_length_survives)
 {
-    (void)state;
     unsigned char bytes[70];
     char text[100];
     for (size_t n = 0; n < sizeof bytes; n++) {
@@ -53,9 +51,8 @@ static void base64_of_every_length_survives(void **state)
     }
 }
 
-static void base64_is_strict(void **state)
+TEST(base64_is_strict)
 {
-    (void)state;
     static const char *const bad[] = { "Z",    "Zg",       "Zg=",      "Zh==",   "Zm9=", "=",
                                        "====", "Zg==Zg==", "Z g=",     "Zm9v\n", "Zg=a", "Zm-v",
                                        "Zm_v", "Zm9v=",    "Zm9vZ===", "Zg===" };
@@ -78,9 +75,8 @@ static void base64_is_strict(void **state)
 
 /* ---- UTF-8 ---- */
 
-static void utf8_is_checked_strictly(void **state)
+TEST(utf8_is_checked_strictly)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t good;
@@ -125,9 +121,8 @@ static void utf8_is_checked_strictly(void **state)
 
 /* ---- query strings ---- */
 
-static void queries_value_by_value(void **state)
+TEST(queries_value_by_value)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_query q;
     tkc_buf_clear(&out);
@@ -144,9 +139,8 @@ static void queries_value_by_value(void **state)
                                    "&t=09azAZ%40%5B%60%7B%3A");
 }
 
-static void queries_are_read_back(void **state)
+TEST(queries_are_read_back)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_str q = tkc_str("limit=20&name=a+b%26c&empty&x=%zz&bad=%00&%6Eam=1&limit=30&tail=%4");
     assert_string_equal(tkc_query_find(q, "limit", &arena, &err), "20");
@@ -163,9 +157,8 @@ static void queries_are_read_back(void **state)
 
 /* ---- URLs ---- */
 
-static void urls_are_taken_apart_and_normalised(void **state)
+TEST(urls_are_taken_apart_and_normalised)
 {
-    (void)state;
     static const struct {
         const char *text, *normal, *origin, *host, *path, *query;
         int32_t port;
@@ -204,9 +197,8 @@ static void urls_are_taken_apart_and_normalised(void **state)
     }
 }
 
-static void malformed_urls_are_refused_without_repeating_them(void **state)
+TEST(malformed_urls_are_refused_without_repeating_them)
 {
-    (void)state;
     static const char *const bad[] = {
         "",
         "h",
@@ -254,9 +246,8 @@ static void malformed_urls_are_refused_without_repeating_them(void **state)
 }
 
 /* A text is terminated even where the arena's memory was used before. */
-static void texts_in_used_memory(void **state)
+TEST(texts_in_used_memory)
 {
-    (void)state;
     static const char *const rows[][2] = { { "a%20b", "a b" },
                                            { "abc", "abc" },
                                            { "%e2%82%AC", "\xE2\x82\xAC" } };
@@ -280,9 +271,8 @@ static void texts_in_used_memory(void **state)
 }
 
 /* What is wrong with an address is said by name. */
-static void reasons_of_malformed_urls(void **state)
+TEST(reasons_of_malformed_urls)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "http://", "URL: it has no host" },
         { "http:/", "URL: it needs a scheme, http:// or https://" },
@@ -311,18 +301,16 @@ static void reasons_of_malformed_urls(void **state)
     }
 }
 
-static void origins_are_compared(void **state)
+TEST(origins_are_compared)
 {
-    (void)state;
     assert_true(tkc_url_same_origin("https://h/a", "HTTPS://H:443/b?c"));
     assert_false(tkc_url_same_origin("https://h/a", "http://h/a"));
     assert_false(tkc_url_same_origin("https://h/a", "https://h:444/a"));
     assert_false(tkc_url_same_origin("https://h/a", "nonsense"));
 }
 
-static void redirects_are_resolved(void **state)
+TEST(redirects_are_resolved)
 {
-    (void)state;
     static const char *const cases[][2] = {
         { "https://o/x", "https://o/x" },
         { "//o/x", "https://o/x" },
@@ -360,9 +348,8 @@ static void redirects_are_resolved(void **state)
 }
 
 /* 64 KiB of target is the most. */
-static void redirects_are_bounded(void **state)
+TEST(redirects_are_bounded)
 {
-    (void)state;
     enum { MOST = 65536 };
     static char location[MOST + 2];
     tinkc_error err = { 0 };
@@ -377,9 +364,8 @@ static void redirects_are_bounded(void **state)
 }
 
 /* Ids become one segment of a path, or several where a '/' is part of them. */
-static void ids_are_escaped(void **state)
+TEST(ids_are_escaped)
 {
-    (void)state;
     static const struct {
         const char *id;
         bool slashes;
@@ -422,9 +408,8 @@ static void ids_are_escaped(void **state)
     assert_int_equal(out.len, 0);
 }
 
-static void percent_escapes_are_undone(void **state)
+TEST(percent_escapes_are_undone)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_string_equal(tkc_percent_decode(tkc_str("a%20b+c%2f"), &arena, &err), "a b+c/");
     assert_string_equal(tkc_percent_decode(tkc_str(""), &arena, &err), "");
@@ -448,9 +433,8 @@ static void percent_escapes_are_undone(void **state)
 
 /* ---- tinker paths ---- */
 
-static void tinker_paths_are_taken_apart(void **state)
+TEST(tinker_paths_are_taken_apart)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_path p;
     assert_true(tinkc_path_parse("tinker://r/weights/0001", &p, &err));
@@ -491,9 +475,8 @@ static void tinker_paths_are_taken_apart(void **state)
 }
 
 /* Some services leave the kind out; the checkpoint is a sampler's then. */
-static void tinker_paths_without_a_kind(void **state)
+TEST(tinker_paths_without_a_kind)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_path p = { 0 };
     assert_true(tkc_tinker_path_any("tinker://r/x", &p, &err));
@@ -530,9 +513,8 @@ static void tinker_paths_without_a_kind(void **state)
     }
 }
 
-static void tinker_paths_are_put_together(void **state)
+TEST(tinker_paths_are_put_together)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
     assert_string_equal(tinkc_path_join("r:train:0", "weights/0001", &text, &err),
@@ -569,9 +551,8 @@ static uint64_t counting(void *self)
     return (*(uint64_t *)self)++;
 }
 
-static void parts_are_written(void **state)
+TEST(parts_are_written)
 {
-    (void)state;
     uint64_t next = 0x1a2b;
     tinkc_clock clock = {
         .self = &next, .now_ms = no_time, .wall_us = no_time, .random = counting
@@ -606,28 +587,4 @@ static void parts_are_written(void **state)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(base64_of_known_texts),
-        cmocka_unit_test(base64_of_every_length_survives),
-        cmocka_unit_test(base64_is_strict),
-        cmocka_unit_test(utf8_is_checked_strictly),
-        cmocka_unit_test(queries_value_by_value),
-        cmocka_unit_test(queries_are_read_back),
-        cmocka_unit_test(urls_are_taken_apart_and_normalised),
-        cmocka_unit_test(malformed_urls_are_refused_without_repeating_them),
-        cmocka_unit_test(texts_in_used_memory),
-        cmocka_unit_test(reasons_of_malformed_urls),
-        cmocka_unit_test(origins_are_compared),
-        cmocka_unit_test(redirects_are_resolved),
-        cmocka_unit_test(redirects_are_bounded),
-        cmocka_unit_test(ids_are_escaped),
-        cmocka_unit_test(percent_escapes_are_undone),
-        cmocka_unit_test(tinker_paths_are_taken_apart),
-        cmocka_unit_test(tinker_paths_without_a_kind),
-        cmocka_unit_test(tinker_paths_are_put_together),
-        cmocka_unit_test(parts_are_written),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -1,20 +1,16 @@
 /* test_adapter_files.c - folders of adapters: what adapter_config.json may say, names of tensors, the
  * optimizer's file, and every way in which one of them can be wrong. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "base/file.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "tinkc/engine.h"
 
 static char *folder;
@@ -92,9 +88,8 @@ static void probe(const char *from, const char *config, tke_adapter_spec *out, t
     tke_adapter_probe(model, from, out, err);
 }
 
-static void test_configs_that_are_taken(void **state)
+TEST(test_configs_that_are_taken)
 {
-    (void)state;
     static const struct {
         const char *json;
         int32_t rank;
@@ -129,9 +124,8 @@ static void test_configs_that_are_taken(void **state)
     tiny_model_remove(from);
 }
 
-static void test_configs_that_are_refused(void **state)
+TEST(test_configs_that_are_refused)
 {
-    (void)state;
     static const char *const members[] = { "use_dora",
                                            "rank_pattern",
                                            "alpha_pattern",
@@ -190,9 +184,8 @@ static void test_configs_that_are_refused(void **state)
 }
 
 /* What is written, for each choice of names and modules; fractions of alpha are kept. */
-static void test_written_config(void **state)
+TEST(test_written_config)
 {
-    (void)state;
     static const struct {
         uint32_t train;
         int32_t names;
@@ -279,9 +272,8 @@ static void rewrite(const char *from, const char *file, const edit *e)
     assert_int_equal(rename(path, final), 0);
 }
 
-static void test_damaged_tensors(void **state)
+TEST(test_damaged_tensors)
 {
-    (void)state;
     static const struct {
         edit e;
         const char *message;
@@ -332,9 +324,8 @@ static void test_damaged_tensors(void **state)
 }
 
 /* The output projection under each of its names. */
-static void test_names_of_the_head(void **state)
+TEST(test_names_of_the_head)
 {
-    (void)state;
     static const char *const names[] = { "lm_head", "model.unembed_tokens", "model.embed_tokens" };
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
@@ -375,9 +366,8 @@ static void add_tensor(const char *from, const tke_file_tensor *one)
 
 /* The output layer itself, which PEFT saves beside an adapter of it: a copy is passed over, anything else
  * would be another model. */
-static void test_saved_output_layer(void **state)
+TEST(test_saved_output_layer)
 {
-    (void)state;
     static const char *const name = "base_model.model.lm_head.base_layer.weight";
     static const struct {
         int32_t dtype;
@@ -432,9 +422,8 @@ static void test_saved_output_layer(void **state)
 }
 
 /* A zero of the output layer is a copy of itself, too. */
-static void test_saved_zero(void **state)
+TEST(test_saved_zero)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *base = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .layers = 1 });
     rewrite(base, "model.safetensors", &(edit){ .name = "embed_tokens", .last = 2 });
@@ -460,9 +449,8 @@ static void test_saved_zero(void **state)
 }
 
 /* A folder without some matrices is completed: a fresh A from the seed, a zero B. */
-static void test_convert(void **state)
+TEST(test_convert)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(4, 7, 8, 1), *b = adapter_of(4, 7, 0, 2);
     tke_adapter *fresh = tke_adapter_new(
@@ -490,9 +478,8 @@ static void test_convert(void **state)
 }
 
 /* bf16 halves the file and rounds each number once. */
-static void test_narrow_files(void **state)
+TEST(test_narrow_files)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, 7, 0, 1), *b = adapter_of(2, 7, 0, 2);
     char *from = save(a, 0, TKE_BF16);
@@ -507,9 +494,8 @@ static void test_narrow_files(void **state)
     tiny_model_remove(from);
 }
 
-static void test_missing_files(void **state)
+TEST(test_missing_files)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter_spec spec;
     char *from = tiny_folder(), want[600];
@@ -592,9 +578,8 @@ static void same_block(const tke_adapter *a, const tke_block *x, const tke_block
                         n_floats(a) * 4);
 }
 
-static void test_states(void **state)
+TEST(test_states)
 {
-    (void)state;
     off_t sizes[3], n = 0;
     for (int gradients = 0; gradients < 3; gradients++) {
         tinkc_error err = { 0 };
@@ -628,9 +613,8 @@ static void test_states(void **state)
 }
 
 /* A state is written after its adapter and everybody's hold on the model are gone. */
-static void test_a_state_alone(void **state)
+TEST(test_a_state_alone)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_model *m = tke_model_open(folder, &err);
     tke_adapter *a = tke_adapter_new(device, m, &(tke_adapter_spec){ .rank = 2, .train = 7 }, &err);
@@ -648,9 +632,8 @@ static void test_a_state_alone(void **state)
 }
 
 /* One number of a gradient is enough for it to be kept, the last one as well. */
-static void test_last_number_of_a_gradient(void **state)
+TEST(test_last_number_of_a_gradient)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(16, TKE_TRAIN_MLP, 0, 1), *b = adapter_of(16, TKE_TRAIN_MLP, 0, 2);
     size_t last = n_floats(a) - 1;
@@ -679,9 +662,8 @@ static bool read_card(tke_device *d, const tke_block *b, tke_real *to, size_t n,
 }
 
 /* A device whose memory the host does not see: what is saved, loaded and made there is the same. */
-static void test_memory_of_a_card(void **state)
+TEST(test_memory_of_a_card)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = in_training(true), *plain = adapter_of(2, 7, 0, 2);
     tke_device_ops ops = *device->ops;
@@ -729,9 +711,8 @@ static void test_memory_of_a_card(void **state)
     tiny_model_remove(nothing);
 }
 
-static void test_damaged_states(void **state)
+TEST(test_damaged_states)
 {
-    (void)state;
     static const struct {
         edit e;
         const char *message;
@@ -779,9 +760,8 @@ static void test_damaged_states(void **state)
 /* ---- adapters in memory ---- */
 
 /* Values of A: 2 u / 2^24 - 1, u the top bits of Philox, times 1 / sqrt(in). */
-static void test_first_values(void **state)
+TEST(test_first_values)
 {
-    (void)state;
     assert_true(tke_lora_init(0, 0, 16, 0) ==
                 (float)(2.0 * (0x6627e8d5u >> 8) * 0x1p-24 - 1) * 0.25f);
     assert_true(tke_lora_init(1, 0, 16, 0) != tke_lora_init(0, 0, 16, 0));
@@ -804,9 +784,8 @@ static void test_first_values(void **state)
     tke_adapter_free(a);
 }
 
-static void test_sizes_and_limits(void **state)
+TEST(test_sizes_and_limits)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = 3, .train = TKE_TRAIN_UNEMBED };
     /* A and B are padded to 16 numbers each; weights, gradients, two moments, a copy */
@@ -860,9 +839,8 @@ static void test_sizes_and_limits(void **state)
     tke_adapter_free(a);
 }
 
-static void test_loads_that_do_not_fit(void **state)
+TEST(test_loads_that_do_not_fit)
 {
-    (void)state;
     static const char *const texts[8] = {
         "", "attn", "mlp", "attn+mlp", "unembed", "attn+unembed", "mlp+unembed", "attn+mlp+unembed"
     };
@@ -883,27 +861,4 @@ static void test_loads_that_do_not_fit(void **state)
     tke_adapter_free(b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configs_that_are_taken),
-        cmocka_unit_test(test_configs_that_are_refused),
-        cmocka_unit_test(test_written_config),
-        cmocka_unit_test(test_damaged_tensors),
-        cmocka_unit_test(test_names_of_the_head),
-        cmocka_unit_test(test_saved_output_layer),
-        cmocka_unit_test(test_saved_zero),
-        cmocka_unit_test(test_convert),
-        cmocka_unit_test(test_narrow_files),
-        cmocka_unit_test(test_missing_files),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_a_state_alone),
-        cmocka_unit_test(test_last_number_of_a_gradient),
-        cmocka_unit_test(test_memory_of_a_card),
-        cmocka_unit_test(test_damaged_states),
-        cmocka_unit_test(test_first_values),
-        cmocka_unit_test(test_sizes_and_limits),
-        cmocka_unit_test(test_loads_that_do_not_fit),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

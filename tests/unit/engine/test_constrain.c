@@ -91,7 +91,7 @@ static void expect_valid(const char *schema, const char *text, size_t n)
     json_decref(v);
 }
 
-static void test_bytes(void **state)
+TEST_WITH(test_bytes, set_up, tear_down)
 {
     char text[600];
     (void)state;
@@ -109,7 +109,7 @@ static void test_bytes(void **state)
     }
 }
 
-static void test_taken(void **state)
+TEST_WITH(test_taken, set_up, tear_down)
 {
     static const struct {
         const char *schema, *text;
@@ -163,7 +163,7 @@ static void test_taken(void **state)
     }
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, set_up, tear_down)
 {
     static const char *const rows[][2] = {
         { "{\"type\":\"string\",\"format\":\"date\"}", "'format'" },
@@ -220,9 +220,8 @@ static size_t token_bytes(void *user, int32_t token, const char **bytes)
 }
 
 /* The mask is what walking every token by itself gives, and a text drawn from masks fits. */
-static void test_masks(void **state)
+TEST_WITH(test_masks, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_token_order *order = tke_token_order_new(VOCAB, token_bytes, NULL, &err);
     assert_ok(err);
@@ -274,7 +273,7 @@ static size_t no_brace(void *user, int32_t token, const char **bytes)
     return token == '{' ? 0 : token_bytes(user, token, bytes);
 }
 
-static void test_vocabulary(void **state)
+TEST_WITH(test_vocabulary, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -284,7 +283,7 @@ static void test_vocabulary(void **state)
 }
 
 /* One call of one of two functions, with its arguments. */
-static void test_calls(void **state)
+TEST_WITH(test_calls, set_up, tear_down)
 {
     const tinkc_str tail = tkc_str("}</c>");
     const tke_called calls[] = {
@@ -308,15 +307,4 @@ static void test_calls(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_bytes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_taken, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_masks, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_vocabulary, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

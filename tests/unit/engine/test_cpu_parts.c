@@ -1,14 +1,9 @@
 /* test_cpu_parts.c - the CPU device's parts that larger tests reach only in one form: tables of
  * rotation, sizes of work space, chunks of the head, steps with more rows than a chunk of logits. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "cpu/block.h"
@@ -17,6 +12,7 @@
 #include "infer/infer.h"
 #include "model/philox.h"
 #include "support/engine/tiny_world.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 static tiny_world w;
@@ -38,9 +34,8 @@ static int teardown(void **state)
 
 /* ---- tables and sizes ---- */
 
-static void test_rotation_table(void **state)
+TEST(test_rotation_table)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_model scaled = *w.model;
     tke_rope_table t = { 0 };
@@ -66,9 +61,8 @@ static void test_rotation_table(void **state)
 }
 
 /* Eight million logits, within bounds, and never more rows than there are. */
-static void test_rows_of_a_chunk(void **state)
+TEST(test_rows_of_a_chunk)
 {
-    (void)state;
     tke_model m = *w.model;
     static const struct {
         size_t vocab, least, most, n, want;
@@ -84,9 +78,8 @@ static void test_rows_of_a_chunk(void **state)
 }
 
 /* Kept activations cost the same for each layer, and only where gradients go through the layers. */
-static void test_bytes_of_microbatches(void **state)
+TEST(test_bytes_of_microbatches)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const tke_device_ops *ops = w.device->ops;
     for (int32_t keep = TKE_KEEP_AUTO; keep <= TKE_KEEP_ALL; keep++) {
@@ -143,9 +136,8 @@ static size_t numbers_of(const tke_model *m, const tke_microbatch_size *s, size_
     return sum + 4 * padded(rows) + 2 * padded(rows * s->max_k);
 }
 
-static void test_numbers_of_microbatches(void **state)
+TEST(test_numbers_of_microbatches)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const tke_device_ops *ops = w.device->ops;
     tke_device_trainer *t = ops->trainer_new(w.loaded, &(tke_device_trainer_options){ 0 }, &err);
@@ -181,9 +173,8 @@ static double linear(const tke_weight *m, const tke_lora *lora, const tke_real *
 }
 
 /* Every group of a model with biases, without an adapter in its first rows and with one in the others. */
-static void test_linear_layers(void **state)
+TEST(test_linear_layers)
 {
-    (void)state;
     tinkc_error err = { 0 };
     uint64_t r = 12;
     tiny_world own = tiny_world_open(
@@ -221,9 +212,8 @@ static void test_linear_layers(void **state)
     tiny_world_close(&own);
 }
 
-static void test_device_table(void **state)
+TEST(test_device_table)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_device_info info;
     const tke_device_ops *ops = w.device->ops;
@@ -270,9 +260,8 @@ static void test_device_table(void **state)
 }
 
 /* Work space is given back when the budget falls below it, and only then. */
-static void test_work_space_is_given_back(void **state)
+TEST(test_work_space_is_given_back)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static int32_t tokens[64];
     static int64_t targets[64];
@@ -334,9 +323,8 @@ static void run_one(tke_trainer *t, tke_adapter *a, const tke_datum *data, size_
 
 /* Of 700 rows only those of one datum carry loss: chunks of the head without any are as if they had
  * not been there, wherever the datum is. For each depth. */
-static void test_rows_without_loss(void **state)
+TEST(test_rows_without_loss)
 {
-    (void)state;
     static const uint32_t trains[] = { 7, TKE_TRAIN_UNEMBED, TKE_TRAIN_MLP };
     tinkc_error err = { 0 };
     uint64_t r = 8;
@@ -375,9 +363,8 @@ static void test_rows_without_loss(void **state)
 
 /* Three targets for each position, of which one or none counts: gradients are those of the one alone, and a
  * place without a target has the log-prob 0. */
-static void test_rows_of_several_targets(void **state)
+TEST(test_rows_of_several_targets)
 {
-    (void)state;
     enum { K = 3, POSITIONS = 40 };
     tinkc_error err = { 0 };
     uint64_t r = 9;
@@ -420,7 +407,7 @@ static void test_rows_of_several_targets(void **state)
 }
 
 /* More adapters than a chunk of the head has segments for. */
-static void test_many_adapters(void **state)
+TEST(test_many_adapters)
 {
     enum { MANY = 70 };
     (void)state;
@@ -472,9 +459,8 @@ static void stop_it(void *user, size_t first, size_t n, const tke_real *lp, tke_
 }
 
 /* A pass that is stopped says so, wherever it was; its results are not taken for complete. */
-static void test_stop_at_each_point(void **state)
+TEST(test_stop_at_each_point)
 {
-    (void)state;
     tinkc_error err = { 0 };
     _Atomic(bool) stop = true;
     static int32_t tokens[4];
@@ -528,7 +514,7 @@ static void test_stop_at_each_point(void **state)
 /* ---- steps ---- */
 
 /* 300 positions scored in one step, whose logits come in chunks of 128, and in steps of 50. */
-static void test_scores_of_many_rows(void **state)
+TEST(test_scores_of_many_rows)
 {
     enum { LONG = 300, TOP = 2 };
     (void)state;
@@ -583,9 +569,8 @@ static void test_scores_of_many_rows(void **state)
 /* ---- sampling ---- */
 
 /* The token whose interval of the masses' sum holds u; intervals in the order of ids. */
-static void test_draws(void **state)
+TEST(test_draws)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_sample_space s;
     float z[6] = { 0.5f, -INFINITY, 1, -2, 1, 0.25f };
@@ -618,22 +603,4 @@ static void test_draws(void **state)
     assert_null(s.mass);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rotation_table),
-        cmocka_unit_test(test_rows_of_a_chunk),
-        cmocka_unit_test(test_bytes_of_microbatches),
-        cmocka_unit_test(test_numbers_of_microbatches),
-        cmocka_unit_test(test_linear_layers),
-        cmocka_unit_test(test_device_table),
-        cmocka_unit_test(test_work_space_is_given_back),
-        cmocka_unit_test(test_rows_without_loss),
-        cmocka_unit_test(test_rows_of_several_targets),
-        cmocka_unit_test(test_many_adapters),
-        cmocka_unit_test(test_stop_at_each_point),
-        cmocka_unit_test(test_scores_of_many_rows),
-        cmocka_unit_test(test_draws),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

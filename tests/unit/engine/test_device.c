@@ -1,25 +1,20 @@
 /* test_device.c - which device is chosen and what is said about it; a device that fails. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "infer/infer.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 /* ---- the choice ---- */
 
-static void test_names(void **state)
+TEST(test_names)
 {
-    (void)state;
     static const char *const good[] = { NULL,   "",       "auto",   "cpu",
                                         "cuda", "cuda:0", "cuda:9", "cuda:999" };
     static const char *const bad[] = { "gpu",     "CPU",     "cuda:",     "cuda:x",
@@ -57,9 +52,8 @@ static void expect_no_card(const char *name, const char *words)
     tke_device_close(d);
 }
 
-static void test_no_card(void **state)
+TEST(test_no_card)
 {
-    (void)state;
     setenv("TINKC_CUDA_MODULE", "/nonexistent/module.so", 1);
     expect_no_card("cuda", "TINKC_CUDA_MODULE cannot be opened");
     setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
@@ -78,7 +72,7 @@ static void test_no_card(void **state)
 }
 
 /* The card is taken where it can be used, and closed again. */
-static void test_card(void **state)
+TEST(test_card)
 {
     static const struct {
         const char *name, *card, *why;
@@ -167,9 +161,8 @@ static char *folder_with_program(void)
     return folder;
 }
 
-static void test_a_module_elsewhere_is_found_by_name_only(void **state)
+TEST(test_a_module_elsewhere_is_found_by_name_only)
 {
-    (void)state;
     char set[2 * PATH_MAX + 100], *folder = folder_with_program();
     expect_found(folder, "", NOT_FOUND);
     expect_found(folder, "TINKC_CUDA_MODULE=", NOT_FOUND);
@@ -203,9 +196,8 @@ static void fill_places(const char *folder)
     }
 }
 
-static void test_the_first_module_of_the_places_wins(void **state)
+TEST(test_the_first_module_of_the_places_wins)
 {
-    (void)state;
     char *folder = folder_with_program();
     fill_places(folder);
     for (size_t i = 0; i < PLACES; i++) {
@@ -218,9 +210,8 @@ static void test_the_first_module_of_the_places_wins(void **state)
     tiny_model_remove(folder);
 }
 
-static void test_a_module_of_another_version_is_passed_over(void **state)
+TEST(test_a_module_of_another_version_is_passed_over)
 {
-    (void)state;
     char *folder = folder_with_program();
     fill_places(folder);
     expect_found(folder, "FAKE_CARD_OLD=/bin", "lib");
@@ -265,9 +256,8 @@ static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_
     return true;
 }
 
-static void test_views(void **state)
+TEST(test_views)
 {
-    (void)state;
     static const tke_device_ops ops = { .block_host = not_here,
                                         .block_read = read_card,
                                         .block_write = write_card };
@@ -299,9 +289,8 @@ static void test_views(void **state)
     card_fails = false;
 }
 
-static void test_cpu_by_name(void **state)
+TEST(test_cpu_by_name)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_device_reason why;
     tke_device_info info;
@@ -354,7 +343,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void test_views_of_the_cpu(void **state)
+TEST(test_views_of_the_cpu)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -426,7 +415,7 @@ static void run_pass(world *w, tke_adapter *a, tke_pass *p)
 }
 
 /* The device fails in the middle of a pass: the gradient is as before, and the next pass works. */
-static void test_failing_microbatch(void **state)
+TEST(test_failing_microbatch)
 {
     world *w = *state;
     tke_pass p;
@@ -453,7 +442,7 @@ static void test_failing_microbatch(void **state)
     tke_adapter_free(a);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
     world *w = *state;
     tke_pass p;
@@ -485,7 +474,7 @@ static bool no_read(tke_device *d, const tke_block *from, tke_real *to, size_t n
 }
 
 /* What cannot be read from the card is not saved. */
-static void test_failing_read(void **state)
+TEST(test_failing_read)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -499,7 +488,7 @@ static void test_failing_read(void **state)
     tke_adapter_free(a);
 }
 
-static void test_failing_step(void **state)
+TEST(test_failing_step)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -522,7 +511,7 @@ static void test_failing_step(void **state)
     tke_infer_free(e);
 }
 
-static void test_failing_optimizer(void **state)
+TEST(test_failing_optimizer)
 {
     world *w = *state;
     tke_pass p;
@@ -551,21 +540,5 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "look") == 0)
         return say_what_is_found();
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_no_card),
-        cmocka_unit_test(test_cpu_by_name),
-        cmocka_unit_test(test_card),
-        cmocka_unit_test(test_a_module_elsewhere_is_found_by_name_only),
-        cmocka_unit_test(test_the_first_module_of_the_places_wins),
-        cmocka_unit_test(test_a_module_of_another_version_is_passed_over),
-        cmocka_unit_test(test_views),
-        cmocka_unit_test(test_views_of_the_cpu),
-        cmocka_unit_test(test_failing_microbatch),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_failing_read),
-        cmocka_unit_test(test_failing_step),
-        cmocka_unit_test(test_failing_optimizer),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_cases_run(setup, teardown);
 }

@@ -1,20 +1,16 @@
 /* test_families.c - rules of single model families: layouts of files, counts, refusals. What holds for
  * all of them is in test_train_bits.c and test_infer_bits.c. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "cpu/part.h"
 #include "math/format.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
 #include "support/engine/tiny_world.h"
+#include "support/test_case.h"
 #include "train/adapter_state.h"
 #include "train/training.h"
 
@@ -94,9 +90,8 @@ static void refused(const char *text, int32_t code, const char *what)
 
 /* ---- experts ---- */
 
-static void separate_and_fused_experts_give_the_same_bits(void **state)
+TEST(separate_and_fused_experts_give_the_same_bits)
 {
-    (void)state;
     same_bits(&(tiny_model){ .family = "qwen3_moe", .seed = 1, .dtype = "BF16" },
               &(tiny_model){ .family = "qwen3_moe", .seed = 1, .dtype = "BF16", .fused = true });
 }
@@ -106,9 +101,8 @@ static const tiny_model one_layer = { .family = "qwen3_moe",
                                       .extra = "\"mlp_only_layers\": []" };
 
 /* One token reaches two of five experts; the factors of the others get exactly nothing. */
-static void an_expert_without_tokens_has_no_gradient(void **state)
+TEST(an_expert_without_tokens_has_no_gradient)
 {
-    (void)state;
     float unused[LEN];
     tiny_world w = tiny_world_open(&one_layer, 1);
     tke_adapter *a = adapter_of(&w, TKE_TRAIN_MLP);
@@ -132,9 +126,8 @@ static void an_expert_without_tokens_has_no_gradient(void **state)
 }
 
 /* Of a layer of experts: 3 (H + E f) for each unit of rank. */
-static void experts_share_one_factor(void **state)
+TEST(experts_share_one_factor)
 {
-    (void)state;
     tiny_world w = tiny_world_open(&one_layer, 1);
     tke_adapter *a = adapter_of(&w, TKE_TRAIN_MLP);
     assert_int_equal(tke_adapter_n_params(a), 3 * 3 * (32 + 5 * 20));
@@ -148,9 +141,8 @@ static void experts_share_one_factor(void **state)
 #define MOE(rest) "{\"model_type\":\"qwen3_moe\"," SIZES rest "}"
 #define EXPERTS   ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
 
-static void experts_that_do_not_fit_are_refused(void **state)
+TEST(experts_that_do_not_fit_are_refused)
 {
-    (void)state;
     refused(MOE(",\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"), TINKC_E_MODEL,
             "num_experts");
     refused(MOE(EXPERTS ",\"num_local_experts\":9"), TINKC_E_MODEL, "num_local_experts");
@@ -166,9 +158,8 @@ static void experts_that_do_not_fit_are_refused(void **state)
 
 /* ---- gpt-oss ---- */
 
-static void packed_experts_give_the_bits_of_their_bf16_twin(void **state)
+TEST(packed_experts_give_the_bits_of_their_bf16_twin)
 {
-    (void)state;
     static const size_t widths[] = { 32, 96 };
     for (int i = 0; i < 2; i++)
         same_bits(&(tiny_model){ .family = "gpt_oss", .hidden = widths[i], .dtype = "BF16" },
@@ -177,9 +168,8 @@ static void packed_experts_give_the_bits_of_their_bf16_twin(void **state)
 }
 
 /* Each byte holds two codes, the first in its low half; the scale is a power of two. */
-static void every_packed_byte_is_decoded_exactly(void **state)
+TEST(every_packed_byte_is_decoded_exactly)
 {
-    (void)state;
     static const float codes[8] = { 0, 0.5f, 1, 1.5f, 2, 3, 4, 6 };
     static const uint8_t scales[] = { 0, 1, 100, 127, 128, 252 };
     for (size_t s = 0; s < sizeof scales; s++)
@@ -201,9 +191,8 @@ static void every_packed_byte_is_decoded_exactly(void **state)
     "{\"model_type\":\"gpt_oss\"," SIZES ",\"num_local_experts\":4,\"num_experts_per_tok\":2" rest \
     "}"
 
-static void gpt_oss_that_does_not_fit_is_refused(void **state)
+TEST(gpt_oss_that_does_not_fit_is_refused)
 {
-    (void)state;
     refused(OSS(",\"quantization_config\":{\"quant_method\":\"fp8\"}"), TINKC_E_UNSUPPORTED, "fp8");
     refused(OSS(",\"quantization_config\":{\"quant_method\":\"mxfp4\"},\"intermediate_size\":33"),
             TINKC_E_MODEL, "multiple of 32");
@@ -219,9 +208,8 @@ static void gpt_oss_that_does_not_fit_is_refused(void **state)
 }
 
 /* Per unit of rank, q, k: H + kd; v, z, out: H + vd (kd 16, vd 24); nothing on strength and decay. */
-static void linear_attention_has_five_adapters(void **state)
+TEST(linear_attention_has_five_adapters)
 {
-    (void)state;
     tiny_world w = tiny_world_open(&(tiny_model){ .family = "qwen3_5_text", .layers = 1 }, 1);
     tke_adapter *a = adapter_of(&w, TKE_TRAIN_ATTN);
     assert_int_equal(tke_adapter_n_params(a), 3 * (2 * (32 + 16) + 3 * (32 + 24)));
@@ -231,9 +219,8 @@ static void linear_attention_has_five_adapters(void **state)
 
 #define LINEAR(rest) "{\"model_type\":\"qwen3_5_text\",\"head_dim\":16," SIZES rest "}"
 
-static void linear_attention_that_does_not_fit_is_refused(void **state)
+TEST(linear_attention_that_does_not_fit_is_refused)
 {
-    (void)state;
     refused(LINEAR(",\"layer_types\":[\"linear_attention\"]"), TINKC_E_MODEL, "layer_types");
     refused(LINEAR(",\"layer_types\":[\"linear_attention\",\"chunked\"]"), TINKC_E_UNSUPPORTED,
             "chunked");
@@ -252,9 +239,8 @@ static void linear_attention_that_does_not_fit_is_refused(void **state)
     "{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS                                          \
     ",\"shared_expert_intermediate_size\":16,\"linear_num_value_heads\":16" rest "}"
 
-static void experts_of_qwen3_5_that_do_not_fit_are_refused(void **state)
+TEST(experts_of_qwen3_5_that_do_not_fit_are_refused)
 {
-    (void)state;
     refused("{\"model_type\":\"qwen3_5_moe_text\"," SIZES EXPERTS "}", TINKC_E_MODEL,
             "shared_expert_intermediate_size");
     refused(SHARED(",\"norm_topk_prob\":false"), TINKC_E_UNSUPPORTED, "norm_topk_prob");
@@ -265,17 +251,15 @@ static void experts_of_qwen3_5_that_do_not_fit_are_refused(void **state)
 /* ---- Nemotron-H ---- */
 
 /* Published folders: "backbone.", separate experts; saved again: "model.", fused ones. */
-static void both_forms_of_nemotron_files_give_the_same_bits(void **state)
+TEST(both_forms_of_nemotron_files_give_the_same_bits)
 {
-    (void)state;
     same_bits(&(tiny_model){ .family = "nemotron_h", .layers = 5, .dtype = "BF16" },
               &(tiny_model){ .family = "nemotron_h", .layers = 5, .dtype = "BF16", .fused = true });
 }
 
 /* A pattern as letters or as a list; chunk_size and initial time steps; ways to write infinity. */
-static void spellings_of_nemotron_give_the_same_bits(void **state)
+TEST(spellings_of_nemotron_give_the_same_bits)
 {
-    (void)state;
     static const char *const pairs[][2] = {
         { "\"layers_block_type\": [\"mamba\",\"moe\",\"attention\",\"mlp\",\"mamba\"]",
           "\"layer_types\": [\"linear_attention\",\"moe\",\"full_attention\",\"mlp\",\"mamba\"]" },
@@ -292,9 +276,8 @@ static void spellings_of_nemotron_give_the_same_bits(void **state)
 
 /* Per unit of rank: M 3 (H + inner), E 2 (H + E f) + 2 (H + fs), * 2 (H + nd) + 2 (H + kd),
  * - 2 (H + I). */
-static void nemotron_has_the_hosted_adapters(void **state)
+TEST(nemotron_has_the_hosted_adapters)
 {
-    (void)state;
     tiny_world w = tiny_world_open(&(tiny_model){ .family = "nemotron_h", .layers = 4 }, 1);
     tke_adapter *attn = adapter_of(&w, TKE_TRAIN_ATTN), *mlp = adapter_of(&w, TKE_TRAIN_MLP);
     assert_int_equal(tke_adapter_n_params(attn),
@@ -312,9 +295,8 @@ static void nemotron_has_the_hosted_adapters(void **state)
     "\"ssm_state_size\":8,\"n_groups\":2,\"n_routed_experts\":8,\"num_experts_per_tok\":2,"        \
     "\"moe_intermediate_size\":32,\"moe_shared_expert_intermediate_size\":16" rest "}"
 
-static void nemotron_that_does_not_fit_is_refused(void **state)
+TEST(nemotron_that_does_not_fit_is_refused)
 {
-    (void)state;
     static const struct {
         const char *text;
         int32_t code;
@@ -365,7 +347,7 @@ static void nemotron_that_does_not_fit_is_refused(void **state)
 }
 
 /* What the plan of memory counts is what the device keeps: layers of linear attention have no keys. */
-static void the_plan_counts_the_layers_that_attend(void **state)
+TEST(the_plan_counts_the_layers_that_attend)
 {
     static const char *const families[] = { "qwen3", "gpt_oss", "qwen3_5_text", "nemotron_h" };
     (void)state;
@@ -382,24 +364,4 @@ static void the_plan_counts_the_layers_that_attend(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_forms_of_nemotron_files_give_the_same_bits),
-        cmocka_unit_test(spellings_of_nemotron_give_the_same_bits),
-        cmocka_unit_test(nemotron_has_the_hosted_adapters),
-        cmocka_unit_test(nemotron_that_does_not_fit_is_refused),
-        cmocka_unit_test(linear_attention_has_five_adapters),
-        cmocka_unit_test(the_plan_counts_the_layers_that_attend),
-        cmocka_unit_test(linear_attention_that_does_not_fit_is_refused),
-        cmocka_unit_test(separate_and_fused_experts_give_the_same_bits),
-        cmocka_unit_test(an_expert_without_tokens_has_no_gradient),
-        cmocka_unit_test(experts_share_one_factor),
-        cmocka_unit_test(experts_that_do_not_fit_are_refused),
-        cmocka_unit_test(packed_experts_give_the_bits_of_their_bf16_twin),
-        cmocka_unit_test(every_packed_byte_is_decoded_exactly),
-        cmocka_unit_test(gpt_oss_that_does_not_fit_is_refused),
-        cmocka_unit_test(experts_of_qwen3_5_that_do_not_fit_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

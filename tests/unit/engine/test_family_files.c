@@ -1,18 +1,14 @@
 /* test_family_files.c - adapters of every family in files: hosted and PEFT form there and back, merged
  * models, what is refused. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "support/engine/tiny_world.h"
+#include "support/test_case.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 
@@ -155,9 +151,8 @@ static void expect_weights(const scene *s, const char *folder)
     tke_adapter_free(b);
 }
 
-static void every_form_of_an_adapter_has_its_bits(void **state)
+TEST(every_form_of_an_adapter_has_its_bits)
 {
-    (void)state;
     for (size_t i = 0; i < N_FAMILIES; i++) {
         scene s = open_scene(&families[i]);
         char *own = save(&s, "own", TKE_NAMES_PEFT);
@@ -172,9 +167,8 @@ static void every_form_of_an_adapter_has_its_bits(void **state)
     }
 }
 
-static void names_are_those_of_the_service_and_of_peft(void **state)
+TEST(names_are_those_of_the_service_and_of_peft)
 {
-    (void)state;
     static const struct {
         size_t family;
         const char *hosted, *peft;
@@ -205,9 +199,8 @@ static void names_are_those_of_the_service_and_of_peft(void **state)
 }
 
 /* The two halves of in_proj side by side, and ranks and alphas that say so. */
-static void a_state_space_becomes_one_stacked_matrix(void **state)
+TEST(a_state_space_becomes_one_stacked_matrix)
 {
-    (void)state;
     scene s = open_scene(&families[11]);
     char *peft = export(&s, save(&s, "own", TKE_NAMES_PEFT), "peft", TINKC_ADAPTER_PEFT);
     tke_tensor_file f = tensors_of(peft, "adapter_model.safetensors");
@@ -236,9 +229,8 @@ static void a_state_space_becomes_one_stacked_matrix(void **state)
 }
 
 /* In F32 merging loses only rounding; a model's file says the rest. */
-static void a_merged_model_answers_as_model_and_adapter(void **state)
+TEST(a_merged_model_answers_as_model_and_adapter)
 {
-    (void)state;
     for (size_t i = 0; i < N_FAMILIES; i++) {
         float want[LEN], got[LEN], alone[LEN];
         tinkc_error err = { 0 };
@@ -294,9 +286,8 @@ static void change_tensor(const char *folder, const char *old, const char *name,
 }
 
 #define AT "base_model.model.model.layers."
-static void adapters_that_do_not_fit_are_refused_by_name(void **state)
+TEST(adapters_that_do_not_fit_are_refused_by_name)
 {
-    (void)state;
     static const struct {
         size_t family;
         const char *old, *name;
@@ -334,9 +325,8 @@ static void adapters_that_do_not_fit_are_refused_by_name(void **state)
     }
 }
 
-static void an_adapter_of_another_family_is_refused(void **state)
+TEST(an_adapter_of_another_family_is_refused)
 {
-    (void)state;
     static const size_t pairs[][2] = { { 3, 0 }, { 0, 3 }, { 11, 7 }, { 7, 11 }, { 5, 9 } };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         tinkc_error err = { 0 };
@@ -381,9 +371,8 @@ static void spoil(const char *folder, const char *name, int how)
     test_free(list);
 }
 
-static void model_files_that_do_not_fit_are_refused_by_tensor(void **state)
+TEST(model_files_that_do_not_fit_are_refused_by_tensor)
 {
-    (void)state;
     static const struct {
         tiny_model of;
         const char *tensor;
@@ -428,9 +417,8 @@ static void model_files_that_do_not_fit_are_refused_by_tensor(void **state)
     }
 }
 
-static void a_truncated_file_of_experts_is_refused_by_its_name(void **state)
+TEST(a_truncated_file_of_experts_is_refused_by_its_name)
 {
-    (void)state;
     static const char *const files[] = { "model-00001-of-00002.safetensors",
                                          "model-00002-of-00002.safetensors" };
     for (size_t i = 0; i < 2; i++) {
@@ -446,17 +434,4 @@ static void a_truncated_file_of_experts_is_refused_by_its_name(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_form_of_an_adapter_has_its_bits),
-        cmocka_unit_test(names_are_those_of_the_service_and_of_peft),
-        cmocka_unit_test(a_state_space_becomes_one_stacked_matrix),
-        cmocka_unit_test(a_merged_model_answers_as_model_and_adapter),
-        cmocka_unit_test(adapters_that_do_not_fit_are_refused_by_name),
-        cmocka_unit_test(an_adapter_of_another_family_is_refused),
-        cmocka_unit_test(model_files_that_do_not_fit_are_refused_by_tensor),
-        cmocka_unit_test(a_truncated_file_of_experts_is_refused_by_its_name),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,17 +1,13 @@
 /* Stored formats: what each code stands for, that all kernel sets agree in every bit, and that a
  * packed weight multiplies like the bf16 matrix it stands for. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "math/format.h"
 #include "support/engine/numbers.h"
+#include "support/test_case.h"
 
 enum { F16_ONE = 0x3c00, F16_HALF = 0x3800, F16_TINY = 0x0001, F16_INF = 0x7c00, F16_NAN = 0x7e01 };
 
@@ -59,9 +55,8 @@ static const row rows[] = {
     { TKE_Q6_K, 193, 0x02, 208, F16_ONE, -1, 16, -64.0f },
 };
 
-static void codes_stand_for_their_values(void **state)
+TEST(codes_stand_for_their_values)
 {
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint8_t b[256] = { 0 };
         put(b, rows[i].d_at, rows[i].d);
@@ -74,9 +69,8 @@ static void codes_stand_for_their_values(void **state)
 }
 
 /* Part 5 of a block of Q4_K: scale 0x2b and least value 0x13 are put together from two places. */
-static void six_bit_scales_are_put_together(void **state)
+TEST(six_bit_scales_are_put_together)
 {
-    (void)state;
     uint8_t b[176] = { 0 };
     put(b, 0, F16_ONE);
     put(b, 2, F16_HALF);
@@ -92,9 +86,8 @@ static void six_bit_scales_are_put_together(void **state)
     assert_true(number(TKE_Q5_K, b, 160) == tke_bf16_to_f32(tke_f32_to_bf16(0x2b * 17 - 9.5f)));
 }
 
-static void infinite_and_undefined_scales_are_kept(void **state)
+TEST(infinite_and_undefined_scales_are_kept)
 {
-    (void)state;
     uint8_t b[34] = { 0 };
     b[2] = 1;
     put(b, 0, F16_INF);
@@ -104,18 +97,16 @@ static void infinite_and_undefined_scales_are_kept(void **state)
     assert_true(isnan(number(TKE_Q8_0, b, 0)));
 }
 
-static void values_are_rounded_to_nearest_even(void **state)
+TEST(values_are_rounded_to_nearest_even)
 {
-    (void)state;
     uint8_t b[34] = { 0 };
     put(b, 0, 0x3c08); /* 1 + 1/128: 8 bits, fits; times 3 it is a tie */
     b[2] = 3;
     assert_true(number(TKE_Q8_0, b, 0) == 3.03125f); /* 3.0234375 lies between 3.015625 and it */
 }
 
-static void gguf_mxfp4_puts_the_exponent_first(void **state)
+TEST(gguf_mxfp4_puts_the_exponent_first)
 {
-    (void)state;
     uint8_t b[17] = { 128, 0x7b };
     assert_true(number(TKE_MXFP4_BLOCKS, b, 0) == -3.0f);
     assert_true(number(TKE_MXFP4_BLOCKS, b, 16) == 12.0f);
@@ -123,9 +114,8 @@ static void gguf_mxfp4_puts_the_exponent_first(void **state)
     assert_true(number(TKE_MXFP4_BLOCKS, b, 16) == 0x6p-127f); /* subnormal, exact */
 }
 
-static void nf4_takes_the_high_half_first(void **state)
+TEST(nf4_takes_the_high_half_first)
 {
-    (void)state;
     uint8_t codes[64] = { 0 };
     float largest[2] = { 2, 3 };
     uint16_t out[64];
@@ -135,9 +125,8 @@ static void nf4_takes_the_high_half_first(void **state)
     assert_true(tke_bf16_to_f32(out[0]) == 3.0f && tke_bf16_to_f32(out[1]) == -3.0f);
 }
 
-static void fp8_has_a_factor_for_each_square(void **state)
+TEST(fp8_has_a_factor_for_each_square)
 {
-    (void)state;
     enum { ROWS = 130, COLS = 200 };
     static uint8_t codes[ROWS * COLS];
     static const float factors[4] = { 1, 2, 4, 8 };
@@ -207,9 +196,8 @@ static bool set_runs(int set)
     return tke_isa_available(set + TKE_ISA_REF);
 }
 
-static void all_sets_unpack_to_the_same_bits(void **state)
+TEST(all_sets_unpack_to_the_same_bits)
 {
-    (void)state;
     enum { ROWS = 64, LD = 512 };
     numbers rng = { 11 };
     uint16_t want[LD], got[LD];
@@ -267,9 +255,8 @@ static void same_product(tke_cpu *cpu, numbers *rng, tke_dtype dtype, tke_form f
     drop(&p);
 }
 
-static void packed_weights_multiply_like_their_twins(void **state)
+TEST(packed_weights_multiply_like_their_twins)
 {
-    (void)state;
     static const int64_t counts[] = { 1, 3, 20 };
     numbers rng = { 12 };
     for (int isa = TKE_ISA_REF; isa <= TKE_ISA_AVX512; isa++)
@@ -286,9 +273,8 @@ static void packed_weights_multiply_like_their_twins(void **state)
         }
 }
 
-static void rows_of_a_table_are_those_of_its_twin(void **state)
+TEST(rows_of_a_table_are_those_of_its_twin)
 {
-    (void)state;
     enum { ROWS = 5, LD = 512 };
     numbers rng = { 13 };
     tinkc_error err = { 0 };
@@ -307,9 +293,8 @@ static void rows_of_a_table_are_those_of_its_twin(void **state)
     tke_cpu_free(cpu);
 }
 
-static void numbers_of_gguf_types_name_formats(void **state)
+TEST(numbers_of_gguf_types_name_formats)
 {
-    (void)state;
     assert_ptr_equal(tke_format_of_gguf(12), tke_format_of(TKE_Q4_K));
     assert_ptr_equal(tke_format_of_gguf(0), tke_format_of(TKE_F32));
     assert_null(tke_format_of_gguf(10));
@@ -345,18 +330,5 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "unpack") == 0)
         return unpack_input(argv[2], argv[3][0] - '0');
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_stand_for_their_values),
-        cmocka_unit_test(six_bit_scales_are_put_together),
-        cmocka_unit_test(infinite_and_undefined_scales_are_kept),
-        cmocka_unit_test(values_are_rounded_to_nearest_even),
-        cmocka_unit_test(gguf_mxfp4_puts_the_exponent_first),
-        cmocka_unit_test(nf4_takes_the_high_half_first),
-        cmocka_unit_test(fp8_has_a_factor_for_each_square),
-        cmocka_unit_test(all_sets_unpack_to_the_same_bits),
-        cmocka_unit_test(packed_weights_multiply_like_their_twins),
-        cmocka_unit_test(rows_of_a_table_are_those_of_its_twin),
-        cmocka_unit_test(numbers_of_gguf_types_name_formats),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

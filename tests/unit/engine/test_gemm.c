@@ -1,12 +1,8 @@
 /* Products: right to within rounding, for every form, type and odd size; and the same bits however
  * rows, columns, k and threads are cut. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "support/engine/numbers.h"
+#include "support/test_case.h"
 
 /* One product with its operands, and what is right (in double) beside it. */
 typedef struct problem {
@@ -104,9 +100,8 @@ static void right_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void right(void **state)
+TEST(right)
 {
-    (void)state;
     each_isa(right_for_isa);
 }
 
@@ -126,9 +121,8 @@ static void bf16_near_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void bf16_near(void **state)
+TEST(bf16_near)
 {
-    (void)state;
     each_isa(bf16_near_for_isa);
 }
 
@@ -200,9 +194,8 @@ static void same_bits_bf16(int32_t isa)
     same_bits(isa, TKE_PRECISION_BF16);
 }
 
-static void bits_do_not_depend_on_cuts(void **state)
+TEST(bits_do_not_depend_on_cuts)
 {
-    (void)state;
     each_isa(same_bits_f32);
     each_isa(same_bits_bf16);
 }
@@ -239,15 +232,14 @@ static void short_rows_bf16(int32_t isa)
     short_rows(isa, TKE_PRECISION_BF16);
 }
 
-static void short_rows_have_the_same_bits(void **state)
+TEST(short_rows_have_the_same_bits)
 {
-    (void)state;
     each_isa(short_rows_f32);
     each_isa(short_rows_bf16);
 }
 
 /* Pieces of a large product that is read once: more than one for each thread. */
-static void pieces_have_the_same_bits(void **state)
+TEST(pieces_have_the_same_bits)
 {
     tke_cpu *one = cpu_new(TKE_ISA_AUTO, 1, TKE_PRECISION_F32);
     tke_cpu *two = cpu_new(TKE_ISA_AUTO, 2, TKE_PRECISION_F32);
@@ -288,13 +280,12 @@ static void poison_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void poison_stays(void **state)
+TEST(poison_stays)
 {
-    (void)state;
     each_isa(poison_for_isa);
 }
 
-static void many_at_once(void **state)
+TEST(many_at_once)
 {
     tke_cpu *cpu = cpu_new(TKE_ISA_AUTO, 3, TKE_PRECISION_F32);
     numbers rng = { 5 };
@@ -317,16 +308,4 @@ static void many_at_once(void **state)
     tke_cpu_free(cpu);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(right),
-        cmocka_unit_test(bf16_near),
-        cmocka_unit_test(bits_do_not_depend_on_cuts),
-        cmocka_unit_test(short_rows_have_the_same_bits),
-        cmocka_unit_test(pieces_have_the_same_bits),
-        cmocka_unit_test(poison_stays),
-        cmocka_unit_test(many_at_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

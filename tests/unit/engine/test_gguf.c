@@ -1,18 +1,14 @@
 /* test_gguf.c - GGUF files, read back byte by byte with a reader of the test's own: every key, the
  * table of tensors, and every number against the model and the adapter. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "tinkc/engine.h"
 
 enum { MOST_TENSORS = 64, TEXT = 16384 };
@@ -317,9 +313,8 @@ static void same_keys(const gguf *g, const char *folder, const char *format)
 
 /* ---- keys ---- */
 
-static void test_keys_of_llama(void **state)
+TEST(test_keys_of_llama)
 {
-    (void)state;
     char *folder = llama_folder(), slashed[600];
     gguf *g = written(folder, NULL, NULL);
     static const char want[] =
@@ -360,9 +355,8 @@ static void test_keys_of_llama(void **state)
     tiny_model_remove(folder);
 }
 
-static void test_keys_of_qwen(void **state)
+TEST(test_keys_of_qwen)
 {
-    (void)state;
     char *folder = qwen_folder("\"rope_type\": \"yarn\", \"factor\": 4.0, "
                                "\"original_max_position_embeddings\": 64");
     gguf *g = written(folder, NULL, "q8_0");
@@ -530,9 +524,8 @@ static size_t matrices_of(const tke_model *m, matrix out[9])
     return 9;
 }
 
-static void test_numbers_of_llama(void **state)
+TEST(test_numbers_of_llama)
 {
-    (void)state;
     static const struct {
         const char *name;
         uint32_t type;
@@ -581,9 +574,8 @@ static void test_numbers_of_llama(void **state)
 }
 
 /* Tied: the head is written only where the adapter changed it. Rows of 48 have no blocks of 32. */
-static void test_numbers_of_qwen(void **state)
+TEST(test_numbers_of_qwen)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = qwen_folder(NULL);
     tke_model *m = tke_model_open(folder, &err);
@@ -616,9 +608,8 @@ static void test_numbers_of_qwen(void **state)
 
 /* ---- what is refused ---- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     char *folder = qwen_folder(NULL), *other = llama_folder(), *bare = tiny_folder();
     tinkc_error err = { 0 };
     refused(folder, NULL, "q4_0", 0, TINKC_E_ARGUMENT, "\"q4_0\" is none of f16, bf16, q8_0, f32");
@@ -688,9 +679,8 @@ static void test_refused(void **state)
 }
 
 /* An f16 ends at 65504: what rounds beyond it is refused, in plain and in quantized form. */
-static void test_numbers_that_do_not_fit(void **state)
+TEST(test_numbers_that_do_not_fit)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = qwen_folder(NULL);
     tke_model *m = tke_model_open(folder, &err);
@@ -767,9 +757,8 @@ static void check_stack(const gguf *g, const char *name, const tke_adapter *a, c
             }
 }
 
-static void test_experts_are_stacked_and_merged(void **state)
+TEST(test_experts_are_stacked_and_merged)
 {
-    (void)state;
     for (int oss = 0; oss < 2; oss++) {
         tinkc_error err = { 0 };
         char *folder = oss ? experts_folder("gpt_oss", false, published)
@@ -808,9 +797,8 @@ static void test_experts_are_stacked_and_merged(void **state)
 }
 
 /* Sinks, biases of experts, both of their halves: the packed model's file is that of its BF16 twin. */
-static void test_packed_experts_are_those_of_their_twin(void **state)
+TEST(test_packed_experts_are_those_of_their_twin)
 {
-    (void)state;
     char *packed = experts_folder("gpt_oss", true, published),
          *plain = experts_folder("gpt_oss", false, published);
     gguf *x = written(packed, NULL, "f16"), *y = written(plain, NULL, "f16");
@@ -840,9 +828,8 @@ static void test_packed_experts_are_those_of_their_twin(void **state)
     tiny_model_remove(plain);
 }
 
-static void test_experts_without_a_gguf_form(void **state)
+TEST(test_experts_without_a_gguf_form)
 {
-    (void)state;
     static const struct {
         const char *family, *extra, *named;
     } cases[] = {
@@ -859,18 +846,4 @@ static void test_experts_without_a_gguf_form(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_of_llama),
-        cmocka_unit_test(test_keys_of_qwen),
-        cmocka_unit_test(test_numbers_of_llama),
-        cmocka_unit_test(test_numbers_of_qwen),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_numbers_that_do_not_fit),
-        cmocka_unit_test(test_experts_are_stacked_and_merged),
-        cmocka_unit_test(test_packed_experts_are_those_of_their_twin),
-        cmocka_unit_test(test_experts_without_a_gguf_form),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

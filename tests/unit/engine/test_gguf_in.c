@@ -1,12 +1,7 @@
 /* GGUF files as models: the bits of the model they stand for, parts, and everything that is refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/gguf_read.h"
@@ -14,6 +9,7 @@
 #include "math/format.h"
 #include "support/engine/one_pass.h"
 #include "support/engine/tiny_gguf.h"
+#include "support/test_case.h"
 
 /* ---- the same bits as the folder ---- */
 
@@ -25,9 +21,8 @@ static void same_as_folder(const tiny_model *what, tke_dtype format, int32_t pre
     tiny_model_remove(folder);
 }
 
-static void every_format_trains_like_its_bf16_folder(void **state)
+TEST(every_format_trains_like_its_bf16_folder)
 {
-    (void)state;
     const tiny_model what = { .family = "llama",
                               .layers = 1,
                               .hidden = 256,
@@ -41,9 +36,8 @@ static void every_format_trains_like_its_bf16_folder(void **state)
     same_as_folder(&what, TKE_Q4_K, TKE_PRECISION_BF16);
 }
 
-static void every_architecture_trains_like_its_folder(void **state)
+TEST(every_architecture_trains_like_its_folder)
 {
-    (void)state;
     static const char *const families[] = { "llama", "qwen2", "qwen3" };
     for (int i = 0; i < 3; i++)
         same_as_folder(&(tiny_model){ .family = families[i],
@@ -135,9 +129,8 @@ static void patched(size_t at, const void *bytes, size_t n, size_t keep, const c
     tiny_model_remove(folder);
 }
 
-static void wrong_headers_are_refused(void **state)
+TEST(wrong_headers_are_refused)
 {
-    (void)state;
     static const unsigned char most[8] = { 255, 255, 255, 255, 255, 255, 255, 255 };
     static const unsigned char million[8] = { 0x40, 0x42, 0x0f };
     patched(0, "GGUF", 4, 0, NULL);
@@ -152,9 +145,8 @@ static void wrong_headers_are_refused(void **state)
     patched(0, "GGUF", 4, 8, "cut off");
 }
 
-static void wrong_keys_are_named(void **state)
+TEST(wrong_keys_are_named)
 {
-    (void)state;
     gguf_bytes g;
     static const char *const required[] = { "llama.block_count", "llama.embedding_length" };
     static const char *const reported[] = { "num_hidden_layers", "hidden_size" };
@@ -185,9 +177,8 @@ static void wrong_keys_are_named(void **state)
     whole_opens(&g, "key 'tokenizer.ggml.tokens' has 2 tokens, but 'token_embd.weight' has 3 rows");
 }
 
-static void wrong_tensors_are_named(void **state)
+TEST(wrong_tensors_are_named)
 {
-    (void)state;
     static const float zeros[64];
     gguf_bytes g;
     small(&g, "blk.0.ffn_up.weight");
@@ -236,9 +227,8 @@ static void save_part(const char *folder, int i, const char *without, const char
     gguf_bytes_free(&g);
 }
 
-static void parts_are_found_beside_the_one_that_is_named(void **state)
+TEST(parts_are_found_beside_the_one_that_is_named)
 {
-    (void)state;
     char *folder = tiny_folder(), path[512];
     save_part(folder, 1, "blk.0.ffn_up.weight", NULL);
     snprintf(path, sizeof path, "%s/m-00001-of-00002.gguf", folder);
@@ -250,15 +240,4 @@ static void parts_are_found_beside_the_one_that_is_named(void **state)
     tiny_model_remove(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_format_trains_like_its_bf16_folder),
-        cmocka_unit_test(every_architecture_trains_like_its_folder),
-        cmocka_unit_test(wrong_headers_are_refused),
-        cmocka_unit_test(wrong_keys_are_named),
-        cmocka_unit_test(wrong_tensors_are_named),
-        cmocka_unit_test(parts_are_found_beside_the_one_that_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

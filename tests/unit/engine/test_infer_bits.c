@@ -1,18 +1,14 @@
 /* test_infer_bits.c - a sample depends on weights, prompt, parameters and seed alone, and its
  * log-probs are the training forward's. Also: stop rules, prompt log-probs, cancelling, memory. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "infer/infer.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, PROMPT = 70, TOKENS = 40 };
@@ -175,7 +171,7 @@ static void forward(const world *w, const int32_t *tokens, size_t n, float *out)
     tke_trainer_free(t);
 }
 
-static void test_log_probs_are_the_trainers(void **state)
+TEST(test_log_probs_are_the_trainers)
 {
     world *w = *state;
     tke_infer *e;
@@ -209,7 +205,7 @@ static void compare(const world *w, const tke_gen_request *r, tke_infer_options 
     tke_infer_free(f);
 }
 
-static void test_chunks_change_no_bit(void **state)
+TEST(test_chunks_change_no_bit)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -218,7 +214,7 @@ static void test_chunks_change_no_bit(void **state)
 }
 
 /* However few rows a step may have: the same bits, and never more rows. */
-static void test_rows_of_a_step_are_bounded(void **state)
+TEST(test_rows_of_a_step_are_bounded)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -244,7 +240,7 @@ static void test_rows_of_a_step_are_bounded(void **state)
     tke_infer_free(e);
 }
 
-static void test_threads_change_no_bit(void **state)
+TEST(test_threads_change_no_bit)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -259,7 +255,7 @@ static void test_threads_change_no_bit(void **state)
 }
 
 /* Samples of a request do not depend on how many there are, and differ from each other. */
-static void test_samples_have_the_prefix_property(void **state)
+TEST(test_samples_have_the_prefix_property)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -275,7 +271,7 @@ static void test_samples_have_the_prefix_property(void **state)
 }
 
 /* Other requests of other adapters come and go meanwhile, in two orders of arrival. */
-static void test_company_changes_no_bit(void **state)
+TEST(test_company_changes_no_bit)
 {
     world *w = *state;
     tke_infer *e;
@@ -307,7 +303,7 @@ static void test_company_changes_no_bit(void **state)
 }
 
 /* Two tokens far above all others: what follows shows the penalty of each draw before it. */
-static void test_penalties_count_the_tokens_of_a_sample(void **state)
+TEST(test_penalties_count_the_tokens_of_a_sample)
 {
     world *w = *state;
     enum { A = 40, B = 7 };
@@ -338,7 +334,7 @@ static void test_penalties_count_the_tokens_of_a_sample(void **state)
 }
 
 /* Samples of one request do not count each other's tokens, nor those of other requests. */
-static void test_company_changes_no_penalty(void **state)
+TEST(test_company_changes_no_penalty)
 {
     world *w = *state;
     tke_infer *e, *f = engine_of(w, (tke_infer_options){ .prefill_chunk = 32 });
@@ -363,7 +359,7 @@ static void test_company_changes_no_penalty(void **state)
     tke_infer_free(h);
 }
 
-static void test_cache_hits_change_no_bit(void **state)
+TEST(test_cache_hits_change_no_bit)
 {
     world *w = *state;
     tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
@@ -388,7 +384,7 @@ static void test_cache_hits_change_no_bit(void **state)
 }
 
 /* Two prompts leave something in the cache; each continues from what is its own. */
-static void a_prompt_continues_from_its_own_snapshot(void **state)
+TEST(a_prompt_continues_from_its_own_snapshot)
 {
     world *w = *state;
     tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
@@ -418,7 +414,7 @@ static size_t block_bytes(world *w)
 }
 
 /* So few blocks that sequences push each other out again and again. */
-static void test_preemption_changes_no_bit(void **state)
+TEST(test_preemption_changes_no_bit)
 {
     world *w = *state;
     tke_infer *e;
@@ -439,7 +435,7 @@ static void test_preemption_changes_no_bit(void **state)
     tke_infer_free(h);
 }
 
-static void test_snapshots_do_not_follow_training(void **state)
+TEST(test_snapshots_do_not_follow_training)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -470,7 +466,7 @@ static size_t letter(void *user, int32_t token, const char **bytes)
     return 1;
 }
 
-static void test_stop_strings_span_tokens(void **state)
+TEST(test_stop_strings_span_tokens)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -498,7 +494,7 @@ static void test_stop_strings_span_tokens(void **state)
 }
 
 /* A string of three tokens is found although a shorter one is listed behind it. */
-static void the_longest_stop_string_decides_what_is_remembered(void **state)
+TEST(the_longest_stop_string_decides_what_is_remembered)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -524,7 +520,7 @@ static void the_longest_stop_string_decides_what_is_remembered(void **state)
     tke_infer_free(f);
 }
 
-static void test_stop_tokens_and_length(void **state)
+TEST(test_stop_tokens_and_length)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -552,7 +548,7 @@ static void test_stop_tokens_and_length(void **state)
 
 /* ---- prompts ---- */
 
-static void test_top_k_of_prompts(void **state)
+TEST(test_top_k_of_prompts)
 {
     world *w = *state;
     tke_infer *e;
@@ -580,7 +576,7 @@ static void test_top_k_of_prompts(void **state)
 
 /* What stands beside a drawn token is what stands beside it in a prompt, in every bit; and asking
  * for it changes nothing. */
-static void test_top_k_of_samples(void **state)
+TEST(test_top_k_of_samples)
 {
     enum { K = 4 };
     world *w = *state;
@@ -616,7 +612,7 @@ static void test_top_k_of_samples(void **state)
 }
 
 /* The end of a prompt is scored as if all of it were, and the rest may come from the cache. */
-static void test_scores_of_a_prompts_end(void **state)
+TEST(test_scores_of_a_prompts_end)
 {
     enum { K = 3 };
     world *w = *state;
@@ -663,7 +659,7 @@ static void refused(const world *w, const tke_gen_request *r, int32_t code, cons
 }
 
 /* Ids of the request's own at prompt positions: scored as the prompt's own are. */
-static void test_targets_at_prompt_positions(void **state)
+TEST(test_targets_at_prompt_positions)
 {
     enum { K = 3 };
     world *w = *state;
@@ -704,7 +700,7 @@ static void test_targets_at_prompt_positions(void **state)
 
 /* Tokens drawn at prompt positions: the same in chunks and in company, with the model's log-probs;
  * samples are as without them. */
-static void test_alternatives_at_prompt_positions(void **state)
+TEST(test_alternatives_at_prompt_positions)
 {
     enum { K = 4 };
     world *w = *state;
@@ -748,7 +744,7 @@ static void test_alternatives_at_prompt_positions(void **state)
     tke_infer_free(cold_engine);
 }
 
-static void test_prompt_of_one_token(void **state)
+TEST(test_prompt_of_one_token)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -768,7 +764,7 @@ static void test_prompt_of_one_token(void **state)
 
 /* ---- errors ---- */
 
-static void test_faulty_requests(void **state)
+TEST(test_faulty_requests)
 {
     world *w = *state;
     tke_gen_request good = request_of(w), r = good;
@@ -805,7 +801,7 @@ static void test_faulty_requests(void **state)
 }
 
 /* The largest values that are taken, and the first beyond them. */
-static void test_edges_of_requests(void **state)
+TEST(test_edges_of_requests)
 {
     world *w = *state;
     tke_gen_request good = request_of(w), r = good;
@@ -851,7 +847,7 @@ static void test_edges_of_requests(void **state)
     tke_infer_free(e);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -882,7 +878,7 @@ static void test_cancel(void **state)
 
 /* A small request is done after a few steps, however much a large one before it asks for: whether
  * rows or room in the cache are short. */
-static void test_small_requests_do_not_wait(void **state)
+TEST(test_small_requests_do_not_wait)
 {
     const world *w = *state;
     static const struct {
@@ -938,34 +934,7 @@ int main(void)
         cmocka_unit_test(test_preemption_changes_no_bit),
         cmocka_unit_test(test_snapshots_do_not_follow_training),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_log_probs_are_the_trainers),
-        cmocka_unit_test(test_chunks_change_no_bit),
-        cmocka_unit_test(test_rows_of_a_step_are_bounded),
-        cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_samples_have_the_prefix_property),
-        cmocka_unit_test(test_company_changes_no_bit),
-        cmocka_unit_test(test_penalties_count_the_tokens_of_a_sample),
-        cmocka_unit_test(test_company_changes_no_penalty),
-        cmocka_unit_test(test_cache_hits_change_no_bit),
-        cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
-        cmocka_unit_test(test_preemption_changes_no_bit),
-        cmocka_unit_test(test_snapshots_do_not_follow_training),
-        cmocka_unit_test(test_stop_strings_span_tokens),
-        cmocka_unit_test(the_longest_stop_string_decides_what_is_remembered),
-        cmocka_unit_test(test_stop_tokens_and_length),
-        cmocka_unit_test(test_top_k_of_prompts),
-        cmocka_unit_test(test_top_k_of_samples),
-        cmocka_unit_test(test_scores_of_a_prompts_end),
-        cmocka_unit_test(test_targets_at_prompt_positions),
-        cmocka_unit_test(test_alternatives_at_prompt_positions),
-        cmocka_unit_test(test_prompt_of_one_token),
-        cmocka_unit_test(test_faulty_requests),
-        cmocka_unit_test(test_edges_of_requests),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_small_requests_do_not_wait),
-    };
-    int failed = cmocka_run_group_tests(tests, setup, teardown);
+    int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {
         family = &families[i];
         failed += cmocka_run_group_tests_name(family->family, bits, setup, teardown);

@@ -1,21 +1,16 @@
 /* test_infer_sample.c - the rules of one draw, and the blocks of the cache. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "infer/kv_cache.h"
 #include "cpu/sampling.h"
 #include "model/philox.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 
-static void test_philox(void **state)
+TEST(test_philox)
 {
-    (void)state;
     uint32_t zero[4] = { 0 }, ones[4] = { ~0u, ~0u, ~0u, ~0u }, x[4];
     tke_philox(zero, zero, x);
     assert_int_equal(x[0], 0x6627e8d5u);
@@ -53,9 +48,8 @@ static unsigned kept(const float *z, size_t n, double temperature, int64_t top_k
     return bits;
 }
 
-static void test_filters(void **state)
+TEST(test_filters)
 {
-    (void)state;
     const float inf = INFINITY;
     float z[5] = { 1, 3, 2, 3, 0 }, equal[4] = { 7, 7, 7, 7 }, holes[4] = { -inf, 1, -inf, 2 };
     assert_int_equal(kept(z, 5, 1, -1, 1), 31);
@@ -87,9 +81,8 @@ static void test_filters(void **state)
 }
 
 /* No token can be drawn: the greedy draw says so as any other. */
-static void test_draws_that_fail(void **state)
+TEST(test_draws_that_fail)
 {
-    (void)state;
     static const float z[][2] = { { 0, NAN }, { 0, INFINITY }, { -INFINITY, -INFINITY } };
     static const char *const said[] = { "a logit is not finite", "a logit is not finite",
                                         "no logit is finite" };
@@ -110,9 +103,8 @@ static void test_draws_that_fail(void **state)
 }
 
 /* Each token of a vocabulary of three words, allowed alone, is the one that is drawn. */
-static void test_allowed_tokens(void **state)
+TEST(test_allowed_tokens)
 {
-    (void)state;
     enum { N = 70 };
     tinkc_error err = { 0 };
     tke_sample_space s;
@@ -134,9 +126,8 @@ static void test_allowed_tokens(void **state)
 }
 
 /* A bias decides what is drawn, warm or greedy, and is not in the log-prob. */
-static void test_biases(void **state)
+TEST(test_biases)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_sample_space s;
     const float z[3] = { 0, 1, 4 };
@@ -160,9 +151,8 @@ static void test_biases(void **state)
 }
 
 /* Draws come as often as they should. */
-static void test_frequencies(void **state)
+TEST(test_frequencies)
 {
-    (void)state;
     enum { N = 20000 };
     tinkc_error err = { 0 };
     float z[4] = { 0, logf(2), logf(3), logf(4) }, lp;
@@ -208,9 +198,8 @@ static void rule_of_last(const float z[3])
     tke_sample_space_free(&s);
 }
 
-static void test_log_prob_settings(void **state)
+TEST(test_log_prob_settings)
 {
-    (void)state;
     tinkc_error err = { 0 };
     float z[3] = { 0, 1, 4 }, lp;
     int32_t token;
@@ -242,9 +231,8 @@ static void test_log_prob_settings(void **state)
     tke_sample_space_free(&s);
 }
 
-static void test_top_k(void **state)
+TEST(test_top_k)
 {
-    (void)state;
     float z[5] = { 1, 3, 2, 3, 0 }, lp[7];
     int32_t ids[7];
     tke_top_k(z, 5, norm_of(z, 5), 7, ids, lp);
@@ -277,7 +265,7 @@ static bool note_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_err
     return true;
 }
 
-static void test_blocks(void **state)
+TEST(test_blocks)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
     (void)state;
@@ -325,7 +313,7 @@ static void test_blocks(void **state)
 }
 
 /* Prefixes are forgotten in the order of their last use. */
-static void test_order_of_prefixes(void **state)
+TEST(test_order_of_prefixes)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
     (void)state;
@@ -348,19 +336,4 @@ static void test_order_of_prefixes(void **state)
     tke_kv_free(&kv);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),
-        cmocka_unit_test(test_filters),
-        cmocka_unit_test(test_draws_that_fail),
-        cmocka_unit_test(test_allowed_tokens),
-        cmocka_unit_test(test_biases),
-        cmocka_unit_test(test_frequencies),
-        cmocka_unit_test(test_log_prob_settings),
-        cmocka_unit_test(test_top_k),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_order_of_prefixes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

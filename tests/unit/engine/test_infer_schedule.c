@@ -2,20 +2,16 @@
  * test's own: its "keys and values" are hashes of the tokens before them, so a sequence that reads a
  * wrong block, position, adapter or seed draws other tokens than a plain loop over the request. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "constrain/json_grammar.h"
 #include "infer/infer_state.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 
 enum { VOCAB = 130, CONTEXT = 256, BLOCK = TKE_BLOCK_TOKENS, MOST_BLOCKS = 4096, MOST_ROWS = 2048 };
 
@@ -528,9 +524,8 @@ static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running,
     tke_infer_free(e);
 }
 
-static void test_any_company(void **state)
+TEST(test_any_company)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 12; seed++) {
         run_jobs(seed, 400, 512, 256, 0); /* room for all */
         run_jobs(seed, 14, 32, 8, 0);     /* hardly any: they preempt each other */
@@ -540,9 +535,8 @@ static void test_any_company(void **state)
 }
 
 /* Nor does a result depend on memory that comes and goes meanwhile. */
-static void test_any_memory(void **state)
+TEST(test_any_memory)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 12; seed++) {
         fake.slab_blocks = 1 + seed % 4;
         fake.budget = 12;
@@ -554,9 +548,8 @@ static void test_any_memory(void **state)
 }
 
 /* What a request points to is copied: the caller's arrays may change at once. */
-static void test_requests_are_copied(void **state)
+TEST(test_requests_are_copied)
 {
-    (void)state;
     uint64_t dies = 77;
     tke_infer *e = engine_of(100, 16, 8, 0);
     job *j = test_malloc(2 * sizeof *j);
@@ -608,9 +601,8 @@ static tke_device_sampler *no_sampler(tke_device_model *m, const tke_device_samp
     return NULL;
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
-    (void)state;
     tinkc_error err = { 0 };
     ops.sampler_new = no_sampler;
     assert_null(tke_infer_new(&loaded, &(tke_infer_options){ 0 }, &err));
@@ -622,9 +614,8 @@ static void test_defaults(void **state)
 }
 
 /* Nothing to draw and nothing to score: done without a row. */
-static void test_nothing_to_compute(void **state)
+TEST(test_nothing_to_compute)
 {
-    (void)state;
     int32_t prompt[20] = { 3, 4, 5 };
     for (size_t n = 1; n < 4; n++)
         for (int scores = 0; scores < (n == 1 ? 2 : 1); scores++) {
@@ -643,9 +634,8 @@ static void test_nothing_to_compute(void **state)
 }
 
 /* Scores of a prompt are there when all of them are; where nothing is drawn, no draw is asked for. */
-static void test_scores_when_complete(void **state)
+TEST(test_scores_when_complete)
 {
-    (void)state;
     int32_t prompt[20] = { 3, 4, 5 };
     tke_gen_request r = { .prompt = prompt,
                           .n_prompt = 20,
@@ -679,9 +669,8 @@ static void test_scores_when_complete(void **state)
 /* ---- prefixes ---- */
 
 /* Without the cache of prefixes nothing is found, and nothing is kept when its sequence ends. */
-static void test_no_prefixes(void **state)
+TEST(test_no_prefixes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int32_t prompt[3 * BLOCK] = { 3, 4, 5 };
     tke_gen_request r = { .prompt = prompt,
@@ -708,9 +697,8 @@ static void test_no_prefixes(void **state)
 
 /* Two requests compute the same prompt in one step, so the blocks of the second stay without a name; its samples
  * must not give them the name of a later place. */
-static void test_names_of_shared_blocks(void **state)
+TEST(test_names_of_shared_blocks)
 {
-    (void)state;
     int32_t prompt[3 * BLOCK + 1];
     for (int32_t i = 0; i < 3 * BLOCK + 1; i++)
         prompt[i] = i % (2 * BLOCK); /* the third block repeats the first */
@@ -754,9 +742,8 @@ static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_sa
 }
 
 /* Whole blocks of a prompt are found again, but for its last token; so is what any sample generated. */
-static void test_prefixes_are_found(void **state)
+TEST(test_prefixes_are_found)
 {
-    (void)state;
     static const size_t lengths[][2] = { { 15, 0 },  { 16, 0 },  { 17, 16 }, { 32, 16 },
                                          { 33, 32 }, { 48, 32 }, { 49, 48 }, { 80, 64 } };
     int32_t prompt[100];
@@ -811,9 +798,8 @@ static void expect_rows(tke_infer *e, size_t steps, int32_t token, size_t want)
 }
 
 /* Alone a request gets all rows: chunks of its prompt, then as many samples as may run. */
-static void test_rows_of_one_request(void **state)
+TEST(test_rows_of_one_request)
 {
-    (void)state;
     tke_infer *e = engine_of(400, 32, 16, 0);
     add_echo(e, 7, 100, 20, 40, 0);
     expect_rows(e, 3, 7, 32);
@@ -835,9 +821,8 @@ static void test_rows_of_one_request(void **state)
 }
 
 /* Beside a small request a large one has 64 rows of its prompt, then eight, and for 128 steps after. */
-static void test_rows_beside_a_small_request(void **state)
+TEST(test_rows_beside_a_small_request)
 {
-    (void)state;
     tke_infer *e = engine_of(400, 512, 32, 0);
     add_echo(e, 7, 200, 64, 40, 1);
     tke_gen *small = add_echo(e, 8, 10, 1, 4, 2);
@@ -853,9 +838,8 @@ static void test_rows_beside_a_small_request(void **state)
 }
 
 /* 512 tokens of work are small, 513 are not; a product that overflows is large. */
-static void test_what_is_small(void **state)
+TEST(test_what_is_small)
 {
-    (void)state;
     static const struct {
         size_t prompt, samples, tokens;
         bool small;
@@ -873,9 +857,8 @@ static void test_what_is_small(void **state)
 }
 
 /* Tenants share the rows evenly, whatever the number of their requests. */
-static void test_tenants_share(void **state)
+TEST(test_tenants_share)
 {
-    (void)state;
     tke_infer *e = engine_of(1000, 512, 24, 0);
     tke_gen *gone = add_echo(e, 3, 1, 1, 1, 9); /* done, but still held: no tenant any more */
     assert_true(tke_infer_step(e));
@@ -896,9 +879,8 @@ static void test_tenants_share(void **state)
 }
 
 /* With more tenants than eight rows each: the least served first, so none falls behind. */
-static void test_tenants_take_turns(void **state)
+TEST(test_tenants_take_turns)
 {
-    (void)state;
     size_t sum[4] = { 0 };
     tke_infer *e = engine_of(1000, 512, 24, 0);
     e->n_steps = 1000;
@@ -923,9 +905,8 @@ static void test_tenants_take_turns(void **state)
 }
 
 /* Prompts of a step share its chunk. */
-static void test_prompts_share_the_chunk(void **state)
+TEST(test_prompts_share_the_chunk)
 {
-    (void)state;
     tke_infer *e = engine_of(400, 100, 24, 0);
     e->n_steps = 1000;
     add_echo(e, 4, 150, 10, 60, 1);
@@ -974,9 +955,8 @@ static void test_prompts_share_the_chunk(void **state)
 /* ---- room ---- */
 
 /* The youngest sample of the request with the most running goes first. */
-static void test_who_is_preempted(void **state)
+TEST(test_who_is_preempted)
 {
-    (void)state;
     tke_infer *e = engine_of(9, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 16, 3, 60, 0), *b = add_echo(e, 5, 16, 1, 60, 0);
     while (!tke_infer_get_stats(e).preemptions)
@@ -1001,9 +981,8 @@ static void test_who_is_preempted(void **state)
 }
 
 /* What was preempted comes back when fewer run than may, and not before; a first sample need not wait. */
-static void test_when_samples_come_back(void **state)
+TEST(test_when_samples_come_back)
 {
-    (void)state;
     tke_infer *e = engine_of(14, 128, 2, 0);
     tke_gen *a = add_echo(e, 4, 10, 2, 100, 0), *b = add_echo(e, 5, 70, 1, 30, 0);
     while (!tke_infer_get_stats(e).preemptions)
@@ -1025,9 +1004,8 @@ static void test_when_samples_come_back(void **state)
 }
 
 /* A new request makes way for itself where another has several samples running. */
-static void test_a_new_request_finds_room(void **state)
+TEST(test_a_new_request_finds_room)
 {
-    (void)state;
     tke_infer *e = engine_of(10, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 10, 5, 40, 0);
     while (a->seqs[4].n < 23) /* two blocks each: none is left */
@@ -1042,9 +1020,8 @@ static void test_a_new_request_finds_room(void **state)
 }
 
 /* A new request waits where it does not fit with its next token, and then takes what is there. */
-static void test_room_for_one_more_token(void **state)
+TEST(test_room_for_one_more_token)
 {
-    (void)state;
     tke_infer *e = engine_of(4, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 33, 1, 10, 0); /* three blocks, to its end */
     assert_true(tke_infer_step(e));
@@ -1070,9 +1047,8 @@ static void test_room_for_one_more_token(void **state)
 }
 
 /* Several samples of another request make way at once, down to its last one. */
-static void test_several_make_way(void **state)
+TEST(test_several_make_way)
 {
-    (void)state;
     static const struct {
         size_t samples, blocks, prompt, gone;
     } cases[] = { { 5, 10, 50, 2 }, { 2, 4, 20, 1 } };
@@ -1105,9 +1081,8 @@ static void test_several_make_way(void **state)
 }
 
 /* Blocks that cannot be copied end their request, and no other. */
-static void test_copies_that_fail(void **state)
+TEST(test_copies_that_fail)
 {
-    (void)state;
     tke_infer *e = engine_of(20, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 10, 2, 8, 0), *b = add_echo(e, 5, 10, 1, 8, 0);
     fake.copies_fail = true;
@@ -1127,9 +1102,8 @@ static void test_copies_that_fail(void **state)
 }
 
 /* A sequence needs its blocks and one more; exactly that many are enough. */
-static void test_the_least_cache(void **state)
+TEST(test_the_least_cache)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int32_t prompt[40] = { 0 };
     tke_gen_request r = {
@@ -1166,9 +1140,8 @@ static void run_all(tke_infer *e)
 
 /* Memory is taken when a block is first needed, a slab at a time, and prefixes stay in it until
  * others want it: first those that nobody uses, then those of sequences, which run again. */
-static void test_the_cache_grows_and_shrinks(void **state)
+TEST(test_the_cache_grows_and_shrinks)
 {
-    (void)state;
     tke_infer *e = growing(40, 4, 40);
     assert_int_equal(tke_infer_bytes(e), 0);
     add_echo(e, 4, 30, 1, 4, 0);
@@ -1193,9 +1166,8 @@ static void test_the_cache_grows_and_shrinks(void **state)
 
 /* A sequence that has the cache to itself and still too little of it: one without a limit of its
  * own ends there, with what it has; another fails. Both say so. */
-static void test_a_cache_too_small_for_one(void **state)
+TEST(test_a_cache_too_small_for_one)
 {
-    (void)state;
     tke_infer *e = growing(20, 1, 3);
     for (int cap = 0; cap < 2; cap++) {
         int32_t prompt[20] = { 4 };
@@ -1233,9 +1205,8 @@ static void test_a_cache_too_small_for_one(void **state)
 }
 
 /* Without a limit of its own a sample has as many tokens as the whole cache can hold. */
-static void test_samples_are_capped_by_the_cache(void **state)
+TEST(test_samples_are_capped_by_the_cache)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int32_t prompt[60] = { 4 };
     tke_infer *e = engine_of(4, 64, 16, 0);
@@ -1262,9 +1233,8 @@ static void test_samples_are_capped_by_the_cache(void **state)
 /* ---- ends ---- */
 
 /* Logits that give no token end their request, and no other. */
-static void test_bad_logits(void **state)
+TEST(test_bad_logits)
 {
-    (void)state;
     tke_infer *e = engine_of(100, 64, 16, 0);
     tke_gen *bad = add_echo(e, 4, 10, 2, 8, 0), *good = add_echo(e, 5, 10, 2, 8, 0);
     for (int i = 0; i < 3; i++)
@@ -1297,9 +1267,8 @@ static void test_bad_logits(void **state)
     tke_infer_free(e);
 }
 
-static void test_done_in_order(void **state)
+TEST(test_done_in_order)
 {
-    (void)state;
     tke_infer *e = engine_of(100, 64, 16, 0);
     tke_gen *g[4];
     static const size_t lengths[4] = { 8, 2, 5, 2 };
@@ -1337,9 +1306,8 @@ static size_t byte_token(void *user, int32_t token, const char **bytes)
     return token < 128;
 }
 
-static void test_constraints(void **state)
+TEST(test_constraints)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -1388,9 +1356,8 @@ static void test_constraints(void **state)
 
 /* A number may end after each of its digits: at the model's end or at a stop token, or at the length;
  * with never_stop only there. */
-static void test_ends_of_constrained_texts(void **state)
+TEST(test_ends_of_constrained_texts)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tke_grammar grammar = { 0 };
@@ -1437,38 +1404,4 @@ static void test_ends_of_constrained_texts(void **state)
     tkc_arena_free(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_company),
-        cmocka_unit_test(test_any_memory),
-        cmocka_unit_test(test_the_cache_grows_and_shrinks),
-        cmocka_unit_test(test_a_cache_too_small_for_one),
-        cmocka_unit_test(test_samples_are_capped_by_the_cache),
-        cmocka_unit_test(test_requests_are_copied),
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_nothing_to_compute),
-        cmocka_unit_test(test_scores_when_complete),
-        cmocka_unit_test(test_names_of_shared_blocks),
-        cmocka_unit_test(test_no_prefixes),
-        cmocka_unit_test(test_prefixes_are_found),
-        cmocka_unit_test(test_rows_of_one_request),
-        cmocka_unit_test(test_rows_beside_a_small_request),
-        cmocka_unit_test(test_what_is_small),
-        cmocka_unit_test(test_tenants_share),
-        cmocka_unit_test(test_tenants_take_turns),
-        cmocka_unit_test(test_prompts_share_the_chunk),
-        cmocka_unit_test(test_who_is_preempted),
-        cmocka_unit_test(test_when_samples_come_back),
-        cmocka_unit_test(test_a_new_request_finds_room),
-        cmocka_unit_test(test_room_for_one_more_token),
-        cmocka_unit_test(test_several_make_way),
-        cmocka_unit_test(test_copies_that_fail),
-        cmocka_unit_test(test_the_least_cache),
-        cmocka_unit_test(test_bad_logits),
-        cmocka_unit_test(test_done_in_order),
-        cmocka_unit_test(test_constraints),
-        cmocka_unit_test(test_ends_of_constrained_texts),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -1,14 +1,10 @@
 /* Attention: every set near the reference (forward and backward, odd lengths, windows, groups); a
  * row's bits the same packed or alone, whole or in chunks, from a cache or not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include <string.h>
 
 #include "support/engine/numbers.h"
+#include "support/test_case.h"
 
 typedef struct problem {
     tke_attention shape;
@@ -110,9 +106,8 @@ static void near_for_isa(int32_t isa)
     tke_cpu_free(ref);
 }
 
-static void near_the_reference(void **state)
+TEST(near_the_reference)
 {
-    (void)state;
     each_isa(near_for_isa);
 }
 
@@ -150,9 +145,8 @@ static void alone_for_isa(int32_t isa)
     tke_cpu_free(one);
 }
 
-static void sequences_do_not_see_each_other(void **state)
+TEST(sequences_do_not_see_each_other)
 {
-    (void)state;
     each_isa(alone_for_isa);
 }
 
@@ -182,9 +176,8 @@ static void split_for_isa(int32_t isa)
     tke_cpu_free(one);
 }
 
-static void threads_do_not_show(void **state)
+TEST(threads_do_not_show)
 {
-    (void)state;
     each_isa(split_for_isa);
 }
 
@@ -241,9 +234,8 @@ static void cached_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void cache_gives_the_same_bits(void **state)
+TEST(cache_gives_the_same_bits)
 {
-    (void)state;
     each_isa(cached_for_isa);
 }
 
@@ -268,9 +260,8 @@ static void single_key_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void single_key_has_no_gradient(void **state)
+TEST(single_key_has_no_gradient)
 {
-    (void)state;
     each_isa(single_key_for_isa);
 }
 
@@ -297,21 +288,9 @@ static void poison_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void poison_stays(void **state)
+TEST(poison_stays)
 {
-    (void)state;
     each_isa(poison_for_isa);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_the_reference),
-        cmocka_unit_test(sequences_do_not_see_each_other),
-        cmocka_unit_test(threads_do_not_show),
-        cmocka_unit_test(cache_gives_the_same_bits),
-        cmocka_unit_test(single_key_has_no_gradient),
-        cmocka_unit_test(poison_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -9,17 +9,15 @@
 #define tke_f32_to_f16 tke_f32_to_f16_double
 #include "../../../engine/math/dtype.c"
 #include "../../../engine/math/reference.c"
+#include "support/test_case.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 
-static uint64_t state = 7;
+static uint64_t random_state = 7;
 
 static double unit(void)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(state >> 33) / 1073741824.0 - 1.0;
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(random_state >> 33) / 1073741824.0 - 1.0;
 }
 
 static void fill(double *x, int64_t n)
@@ -73,10 +71,9 @@ static void norm_forward(const check *c, double *out)
     tke_set_ref.rmsnorm(ROWS, N, c->in, norm_weight, 1e-3, out);
 }
 
-static void norm_gradient(void **unused)
+TEST(norm_gradient)
 {
     double x[ROWS * N], dy[ROWS * N], dx[ROWS * N], twice[ROWS * N];
-    (void)unused;
     fill(x, ROWS * N);
     fill(dy, ROWS * N);
     fill(norm_weight, N);
@@ -99,10 +96,9 @@ static void rope_forward(const check *c, double *out)
     tke_set_ref.rope(ROWS, HEADS, D, positions, cosines, sines, false, out, HEADS * D);
 }
 
-static void rope_gradient(void **unused)
+TEST(rope_gradient)
 {
     double x[ROWS * HEADS * D], dy[ROWS * HEADS * D], dx[ROWS * HEADS * D];
-    (void)unused;
     for (int i = 0; i < 8 * D / 2; i++) {
         cosines[i] = cos(i * 0.37);
         sines[i] = sin(i * 0.37);
@@ -122,10 +118,9 @@ static void swiglu_forward(const check *c, double *out)
     tke_set_ref.swiglu(GATES, c->in, c->in + GATES, out);
 }
 
-static void swiglu_gradient(void **unused)
+TEST(swiglu_gradient)
 {
     double in[2 * GATES], dm[GATES], d[2 * GATES];
-    (void)unused;
     fill(in, 2 * GATES);
     fill(dm, GATES);
     for (int i = 0; i < GATES; i++)
@@ -190,9 +185,8 @@ static void attention_gradient_for(int64_t window)
     expect_gradient(&c, d, "attention");
 }
 
-static void attention_gradient(void **unused)
+TEST(attention_gradient)
 {
-    (void)unused;
     attention_gradient_for(0);
     attention_gradient_for(5);
 }
@@ -209,11 +203,10 @@ static void lse_forward(const check *c, double *out)
     out[0] = max + log(sum);
 }
 
-static void lse_gradient(void **unused)
+TEST(lse_gradient)
 {
     static double z[V], d[V];
     double weight = -1.75, lse;
-    (void)unused;
     fill(z, V);
     for (int i = 0; i < V; i++)
         z[i] *= 4;
@@ -224,12 +217,4 @@ static void lse_gradient(void **unused)
     expect_gradient(&c, d, "softmax");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_gradient),   cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(swiglu_gradient), cmocka_unit_test(attention_gradient),
-        cmocka_unit_test(lse_gradient),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

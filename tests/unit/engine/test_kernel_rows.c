@@ -1,12 +1,8 @@
 /* Kernels on rows: every set near the reference, for odd sizes; the same bits in whatever company
  * and on however many threads; special values as they should be. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "support/engine/numbers.h"
+#include "support/test_case.h"
 
 static void expect_near(const char *what, const tke_real *x, const tke_real *right, int64_t n,
                         double relative, double absolute)
@@ -99,9 +95,8 @@ static void rows_near_for_isa(int32_t isa)
     tke_cpu_free(ref);
 }
 
-static void rows_are_right(void **state)
+TEST(rows_are_right)
 {
-    (void)state;
     each_isa(rows_near_for_isa);
 }
 
@@ -128,9 +123,8 @@ static void rows_alone_for_isa(int32_t isa)
     tke_cpu_free(one);
 }
 
-static void rows_do_not_see_each_other(void **state)
+TEST(rows_do_not_see_each_other)
 {
-    (void)state;
     each_isa(rows_alone_for_isa);
 }
 
@@ -176,9 +170,8 @@ static void lse_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void lse_is_right(void **state)
+TEST(lse_is_right)
 {
-    (void)state;
     each_isa(lse_for_isa);
 }
 
@@ -209,9 +202,8 @@ static void exp_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void exp_is_right(void **state)
+TEST(exp_is_right)
 {
-    (void)state;
     each_isa(exp_for_isa);
 }
 
@@ -229,9 +221,8 @@ static void swiglu_of_extremes(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void swiglu_does_not_overflow(void **state)
+TEST(swiglu_does_not_overflow)
 {
-    (void)state;
     each_isa(swiglu_of_extremes);
 }
 
@@ -292,15 +283,13 @@ static void adam_or_nothing_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-static void adam_or_nothing(void **state)
+TEST(adam_or_nothing)
 {
-    (void)state;
     each_isa(adam_or_nothing_for_isa);
 }
 
-static void adam_is_right(void **state)
+TEST(adam_is_right)
 {
-    (void)state;
     each_isa(adam_for_isa);
 }
 
@@ -330,13 +319,12 @@ static void sums_for_isa(int32_t isa)
     tke_cpu_free(three);
 }
 
-static void sums_are_right(void **state)
+TEST(sums_are_right)
 {
-    (void)state;
     each_isa(sums_for_isa);
 }
 
-static void small_ones(void **state)
+TEST(small_ones)
 {
     tke_cpu *cpu = cpu_new(TKE_ISA_AUTO, 2, TKE_PRECISION_F32);
     numbers rng = { 17 };
@@ -356,9 +344,8 @@ static void small_ones(void **state)
     tke_cpu_free(cpu);
 }
 
-static void halves(void **state)
+TEST(halves)
 {
-    (void)state;
     for (uint32_t h = 0; h < 65536; h++) {
         float x = tke_f16_to_f32((uint16_t)h), y = tke_bf16_to_f32((uint16_t)h);
         if (isnan(x))
@@ -382,19 +369,4 @@ static void halves(void **state)
     assert_int_equal(tke_f32_to_f16(0x1.8p-25f), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_right),
-        cmocka_unit_test(rows_do_not_see_each_other),
-        cmocka_unit_test(lse_is_right),
-        cmocka_unit_test(exp_is_right),
-        cmocka_unit_test(swiglu_does_not_overflow),
-        cmocka_unit_test(adam_is_right),
-        cmocka_unit_test(adam_or_nothing),
-        cmocka_unit_test(sums_are_right),
-        cmocka_unit_test(small_ones),
-        cmocka_unit_test(halves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

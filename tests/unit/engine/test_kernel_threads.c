@@ -1,12 +1,8 @@
 /* The thread set: every task runs once, whatever the counts; it can be ended in any state. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "math/threads.h"
+#include "support/test_case.h"
 
 enum { MOST = 1000 };
 
@@ -24,7 +20,7 @@ static void count_task(void *arg, int64_t task, int32_t worker)
         atomic_fetch_add(&c->bad_worker, 1);
 }
 
-static void each_task_runs_once(void **state)
+TEST(each_task_runs_once)
 {
     static const int64_t sizes[] = { 0, 1, 2, 3, 7, 64, MOST };
     (void)state;
@@ -45,7 +41,7 @@ static void each_task_runs_once(void **state)
     }
 }
 
-static void ends_without_having_run(void **state)
+TEST(ends_without_having_run)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -57,11 +53,4 @@ static void ends_without_having_run(void **state)
     assert_int_equal(err.code, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_task_runs_once),
-        cmocka_unit_test(ends_without_having_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

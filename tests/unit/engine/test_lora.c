@@ -1,18 +1,14 @@
 /* test_lora.c - adapters: sizes, seeds, files in and out, exports, merges. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "tinkc/engine.h"
 #include "train/training.h"
 
@@ -65,7 +61,7 @@ static size_t n_floats(const tke_adapter *a)
 }
 
 /* rank * sum of (in + out); the head counts although the embedding is tied. */
-static void test_parameter_counts(void **state)
+TEST(test_parameter_counts)
 {
     world *w = *state;
     size_t attn = (32 + 32) + 2 * (32 + 16) + (32 + 32), mlp = 3 * (32 + 48), head = 32 + 101;
@@ -86,7 +82,7 @@ static void test_parameter_counts(void **state)
     }
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     world *w = *state;
     tke_adapter *a = make(w, 4, 7, 5, false), *b = make(w, 4, 7, 5, false);
@@ -106,7 +102,7 @@ static void test_seeds(void **state)
     tke_adapter_free(attn);
 }
 
-static void test_bad_specs(void **state)
+TEST(test_bad_specs)
 {
     world *w = *state;
     tke_adapter_spec bad[] = { { .rank = 0, .train = 7 },
@@ -132,7 +128,7 @@ static char *save(const tke_adapter *a, int names, int dtype)
     return folder;
 }
 
-static void test_files_come_back(void **state)
+TEST(test_files_come_back)
 {
     world *w = *state;
     for (int names = 0; names < 2; names++) {
@@ -157,7 +153,7 @@ static void test_files_come_back(void **state)
     }
 }
 
-static void test_config_file_is_pefts(void **state)
+TEST(test_config_file_is_pefts)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -191,7 +187,7 @@ static void test_config_file_is_pefts(void **state)
     tkc_arena_free(&arena);
 }
 
-static void test_a_load_that_fails_changes_nothing(void **state)
+TEST(test_a_load_that_fails_changes_nothing)
 {
     world *w = *state;
     tke_adapter *small = make(w, 2, 7, 1, true), *part = make(w, 4, TKE_TRAIN_ATTN, 1, true);
@@ -214,7 +210,7 @@ static void test_a_load_that_fails_changes_nothing(void **state)
     test_free(before);
 }
 
-static void test_damaged_files(void **state)
+TEST(test_damaged_files)
 {
     world *w = *state;
     tke_adapter *a = make(w, 4, 7, 1, true);
@@ -338,9 +334,8 @@ static bool says_format(const char *folder, const char *name)
     return n > 8 && strstr(head + 8, "\"__metadata__\":{\"format\":\"pt\"");
 }
 
-static void test_export_options(void **state)
+TEST(test_export_options)
 {
-    (void)state;
     char *room = tiny_folder(), target[512], under[600];
     snprintf(target, sizeof target, "%s/x", room);
     const tinkc_adapter_options good = { .adapter = room, .base_model = room, .target = target };
@@ -412,7 +407,7 @@ static void test_export_options(void **state)
     tiny_model_remove(room);
 }
 
-static void test_export_there_and_back(void **state)
+TEST(test_export_there_and_back)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -466,7 +461,7 @@ static void test_export_there_and_back(void **state)
 }
 
 /* The head under the name of tied models gets its usual one; a text of target_modules stays as it is. */
-static void test_export_of_other_names(void **state)
+TEST(test_export_of_other_names)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -518,7 +513,7 @@ static void log_probs(tke_model *m, tke_adapter *a, tke_device *d, float *out, s
 }
 
 /* A merged model gives the adapter's log-probs; its head is untied. */
-static void test_merge(void **state)
+TEST(test_merge)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -546,7 +541,7 @@ static void test_merge(void **state)
 
 /* Models of each kind: one file or two, a head of their own or none; and adapters whose head has each of its
  * names, or whose matrices lack their B. */
-static void test_merges_of_all_kinds(void **state)
+TEST(test_merges_of_all_kinds)
 {
     world *w = *state;
     static const struct {
@@ -603,7 +598,7 @@ static void test_merges_of_all_kinds(void **state)
 
 /* Adapters that do not fit all of a model, and shards that hold a second tensor of a name that the model reads
  * from the other one. */
-static void test_merges_that_are_refused(void **state)
+TEST(test_merges_that_are_refused)
 {
     world *w = *state;
     static const float numbers[33 * 33] = { 0 };
@@ -686,7 +681,7 @@ static bool note_progress(int64_t done, int64_t total, void *user)
 }
 
 /* What stands beside the weights is copied; the index has the size of all tensors. */
-static void test_files_beside_a_merged_model(void **state)
+TEST(test_files_beside_a_merged_model)
 {
     static const char *const names[] = {
         "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
@@ -764,7 +759,7 @@ static bool stop_at_once(int64_t done, int64_t total, void *user)
     return false;
 }
 
-static void test_export_faults(void **state)
+TEST(test_export_faults)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -786,24 +781,4 @@ static void test_export_faults(void **state)
     tiny_model_remove(room);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameter_counts),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_bad_specs),
-        cmocka_unit_test(test_files_come_back),
-        cmocka_unit_test(test_config_file_is_pefts),
-        cmocka_unit_test(test_a_load_that_fails_changes_nothing),
-        cmocka_unit_test(test_damaged_files),
-        cmocka_unit_test(test_export_options),
-        cmocka_unit_test(test_export_there_and_back),
-        cmocka_unit_test(test_export_of_other_names),
-        cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_merges_of_all_kinds),
-        cmocka_unit_test(test_merges_that_are_refused),
-        cmocka_unit_test(test_files_beside_a_merged_model),
-        cmocka_unit_test(test_export_faults),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -1,15 +1,11 @@
 /* test_loss.c - the losses' arithmetic, token by token, and the checks of their inputs. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "support/engine/gspo_numbers.h"
+#include "support/test_case.h"
 #include "train/loss.h"
 
 static tke_loss parse(const char *name, const char *key, double value)
@@ -31,9 +27,8 @@ static void refused(const char *name, const char *key, double value, const char 
     assert_non_null(strstr(err.message, text));
 }
 
-static void test_names_and_keys(void **state)
+TEST(test_names_and_keys)
 {
-    (void)state;
     assert_true(parse("ppo", NULL, 0).clip_low == 0.8f);
     assert_true(parse("ppo", "clip_high_threshold", 1.5).clip_high == 1.5f);
     assert_true(parse("cispo", NULL, 0).clip_high == 4.0f);
@@ -101,9 +96,8 @@ static void token(const tke_loss *loss, float a, float q, float lp, double want_
     assert_int_equal(sums.n_tokens, 1);
 }
 
-static void test_formulas(void **state)
+TEST(test_formulas)
 {
-    (void)state;
     float up = logf(1.5f), down = logf(0.5f), in = logf(1.1f);
     tke_loss is = parse("importance_sampling", NULL, 0), ppo = parse("ppo", NULL, 0);
     tke_loss cispo = parse("cispo", "clip_high_threshold", 1.2), dro = parse("dro", "beta", 0.1);
@@ -129,9 +123,8 @@ static void test_formulas(void **state)
     token(&dro, 0, 0, -7, 0.05 * 49, -0.7);
 }
 
-static void test_cross_entropy(void **state)
+TEST(test_cross_entropy)
 {
-    (void)state;
     tke_loss ce = parse("cross_entropy", NULL, 0);
     float w[6] = { 2, 0, -0.5f, 0, 0, 0 }, lp[3] = { -1, -1e30f, -4 }, g[3];
     tke_datum d = { .n = 2, .k = 3, .weights = w };
@@ -146,9 +139,8 @@ static void test_cross_entropy(void **state)
     assert_true(tke_loss_token(&ce, &(tke_token){ &d, 0, lp, NULL }, g, &sums) == 0);
 }
 
-static void test_statistics(void **state)
+TEST(test_statistics)
 {
-    (void)state;
     tke_loss ppo = parse("ppo", NULL, 0);
     float a[3] = { 1, 1, 0 }, q[3] = { -1, -1, 0 }, g;
     float low[3] = { 0.1f, 0.1f, 0.1f };
@@ -168,9 +160,8 @@ static void test_statistics(void **state)
 }
 
 /* What each loss counts: tokens with loss, ratios, clipped ones, KL. */
-static void test_counts(void **state)
+TEST(test_counts)
 {
-    (void)state;
     static const char *const names[] = { "importance_sampling", "ppo", "cispo", "dro" };
     float a[4] = { 1, 0, -2, 0.5f }, q[4] = { -1, -1, -2, -1 };
     float lp[4] = { -1 + logf(1.5f), -3, -2 + logf(0.5f), -1 + logf(1.1f) };
@@ -214,9 +205,8 @@ static void test_counts(void **state)
 }
 
 /* Bounds of a token of its own, above and below; where they cross, the upper one. */
-static void test_bounds_of_tokens(void **state)
+TEST(test_bounds_of_tokens)
 {
-    (void)state;
     tke_loss cispo = parse("cispo", NULL, 0);
     float a = 1, q = 0, low[3] = { 0.5f, 2, 3 }, high[3] = { 1.5f, 4, 1 }, lp = logf(1.75f);
     static const float want[3] = { 1.5f, 2, 1 };
@@ -236,7 +226,7 @@ static void test_bounds_of_tokens(void **state)
 }
 
 /* Whole sequences against numbers that a script computed in float64. */
-static void test_gspo(void **state)
+TEST(test_gspo)
 {
     enum { N = sizeof gspo_numbers / sizeof *gspo_numbers };
     (void)state;
@@ -304,9 +294,8 @@ static tke_input input(const char *name, bool is_float, size_t rows, size_t cols
                         rows,          cols,     0 };
 }
 
-static void test_binding(void **state)
+TEST(test_binding)
 {
-    (void)state;
     tinkc_error err;
     tke_input t = input("target_tokens", false, 4, 1), w = input("weights", true, 4, 1);
     tke_input q = input("logprobs", true, 4, 1), a = input("advantages", true, 4, 1);
@@ -384,9 +373,8 @@ static void test_binding(void **state)
     bind_fails("cross_entropy", (tke_input[]){ t, w }, 2, "NonFiniteInTensor");
 }
 
-static void test_targets_without_weight_may_be_anything(void **state)
+TEST(test_targets_without_weight_may_be_anything)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int32_t tokens[2] = { 0, 1 };
     int64_t t[2] = { -100, 5 };
@@ -411,9 +399,8 @@ static void test_targets_without_weight_may_be_anything(void **state)
 
 /* Without an advantage only dro has a gradient: where there is a log-prob, and if it is strict
  * everywhere. A target outside the vocabulary there would be computed as one with log-prob 0. */
-static void test_targets_of_dro(void **state)
+TEST(test_targets_of_dro)
 {
-    (void)state;
     static const struct {
         const char *loss;
         bool strict, ok[2];
@@ -446,19 +433,4 @@ static void test_targets_of_dro(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names_and_keys),
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_bounds_of_tokens),
-        cmocka_unit_test(test_gspo),
-        cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_targets_without_weight_may_be_anything),
-        cmocka_unit_test(test_targets_of_dro),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

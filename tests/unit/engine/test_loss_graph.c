@@ -1,16 +1,12 @@
 /* test_loss_graph.c - custom losses: every operation as PyTorch has it and against finite differences,
  * what is refused and how, and the built-in losses written as nodes. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 #include <jansson.h>
 
+#include "support/test_case.h"
 #include "train/loss.h"
 
 /* ---- cases of tests/data/loss_graphs ---- */
@@ -110,9 +106,8 @@ static void compare(loaded *c)
     }
 }
 
-static void every_operation(void **state)
+TEST(every_operation)
 {
-    (void)state;
     static char line[1 << 16];
     size_t n = 0;
     FILE *file = fopen("tests/data/loss_graphs/cases.jsonl", "r");
@@ -158,9 +153,8 @@ static void refused(const char *nodes, const tke_graph_input *inputs, size_t n, 
         fail_msg("%s: '%s', not '%s'", nodes, g ? "accepted" : err.message, text);
 }
 
-static void refused_graphs(void **state)
+TEST(refused_graphs)
 {
-    (void)state;
     static const struct {
         const char *nodes, *text;
     } rows[] = {
@@ -311,9 +305,8 @@ static void refused_graphs(void **state)
         refused(rows[i].nodes, two, 2, rows[i].text);
 }
 
-static void refused_inputs(void **state)
+TEST(refused_inputs)
 {
-    (void)state;
     const char *g = OF_Y(CALL("y", "operator.mul", R("w") "," R("logprobs")));
     tke_graph_input many[17] = { { "logprobs", 1 } };
     char names[17][8];
@@ -385,9 +378,8 @@ static tke_graph *accepted(const char *nodes)
 }
 
 /* What a client may send is exactly so much. */
-static void limits_of_texts(void **state)
+TEST(limits_of_texts)
 {
-    (void)state;
     char name[TKE_GRAPH_TEXT + 2], node[400];
     for (size_t n = TKE_GRAPH_TEXT; n <= TKE_GRAPH_TEXT + 1; n++) {
         tinkc_error err = { 0 };
@@ -424,9 +416,8 @@ static void limits_of_texts(void **state)
 }
 
 /* Too many instructions are refused, though the nodes are not too many. */
-static void limit_of_instructions(void **state)
+TEST(limit_of_instructions)
 {
-    (void)state;
     static char text[1 << 17];
     for (size_t n = 408; n <= 409; n++) { /* 5 of each, and 4 */
         size_t used = (size_t)snprintf(text, sizeof text, "{\"nodes\":[%s", INPUTS);
@@ -457,9 +448,8 @@ static void limit_of_instructions(void **state)
 
 /* Inputs may be longer than log-probs: others wait only so long for a datum of few tokens. Reading
  * counts as computing does. */
-static void limit_of_work(void **state)
+TEST(limit_of_work)
 {
-    (void)state;
     static const struct {
         size_t tokens, n; /* elements of w */
         const char *text; /* NULL = fine */
@@ -526,9 +516,8 @@ static void limit_of_work(void **state)
     tke_graph_free(g);
 }
 
-static void limits(void **state)
+TEST(limits)
 {
-    (void)state;
     tinkc_error err = { 0 };
     refused(long_graph(TKE_GRAPH_NODES + 1), two, 2, "it has more than 512 nodes");
     tke_graph *longest =
@@ -571,9 +560,8 @@ static void limits(void **state)
                                                           R("logprobs") "," R("a")) "," nodes)
 
 /* Sequences of which nothing is left have sums, shapes and answers, as in PyTorch. */
-static void nothing_is_left(void **state)
+TEST(nothing_is_left)
 {
-    (void)state;
     static const struct {
         const char *nodes;
         double loss;
@@ -611,9 +599,8 @@ static void nothing_is_left(void **state)
 }
 
 /* A number compared with itself. */
-static void ties(void **state)
+TEST(ties)
 {
-    (void)state;
 #define WITH_ITSELF(how)                                                                           \
     OF_Y(CALL("a", "operator." how, R("logprobs") "," R("logprobs")) "," CALL(                     \
         "y", "operator.mul", R("a") "," R("logprobs")))
@@ -638,9 +625,8 @@ static void ties(void **state)
 }
 
 /* Integers stay integers. */
-static void whole_numbers(void **state)
+TEST(whole_numbers)
 {
-    (void)state;
     static const struct {
         const char *nodes, *text; /* NULL = fine */
     } rows[] = {
@@ -691,9 +677,8 @@ static void whole_numbers(void **state)
     }
 }
 
-static void refused_data(void **state)
+TEST(refused_data)
 {
-    (void)state;
     static const struct {
         const char *nodes, *text;
     } rows[] = {
@@ -789,9 +774,8 @@ static void refused_data(void **state)
                                                                                                    R("s")) "," OUTPUT(R("l"), \
                                                                                                                       ""))
 
-static void equal_to_the_built_in_ones(void **state)
+TEST(equal_to_the_built_in_ones)
 {
-    (void)state;
     static const struct {
         const char *name, *nodes;
     } rows[] = { { "importance_sampling", IMPORTANCE }, { "ppo", PPO }, { "dro", DRO } };
@@ -827,9 +811,8 @@ static void equal_to_the_built_in_ones(void **state)
 
 /* ---- inputs of a datum ---- */
 
-static void inputs_are_bound(void **state)
+TEST(inputs_are_bound)
 {
-    (void)state;
     static const struct {
         const char *name;
         bool is_float;
@@ -894,22 +877,4 @@ static void inputs_are_bound(void **state)
     tke_graph_free(g);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_operation),
-        cmocka_unit_test(refused_graphs),
-        cmocka_unit_test(refused_inputs),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(limits_of_texts),
-        cmocka_unit_test(limit_of_instructions),
-        cmocka_unit_test(limit_of_work),
-        cmocka_unit_test(nothing_is_left),
-        cmocka_unit_test(ties),
-        cmocka_unit_test(whole_numbers),
-        cmocka_unit_test(refused_data),
-        cmocka_unit_test(equal_to_the_built_in_ones),
-        cmocka_unit_test(inputs_are_bound),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

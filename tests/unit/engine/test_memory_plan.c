@@ -1,17 +1,13 @@
 /* test_memory_plan.c - how memory is divided, by hand, and what a process may take under the limits of
  * containers, read from folders that look like /proc and /sys. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "device/host_memory.h"
 #include "device/memory_plan.h"
+#include "support/test_case.h"
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -28,9 +24,8 @@ static void plan_is(const tke_memory_need *in, tke_memory_plan want)
 
 /* Qwen3-0.6B on the CPU: a block of 16 tokens has 28 layers x 2 x 1024 numbers of 4 bytes x 16 =
  * 3,670,016 bytes; 40960 tokens are 2560 blocks, and one for copies. */
-static void the_pool_is_what_weights_and_adapters_leave(void **state)
+TEST(the_pool_is_what_weights_and_adapters_leave)
 {
-    (void)state;
     tke_memory_need in = { .available = 20 * GIB,
                            .weights = 2 * GIB,
                            .adapters = 1 * GIB,
@@ -53,9 +48,8 @@ static void the_pool_is_what_weights_and_adapters_leave(void **state)
                                     .train_least = 17 * GIB - (size_t)24 * 3670016 });
 }
 
-static void settings_take_their_part_out(void **state)
+TEST(settings_take_their_part_out)
 {
-    (void)state;
     tke_memory_need in = { .available = 16 * GIB,
                            .weights = 4 * GIB,
                            .block_bytes = MIB,
@@ -83,9 +77,8 @@ static void settings_take_their_part_out(void **state)
 }
 
 /* Under a limit of addresses the two cannot share: the cache reserves its own for good. */
-static void limits_of_addresses_are_divided(void **state)
+TEST(limits_of_addresses_are_divided)
 {
-    (void)state;
     tke_memory_need in = { .available = 8 * GIB, .weights = 2 * GIB, .addresses_count = true };
     plan_is(&in, (tke_memory_plan){ .pool = 6 * GIB,
                                     .cache_most = 3 * GIB,
@@ -94,9 +87,8 @@ static void limits_of_addresses_are_divided(void **state)
 }
 
 /* An eighth is left to work with, whatever the weights and settings take. */
-static void the_pool_is_never_empty(void **state)
+TEST(the_pool_is_never_empty)
 {
-    (void)state;
     tke_memory_need in = { .available = 8 * GIB, .weights = 60 * GIB };
     plan_is(&in, (tke_memory_plan){
                      .pool = GIB, .cache_most = GIB, .train_most = GIB, .train_least = GIB / 2 });
@@ -145,9 +137,8 @@ static void host_is(uint64_t address_space, uint64_t total, uint64_t available, 
 
 #define MACHINE "MemTotal:  8388608 kB\nMemFree: 1048576 kB\nMemAvailable:    6291456 kB\n"
 
-static void a_machine_without_limits(void **state)
+TEST_WITH(a_machine_without_limits, make_root, remove_root)
 {
-    (void)state;
     host_is(UINT64_MAX, 0, 0, "machine"); /* nothing can be read */
     put("proc/meminfo", "MemTotal:  8388608 kB\nMemFree: 1048576 kB\n");
     host_is(UINT64_MAX, 8 * GIB, GIB, "machine");
@@ -159,9 +150,8 @@ static void a_machine_without_limits(void **state)
 }
 
 /* Of a group and those above it the least counts; files that it holds could be read again. */
-static void containers_of_version_2(void **state)
+TEST_WITH(containers_of_version_2, make_root, remove_root)
 {
-    (void)state;
     put("proc/meminfo", MACHINE);
     put("proc/self/cgroup", "1:name=systemd:/x\n0::/a/b\n");
     put("sys/fs/cgroup/a/b/memory.max", "4294967296\n");
@@ -177,9 +167,8 @@ static void containers_of_version_2(void **state)
 }
 
 /* Inside of a container the path is the host's and its folders are not there: the mount is. */
-static void containers_of_version_1(void **state)
+TEST_WITH(containers_of_version_1, make_root, remove_root)
 {
-    (void)state;
     put("proc/meminfo", MACHINE);
     put("proc/self/cgroup", "5:cpu:/docker/abc\n4:memory:/docker/abc\n0::/\n");
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"); /* no limit */
@@ -190,9 +179,8 @@ static void containers_of_version_1(void **state)
     host_is(UINT64_MAX, 2 * GIB, 3 * GIB / 2, "container");
 }
 
-static void limits_of_the_process(void **state)
+TEST_WITH(limits_of_the_process, make_root, remove_root)
 {
-    (void)state;
     put("proc/meminfo", MACHINE);
     put("proc/self/status", "Name:\ttinkc\nVmSize:\t 1048576 kB\n");
     host_is(3 * GIB, 3 * GIB, 2 * GIB, "process");
@@ -200,17 +188,4 @@ static void limits_of_the_process(void **state)
     host_is(64 * GIB, 8 * GIB, 6 * GIB, "machine");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_pool_is_what_weights_and_adapters_leave),
-        cmocka_unit_test(settings_take_their_part_out),
-        cmocka_unit_test(limits_of_addresses_are_divided),
-        cmocka_unit_test(the_pool_is_never_empty),
-        cmocka_unit_test_setup_teardown(a_machine_without_limits, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(containers_of_version_2, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(containers_of_version_1, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(limits_of_the_process, make_root, remove_root),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

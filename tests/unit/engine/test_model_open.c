@@ -1,17 +1,13 @@
 /* test_model_open.c - model folders: configurations old and new, shards, element types, faults. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "model/model.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 
 static tkc_arena arena;
 
@@ -36,9 +32,8 @@ static void refused(const char *text, int32_t code, const char *what)
         fail_msg("wanted %d '%s', got %d '%s'", code, what, err.code, err.message);
 }
 
-static void test_defaults(void **state)
+TEST(test_defaults)
 {
-    (void)state;
     tke_config c;
     tinkc_error err;
     assert_true(parse(LLAMA "}", "", &c, &err));
@@ -58,9 +53,8 @@ static void test_defaults(void **state)
     assert_int_equal(c.n_eos, 0);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
-    (void)state;
     refused("{\"architectures\":[\"MambaForCausalLM\"]," SIZES "}", TINKC_E_UNSUPPORTED, "Mamba");
     refused("{" SIZES "}", TINKC_E_UNSUPPORTED, "architecture");
     refused(LLAMA ",\"quantization_config\":{\"bits\":4}}", TINKC_E_UNSUPPORTED, "quantization");
@@ -87,9 +81,8 @@ static void test_refusals(void **state)
 }
 
 /* The three branches of llama3 scaling, as the formula has them. */
-static void test_rope_scaling(void **state)
+TEST(test_rope_scaling)
 {
-    (void)state;
     tke_config c;
     tinkc_error err;
     double f[8], plain[8], scale;
@@ -123,9 +116,8 @@ static void test_rope_scaling(void **state)
 
 /* ---- folders ---- */
 
-static void test_shards_equal_one_file(void **state)
+TEST(test_shards_equal_one_file)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *one = tiny_model_make(&(tiny_model){ .family = "qwen2", .seed = 3 });
     char *two = tiny_model_make(&(tiny_model){ .family = "qwen2", .seed = 3, .shards = true });
@@ -156,9 +148,8 @@ static void test_shards_equal_one_file(void **state)
     tiny_model_remove(two);
 }
 
-static void test_tied_wins_over_a_head_in_the_file(void **state)
+TEST(test_tied_wins_over_a_head_in_the_file)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_model_make(
         &(tiny_model){ .family = "llama", .extra = "\"tie_word_embeddings\": true" });
@@ -169,9 +160,8 @@ static void test_tied_wins_over_a_head_in_the_file(void **state)
     tiny_model_remove(folder);
 }
 
-static void test_element_types(void **state)
+TEST(test_element_types)
 {
-    (void)state;
     static const char *const names[3] = { "F32", "BF16", "F16" };
     static const tke_dtype types[3] = { TKE_F32, TKE_BF16, TKE_F16 };
     for (int i = 0; i < 3; i++) {
@@ -196,9 +186,8 @@ static void opening_fails(const char *folder, int32_t code, const char *what, co
         fail_msg("wanted %d '%s' '%s', got %d '%s'", code, what, also, err.code, err.message);
 }
 
-static void test_faulty_folders(void **state)
+TEST(test_faulty_folders)
 {
-    (void)state;
     char path[512];
     opening_fails("/nowhere/at/all", TINKC_E_MODEL, "not a folder", "/nowhere");
     char *folder = tiny_folder();
@@ -219,9 +208,8 @@ static void test_faulty_folders(void **state)
     tiny_model_remove(folder);
 }
 
-static void test_missing_and_misshaped_tensors(void **state)
+TEST(test_missing_and_misshaped_tensors)
 {
-    (void)state;
     char *folder = tiny_model_make(&(tiny_model){ .family = "llama" });
     tiny_write(folder, "config.json",
                "{\"model_type\":\"qwen3\",\"hidden_size\":32,\"intermediate_size\":50,"
@@ -234,18 +222,8 @@ static void test_missing_and_misshaped_tensors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_rope_scaling),
-        cmocka_unit_test(test_shards_equal_one_file),
-        cmocka_unit_test(test_tied_wins_over_a_head_in_the_file),
-        cmocka_unit_test(test_element_types),
-        cmocka_unit_test(test_faulty_folders),
-        cmocka_unit_test(test_missing_and_misshaped_tensors),
-    };
     tkc_arena_init(&arena, NULL, 0);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = test_cases_run(NULL, NULL);
     tkc_arena_free(&arena);
     return failed;
 }

@@ -1,18 +1,14 @@
 /* Model folders with packed weights (NF4 of bitsandbytes, FP8 in squares), and folders that are packed while
  * they are opened: the bits of the bf16 model that they stand for. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "math/format.h"
 #include "support/engine/one_pass.h"
+#include "support/test_case.h"
 
 enum { MOST = 400 };
 
@@ -212,9 +208,8 @@ static void close_twins(twins *w)
 #define FP8_CONFIG                                                                                 \
     "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"
 
-static void nf4_folders_train_like_the_numbers_they_stand_for(void **state)
+TEST(nf4_folders_train_like_the_numbers_they_stand_for)
 {
-    (void)state;
     twins *w = calloc(1, sizeof *w);
     open_twins(w, 192, NF4_CONFIG); /* three groups of factors */
     fill(w, pack_nf4);
@@ -222,9 +217,8 @@ static void nf4_folders_train_like_the_numbers_they_stand_for(void **state)
     close_twins(w);
 }
 
-static void fp8_folders_train_like_the_numbers_they_stand_for(void **state)
+TEST(fp8_folders_train_like_the_numbers_they_stand_for)
 {
-    (void)state;
     twins *w = calloc(1, sizeof *w);
     open_twins(w, 160, FP8_CONFIG); /* squares that end with the matrix */
     fill(w, pack_fp8);
@@ -232,9 +226,8 @@ static void fp8_folders_train_like_the_numbers_they_stand_for(void **state)
     close_twins(w);
 }
 
-static void missing_parts_of_a_weight_are_named(void **state)
+TEST(missing_parts_of_a_weight_are_named)
 {
-    (void)state;
     static const struct {
         const char *skip, *wanted;
     } rows[] = { { ".absmax", "absmax or what belongs to it is missing" },
@@ -267,9 +260,8 @@ static void pack_8(twins *w, const tke_file_tensor *t)
     pack_all(w, t, &tke_format_q8_0);
 }
 
-static void a_folder_can_be_packed_to_4_or_8_bits(void **state)
+TEST(a_folder_can_be_packed_to_4_or_8_bits)
 {
-    (void)state;
     for (int bits = 4; bits <= 8; bits += 4) {
         twins *w = calloc(1, sizeof *w);
         char name[512];
@@ -295,9 +287,8 @@ static void a_folder_can_be_packed_to_4_or_8_bits(void **state)
 }
 
 /* The largest error of a block is known: half a step, or half the widest gap of the values. */
-static void packing_is_to_the_nearest_code(void **state)
+TEST(packing_is_to_the_nearest_code)
 {
-    (void)state;
     static const struct {
         const tke_format *f;
         float most; /* relative to the largest number of a block */
@@ -327,14 +318,4 @@ static void packing_is_to_the_nearest_code(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nf4_folders_train_like_the_numbers_they_stand_for),
-        cmocka_unit_test(fp8_folders_train_like_the_numbers_they_stand_for),
-        cmocka_unit_test(missing_parts_of_a_weight_are_named),
-        cmocka_unit_test(a_folder_can_be_packed_to_4_or_8_bits),
-        cmocka_unit_test(packing_is_to_the_nearest_code),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,12 +1,8 @@
 /* test_residence.c - blocks that make room for others on a card of few places, and come back. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "device/residence.h"
+#include "support/test_case.h"
 
 enum { PLACES = 3, BLOCKS = 6, BYTES = 100 };
 
@@ -113,9 +109,8 @@ static void expect_on_card(const char *which)
     }
 }
 
-static void test_longest_unused_leaves(void **state)
+TEST_WITH(test_longest_unused_leaves, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     make_all(3);
     expect_on_card("012");
@@ -137,9 +132,8 @@ static void test_longest_unused_leaves(void **state)
 }
 
 /* Of blocks that were used in the same turn the first one leaves first. */
-static void test_equal_ages(void **state)
+TEST_WITH(test_equal_ages, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     make_all(3);
     tke_residence_turn(&r);
@@ -151,9 +145,8 @@ static void test_equal_ages(void **state)
 }
 
 /* What a call uses stays until it ends, even if the call fails for lack of memory. */
-static void test_blocks_in_use_stay(void **state)
+TEST_WITH(test_blocks_in_use_stay, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     make_all(4);
     expect_on_card("123");
@@ -174,9 +167,8 @@ static void test_blocks_in_use_stay(void **state)
     drop_all(4);
 }
 
-static void test_moves_that_fail(void **state)
+TEST_WITH(test_moves_that_fail, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     make_all(3);
     leaving_fails = true;
@@ -214,9 +206,8 @@ static void *read_often(void *arg)
     return (void *)wrong;
 }
 
-static void test_reading_while_it_moves(void **state)
+TEST_WITH(test_reading_while_it_moves, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     pthread_t reader;
     void *wrong = NULL;
@@ -233,14 +224,4 @@ static void test_reading_while_it_moves(void **state)
     drop_all(1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_longest_unused_leaves, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_equal_ages, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_blocks_in_use_stay, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_moves_that_fail, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_reading_while_it_moves, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,16 +1,12 @@
 /* test_safetensors.c - tensor files: what is written is read back; hostile ones are refused. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <cmocka.h>
 
 #include "model/safetensors.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 
 /* A file of this header and n_data zero bytes; read with the given expectation. */
 static void check(const char *header, size_t n_data, const char *fault)
@@ -35,9 +31,8 @@ static void check(const char *header, size_t n_data, const char *fault)
     test_free(bytes);
 }
 
-static void test_good_headers(void **state)
+TEST(test_good_headers)
 {
-    (void)state;
     check("{}", 0, NULL);
     check("{}      ", 0, NULL);
     check("{\"__metadata__\":{\"format\":\"pt\"}}", 0, NULL);
@@ -48,9 +43,8 @@ static void test_good_headers(void **state)
           3, NULL);
 }
 
-static void test_hostile_headers(void **state)
+TEST(test_hostile_headers)
 {
-    (void)state;
     check("[]", 0, "not an object");
     check("{", 0, "some.file");
     check("{} x", 0, "some.file");
@@ -85,9 +79,8 @@ static void test_hostile_headers(void **state)
           "zero byte");
 }
 
-static void test_lengths_that_lie(void **state)
+TEST(test_lengths_that_lie)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_tensor_file f = { 0 };
     unsigned char huge[16] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{', '}' };
@@ -101,9 +94,8 @@ static void test_lengths_that_lie(void **state)
     assert_false(tke_tensor_file_read(&f, (tinkc_bytes){ zero, 8 }, "x", &err));
 }
 
-static void test_round_trip(void **state)
+TEST(test_round_trip)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[512];
     mode_t umask_before = umask(022);
@@ -142,9 +134,8 @@ static void test_round_trip(void **state)
 }
 
 /* A header of odd length puts every element where its type would not lie. */
-static void test_data_anywhere(void **state)
+TEST(test_data_anywhere)
 {
-    (void)state;
     static const char header[] =
         "{\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"
         "\"f\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]},"
@@ -184,12 +175,4 @@ static void test_data_anywhere(void **state)
     test_free(bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_headers),     cmocka_unit_test(test_hostile_headers),
-        cmocka_unit_test(test_lengths_that_lie), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_data_anywhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -38,9 +38,8 @@ static bool allows(const char *pattern, const char *text)
     return ok;
 }
 
-static void strings_that_match(void **state)
+TEST(strings_that_match)
 {
-    (void)state;
     static const struct {
         const char *pattern, *text; /* the text as JSON */
         bool allowed;
@@ -121,9 +120,8 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
     return n;
 }
 
-static void what_is_written_matches(void **state)
+TEST(what_is_written_matches)
 {
-    (void)state;
     static const char *const patterns[] = {
         "^(a|bc)*d{2,3}$", "x[0-9]+y|^z", "^[^ab]{3}$", "(foo|ba[rz])?qux", "^$", "a\"b",
         "^([a-c]{2}-)+$",  "^.{0,5}$",
@@ -151,9 +149,8 @@ static void what_is_written_matches(void **state)
     }
 }
 
-static void patterns_that_are_refused(void **state)
+TEST(patterns_that_are_refused)
 {
-    (void)state;
     static const struct {
         const char *pattern, *says;
     } rows[] = {
@@ -193,9 +190,8 @@ static void patterns_that_are_refused(void **state)
 }
 
 /* Any bytes are a pattern or an error. */
-static void noise_is_answered(void **state)
+TEST(noise_is_answered)
 {
-    (void)state;
     static const char marks[] = "ab0^$.*+?()[]{}|\\-,19dws\"\xc3\xa9";
     for (int i = 0; i < 3000; i++) {
         char text[24];
@@ -212,13 +208,4 @@ static void noise_is_answered(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strings_that_match),
-        cmocka_unit_test(what_is_written_matches),
-        cmocka_unit_test(patterns_that_are_refused),
-        cmocka_unit_test(noise_is_answered),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -103,9 +103,8 @@ static void holds(tinkc_engine *engine, const number *n, int64_t value)
         fail_msg("%s is %lld, not %lld", n->name, (long long)now, (long long)wanted);
 }
 
-static void defaults(void **state)
+TEST(defaults)
 {
-    (void)state;
     tinkc_engine *engine = make_with(NULL);
     const tke_settings *s = set_of(engine);
     for (size_t i = 0; i < N_NUMBERS; i++)
@@ -127,9 +126,8 @@ static void defaults(void **state)
 }
 
 /* All at their ends at once: these are accepted, and kept as they are. */
-static void ends(void **state)
+TEST(ends)
 {
-    (void)state;
     static char texts[N_NUMBERS][32];
     const char *settings[2 * N_NUMBERS + 1] = { 0 };
     for (int end = 0; end < 2; end++) {
@@ -146,9 +144,8 @@ static void ends(void **state)
     }
 }
 
-static void beyond_the_ends(void **state)
+TEST(beyond_the_ends)
 {
-    (void)state;
     char value[40], text[200];
     for (size_t i = 0; i < N_NUMBERS; i++) {
         const number *n = &numbers[i];
@@ -166,9 +163,8 @@ static void beyond_the_ends(void **state)
     }
 }
 
-static void other_numbers(void **state)
+TEST(other_numbers)
 {
-    (void)state;
     static const char *const settings[] = { "long_poll_s",        "0.25",       "train_share", "1",
                                             "max_queued_tokens",  "9e15",       "max_topk",    "7",
                                             "result_store_bytes", "9.1e18",     "max_topk",    "8",
@@ -204,9 +200,8 @@ static void other_numbers(void **state)
 
 /* ---- flags, choices, the address ---- */
 
-static void flags(void **state)
+TEST(flags)
 {
-    (void)state;
     static const struct {
         const char *name;
         size_t at;
@@ -236,9 +231,8 @@ static void flags(void **state)
             "setting max_models: 'off' is not a whole number from 0 to 1048576");
 }
 
-static void choices(void **state)
+TEST(choices)
 {
-    (void)state;
     static const struct {
         const char *setting, *value;
         size_t at;
@@ -268,9 +262,8 @@ static void choices(void **state)
     refused("keep_activations", "raw", "setting keep_activations: 'raw' is none of its values");
 }
 
-static void public_urls(void **state)
+TEST(public_urls)
 {
-    (void)state;
     char longest[300];
     memset(longest, 'a', sizeof longest);
     memcpy(longest, "http://", 7);
@@ -314,9 +307,8 @@ static void public_urls(void **state)
 
 /* ---- options ---- */
 
-static void shares_of_memory(void **state)
+TEST(shares_of_memory)
 {
-    (void)state;
     static const struct {
         int64_t memory, queued, snapshots, bodies;
     } rows[] = {
@@ -350,9 +342,8 @@ static void shares_of_memory(void **state)
 }
 
 /* A setting that is refused leaves no store behind. */
-static void refused_settings_make_nothing(void **state)
+TEST(refused_settings_make_nothing)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char path[500];
     char *folder = tiny_folder();
@@ -365,9 +356,8 @@ static void refused_settings_make_nothing(void **state)
     tiny_model_remove(folder);
 }
 
-static void batches_lower_microbatches(void **state)
+TEST(batches_lower_microbatches)
 {
-    (void)state;
     static const struct {
         const char *batch, *micro;
         int64_t wanted;
@@ -383,9 +373,8 @@ static void batches_lower_microbatches(void **state)
     }
 }
 
-static void bad_options(void **state)
+TEST(bad_options)
 {
-    (void)state;
     static const tinkc_engine_options bad[] = {
         { .durability = -1 },
         { .durability = 4 },
@@ -418,9 +407,8 @@ static void bad_options(void **state)
     }
 }
 
-static void good_options(void **state)
+TEST(good_options)
 {
-    (void)state;
     tinkc_error err;
     static const char *const types[] = { "auto", "f32", "bf16" };
     char *folder = tiny_folder();
@@ -463,9 +451,8 @@ static size_t context_of(tinkc_engine *engine, const char *name)
     return base ? base->context : 0;
 }
 
-static void models(void **state)
+TEST(models)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char slashes[500], text[700],
         *folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 48 });
@@ -502,9 +489,8 @@ static void models(void **state)
 }
 
 /* In the order of their names, in whatever order they came. */
-static void order_of_models(void **state)
+TEST(order_of_models)
 {
-    (void)state;
     static const char *const names[] = { "d", "b", "a", "e", "c" };
     tinkc_error err = { 0 };
     char *folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 48 });
@@ -523,23 +509,4 @@ static void order_of_models(void **state)
     tiny_model_remove(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),
-        cmocka_unit_test(ends),
-        cmocka_unit_test(beyond_the_ends),
-        cmocka_unit_test(other_numbers),
-        cmocka_unit_test(flags),
-        cmocka_unit_test(choices),
-        cmocka_unit_test(public_urls),
-        cmocka_unit_test(shares_of_memory),
-        cmocka_unit_test(refused_settings_make_nothing),
-        cmocka_unit_test(batches_lower_microbatches),
-        cmocka_unit_test(bad_options),
-        cmocka_unit_test(good_options),
-        cmocka_unit_test(models),
-        cmocka_unit_test(order_of_models),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

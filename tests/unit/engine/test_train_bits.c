@@ -1,17 +1,13 @@
 /* test_train_bits.c - the bits of a pass depend on weights and request alone; failures change
  * nothing. Each test computes the same thing in two ways and compares every bit. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { N_DATA = 5, MAX_LEN = 150 };
@@ -218,7 +214,7 @@ static void compare_options(world *w, tke_trainer_options o)
     test_free(b);
 }
 
-static void test_threads_change_no_bit(void **state)
+TEST(test_threads_change_no_bit)
 {
     world *w = *state;
     for (int32_t n = 2; n <= 5; n++) {
@@ -231,12 +227,12 @@ static void test_threads_change_no_bit(void **state)
     }
 }
 
-static void test_recomputing_changes_no_bit(void **state)
+TEST(test_recomputing_changes_no_bit)
 {
     compare_options(*state, (tke_trainer_options){ .keep = TKE_KEEP_NONE });
 }
 
-static void test_unit_size_changes_no_bit(void **state)
+TEST(test_unit_size_changes_no_bit)
 {
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 1 });
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 100 });
@@ -245,7 +241,7 @@ static void test_unit_size_changes_no_bit(void **state)
 }
 
 /* A budget between nothing and everything: some layers are kept, some not. */
-static void test_memory_budget_changes_no_bit(void **state)
+TEST(test_memory_budget_changes_no_bit)
 {
     world *w = *state;
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
@@ -280,14 +276,13 @@ static void compare_layers_kept(size_t layers)
     tiny_model_remove(w.folder);
 }
 
-static void test_layers_kept_change_no_bit(void **state)
+TEST(test_layers_kept_change_no_bit)
 {
-    (void)state;
     compare_layers_kept(1);
     compare_layers_kept(6);
 }
 
-static void test_split_calls_equal_one(void **state)
+TEST(test_split_calls_equal_one)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -316,7 +311,7 @@ static void test_split_calls_equal_one(void **state)
 }
 
 /* Three adapters of different rank, flags and loss in one unit, and each alone. */
-static void test_company_changes_no_bit(void **state)
+TEST(test_company_changes_no_bit)
 {
     world *w = *state;
     static const int32_t ranks[3] = { 1, 8, 3 };
@@ -364,7 +359,7 @@ static void test_company_changes_no_bit(void **state)
     tke_trainer_free(t);
 }
 
-static void test_permuted_data_permute_outputs(void **state)
+TEST(test_permuted_data_permute_outputs)
 {
     world *w = *state;
     batch *b = batch_of(10, true);
@@ -391,7 +386,7 @@ static void test_permuted_data_permute_outputs(void **state)
 
 /* ---- properties ---- */
 
-static void test_fresh_adapter_is_the_base_model(void **state)
+TEST(test_fresh_adapter_is_the_base_model)
 {
     world *w = *state;
     batch *b = batch_of(30, false);
@@ -465,7 +460,7 @@ static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, si
 }
 
 /* Each matrix by itself, A and B. golden.double_gradients does this for every loss and family, in double. */
-static void test_gradients_are_slopes(void **state)
+TEST(test_gradients_are_slopes)
 {
     world *w = *state;
     batch *b = batch_of(50, false);
@@ -496,7 +491,7 @@ static void test_gradients_are_slopes(void **state)
 }
 
 /* Weights of -1 give the gradient of weights of 1, with the other sign. */
-static void test_opposite_weights(void **state)
+TEST(test_opposite_weights)
 {
     world *w = *state;
     batch *b = batch_of(60, false);
@@ -525,7 +520,7 @@ static void test_opposite_weights(void **state)
 }
 
 /* The custom-loss path: cross_entropy with weights -g gives any loss's gradient. */
-static void test_cross_entropy_with_minus_g_equals_ppo(void **state)
+TEST(test_cross_entropy_with_minus_g_equals_ppo)
 {
     world *w = *state;
     batch *b = batch_of(70, true);
@@ -562,7 +557,7 @@ static void test_cross_entropy_with_minus_g_equals_ppo(void **state)
 }
 
 /* Soft targets with one heavy column are dense targets; doubled tokens add up. */
-static void test_soft_targets_agree_with_dense(void **state)
+TEST(test_soft_targets_agree_with_dense)
 {
     world *w = *state;
     example e;
@@ -613,7 +608,7 @@ static void test_soft_targets_agree_with_dense(void **state)
 /* ---- transactions ---- */
 
 /* The second of three passes overflows: it fails, the others are as if it had not been there. */
-static void test_a_failing_pass_changes_nothing(void **state)
+TEST(test_a_failing_pass_changes_nothing)
 {
     world *w = *state;
     batch *good = batch_of(10, true), *more = batch_of(20, true), *bad = batch_of(30, true);
@@ -659,7 +654,7 @@ static void test_a_failing_pass_changes_nothing(void **state)
 }
 
 /* Weights so large that only the gradient overflows. */
-static void test_a_gradient_that_overflows_fails_its_pass(void **state)
+TEST(test_a_gradient_that_overflows_fails_its_pass)
 {
     world *w = *state;
     batch *good = batch_of(10, false), *bad = batch_of(30, false);
@@ -703,7 +698,7 @@ static void test_a_gradient_that_overflows_fails_its_pass(void **state)
     test_free(bad);
 }
 
-static void test_bad_data_are_named(void **state)
+TEST(test_bad_data_are_named)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -735,7 +730,7 @@ static void test_bad_data_are_named(void **state)
     test_free(b);
 }
 
-static void test_too_little_memory_is_an_error(void **state)
+TEST(test_too_little_memory_is_an_error)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -758,7 +753,7 @@ static void test_too_little_memory_is_an_error(void **state)
     test_free(b);
 }
 
-static void test_stop_cancels(void **state)
+TEST(test_stop_cancels)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -794,7 +789,7 @@ static void step(tke_adapter *a)
 }
 
 /* save -> load (optimizer, pending gradients) -> step equals step without the detour. */
-static void test_saved_state_goes_on_with_equal_bits(void **state)
+TEST(test_saved_state_goes_on_with_equal_bits)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -841,9 +836,8 @@ static void test_saved_state_goes_on_with_equal_bits(void **state)
     test_free(c);
 }
 
-static void test_step_checks_its_numbers(void **state)
+TEST(test_step_checks_its_numbers)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adam_params p = adam;
     p.beta2 = 1;
@@ -861,7 +855,7 @@ static void test_step_checks_its_numbers(void **state)
 }
 
 /* Eight short sequences, learnt by heart. */
-static void test_overfits(void **state)
+TEST(test_overfits)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -902,7 +896,7 @@ static void test_overfits(void **state)
 }
 
 /* A step that would overflow is refused; the next gives the bits of one that never saw it. */
-static void test_a_failing_step_changes_nothing(void **state)
+TEST(test_a_failing_step_changes_nothing)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -954,31 +948,7 @@ int main(void)
         cmocka_unit_test(test_fresh_adapter_is_the_base_model),
         cmocka_unit_test(test_saved_state_goes_on_with_equal_bits),
     };
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_recomputing_changes_no_bit),
-        cmocka_unit_test(test_unit_size_changes_no_bit),
-        cmocka_unit_test(test_memory_budget_changes_no_bit),
-        cmocka_unit_test(test_layers_kept_change_no_bit),
-        cmocka_unit_test(test_split_calls_equal_one),
-        cmocka_unit_test(test_company_changes_no_bit),
-        cmocka_unit_test(test_permuted_data_permute_outputs),
-        cmocka_unit_test(test_fresh_adapter_is_the_base_model),
-        cmocka_unit_test(test_gradients_are_slopes),
-        cmocka_unit_test(test_opposite_weights),
-        cmocka_unit_test(test_cross_entropy_with_minus_g_equals_ppo),
-        cmocka_unit_test(test_soft_targets_agree_with_dense),
-        cmocka_unit_test(test_a_failing_pass_changes_nothing),
-        cmocka_unit_test(test_a_gradient_that_overflows_fails_its_pass),
-        cmocka_unit_test(test_bad_data_are_named),
-        cmocka_unit_test(test_too_little_memory_is_an_error),
-        cmocka_unit_test(test_stop_cancels),
-        cmocka_unit_test(test_saved_state_goes_on_with_equal_bits),
-        cmocka_unit_test(test_step_checks_its_numbers),
-        cmocka_unit_test(test_a_failing_step_changes_nothing),
-        cmocka_unit_test(test_overfits),
-    };
-    int failed = cmocka_run_group_tests(tests, setup, teardown);
+    int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {
         family = &families[i];
         failed += cmocka_run_group_tests_name(family->family, bits, setup, teardown);

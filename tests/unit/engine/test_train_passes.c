@@ -2,18 +2,14 @@
  * so far: how datums are packed, what each pass gets back, what is added to which gradient, and what
  * happens when parts of it fail. All against a plain loop over the datums. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "base/str.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
+#include "support/test_case.h"
 #include "train/training.h"
 
 enum { VOCAB = 101, CONTEXT = 256, LONGEST = 60, MOST_ROWS = 4096, K = 3 };
@@ -465,9 +461,8 @@ static tke_trainer *sharing_trainer(int64_t slice_ns, size_t tokens)
 
 /* Other work waits for one microbatch, not for a pass: it is asked for between any two of a run,
  * and neither before the first nor after the last. */
-static void other_work_comes_between_microbatches(void **state)
+TEST(other_work_comes_between_microbatches)
 {
-    (void)state;
     tke_trainer *t = sharing_trainer(0, 1);
     tke_adapter *a = adapter_of(2, 7);
     work *w[2] = { work_of(1, a, true, "cross_entropy", 3, 1),
@@ -516,9 +511,8 @@ static void slices(tke_trainer *t, int64_t token_ns, const size_t *want, size_t 
 
 /* A microbatch has as many rows as fit the slice at the rate of the last one of its kind, not fewer
  * than 256; the first has 256. */
-static void microbatches_fit_their_slice(void **state)
+TEST(microbatches_fit_their_slice)
 {
-    (void)state;
     tke_trainer *t = sharing_trainer(600000, 1000);
     slices(t, 1000, (size_t[]){ 250, 600, 600, 550 }, 4);
     slices(t, 1500, (size_t[]){ 600, 400, 400, 400, 200 }, 5);
@@ -531,9 +525,8 @@ static void microbatches_fit_their_slice(void **state)
 }
 
 /* Losses, adapters, directions, soft targets and sizes of all kinds in one call. */
-static void test_mixed_passes(void **state)
+TEST(test_mixed_passes)
 {
-    (void)state;
     static const size_t sizes[] = { 1, 40, 100, 100000 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tke_trainer *t = trainer_of(1 << 30, sizes[i]);
@@ -605,9 +598,8 @@ static void test_mixed_passes(void **state)
 }
 
 /* A budget bounds a microbatch; so does what it would take to keep everything, beyond 1024 rows. */
-static void test_packing(void **state)
+TEST(test_packing)
 {
-    (void)state;
     static const struct {
         size_t memory, factor, ran, tokens;
     } cases[] = {
@@ -635,9 +627,8 @@ static void test_packing(void **state)
 }
 
 /* 1024 rows may need recomputing; with more the microbatch ends where all can be kept. */
-static void test_good_size(void **state)
+TEST(test_good_size)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, TKE_TRAIN_MLP);
     static int32_t tokens[CONTEXT];
@@ -668,9 +659,8 @@ static void test_good_size(void **state)
     tke_adapter_free(a);
 }
 
-static void test_memory_of_a_datum(void **state)
+TEST(test_memory_of_a_datum)
 {
-    (void)state;
     tke_adapter *a = adapter_of(2, 7);
     tke_trainer *t = trainer_of(1 << 30, 0);
     assert_int_equal(tke_trainer_bytes(t, 10, 2, NULL), 10 * 2000);
@@ -760,9 +750,8 @@ static void failing_at(size_t bad, int32_t *token, int32_t code, const char *mes
     tke_trainer_free(t);
 }
 
-static void test_a_failing_pass(void **state)
+TEST(test_a_failing_pass)
 {
-    (void)state;
     for (size_t bad = 0; bad < 4; bad++) {
         /* at once known: the others run again without it */
         failing_at(bad, &fake.lost_token, TINKC_E_SERVER,
@@ -774,9 +763,8 @@ static void test_a_failing_pass(void **state)
 
 /* A NaN in the only gradient of an adapter is its own: another adapter's pass and a forward pass with the
  * same adapter, wherever they stand, succeed in the same attempt. */
-static void test_a_failing_gradient_alone(void **state)
+TEST(test_a_failing_gradient_alone)
 {
-    (void)state;
     for (size_t bad = 0; bad < 3; bad++) {
         tke_trainer *t = trainer_of(1 << 30, 100000);
         tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
@@ -808,9 +796,8 @@ static void test_a_failing_gradient_alone(void **state)
 }
 
 /* A forward pass that fails has no results, and those beside it have theirs. */
-static void test_a_failing_forward_pass(void **state)
+TEST(test_a_failing_forward_pass)
 {
-    (void)state;
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7);
     work *w[2] = { work_of(2, a, false, "cross_entropy", 4, 1),
@@ -830,9 +817,8 @@ static void test_a_failing_forward_pass(void **state)
 }
 
 /* A loss over whole sequences gathers each of its own: three datums in a call, or one. */
-static void test_whole_sequences(void **state)
+TEST(test_whole_sequences)
 {
-    (void)state;
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(2, 7);
     work *all = work_of(5, a, true, "gspo", 3, 1);
@@ -861,9 +847,8 @@ static void test_whole_sequences(void **state)
 }
 
 /* Beside a pass with three targets for each position, one with a single target has none in the others. */
-static void test_places_without_target(void **state)
+TEST(test_places_without_target)
 {
-    (void)state;
     tke_trainer *t = trainer_of(1 << 30, 100000);
     work *w[2] = { work_of(1, NULL, false, "cross_entropy", 2, 1),
                    work_of(2, NULL, false, "cross_entropy", 2, 3) };
@@ -878,9 +863,8 @@ static void test_places_without_target(void **state)
 }
 
 /* Where nobody can say whether a sum is finite, no pass that waits for it ends well. */
-static void test_a_failing_look(void **state)
+TEST(test_a_failing_look)
 {
-    (void)state;
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
     work *w[3] = { work_of(1, NULL, false, "cross_entropy", 2, 1), work_of(2, a, true, "ppo", 2, 1),
@@ -902,9 +886,8 @@ static void test_a_failing_look(void **state)
 }
 
 /* A device that fails ends what has no outcome yet. */
-static void test_a_failing_device(void **state)
+TEST(test_a_failing_device)
 {
-    (void)state;
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7);
     work *w[3] = { work_of(1, a, true, "ppo", 3, 1), work_of(2, NULL, false, "cross_entropy", 4, 1),
@@ -938,9 +921,8 @@ static void refuses(tke_trainer *t, work *w, int32_t code, const char *message)
     assert_int_equal(fake.n_ran, 0);
 }
 
-static void test_faulty_passes(void **state)
+TEST(test_faulty_passes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_trainer *t = trainer_of(1 << 30, 0);
     tke_adapter *a = adapter_of(2, 7);
@@ -989,9 +971,8 @@ static void test_faulty_passes(void **state)
 /* ---- the optimizer ---- */
 
 /* Two steps against AdamW in double, with a clipped and with an unclipped gradient; every metric. */
-static void test_steps(void **state)
+TEST(test_steps)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, 7);
     size_t n = tke_adapter_lora(a)->layout->n_floats, count;
@@ -1062,9 +1043,8 @@ static void test_steps(void **state)
 
 /* Steps that fail change nothing, except that a step whose numbers are made is counted; the gradient is kept for
  * the next. A gradient as small as its guard against division by zero is clipped by it. */
-static void test_failing_steps(void **state)
+TEST(test_failing_steps)
 {
-    (void)state;
     tke_adapter *a = adapter_of(2, 7);
     tke_trainer *t = trainer_of(1 << 30, 0); /* nothing fails yet */
     size_t n = tke_adapter_lora(a)->layout->n_floats, count = 9;
@@ -1112,9 +1092,8 @@ static void test_failing_steps(void **state)
 }
 
 /* Each number at its limit and just outside. */
-static void test_limits_of_steps(void **state)
+TEST(test_limits_of_steps)
 {
-    (void)state;
     const tke_adam_params good = { 0, 0, 0, 1e-300, 0, 0 };
     static const struct {
         size_t field;
@@ -1149,26 +1128,4 @@ static void test_limits_of_steps(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_work_comes_between_microbatches),
-        cmocka_unit_test(microbatches_fit_their_slice),
-        cmocka_unit_test(test_mixed_passes),
-        cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_good_size),
-        cmocka_unit_test(test_memory_of_a_datum),
-        cmocka_unit_test(test_a_failing_pass),
-        cmocka_unit_test(test_a_failing_device),
-        cmocka_unit_test(test_faulty_passes),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_limits_of_steps),
-        cmocka_unit_test(test_failing_steps),
-        cmocka_unit_test(test_a_failing_gradient_alone),
-        cmocka_unit_test(test_a_failing_forward_pass),
-        cmocka_unit_test(test_whole_sequences),
-        cmocka_unit_test(test_places_without_target),
-        cmocka_unit_test(test_a_failing_look),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

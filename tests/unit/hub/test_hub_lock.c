@@ -65,18 +65,16 @@ static tinkc_error wait_for_other(int64_t growing_ms, int64_t freed_ms)
     return err;
 }
 
-static void a_lock_is_waited_for_ten_minutes_without_progress(void **state)
+TEST(a_lock_is_waited_for_ten_minutes_without_progress)
 {
-    (void)state;
     tinkc_error err = wait_for_other(0, 0);
     assert_int_equal(err.code, TINKC_E_FILE);
     assert_non_null(strstr(err.message, "no progress for 10 minutes"));
     assert_int_equal(slept_ms, 10 * 60 * 1000);
 }
 
-static void progress_begins_the_wait_again(void **state)
+TEST(progress_begins_the_wait_again)
 {
-    (void)state;
     tinkc_error err = wait_for_other(8 * 60 * 1000, 0);
     assert_int_equal(err.code, TINKC_E_FILE);
     assert_int_equal(slept_ms, 18 * 60 * 1000);
@@ -85,11 +83,4 @@ static void progress_begins_the_wait_again(void **state)
     assert_int_equal(slept_ms, 3600 * 1000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_is_waited_for_ten_minutes_without_progress),
-        cmocka_unit_test(progress_begins_the_wait_again),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -84,7 +84,7 @@ static void expect(const char *what, const char *got, const char *want, size_t r
 
 /* ---- where settings come from ---- */
 
-static void places_and_tokens(void **state)
+TEST(places_and_tokens)
 {
 #define OPTIONS(...)                                                                               \
     {                                                                                              \
@@ -143,7 +143,7 @@ static void places_and_tokens(void **state)
 }
 
 /* The file with the token: at $HF_TOKEN_PATH, otherwise in $HF_HOME; 64 KiB at most. */
-static void token_files(void **state)
+TEST(token_files)
 {
     enum { MOST = 64 * 1024 };
     static char text[MOST + 1];
@@ -178,7 +178,7 @@ static void token_files(void **state)
     tinkc_hub_free(h);
 }
 
-static void offline_by_option_or_variable(void **state)
+TEST(offline_by_option_or_variable)
 {
     static const struct {
         const char *value;
@@ -209,7 +209,7 @@ static void on_log(int32_t level, const char *line, void *user)
     (void)snprintf(user, 300, "%s", line);
 }
 
-static void numbers_and_their_defaults(void **state)
+TEST(numbers_and_their_defaults)
 {
     tinkc_error err = { 0 };
     char said[300] = "";
@@ -289,7 +289,7 @@ static void numbers_and_their_defaults(void **state)
 }
 
 /* A session of a single call: what is given replaces, the rest is the same. */
-static void sessions_of_a_call(void **state)
+TEST(sessions_of_a_call)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -362,7 +362,7 @@ static int64_t pause_after(tinkc_hub *h, const char *said, tkc_hub_patience p, t
     return strtoll(text + 31, NULL, 10);
 }
 
-static void failures_worth_another_attempt(void **state)
+TEST(failures_worth_another_attempt)
 {
     static const struct {
         int32_t code, status;
@@ -394,7 +394,7 @@ static void failures_worth_another_attempt(void **state)
 }
 
 /* 200 ms, doubled with each failure, 10 s at most, each a quarter shorter or longer by chance. */
-static void pauses_grow_and_vary(void **state)
+TEST(pauses_grow_and_vary)
 {
     enum { DRAWS = 300 };
     static const int64_t usual[] = { 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000 };
@@ -426,7 +426,7 @@ static void pauses_grow_and_vary(void **state)
 
 /* ---- what a status is called ---- */
 
-static void statuses_in_words(void **state)
+TEST(statuses_in_words)
 {
     static const struct {
         int32_t status;
@@ -485,7 +485,7 @@ static void statuses_in_words(void **state)
     }
 }
 
-static void failures_without_an_answer(void **state)
+TEST(failures_without_an_answer)
 {
     static const struct {
         int32_t code;
@@ -513,7 +513,7 @@ static void failures_without_an_answer(void **state)
     tinkc_hub_free(h);
 }
 
-static void names_in_addresses(void **state)
+TEST(names_in_addresses)
 {
     tinkc_error err = { 0 };
     tkc_arena arena;
@@ -527,19 +527,4 @@ static void names_in_addresses(void **state)
     tkc_arena_free(&arena);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(places_and_tokens),
-        cmocka_unit_test(token_files),
-        cmocka_unit_test(offline_by_option_or_variable),
-        cmocka_unit_test(numbers_and_their_defaults),
-        cmocka_unit_test(sessions_of_a_call),
-        cmocka_unit_test(failures_worth_another_attempt),
-        cmocka_unit_test(pauses_grow_and_vary),
-        cmocka_unit_test(statuses_in_words),
-        cmocka_unit_test(failures_without_an_answer),
-        cmocka_unit_test(names_in_addresses),
-    };
-    return cmocka_run_group_tests_name("hub_session", tests, keep_environment, restore_environment);
-}
+RUN_TESTS(keep_environment, restore_environment)

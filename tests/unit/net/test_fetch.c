@@ -106,9 +106,8 @@ static void assert_text(const char *text)
     assert_memory_equal(r.text.data, text, strlen(text));
 }
 
-static void a_get_brings_status_headers_and_body(void **state)
+TEST_WITH(a_get_brings_status_headers_and_body, setup, teardown)
 {
-    (void)state;
     const char *const headers[] = { "X-Own", "mine", "Range", "bytes=3-", NULL };
     r.headers = headers;
     r.token = "secret";
@@ -124,9 +123,8 @@ static void a_get_brings_status_headers_and_body(void **state)
 }
 
 /* The second answer replaces the first, and both came over one connection. */
-static void a_fetcher_is_used_again(void **state)
+TEST_WITH(a_fetcher_is_used_again, setup, teardown)
 {
-    (void)state;
     assert_true(fetch("GET", "/a"));
     assert_true(fetch("GET", "/status/404"));
     assert_int_equal(r.status, 404);
@@ -137,9 +135,8 @@ static void a_fetcher_is_used_again(void **state)
     assert_int_equal(stub_requests(server), 3);
 }
 
-static void head_has_no_body(void **state)
+TEST_WITH(head_has_no_body, setup, teardown)
 {
-    (void)state;
     assert_true(fetch("HEAD", "/a"));
     assert_string_equal(seen, "HEAD /a\n");
     assert_int_equal(r.status, 200);
@@ -147,9 +144,8 @@ static void head_has_no_body(void **state)
     assert_string_equal(tkc_fetch_header(&r, "Content-Length"), "5");
 }
 
-static void bodies_are_sent_as_they_are(void **state)
+TEST_WITH(bodies_are_sent_as_they_are, setup, teardown)
 {
-    (void)state;
     static const char *const methods[] = { "POST", "PUT", "PATCH" };
     for (size_t i = 0; i < 3; i++) {
         char wanted[128];
@@ -182,9 +178,8 @@ static int file_with(const char *text)
     return fd;
 }
 
-static void a_part_of_a_file_is_a_body(void **state)
+TEST_WITH(a_part_of_a_file_is_a_body, setup, teardown)
 {
-    (void)state;
     static const char *const methods[] = { "PUT", "POST" };
     r.body_fd = file_with("0123456789");
     r.body_from = 2;
@@ -212,9 +207,8 @@ static void a_part_of_a_file_is_a_body(void **state)
 
 /* 307 and 308 repeat the request with its body from the start; 301 to 303 do so only for GET and
  * HEAD, and other requests end with the redirect itself. */
-static void redirects_repeat_what_they_may(void **state)
+TEST_WITH(redirects_repeat_what_they_may, setup, teardown)
 {
-    (void)state;
     static const struct {
         int status;
         bool get, put;
@@ -243,9 +237,8 @@ static void redirects_repeat_what_they_may(void **state)
 
 /* The token and headers of the caller's own stay with the first origin; what describes the transfer
  * goes along. Once away, coming back does not bring them back. */
-static void another_origin_gets_no_token(void **state)
+TEST_WITH(another_origin_gets_no_token, setup, teardown)
 {
-    (void)state;
     const char *const headers[] = { "X-Own", "mine", "Range", "bytes=1-", NULL };
     r.headers = headers;
     r.token = "secret";
@@ -259,9 +252,8 @@ static void another_origin_gets_no_token(void **state)
     assert_int_equal(stub_requests(other), 1);
 }
 
-static void circles_of_redirects_end(void **state)
+TEST_WITH(circles_of_redirects_end, setup, teardown)
 {
-    (void)state;
     assert_false(fetch("GET", "/round/0"));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
     assert_non_null(strstr(err.message, "too many redirects"));
@@ -269,9 +261,8 @@ static void circles_of_redirects_end(void **state)
 }
 
 /* Of an error the beginning is kept; a good answer beyond the bound is refused. */
-static void answers_are_bounded(void **state)
+TEST_WITH(answers_are_bounded, setup, teardown)
 {
-    (void)state;
     r.max_text = 5;
     assert_true(fetch("GET", "/a"));
     assert_text("hello");
@@ -300,9 +291,8 @@ static bool on_take(tkc_fetch *f, const void *bytes, size_t len, tinkc_error *e)
     return wanted_body || tkc_fail(e, TINKC_E_STATE, "enough");
 }
 
-static void good_answers_go_to_the_caller(void **state)
+TEST_WITH(good_answers_go_to_the_caller, setup, teardown)
 {
-    (void)state;
     r.head = on_head;
     r.take = on_take;
     wanted_head = wanted_body = true;
@@ -328,9 +318,8 @@ static void good_answers_go_to_the_caller(void **state)
     assert_string_equal(taken, "");
 }
 
-static void failures_have_names(void **state)
+TEST_WITH(failures_have_names, setup, teardown)
 {
-    (void)state;
     const char *const broken[] = { "X-Own", "a\r\nX-Other: b", NULL };
     assert_false(fetch("GET", "/reset"));
     assert_int_equal(err.code, TINKC_E_CONNECTION);
@@ -355,9 +344,8 @@ static void failures_have_names(void **state)
     assert_false(r.nobody_there);
 }
 
-static void a_stop_ends_the_transfer(void **state)
+TEST_WITH(a_stop_ends_the_transfer, setup, teardown)
 {
-    (void)state;
     assert_false(fetch("GET", "/silent")); /* the server sets the stop once the request has come */
     assert_int_equal(err.code, TINKC_E_CANCELLED);
     assert_int_equal(stub_requests(server), 1);
@@ -366,22 +354,4 @@ static void a_stop_ends_the_transfer(void **state)
     assert_int_equal(stub_requests(server), 1);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(a_get_brings_status_headers_and_body),
-        TEST(a_fetcher_is_used_again),
-        TEST(head_has_no_body),
-        TEST(bodies_are_sent_as_they_are),
-        TEST(a_part_of_a_file_is_a_body),
-        TEST(redirects_repeat_what_they_may),
-        TEST(another_origin_gets_no_token),
-        TEST(circles_of_redirects_end),
-        TEST(answers_are_bounded),
-        TEST(good_answers_go_to_the_caller),
-        TEST(failures_have_names),
-        TEST(a_stop_ends_the_transfer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

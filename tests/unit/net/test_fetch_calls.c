@@ -90,9 +90,8 @@ static const answer fine = { "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "hello", CURLE_O
     "HTTP_VERSION=4\nBUFFERSIZE=131072\nCONNECTTIMEOUT_MS=700\nLOW_SPEED_LIMIT=1\n"                \
     "LOW_SPEED_TIME=5\nHTTPHEADER=Expect:|\n"
 
-static void each_request_has_its_settings(void **state)
+TEST_WITH(each_request_has_its_settings, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *method, *body, *want;
         int fd;
@@ -124,9 +123,8 @@ static void each_request_has_its_settings(void **state)
     }
 }
 
-static void options_become_settings(void **state)
+TEST_WITH(options_become_settings, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *proxy, *ca_file;
         int64_t idle;
@@ -145,9 +143,8 @@ static void options_become_settings(void **state)
 }
 
 /* Headers of one origin; to another go only those that describe the transfer. */
-static void headers_along_a_redirect(void **state)
+TEST_WITH(headers_along_a_redirect, setup, teardown)
 {
-    (void)state;
     static const char *const headers[] = {
         "X-Own", "1",      "range", "r",  "Accept-Encoding", "e", "USER-AGENT", "u", "Content-Type",
         "t",     "Cookie", "c",     NULL, "beyond",          "x", NULL
@@ -172,9 +169,8 @@ static void headers_along_a_redirect(void **state)
     assert_memory_equal(scripted_nth(3)->settings, "URL=http://h/y\n", 15);
 }
 
-static void redirects_that_are_refused(void **state)
+TEST_WITH(redirects_that_are_refused, setup, teardown)
 {
-    (void)state;
     static const answer down = { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", NULL, CURLE_OK };
     assert_false(run("GET", "https://h/", &down, 1));
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
@@ -211,9 +207,8 @@ static bool on_take(tkc_fetch *f, const void *bytes, size_t len, tinkc_error *e)
 }
 
 /* Statuses from 200 to 299 go to the caller; the text of others is kept. */
-static void statuses_are_told_apart(void **state)
+TEST_WITH(statuses_are_told_apart, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *line;
         int32_t status;
@@ -243,9 +238,8 @@ static void statuses_are_told_apart(void **state)
     }
 }
 
-static void headers_of_answers(void **state)
+TEST_WITH(headers_of_answers, setup, teardown)
 {
-    (void)state;
     static const answer a = {
         "HTTP/1.1 100 x\r\nOld: 1\r\n\r\nHTTP/1.1 200 OK\r\nA : b \r\nE:\r\nnone\r\n"
         ": x\r\nU: p:q\r\nN:v\r\n\r\n",
@@ -283,9 +277,8 @@ static void reads_its_file(scripted_easy *e)
     perform(e);
 }
 
-static void files_are_read_from_their_place(void **state)
+TEST_WITH(files_are_read_from_their_place, setup, teardown)
 {
-    (void)state;
     char path[] = "/tmp/tinkc-fetch-XXXXXX";
     r.body_fd = mkstemp(path);
     assert_true(r.body_fd >= 0);
@@ -298,9 +291,8 @@ static void files_are_read_from_their_place(void **state)
     close(r.body_fd);
 }
 
-static void failures_are_explained(void **state)
+TEST_WITH(failures_are_explained, setup, teardown)
 {
-    (void)state;
     static const struct {
         answer a;
         int32_t code;
@@ -374,9 +366,8 @@ static void end_after_a_while(scripted_easy *e)
 }
 
 /* Nobody is there if the name is not found or no connection comes about, in whatever time; a server that took the request is. */
-static void nobody_is_there(void **state)
+TEST_WITH(nobody_is_there, setup, teardown)
 {
-    (void)state;
     static const struct {
         CURLcode result;
         int64_t connected_us;
@@ -399,9 +390,8 @@ static void nobody_is_there(void **state)
     assert_int_equal(r.took_ms, 0);
 }
 
-static void libcurls_own_failures(void **state)
+TEST_WITH(libcurls_own_failures, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *function;
         int32_t code;
@@ -438,9 +428,8 @@ static void libcurls_own_failures(void **state)
 }
 
 /* A good text beyond the bound is refused, of another one the beginning is kept; the usual bound is 64 KiB. */
-static void texts_are_bounded(void **state)
+TEST_WITH(texts_are_bounded, setup, teardown)
 {
-    (void)state;
     assert_int_equal(r.max_text, 65536);
     static const answer bad = { "HTTP/1.1 500 x\r\n\r\n", "hello", CURLE_OK };
     static const struct {
@@ -480,9 +469,8 @@ static void set_stop(scripted_easy *e)
     atomic_store(&stop, true);
 }
 
-static void a_stop_is_seen(void **state)
+TEST_WITH(a_stop_is_seen, setup, teardown)
 {
-    (void)state;
     scripted_curl_performs = set_stop;
     assert_false(run("GET", "http://h/", &fine, 1));
     assert_int_equal(err.code, TINKC_E_CANCELLED);
@@ -495,9 +483,8 @@ static void a_stop_is_seen(void **state)
 
 /* ---- redirects, by method and status ---- */
 
-static void statuses_that_lead_on(void **state)
+TEST_WITH(statuses_that_lead_on, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *method;
         int status;
@@ -523,9 +510,8 @@ static void statuses_that_lead_on(void **state)
 }
 
 /* Once on another host, the way back brings no token either. */
-static void a_token_is_not_taken_up_again(void **state)
+TEST_WITH(a_token_is_not_taken_up_again, setup, teardown)
 {
-    (void)state;
     static const answer there_and_back[] = {
         { "HTTP/1.1 302 x\r\nLocation: http://o/\r\n\r\n", "gone", CURLE_OK },
         { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", "gone", CURLE_OK },
@@ -541,9 +527,8 @@ static void a_token_is_not_taken_up_again(void **state)
 
 /* ---- headers ---- */
 
-static void bad_headers_are_refused(void **state)
+TEST_WITH(bad_headers_are_refused, setup, teardown)
 {
-    (void)state;
     static const char *const rows[][3] = { { "A", "b\nc", NULL },
                                            { "A", "b\rc", NULL },
                                            { "A\n", "b", NULL } };
@@ -575,9 +560,8 @@ static void give_long_head(scripted_easy *e)
 }
 
 /* 256 KiB of headers are kept, and no more. */
-static void heads_are_bounded(void **state)
+TEST_WITH(heads_are_bounded, setup, teardown)
 {
-    (void)state;
     scripted_curl_performs = give_long_head;
     long_len = 2 + 256 * 1024 - 3; /* without "a:", with the ends of name and value and the name */
     assert_true(run("GET", "http://h/", &fine, 1));
@@ -606,9 +590,8 @@ static bool note_take(tkc_fetch *f, const void *bytes, size_t len, tinkc_error *
     return !refuse_body || tkc_fail(e, TINKC_E_FILE, "no body");
 }
 
-static void the_caller_takes_it(void **state)
+TEST_WITH(the_caller_takes_it, setup, teardown)
 {
-    (void)state;
     static const answer empty = { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK };
     static const answer short_one = { "HTTP/1.1 200 OK\r\n\r\n", "x", CURLE_OK };
     static const struct {
@@ -683,9 +666,8 @@ static void reads_nothing(scripted_easy *e)
     scripted_end(e, CURLE_ABORTED_BY_CALLBACK);
 }
 
-static void uploads_count_and_fail(void **state)
+TEST_WITH(uploads_count_and_fail, setup, teardown)
 {
-    (void)state;
     static const answer again[] = { { "HTTP/1.1 307 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
                                     { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
     static const int64_t want[] = { 2, 4, 5, 2, 4, 5 };
@@ -741,9 +723,8 @@ static void ends_without_a_word(scripted_easy *e)
     e->message.msg = CURLMSG_NONE;
 }
 
-static void transfers_take_several_rounds(void **state)
+TEST_WITH(transfers_take_several_rounds, setup, teardown)
 {
-    (void)state;
     rounds_left = 3;
     scripted_curl_performs = ends_late;
     assert_true(run("GET", "http://h/", &fine, 1));
@@ -774,9 +755,8 @@ static curl_version_info_data *give_version(CURLversion which)
     return &version;
 }
 
-static void libraries_that_will_do(void **state)
+TEST(libraries_that_will_do)
 {
-    (void)state;
     enum { BOTH = CURL_VERSION_ASYNCHDNS | CURL_VERSION_SSL };
     static const struct {
         unsigned number;
@@ -802,30 +782,4 @@ static void libraries_that_will_do(void **state)
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(each_request_has_its_settings),
-        TEST(options_become_settings),
-        TEST(headers_along_a_redirect),
-        TEST(redirects_that_are_refused),
-        TEST(statuses_are_told_apart),
-        TEST(headers_of_answers),
-        TEST(files_are_read_from_their_place),
-        TEST(failures_are_explained),
-        TEST(nobody_is_there),
-        TEST(libcurls_own_failures),
-        TEST(texts_are_bounded),
-        TEST(a_stop_is_seen),
-        TEST(statuses_that_lead_on),
-        TEST(a_token_is_not_taken_up_again),
-        TEST(bad_headers_are_refused),
-        TEST(heads_are_bounded),
-        TEST(the_caller_takes_it),
-        TEST(uploads_count_and_fail),
-        TEST(transfers_take_several_rounds),
-        cmocka_unit_test(libraries_that_will_do),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

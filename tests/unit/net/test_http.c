@@ -1,9 +1,4 @@
 /* test_http.c - the HTTP transport against a server that behaves and misbehaves. */
-#include <stdarg.h>
-#include <setjmp.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +15,7 @@
 #include "net/http.h"
 #include "support/patience.h"
 #include "support/client/stub_server.h"
+#include "support/test_case.h"
 
 /* ---- one transport on a loop of its own, and replies that remember ---- */
 
@@ -331,7 +327,7 @@ static int teardown(void **state)
 
 /* ---- what works ---- */
 
-static void test_get(void **state)
+TEST_WITH(test_get, setup, teardown)
 {
     fixture *fx = *state;
     const char *const paths[] = { "/x?a=1", "/chunked", "/close", NULL };
@@ -351,7 +347,7 @@ static void test_get(void **state)
 }
 
 /* A program that is started meanwhile, must not get the connection. */
-static void connections_are_close_on_exec(void **state)
+TEST_WITH(connections_are_close_on_exec, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = get(fx, fx->url, "/x");
@@ -369,7 +365,7 @@ static void connections_are_close_on_exec(void **state)
     drop(a);
 }
 
-static void test_a_400_costs_its_connection(void **state)
+TEST_WITH(test_a_400_costs_its_connection, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = get(fx, fx->url, "/bare-400");
@@ -381,7 +377,7 @@ static void test_a_400_costs_its_connection(void **state)
     assert_int_equal(stub_connections(fx->server), 2);
 }
 
-static void test_base_path_is_kept(void **state)
+TEST_WITH(test_base_path_is_kept, setup, teardown)
 {
     fixture *fx = *state;
     char base[96];
@@ -392,7 +388,7 @@ static void test_base_path_is_kept(void **state)
     }
 }
 
-static void test_methods(void **state)
+TEST_WITH(test_methods, setup, teardown)
 {
     fixture *fx = *state;
     static const struct {
@@ -425,7 +421,7 @@ static void test_methods(void **state)
     }
 }
 
-static void test_large_upload(void **state)
+TEST_WITH(test_large_upload, setup, teardown)
 {
     fixture *fx = *state;
     size_t len = 8 * 1024 * 1024;
@@ -439,7 +435,7 @@ static void test_large_upload(void **state)
     free(big);
 }
 
-static void test_kinds_do_not_share_connections(void **state)
+TEST_WITH(test_kinds_do_not_share_connections, setup, teardown)
 {
     fixture *fx = *state;
     for (int32_t kind = 0; kind < 8; kind++) {
@@ -450,7 +446,7 @@ static void test_kinds_do_not_share_connections(void **state)
     assert_int_equal(stub_connections(fx->server), 8);
 }
 
-static void test_more_requests_than_connections(void **state)
+TEST(test_more_requests_than_connections)
 {
     enum { N = 216, SILENCE_MS = 3000 };
     static answer *all[N];
@@ -477,7 +473,7 @@ static void test_more_requests_than_connections(void **state)
     stub_stop(s);
 }
 
-static void test_unix_socket(void **state)
+TEST(test_unix_socket)
 {
     fixture fx;
     char path[] = "/tmp/tinkc-http-XXXXXX", socket_path[64];
@@ -500,7 +496,7 @@ static void test_unix_socket(void **state)
     rmdir(path);
 }
 
-static void test_proxy(void **state)
+TEST(test_proxy)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -583,9 +579,8 @@ static const char *limit_line(rlim_t files, int32_t wanted)
 
 /* A thousand connections unless the options say otherwise; 64 descriptors, or half of very few, are left
  * to the program. */
-static void test_connections_leave_room_for_files(void **state)
+TEST(test_connections_leave_room_for_files)
 {
-    (void)state;
     assert_non_null(strstr(limit_line(300, 0), "at most 236 connections instead of 1000"));
     assert_non_null(strstr(limit_line(300, 237), "at most 236 connections instead of 237"));
     assert_string_equal(limit_line(300, 236), "");
@@ -595,7 +590,7 @@ static void test_connections_leave_room_for_files(void **state)
 
 /* ---- redirects ---- */
 
-static void test_redirects(void **state)
+TEST(test_redirects)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL), *other = stub_start(NULL, script, NULL);
@@ -632,7 +627,7 @@ static void test_redirects(void **state)
     stub_stop(other);
 }
 
-static void test_redirect_methods(void **state)
+TEST_WITH(test_redirect_methods, setup, teardown)
 {
     fixture *fx = *state;
     static const struct {
@@ -659,7 +654,7 @@ typedef struct weather {
     const char *says;
 } weather;
 
-static void test_bad_weather(void **state)
+TEST_WITH(test_bad_weather, setup, teardown)
 {
     fixture *fx = *state;
     static const weather rows[] = {
@@ -687,7 +682,7 @@ static void test_bad_weather(void **state)
     }
 }
 
-static void test_slow_is_not_silent(void **state)
+TEST_WITH(test_slow_is_not_silent, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = make(fx, "GET", fx->url, "/drip");
@@ -698,7 +693,7 @@ static void test_slow_is_not_silent(void **state)
     drop(a);
 }
 
-static void test_no_connection(void **state)
+TEST(test_no_connection)
 {
     fixture fx;
     char url[64];
@@ -744,7 +739,7 @@ static void fail_later(tinkc_reply *r, int32_t code, const char *message)
     tkc_loop_arm(of(r)->fx->loop, &again.timer, 1);
 }
 
-static void test_a_timer_armed_by_a_failure_fires(void **state)
+TEST(test_a_timer_armed_by_a_failure_fires)
 {
     static const char *const bases[] = { "gopher://x", "http://127.0.0.1:%d" };
     (void)state;
@@ -762,7 +757,7 @@ static void test_a_timer_armed_by_a_failure_fires(void **state)
     }
 }
 
-static void test_header_injection(void **state)
+TEST_WITH(test_header_injection, setup, teardown)
 {
     fixture *fx = *state;
     static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
@@ -775,7 +770,7 @@ static void test_header_injection(void **state)
 }
 
 /* A header of the caller's own replaces ours and is sent once; one without a value is sent, too. */
-static void test_own_headers(void **state)
+TEST_WITH(test_own_headers, setup, teardown)
 {
     fixture *fx = *state;
     static const char *const own[] = {
@@ -798,7 +793,7 @@ static void test_own_headers(void **state)
     drop(a);
 }
 
-static void test_unwanted_body(void **state)
+TEST_WITH(test_unwanted_body, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = make(fx, "GET", fx->url, "/endless");
@@ -822,7 +817,7 @@ static void await_bytes(const answer *a, size_t more_than)
     assert_true(atomic_load(&a->len) > more_than);
 }
 
-static void test_slow_reader_holds_the_sender(void **state)
+TEST_WITH(test_slow_reader_holds_the_sender, setup, teardown)
 {
     enum { MOST_IN_SOCKETS = 16 * 1024 * 1024, ROOM = 100000, SILENCE_MS = 3000 };
     fixture *fx = *state;
@@ -849,7 +844,7 @@ static void test_slow_reader_holds_the_sender(void **state)
     drop(a);
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -877,7 +872,7 @@ static void test_cancel(void **state)
     stub_stop(s);
 }
 
-static void test_all_cancelled_while_busy(void **state)
+TEST(test_all_cancelled_while_busy)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -949,7 +944,7 @@ static pid_t start_tls_server(const char *dir, int port)
     return pid;
 }
 
-static void test_tls(void **state)
+TEST(test_tls)
 {
     char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64];
     fixture fx;
@@ -1061,7 +1056,7 @@ static h2_log read_h2_log(const char *dir)
     return log;
 }
 
-static void test_http2_shares_connections(void **state)
+TEST(test_http2_shares_connections)
 {
     enum { N = 120 };
     char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
@@ -1109,7 +1104,7 @@ static void test_http2_shares_connections(void **state)
 
 /* Training requests never share a connection, whatever the protocol allows: each is large, and one that
  * is lost must not take others with it. No more of them run at once than there are connections. */
-static void test_training_has_a_connection_for_each_request(void **state)
+TEST(test_training_has_a_connection_for_each_request)
 {
     enum { N = 20, SHARE = 8 };
     char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
@@ -1153,38 +1148,10 @@ static void test_training_has_a_connection_for_each_request(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_get, setup, teardown),
-        cmocka_unit_test_setup_teardown(connections_are_close_on_exec, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_400_costs_its_connection, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_base_path_is_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_methods, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_large_upload, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_kinds_do_not_share_connections, setup, teardown),
-        cmocka_unit_test(test_more_requests_than_connections),
-        cmocka_unit_test(test_unix_socket),
-        cmocka_unit_test(test_proxy),
-        cmocka_unit_test(test_redirects),
-        cmocka_unit_test_setup_teardown(test_redirect_methods, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_bad_weather, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_slow_is_not_silent, setup, teardown),
-        cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_a_timer_armed_by_a_failure_fires),
-        cmocka_unit_test_setup_teardown(test_header_injection, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_own_headers, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_unwanted_body, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_slow_reader_holds_the_sender, setup, teardown),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_all_cancelled_while_busy),
-        cmocka_unit_test(test_tls),
-        cmocka_unit_test(test_http2_shares_connections),
-        cmocka_unit_test(test_training_has_a_connection_for_each_request),
-        cmocka_unit_test(test_connections_leave_room_for_files),
-    };
     unsetenv("http_proxy");
     unsetenv("HTTP_PROXY");
     unsetenv("https_proxy");
     unsetenv("all_proxy");
     unsetenv("ALL_PROXY");
-    return cmocka_run_group_tests_name("http", tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

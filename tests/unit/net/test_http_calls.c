@@ -12,9 +12,8 @@
     "PROXY=\nNOPROXY=\nSSL_VERIFYPEER=1\nSSL_VERIFYHOST=2\nSSLVERSION=6\n" more                    \
     "BUFFERSIZE=32768\nCONNECTTIMEOUT_MS=500\nACCEPT_ENCODING=\n" HEADERS "URL=https://h/p\n"
 
-static void each_method_has_its_settings(void **state)
+TEST_WITH(each_method_has_its_settings, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *method, *base, *body;
         int32_t pool;
@@ -51,9 +50,8 @@ static void each_method_has_its_settings(void **state)
     }
 }
 
-static void limits_become_settings(void **state)
+TEST_WITH(limits_become_settings, setup, teardown)
 {
-    (void)state;
     static const struct {
         int64_t connect;
         const char *want;
@@ -73,9 +71,8 @@ static void limits_become_settings(void **state)
 }
 
 /* Few plain calls have large buffers; a crowd has small ones. */
-static void buffers_shrink_in_a_crowd(void **state)
+TEST_WITH(buffers_shrink_in_a_crowd, setup, teardown)
 {
-    (void)state;
     static const struct {
         size_t active;
         const char *want;
@@ -91,9 +88,8 @@ static void buffers_shrink_in_a_crowd(void **state)
         assert_non_null(strstr(scripted_nth(rows[i].active - 1)->settings, rows[i].want));
 }
 
-static void routes_become_settings(void **state)
+TEST_WITH(routes_become_settings, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .base_url = "http://service/api",
                                    .unix_socket = "/run/s",
                                    .proxy = "http://proxy",
@@ -111,9 +107,8 @@ static void routes_become_settings(void **state)
     assert_null(strstr(settings(1), "CAINFO"));
 }
 
-static void the_environment_names_routes(void **state)
+TEST_WITH(the_environment_names_routes, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *set[3][2];
         const char *plain, *tls;
@@ -189,9 +184,8 @@ static void check_failed_reading(scripted_easy *e, const char *unused)
     assert_int_equal(e->read_fn(to, 1, 4, e->read_data), CURL_READFUNC_ABORT);
 }
 
-static void large_bodies_are_read_piece_by_piece(void **state)
+TEST_WITH(large_bodies_are_read_piece_by_piece, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("POST", "http://h", TINKC_POOL_TRAIN);
     x->request.read_body = read_some;
@@ -208,9 +202,8 @@ static void large_bodies_are_read_piece_by_piece(void **state)
 
 /* ---- headers of requests ---- */
 
-static void headers_as_they_are_sent(void **state)
+TEST_WITH(headers_as_they_are_sent, setup, teardown)
 {
-    (void)state;
     static const char *const own[] = {
         "accept-encoding", "zstd", "Content-Type", "x/y", "X-Empty", "", NULL
     };
@@ -248,9 +241,8 @@ static void headers_as_they_are_sent(void **state)
 
 /* ---- answers ---- */
 
-static void answers_as_they_are_passed_on(void **state)
+TEST_WITH(answers_as_they_are_passed_on, setup, teardown)
 {
-    (void)state;
     static const struct {
         int32_t pool;
         const char *head, *body, *want;
@@ -317,9 +309,8 @@ static void give_version(scripted_easy *e, const char *version)
     head_and_end(e, "HTTP/1.1 200 OK\r\n\r\n");
 }
 
-static void versions_have_names(void **state)
+TEST_WITH(versions_have_names, setup, teardown)
 {
-    (void)state;
     static const struct {
         long version;
         const char *want;
@@ -342,9 +333,8 @@ static void versions_have_names(void **state)
 }
 
 /* After a 400 the connection is not used again: it may concern the connection. */
-static void a_400_forbids_reuse(void **state)
+TEST_WITH(a_400_forbids_reuse, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     for (int status = 399; status <= 401; status++) {
         char line[64];
@@ -367,9 +357,8 @@ static void refuse(scripted_easy *e, const char *what)
     scripted_end(e, CURLE_WRITE_ERROR);
 }
 
-static void unwanted_answers_end(void **state)
+TEST_WITH(unwanted_answers_end, setup, teardown)
 {
-    (void)state;
     static const char *const what[] = { "head", "body" };
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < 2; i++) {
@@ -407,9 +396,8 @@ static void end_badly(scripted_easy *e, const char *unused)
     scripted_end(e, playing->result);
 }
 
-static void failures_have_codes_and_texts(void **state)
+TEST_WITH(failures_have_codes_and_texts, setup, teardown)
 {
-    (void)state;
     static const failure rows[] = {
         { CURLE_COULDNT_RESOLVE_HOST, NULL, "d", 0, TINKC_E_CONNECTION,
           "the name was not resolved (DNS): d" },
@@ -469,9 +457,8 @@ static void failures_have_codes_and_texts(void **state)
 }
 
 /* What libcurl cannot do is the failure of that request alone. */
-static void libcurls_own_failures(void **state)
+TEST_WITH(libcurls_own_failures, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *function, *text;
     } rows[] = { { "multi_init", "out of memory" },
@@ -513,9 +500,8 @@ static void say_something_else(scripted_easy *e, const char *unused)
 }
 
 /* Only the end of a transfer is an end. */
-static void other_messages_are_nothing(void **state)
+TEST_WITH(other_messages_are_nothing, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
     play(0, say_something_else, NULL);
@@ -527,9 +513,8 @@ static void other_messages_are_nothing(void **state)
 /* ---- memory ---- */
 
 /* Every place that runs out of memory ends the request and keeps nothing. */
-static void memory_runs_out(void **state)
+TEST_WITH(memory_runs_out, setup, teardown)
 {
-    (void)state;
     static const tkc_http_options full = {
         .base_url = "http://h", .unix_socket = "/s", .proxy = "http://p", .ca_file = "/c"
     };
@@ -566,9 +551,8 @@ static void memory_runs_out(void **state)
 
 /* ---- addresses ---- */
 
-static void addresses_are_joined(void **state)
+TEST_WITH(addresses_are_joined, setup, teardown)
 {
-    (void)state;
     static const char *const rows[][3] = { { "http://h", "/p", "URL=http://h/p\n" },
                                            { "http://h/", "p", "URL=http://h/p\n" },
                                            { "http://h/a///", "//p/", "URL=http://h/a/p/\n" },
@@ -604,9 +588,8 @@ static void give_long_heads(scripted_easy *e, const char *status)
 }
 
 /* Header lines are bounded: each by itself, those of a redirect together. */
-static void long_heads_are_refused(void **state)
+TEST_WITH(long_heads_are_refused, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < 2; i++) {
         sent(make("GET", "http://h", TINKC_POOL_TRAIN));
@@ -617,9 +600,8 @@ static void long_heads_are_refused(void **state)
 /* ---- options ---- */
 
 /* What is given counts, and of the environment nothing. */
-static void options_outweigh_the_environment(void **state)
+TEST_WITH(options_outweigh_the_environment, setup, teardown)
 {
-    (void)state;
     static const char *const set[] = { "all_proxy", "http_proxy",    "https_proxy",
                                        "no_proxy",  "SSL_CERT_FILE", "SSL_CERT_DIR" };
     for (size_t i = 0; i < 6; i++)
@@ -635,9 +617,8 @@ static void options_outweigh_the_environment(void **state)
     assert_non_null(strstr(settings(1), "CAINFO=/ca\n"));
 }
 
-static void texts_of_failures(void **state)
+TEST(texts_of_failures)
 {
-    (void)state;
     char text[64], cut[8];
     assert_int_equal(tkc_http_explain(CURLE_GOT_NOTHING, 0, "", false, text, sizeof text),
                      TINKC_E_CONNECTION);
@@ -652,27 +633,6 @@ static void texts_of_failures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        HTTP_TEST(each_method_has_its_settings),
-        HTTP_TEST(limits_become_settings),
-        HTTP_TEST(buffers_shrink_in_a_crowd),
-        HTTP_TEST(routes_become_settings),
-        HTTP_TEST(the_environment_names_routes),
-        HTTP_TEST(large_bodies_are_read_piece_by_piece),
-        HTTP_TEST(headers_as_they_are_sent),
-        HTTP_TEST(answers_as_they_are_passed_on),
-        HTTP_TEST(versions_have_names),
-        HTTP_TEST(a_400_forbids_reuse),
-        HTTP_TEST(unwanted_answers_end),
-        HTTP_TEST(failures_have_codes_and_texts),
-        HTTP_TEST(libcurls_own_failures),
-        HTTP_TEST(other_messages_are_nothing),
-        HTTP_TEST(memory_runs_out),
-        HTTP_TEST(addresses_are_joined),
-        HTTP_TEST(long_heads_are_refused),
-        HTTP_TEST(options_outweigh_the_environment),
-        cmocka_unit_test(texts_of_failures),
-    };
     clear_environment();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

@@ -26,9 +26,8 @@ static void assert_waits(int ms)
 
 /* ---- silence, on the test's clock ---- */
 
-static void silence_is_a_failure(void **state)
+TEST_WITH(silence_is_a_failure, setup, teardown)
 {
-    (void)state;
     char want[100];
     (void)snprintf(want, sizeof want, "fail %d the peer was silent for 1000 ms;",
                    TINKC_E_NET_TIMEOUT);
@@ -90,9 +89,8 @@ static void fail_to_know(scripted_easy *e, const char *unused)
 }
 
 /* The shortest limit; bytes both ways, as many; a connection that libcurl knows nothing of. */
-static void silence_at_its_edges(void **state)
+TEST_WITH(silence_at_its_edges, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("GET", "http://h", TINKC_POOL_TRAIN);
     x->request.idle_timeout_ms = 1;
@@ -113,9 +111,8 @@ static void silence_at_its_edges(void **state)
     assert_null(scripted_curl_fails);
 }
 
-static void no_limit_of_silence(void **state)
+TEST_WITH(no_limit_of_silence, setup, teardown)
 {
-    (void)state;
     static const int64_t limits[] = { 0, TINKC_FOREVER };
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < 2; i++) {
@@ -127,9 +124,8 @@ static void no_limit_of_silence(void **state)
 }
 
 /* A reader without room pauses the transfer; the time until it continues is not the peer's silence. */
-static void pauses_are_not_silence(void **state)
+TEST_WITH(pauses_are_not_silence, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("GET", "http://h", TINKC_POOL_TRAIN);
     x->reply.room = on_room;
@@ -161,9 +157,8 @@ static void pauses_are_not_silence(void **state)
 
 /* ---- pools ---- */
 
-static void kinds_have_shares_of_the_connections(void **state)
+TEST_WITH(kinds_have_shares_of_the_connections, setup, teardown)
 {
-    (void)state;
     static const struct {
         int32_t kind, limit;
         size_t want;
@@ -209,9 +204,8 @@ static void kinds_have_shares_of_the_connections(void **state)
 
 /* Once an answer has come over HTTP/2, fifty requests share a connection, but for training. Kinds that
  * talk to the service alone open no more connections than they need. */
-static void http2_shares_connections(void **state)
+TEST_WITH(http2_shares_connections, setup, teardown)
 {
-    (void)state;
     static const struct {
         int32_t kind;
         size_t want;
@@ -250,9 +244,8 @@ static void http2_shares_connections(void **state)
 }
 
 /* Connections that nobody has used for a minute are closed; the next request opens its own. */
-static void idle_pools_are_closed(void **state)
+TEST_WITH(idle_pools_are_closed, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     sent(make("GET", "http://h", TINKC_POOL_RETRIEVE));
     exchange *x = make("GET", "http://h", TINKC_POOL_REST);
@@ -295,9 +288,8 @@ static void idle_pools_are_closed(void **state)
 /* ---- the queue ---- */
 
 /* Requests wait in order; those that are cancelled leave it, wherever they stand. */
-static void the_queue_keeps_its_order(void **state)
+TEST_WITH(the_queue_keeps_its_order, setup, teardown)
 {
-    (void)state;
     static const size_t cancelled[] = { 14, 10, 8 }; /* the last, one between, the first */
     static const size_t order[] = { 9, 11, 12, 13, 15 };
     open_with(&(tkc_http_options){ .proxy = "", .max_connections = 1 });
@@ -345,9 +337,8 @@ static void send_last(void)
 }
 
 /* A reply's end may cancel others, one of which has ended in the same round, and send another. */
-static void replies_act_from_inside_their_end(void **state)
+TEST_WITH(replies_act_from_inside_their_end, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < 3; i++)
         sent(make("GET", "http://h", TINKC_POOL_TRAIN));
@@ -373,9 +364,8 @@ static void resume_and_cancel(tkc_task *task)
     cancel_now(task);
 }
 
-static void a_paused_one_is_cancelled(void **state)
+TEST_WITH(a_paused_one_is_cancelled, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("GET", "http://h", TINKC_POOL_TRAIN);
     x->reply.room = on_room;
@@ -406,9 +396,8 @@ static void keep_log(int32_t level, const char *text, void *user)
     (void)snprintf(logged, sizeof logged, "%d %s", (int)level, text);
 }
 
-static void files_limit_connections(void **state)
+TEST_WITH(files_limit_connections, setup, teardown)
 {
-    (void)state;
     static const struct {
         rlim_t files;
         int32_t wanted;
@@ -447,9 +436,8 @@ static void files_limit_connections(void **state)
 }
 
 /* Without a descriptor to wait with, a request fails; the next one tries again. */
-static void no_descriptor_to_wait_with(void **state)
+TEST_WITH(no_descriptor_to_wait_with, setup, teardown)
 {
-    (void)state;
     struct rlimit before, none;
     open_with(&(tkc_http_options){ .proxy = "" });
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -505,9 +493,8 @@ static bool acted(size_t nth)
 }
 
 /* What libcurl asks for is watched, and each event goes to the pool that the socket is of. */
-static void sockets_are_watched(void **state)
+TEST_WITH(sockets_are_watched, setup, teardown)
 {
-    (void)state;
     enum { QUIET = -1 };
     static const struct {
         int first, then; /* asked for; QUIET = nothing before */
@@ -576,9 +563,8 @@ static void count_acts(scripted_multi *m, curl_socket_t s)
 }
 
 /* An event is served when nothing else wakes the loop, and several in one round. */
-static void events_alone_are_served(void **state)
+TEST_WITH(events_alone_are_served, setup, teardown)
 {
-    (void)state;
     int pairs[3][2];
     open_with(&(tkc_http_options){ .proxy = "" });
     scripted_curl_acts = count_acts;
@@ -609,9 +595,8 @@ static void ask_timer(scripted_easy *e, const char *ms)
 
 /* The nearest timer of all pools counts, whichever pool it is of and whichever was asked for first;
  * one that is far away or taken back does not. */
-static void libcurls_timers(void **state)
+TEST_WITH(libcurls_timers, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *first, *second; /* ms asked for by the pools */
         int fires;
@@ -640,9 +625,8 @@ static void libcurls_timers(void **state)
 }
 
 /* A transport with nothing to do does nothing. */
-static void an_idle_transport_sleeps(void **state)
+TEST_WITH(an_idle_transport_sleeps, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     for (int i = 0; i < 2; i++) {
         exchange *x = make("GET", "http://h", TINKC_POOL_REST);
@@ -653,9 +637,8 @@ static void an_idle_transport_sleeps(void **state)
 }
 
 /* The timer of a pool that was closed keeps nobody awake. */
-static void a_closed_pool_asks_for_nothing(void **state)
+TEST_WITH(a_closed_pool_asks_for_nothing, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("GET", "http://h", TINKC_POOL_REST);
     x->request.idle_timeout_ms = TINKC_FOREVER;
@@ -678,9 +661,8 @@ static size_t descriptors(void)
 }
 
 /* A transport opens a descriptor with its first request and closes no other than that. */
-static void descriptors_come_back(void **state)
+TEST(descriptors_come_back)
 {
-    (void)state;
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC); /* 0, where nothing else is */
     size_t before = descriptors();
     for (int i = 0; i < 2; i++) {
@@ -709,9 +691,8 @@ static void read_one(scripted_easy *e, const char *unused)
     assert_int_equal(e->read_fn(to, 1, 1, e->read_data), 1);
 }
 
-static void signs_of_life(void **state)
+TEST_WITH(signs_of_life, setup, teardown)
 {
-    (void)state;
     static void (*const signs[])(scripted_easy *, const char *) = { see_download, see_progress,
                                                                     read_one, head_only };
     open_with(&(tkc_http_options){ .proxy = "" });
@@ -734,9 +715,8 @@ static void signs_of_life(void **state)
 /* ---- HTTP/2 ---- */
 
 /* A service that answers over HTTP/1.1 again has a connection for each request again. */
-static void http2_may_end(void **state)
+TEST_WITH(http2_may_end, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "", .max_connections = 1 });
     sent(make("GET", "http://h", TINKC_POOL_SAMPLE));
     play(0, answer_http2, "HTTP/2 200\r\n\r\n");
@@ -752,28 +732,6 @@ static void http2_may_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        HTTP_TEST(silence_is_a_failure),
-        HTTP_TEST(silence_at_its_edges),
-        HTTP_TEST(no_limit_of_silence),
-        HTTP_TEST(pauses_are_not_silence),
-        HTTP_TEST(kinds_have_shares_of_the_connections),
-        HTTP_TEST(http2_shares_connections),
-        HTTP_TEST(idle_pools_are_closed),
-        HTTP_TEST(the_queue_keeps_its_order),
-        HTTP_TEST(replies_act_from_inside_their_end),
-        HTTP_TEST(a_paused_one_is_cancelled),
-        HTTP_TEST(files_limit_connections),
-        HTTP_TEST(no_descriptor_to_wait_with),
-        HTTP_TEST(sockets_are_watched),
-        HTTP_TEST(events_alone_are_served),
-        HTTP_TEST(libcurls_timers),
-        HTTP_TEST(an_idle_transport_sleeps),
-        HTTP_TEST(a_closed_pool_asks_for_nothing),
-        cmocka_unit_test(descriptors_come_back),
-        HTTP_TEST(signs_of_life),
-        HTTP_TEST(http2_may_end),
-    };
     clear_environment();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

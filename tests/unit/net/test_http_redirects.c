@@ -1,9 +1,8 @@
 /* test_http_redirects.c - where the transport follows a redirect, what it takes along and what not. */
 #include "support/client/http_script.h"
 
-static void redirects_are_followed(void **state)
+TEST_WITH(redirects_are_followed, setup, teardown)
 {
-    (void)state;
     static const char same[] = "X-API-Key: secret|Accept: a/b|Expect:|Content-Type:|\n";
     static const char foreign[] = "Accept: a/b|Expect:|Content-Type:|\n";
     static const struct {
@@ -43,9 +42,8 @@ static void redirects_are_followed(void **state)
 }
 
 /* A request with a body: 301 to 303 make it a GET without it, 307 and 308 send it again. */
-static void bodies_along_redirects(void **state)
+TEST_WITH(bodies_along_redirects, setup, teardown)
 {
-    (void)state;
     static const char *const typed[] = {
         "Content-Type", "x/y", "Content-Encoding", "zstd", "Range", "r", NULL
     };
@@ -86,9 +84,8 @@ static void bodies_along_redirects(void **state)
     }
 }
 
-static void redirects_that_are_refused(void **state)
+TEST_WITH(redirects_that_are_refused, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *base, *to, *text;
     } rows[] = {
@@ -136,9 +133,8 @@ static void answer_with_a_text(scripted_easy *e, const char *lines)
     answer_redirect(e, lines);
 }
 
-static void redirects_that_break(void **state)
+TEST_WITH(redirects_that_break, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *function, *text;
     } rows[] = { { "multi_add_handle", "libcurl refused the request" },
@@ -187,9 +183,8 @@ static void redirects_that_break(void **state)
 }
 
 /* The socket is the service's alone: a redirect elsewhere, and back, uses none. */
-static void a_socket_is_not_followed_elsewhere(void **state)
+TEST_WITH(a_socket_is_not_followed_elsewhere, setup, teardown)
 {
-    (void)state;
     static const char *const on_the_way[] = { "http://o/", "http://h/again" };
     open_with(&(tkc_http_options){ .proxy = "", .base_url = "http://h", .unix_socket = "/s" });
     sent(make("GET", "http://h", TINKC_POOL_TRAIN));
@@ -209,9 +204,8 @@ static void read_four(scripted_easy *e, const char *want)
 }
 
 /* A body that is read piece by piece is read from its beginning at each hop. */
-static void a_body_is_read_again(void **state)
+TEST_WITH(a_body_is_read_again, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("POST", "http://h", TINKC_POOL_TRAIN);
     x->request.read_body = read_some;
@@ -225,9 +219,8 @@ static void a_body_is_read_again(void **state)
 }
 
 /* What the first hop has sent and received says nothing about the second. */
-static void each_hop_connects(void **state)
+TEST_WITH(each_hop_connects, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
     play(0, see_progress, "5");
@@ -244,9 +237,8 @@ static void each_hop_connects(void **state)
 }
 
 /* Without memory for the next address the request ends. */
-static void no_memory_for_the_next_address(void **state)
+TEST_WITH(no_memory_for_the_next_address, setup, teardown)
 {
-    (void)state;
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
     target = "http://h/q";
@@ -259,16 +251,6 @@ static void no_memory_for_the_next_address(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        HTTP_TEST(redirects_are_followed),
-        HTTP_TEST(bodies_along_redirects),
-        HTTP_TEST(redirects_that_are_refused),
-        HTTP_TEST(redirects_that_break),
-        HTTP_TEST(a_socket_is_not_followed_elsewhere),
-        HTTP_TEST(a_body_is_read_again),
-        HTTP_TEST(each_hop_connects),
-        HTTP_TEST(no_memory_for_the_next_address),
-    };
     clear_environment();
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_cases_run(NULL, NULL);
 }

@@ -1,13 +1,9 @@
 /* test_loop.c - the loop by itself: tasks in order, timers in order, time that jumps. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 #include "net/loop.h"
 #include "support/patience.h"
+#include "support/test_case.h"
 #include "tinkc/sys/mock.h"
 
 static tinkc_mock *mock;
@@ -57,9 +53,8 @@ static void note_task(tkc_task *task)
     order[n_order++] = TKC_OWNER(task, item, task)->index;
 }
 
-static void tasks_run_in_order(void **state)
+TEST_WITH(tasks_run_in_order, setup, teardown)
 {
-    (void)state;
     n_order = 0;
     for (size_t i = 0; i < N; i++) {
         items[i].index = i;
@@ -92,9 +87,8 @@ static void arm_all(tkc_task *task)
         tkc_loop_arm(loop, &items[i].timer, items[i].delay + 300);
 }
 
-static void timers_fire_in_order(void **state)
+TEST_WITH(timers_fire_in_order, setup, teardown)
 {
-    (void)state;
     static tkc_task task = { .run = arm_all };
     n_order = 0;
     tkc_loop_post(loop, &task);
@@ -125,9 +119,8 @@ static void set_ended(void *arg)
     atomic_store((atomic_int *)arg, 1);
 }
 
-static void an_abandoned_loop_ends_by_itself(void **state)
+TEST(an_abandoned_loop_ends_by_itself)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_loop *other = tkc_loop_new(NULL, tkc_clock_real(), &err);
     assert_non_null(other);
@@ -159,9 +152,8 @@ static void arm_two(tkc_task *task)
 }
 
 /* By the real clock: a loop that has nothing else to do wakes up for its timer, and only for that. */
-static void timers_end_the_wait(void **state)
+TEST(timers_end_the_wait)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static arming a = { .task = { .run = arm_two },
                         .soon = { .fire = note_fired },
@@ -175,13 +167,4 @@ static void timers_end_the_wait(void **state)
     assert_int_equal(atomic_load(&fired), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(tasks_run_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(timers_fire_in_order, setup, teardown),
-        cmocka_unit_test(an_abandoned_loop_ends_by_itself),
-        cmocka_unit_test(timers_end_the_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

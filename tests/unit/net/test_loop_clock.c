@@ -188,9 +188,8 @@ static size_t first_armed(void)
     return best;
 }
 
-static void timers_fire_as_in_the_model(void **state)
+TEST_WITH(timers_fire_as_in_the_model, setup, teardown)
 {
-    (void)state;
     memset(timers, 0, sizeof timers);
     memset(model, 0, sizeof model);
     draws = 1;
@@ -228,9 +227,8 @@ static void arm_one(void)
 }
 
 /* Below 0 counts as 0; the end of time is as far as it gets; FOREVER takes it off. */
-static void delays_have_bounds(void **state)
+TEST_WITH(delays_have_bounds, setup, teardown)
 {
-    (void)state;
     static const struct {
         int64_t delay, due;
         int fires;
@@ -340,9 +338,8 @@ static void expect(const char *want)
         fail_msg("\"%s\" instead of \"%s\"", rounds.text, want);
 }
 
-static void waits_for_the_nearer_limit(void **state)
+TEST_WITH(waits_for_the_nearer_limit, setup, teardown)
 {
-    (void)state;
     static const struct {
         int64_t timer, limit;
         const char *want;
@@ -405,9 +402,8 @@ static void begin_rounds(void)
 }
 
 /* A timer that arms itself for now lets tasks and sockets have their turn. */
-static void a_timer_for_now_waits_a_round(void **state)
+TEST_WITH(a_timer_for_now_waits_a_round, setup, teardown)
 {
-    (void)state;
     one = (tkc_timer){ 0 };
     allowed = TINKC_FOREVER;
     on_loop(set_waiter);
@@ -436,9 +432,8 @@ static void count_run(tkc_task *task)
     n_run++;
 }
 
-static void busy_is_not_idle(void **state)
+TEST_WITH(busy_is_not_idle, setup, teardown)
 {
-    (void)state;
     int64_t due;
     tkc_task task = { .run = block };
     assert_int_equal(idle_due(), INT64_MAX);
@@ -462,9 +457,8 @@ static void busy_is_not_idle(void **state)
 }
 
 /* A loop with nothing to do does nothing: it does not look at the clock over and over. */
-static void an_idle_loop_sleeps(void **state)
+TEST_WITH(an_idle_loop_sleeps, setup, teardown)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         if (i) {
             one = (tkc_timer){ 0 };
@@ -479,9 +473,8 @@ static void an_idle_loop_sleeps(void **state)
 }
 
 /* What was posted before the stop runs; a join that runs out of time changes nothing. */
-static void a_stop_runs_what_is_posted(void **state)
+TEST(a_stop_runs_what_is_posted)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_task first = { .run = block },
              more[3] = { { .run = count_run }, { .run = count_run }, { .run = count_run } };
@@ -516,9 +509,8 @@ static void note_last(void *arg)
     n_last++;
 }
 
-static void abandoned_after_its_end(void **state)
+TEST(abandoned_after_its_end)
 {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         n_last = 0;
         setup(NULL);
@@ -534,9 +526,8 @@ static void abandoned_after_its_end(void **state)
     }
 }
 
-static void no_descriptor_no_loop(void **state)
+TEST(no_descriptor_no_loop)
 {
-    (void)state;
     tinkc_error err = { 0 };
     struct rlimit before, none;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -551,19 +542,4 @@ static void no_descriptor_no_loop(void **state)
     assert_int_equal(seen.acquired, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(timers_fire_as_in_the_model),
-        TEST(delays_have_bounds),
-        TEST(waits_for_the_nearer_limit),
-        TEST(a_timer_for_now_waits_a_round),
-        TEST(busy_is_not_idle),
-        TEST(an_idle_loop_sleeps),
-        cmocka_unit_test(a_stop_runs_what_is_posted),
-        cmocka_unit_test(abandoned_after_its_end),
-        cmocka_unit_test(no_descriptor_no_loop),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

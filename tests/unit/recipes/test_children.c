@@ -85,7 +85,7 @@ static tinkc_error ask_all(const char *command, size_t processes, size_t asks_ea
 #define EACH "while read -r l; do "
 #define ID   "i=${l#*:}; i=${i%\\}}; "
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
     seen s;
     (void)state;
@@ -97,7 +97,7 @@ static void test_answers(void **state)
 }
 
 /* One process with all lines at once, answered last to first. */
-static void test_any_order(void **state)
+TEST(test_any_order)
 {
     seen s;
     (void)state;
@@ -108,7 +108,7 @@ static void test_any_order(void **state)
 }
 
 /* Dies over every second line; what it had is asked again of the next process. */
-static void test_dies(void **state)
+TEST(test_dies)
 {
     seen s;
     (void)state;
@@ -121,7 +121,7 @@ static void test_dies(void **state)
 }
 
 /* A line that kills each process fails after two, and the others live. */
-static void test_poison(void **state)
+TEST(test_poison)
 {
     seen s;
     (void)state;
@@ -134,7 +134,7 @@ static void test_poison(void **state)
     assert_non_null(strstr(s.why, "status 9"));
 }
 
-static void test_hangs(void **state)
+TEST(test_hangs)
 {
     seen s;
     char folder[] = "/tmp/tinkc-hangs-XXXXXX", command[300];
@@ -165,9 +165,8 @@ static void expect_rules(const char *command, const char *word)
         fail_msg("\"%s\" does not say %s", s.log, word);
 }
 
-static void test_broken_rules(void **state)
+TEST(test_broken_rules)
 {
-    (void)state;
     expect_rules("echo first >&2; read -r l; echo no such module >&2; exit 4",
                  "ended with status 4: no such module");
     expect_rules(EACH "echo hello; done", "not a JSON object");
@@ -179,7 +178,7 @@ static void test_broken_rules(void **state)
 }
 
 /* The second answer to the same id ends the process; the next line goes to a new one. */
-static void test_answers_twice(void **state)
+TEST(test_answers_twice)
 {
     seen s;
     (void)state;
@@ -191,7 +190,7 @@ static void test_answers_twice(void **state)
     assert_non_null(strstr(s.log, "has its answer already"));
 }
 
-static void test_useless(void **state)
+TEST(test_useless)
 {
     seen s;
     (void)state;
@@ -201,7 +200,7 @@ static void test_useless(void **state)
     assert_int_equal(s.answers, 0);
 }
 
-static void test_stderr(void **state)
+TEST(test_stderr)
 {
     seen s;
     (void)state;
@@ -219,7 +218,7 @@ static void test_stderr(void **state)
     "echo \"fd $n\" >&2; n=$((n+1)); done; " EACH ID                                               \
     "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done"
 
-static void children_see_no_credentials(void **state)
+TEST(children_see_no_credentials)
 {
     static const char *const secrets[] = { "TINKER_API_KEY",        "HF_TOKEN",    "WANDB_API_KEY",
                                            "AWS_SECRET_ACCESS_KEY", "https_proxy", "A_NEW_SECRET" };
@@ -238,7 +237,7 @@ static void children_see_no_credentials(void **state)
     }
 }
 
-static void children_inherit_no_descriptors(void **state)
+TEST(children_inherit_no_descriptors)
 {
     seen s;
     (void)state;
@@ -253,7 +252,7 @@ static void children_inherit_no_descriptors(void **state)
     assert_string_equal(fds, "grader 0: fd 0\ngrader 0: fd 1\ngrader 0: fd 2\n");
 }
 
-static void a_variable_that_is_named_is_passed(void **state)
+TEST(a_variable_that_is_named_is_passed)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
@@ -298,7 +297,7 @@ static void expect_numbers(const tkr_children *c, size_t processes, size_t asks_
 }
 
 /* What rewards and environments make of their arguments. */
-static void test_usual_numbers(void **state)
+TEST(test_usual_numbers)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -315,22 +314,4 @@ static void test_usual_numbers(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(children_see_no_credentials),
-        cmocka_unit_test(children_inherit_no_descriptors),
-        cmocka_unit_test(a_variable_that_is_named_is_passed),
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_hangs),
-        cmocka_unit_test(test_broken_rules),
-        cmocka_unit_test(test_answers_twice),
-        cmocka_unit_test(test_useless),
-        cmocka_unit_test(test_stderr),
-        cmocka_unit_test(test_usual_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -88,9 +88,8 @@ static void remove_folder(const char *folder)
 }
 
 /* Half a line that the first one wrote, and half a request that it never read. */
-static void a_new_process_inherits_no_half_lines(void **state)
+TEST(a_new_process_inherits_no_half_lines)
 {
-    (void)state;
     static const struct {
         const char *first;
         size_t row_bytes;
@@ -116,7 +115,7 @@ static bool runs(long pid)
 }
 
 /* What a process has started ends with it, even where it ends by itself. */
-static void what_a_process_started_ends_with_it(void **state)
+TEST(what_a_process_started_ends_with_it)
 {
     char folder[] = "/tmp/tinkc-kin-XXXXXX", path[64];
     long pid = 0;
@@ -137,7 +136,7 @@ static void what_a_process_started_ends_with_it(void **state)
 }
 
 /* Ten deaths in a row end the whole; an answer in between begins the count again. */
-static void deaths_are_counted_from_the_last_answer(void **state)
+TEST(deaths_are_counted_from_the_last_answer)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
@@ -157,12 +156,4 @@ static void deaths_are_counted_from_the_last_answer(void **state)
     tkr_children_free(c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_new_process_inherits_no_half_lines),
-        cmocka_unit_test(what_a_process_started_ends_with_it),
-        cmocka_unit_test(deaths_are_counted_from_the_last_answer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -6,7 +6,7 @@
 #include "recipes/reward.h"
 #include "support/client/api_support.h"
 
-static void a_reward_url_has_a_minute(void **state)
+TEST(a_reward_url_has_a_minute)
 {
     static const struct {
         int64_t given, used;
@@ -28,7 +28,7 @@ static void no_verdict(void *user, size_t which, bool ok, double reward, const j
 }
 
 /* Greedy, at most 512 tokens, and five minutes for them. */
-static void a_rubric_has_five_minutes_for_512_tokens(void **state)
+TEST(a_rubric_has_five_minutes_for_512_tokens)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -71,7 +71,7 @@ static void note_first(const char *what, bool passed, const char *why, void *use
 }
 
 /* Ten seconds for each line: one that needs a tenth of a second for its first is in time. */
-static void a_check_of_an_environment_waits_for_slow_ones(void **state)
+TEST(a_check_of_an_environment_waits_for_slow_ones)
 {
     tinkc_error err = { 0 };
     char first[400] = "";
@@ -83,12 +83,4 @@ static void a_check_of_an_environment_waits_for_slow_ones(void **state)
         fail_msg("%s", first);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_reward_url_has_a_minute),
-        cmocka_unit_test(a_rubric_has_five_minutes_for_512_tokens),
-        cmocka_unit_test(a_check_of_an_environment_waits_for_slow_ones),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -54,7 +54,7 @@ static tinkc_group *group(const char *lines)
 }
 
 /* Group 0 (tag a): rewards 1 and 0. Group 1 (b): both 1. Group 2 (b): 0.25, and one that failed. */
-static void a_batch_is_summed_up_by_tag_without_what_failed(void **state)
+TEST(a_batch_is_summed_up_by_tag_without_what_failed)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
@@ -99,10 +99,4 @@ static void a_batch_is_summed_up_by_tag_without_what_failed(void **state)
         tinkc_group_free(all[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_batch_is_summed_up_by_tag_without_what_failed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -15,7 +15,7 @@ static double grade(const char *spec, const char *text, const char *answer, cons
     return out;
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
     static const struct {
         const char *spec, *text, *answer;
@@ -53,7 +53,7 @@ static void test_texts(void **state)
                      rows[i].answer ? rows[i].answer : "");
 }
 
-static void test_schema(void **state)
+TEST(test_schema)
 {
     static const struct {
         const char *schema, *text;
@@ -109,9 +109,8 @@ static void refuse(const char *spec, const char *answer, const char *row, const 
         fail_msg("%s: \"%s\" does not say %s", spec, err.message, word);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
-    (void)state;
     refuse("excat", "x", "{}", "excat");
     refuse("regex:(", "x", "{}", "regular expression");
     refuse("exact:5", "x", "{}", "takes no setting");
@@ -124,14 +123,13 @@ static void test_refused(void **state)
 }
 
 /* A pattern that would run for years gives up instead. */
-static void test_bounded(void **state)
+TEST(test_bounded)
 {
-    (void)state;
     assert_true(grade("regex:^(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", NULL,
                       NULL) == 0);
 }
 
-static void test_weights(void **state)
+TEST(test_weights)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -144,7 +142,7 @@ static void test_weights(void **state)
 }
 
 /* What a grading model may say: numbers, scales, two grades at once, anything else. */
-static void test_grades(void **state)
+TEST(test_grades)
 {
     static const struct {
         const char *text;
@@ -185,12 +183,4 @@ static void test_grades(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),   cmocka_unit_test(test_schema),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_bounded),
-        cmocka_unit_test(test_weights), cmocka_unit_test(test_grades),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -10,7 +10,7 @@ static void near(double a, double b)
         fail_msg("%.12g is not %.12g", a, b);
 }
 
-static void test_advantages(void **state)
+TEST(test_advantages)
 {
     const double rewards[] = { 1, 0, 0, 1 };
     static const struct {
@@ -30,7 +30,7 @@ static void test_advantages(void **state)
     }
 }
 
-static void test_advantages_refused(void **state)
+TEST(test_advantages_refused)
 {
     double out[2];
     (void)state;
@@ -46,7 +46,7 @@ static void test_advantages_refused(void **state)
     near(out[0], 0); /* alone in its group */
 }
 
-static void test_constant(void **state)
+TEST(test_constant)
 {
     const double same[] = { 0.25, 0.25, 0.25 }, other[] = { 0.25, 0.25, 0.5 };
     (void)state;
@@ -56,7 +56,7 @@ static void test_constant(void **state)
 }
 
 /* d = 1, 0 (masked), 3; mean 2; coefficient 0.1. */
-static void test_kl(void **state)
+TEST(test_kl)
 {
     const float lp[] = { -1, -9, -1 }, ref[] = { -2, -1, -4 }, mask[] = { 1, 0, 1 };
     float a[] = { 0, 0, 0 }, b[] = { 1, 1, 1 }, c[] = { 0, 0, 0 };
@@ -85,9 +85,8 @@ static double brute(size_t n, size_t right, size_t k)
     return (double)hit / (double)all;
 }
 
-static void test_pass_at_k(void **state)
+TEST(test_pass_at_k)
 {
-    (void)state;
     for (size_t n = 1; n <= 8; n++)
         for (size_t right = 0; right <= n; right++)
             for (size_t k = 1; k <= n; k++)
@@ -97,7 +96,7 @@ static void test_pass_at_k(void **state)
     assert_true(isnan(tinkc_recipe_pass_at_k(3, 1, 0)));
 }
 
-static void test_bootstrap(void **state)
+TEST(test_bootstrap)
 {
     double x[400];
     (void)state;
@@ -112,9 +111,8 @@ static void test_bootstrap(void **state)
     assert_true(isnan(tinkc_recipe_bootstrap(x, 0, 0.95, 1).mean));
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
-    (void)state;
     uint64_t a = tinkc_recipe_seed(1, 2, 3, 4);
     assert_true(a == tinkc_recipe_seed(1, 2, 3, 4) && a >> 63 == 0);
     assert_true(a != tinkc_recipe_seed(2, 2, 3, 4) && a != tinkc_recipe_seed(1, 3, 2, 4) &&
@@ -122,9 +120,8 @@ static void test_seeds(void **state)
 }
 
 /* (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n), z = 1.959964. */
-static void test_wilson_knows_more_than_its_examples(void **state)
+TEST(test_wilson_knows_more_than_its_examples)
 {
-    (void)state;
     const struct {
         size_t right, n;
         double low, high;
@@ -143,9 +140,8 @@ static void test_wilson_knows_more_than_its_examples(void **state)
 /* Newcombe's interval, by hand for 8 both, 1 only the first, 7 only the second, 4 neither: shares 0.45 and
  * 0.75 with Wilson's limits 0.258198 to 0.657915 and 0.531299 to 0.888138; phi = (8*4 - 1*7 - 20/2) /
  * sqrt(9*11*15*5) = 0.174078. */
-static void test_differences_of_pairs(void **state)
+TEST(test_differences_of_pairs)
 {
-    (void)state;
     tinkc_interval same = tinkc_recipe_paired_difference(20, 0, 0, 0, 0.95);
     assert_true(fabs(same.mean - (0)) < 1e-12);
     assert_true(fabs(same.low - (-0.161130)) < 1e-5);
@@ -159,18 +155,4 @@ static void test_differences_of_pairs(void **state)
     assert_true(fabs(back.high - (-d.low)) < 1e-12);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_advantages),
-        cmocka_unit_test(test_advantages_refused),
-        cmocka_unit_test(test_constant),
-        cmocka_unit_test(test_kl),
-        cmocka_unit_test(test_wilson_knows_more_than_its_examples),
-        cmocka_unit_test(test_differences_of_pairs),
-        cmocka_unit_test(test_pass_at_k),
-        cmocka_unit_test(test_bootstrap),
-        cmocka_unit_test(test_seeds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

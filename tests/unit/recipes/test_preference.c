@@ -101,7 +101,7 @@ static void run(bench *b, size_t n, tinkc_preference how)
 }
 
 /* log(1 + e^-1) = 0.313261688; slope -0.5 * sigmoid(-1) = -0.5 * 0.268941421. */
-static void dpo_raises_the_chosen_and_lowers_the_rejected(void **state)
+TEST(dpo_raises_the_chosen_and_lowers_the_rejected)
 {
     bench b;
     (void)state;
@@ -118,7 +118,7 @@ static void dpo_raises_the_chosen_and_lowers_the_rejected(void **state)
 }
 
 /* Twice the same pair: the same mean, and half the gradient for each. */
-static void a_loss_is_the_mean_over_pairs(void **state)
+TEST(a_loss_is_the_mean_over_pairs)
 {
     bench b;
     (void)state;
@@ -131,7 +131,7 @@ static void a_loss_is_the_mean_over_pairs(void **state)
 }
 
 /* Two weighted tokens: r = 0.5 and -0.5, m = 1; log(1 + e^-0.5) = 0.474076984, sigmoid(-0.5) = 0.377540669. */
-static void by_length_divides_by_the_weights(void **state)
+TEST(by_length_divides_by_the_weights)
 {
     bench b;
     (void)state;
@@ -144,7 +144,7 @@ static void by_length_divides_by_the_weights(void **state)
 }
 
 /* (m - 1 / (2 * 0.5))^2 = (2 - 1)^2; slope 2 * (2 - 1): the margin is already too large. */
-static void ipo_pulls_the_margin_to_its_aim(void **state)
+TEST(ipo_pulls_the_margin_to_its_aim)
 {
     bench b;
     (void)state;
@@ -157,7 +157,7 @@ static void ipo_pulls_the_margin_to_its_aim(void **state)
 
 /* With kl = 0.2: 0.5 * (1 - 0.2) = 0.4 of the good one, 0.5 * (0.2 + 1) = 0.6 of the bad one; sigmoid(0.4) =
  * 0.598687660, sigmoid(0.6) = 0.645656306. */
-static void kto_raises_the_good_and_lowers_the_bad(void **state)
+TEST(kto_raises_the_good_and_lowers_the_bad)
 {
     static const bool which[] = { true, false };
     const double p = 0.598687660, q = 0.645656306;
@@ -175,7 +175,7 @@ static void kto_raises_the_good_and_lowers_the_bad(void **state)
 }
 
 /* The mean of s - reference: (-3 + 4) and (-6 + 8), that is 1.5; halves by length; never below 0. */
-static void the_kl_of_kto_is_the_mean_distance_from_the_reference(void **state)
+TEST(the_kl_of_kto_is_the_mean_distance_from_the_reference)
 {
     static const double above[] = { -4, -8 }, below[] = { -2, -5 };
     bench b;
@@ -188,15 +188,4 @@ static void the_kl_of_kto_is_the_mean_distance_from_the_reference(void **state)
     close_bench(&b);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dpo_raises_the_chosen_and_lowers_the_rejected),
-        cmocka_unit_test(a_loss_is_the_mean_over_pairs),
-        cmocka_unit_test(by_length_divides_by_the_weights),
-        cmocka_unit_test(ipo_pulls_the_margin_to_its_aim),
-        cmocka_unit_test(kto_raises_the_good_and_lowers_the_bad),
-        cmocka_unit_test(the_kl_of_kto_is_the_mean_distance_from_the_reference),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

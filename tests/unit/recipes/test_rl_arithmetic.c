@@ -227,7 +227,7 @@ static void check_sent(world *w, size_t k, int rollout, double advantage)
 }
 
 /* Rewards 6, (none), 3, 0: mean 3. The failed one is neither trained nor part of the mean. */
-static void each_rollout_keeps_its_own_advantage_when_one_before_it_failed(void **state)
+TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
 {
     static const one all[] = { { .reward = 6, .sampled = -1 },
                                { .failed = true },
@@ -247,7 +247,7 @@ static void each_rollout_keeps_its_own_advantage_when_one_before_it_failed(void 
 
 /* d = sampled - reference = 2, 1, 0, 1: mean 1. Rewards 1, 0, 0, 1: mean 0.5. What is more probable here
  * than under the reference is made less so: 0.1 * (1 - d). */
-static void kl_pulls_the_advantages_towards_the_reference(void **state)
+TEST(kl_pulls_the_advantages_towards_the_reference)
 {
     static const one all[] = { { .reward = 1, .sampled = -1, .reference = -3 },
                                { .reward = 0, .sampled = -2, .reference = -3 },
@@ -266,7 +266,7 @@ static void kl_pulls_the_advantages_towards_the_reference(void **state)
 
 /* Two groups with a teacher each: advantages are -d, whatever the rewards; d = 1, 2, 3, 2 (mean 2) and
  * -1, -1, -2, 0 (mean -1), of all eight 0.5. */
-static void distillation_trains_on_the_teachers_log_probs_alone(void **state)
+TEST(distillation_trains_on_the_teachers_log_probs_alone)
 {
     static const one all[] = { { .reward = 5, .sampled = -1, .reference = -2 },
                                { .reward = 0, .sampled = -1, .reference = -3 },
@@ -295,7 +295,7 @@ static void distillation_trains_on_the_teachers_log_probs_alone(void **state)
 
 /* sampled - trained = 1, 0, -0.5, 0.5: mean 0.25; half of their squares 0.5, 0, 0.125, 0.125: mean 0.1875. Entropy
  * is the mean of -sampled: (1 + 2 + 3 + 2) / 4. */
-static void drift_is_sampled_minus_trained(void **state)
+TEST(drift_is_sampled_minus_trained)
 {
     static const one all[] = { { .reward = 1, .sampled = -1, .trained = -2 },
                                { .reward = 0, .sampled = -2, .trained = -2 },
@@ -313,7 +313,7 @@ static void drift_is_sampled_minus_trained(void **state)
 
 /* With a failed one in front, the log-probs of the answer still belong to the rollouts that were sent:
  * (-1 + 2) + (-2 + 4) + (-3 + 6) = 6, mean 2. */
-static void drift_skips_rollouts_that_were_not_sent(void **state)
+TEST(drift_skips_rollouts_that_were_not_sent)
 {
     static const one all[] = { { .failed = true },
                                { .reward = 0, .sampled = -1, .trained = -2 },
@@ -328,7 +328,7 @@ static void drift_skips_rollouts_that_were_not_sent(void **state)
 
 /* Two optimizer steps: the log-probs of each pass belong to the rollouts that it was sent, and the losses are added.
  * sampled - trained = 1, 1, 3, 3: mean 2. */
-static void substeps_share_the_batch(void **state)
+TEST(substeps_share_the_batch)
 {
     static const one all[] = { { .reward = 1, .sampled = -1, .trained = -2 },
                                { .reward = 0, .sampled = -1, .trained = -2 },
@@ -345,7 +345,7 @@ static void substeps_share_the_batch(void **state)
 }
 
 /* A batch that was recalled was sampled from the weights of the step before it. */
-static void recalled_rollouts_are_as_stale_as_they_were(void **state)
+TEST(recalled_rollouts_are_as_stale_as_they_were)
 {
     static const one all[] = {
         { .reward = 1, .sampled = -1 }, { .sampled = -1 }, { .sampled = -1 }, { .sampled = -1 }
@@ -360,7 +360,7 @@ static void recalled_rollouts_are_as_stale_as_they_were(void **state)
 /* Each answer has two tokens, -1 and -2 of the policy, -3 and -4 (of the first rollout -2) of the reference: d = 2, 0 of
  * the first and 2, 2 of the others; mean 14 / 8 = 1.75. The second token gets 0.1 * (1.75 - d), the first its
  * own and half of that. All rewards are the same. */
-static void kl_of_later_tokens_counts_by_its_discount(void **state)
+TEST(kl_of_later_tokens_counts_by_its_discount)
 {
     static const one all[] = { { .sampled = -2, .reference = -2 },
                                { .sampled = -2, .reference = -4 },
@@ -387,7 +387,7 @@ static void kl_of_later_tokens_counts_by_its_discount(void **state)
 
 /* A rollout of two examples: the reference is asked for each of them alone. d = 2 and 1 of every rollout: mean 1.5,
  * so the advantages of KL are 0.1 * (1.5 - 2) and 0.1 * (1.5 - 1). */
-static void each_example_of_a_rollout_is_compared_by_itself(void **state)
+TEST(each_example_of_a_rollout_is_compared_by_itself)
 {
     static const one all[] = {
         { .reference = -3 }, { .reference = -4 }, { .reward = 0 }, { .reward = 0 }
@@ -414,18 +414,4 @@ static void each_example_of_a_rollout_is_compared_by_itself(void **state)
     end(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_rollout_keeps_its_own_advantage_when_one_before_it_failed),
-        cmocka_unit_test(kl_pulls_the_advantages_towards_the_reference),
-        cmocka_unit_test(distillation_trains_on_the_teachers_log_probs_alone),
-        cmocka_unit_test(drift_is_sampled_minus_trained),
-        cmocka_unit_test(drift_skips_rollouts_that_were_not_sent),
-        cmocka_unit_test(substeps_share_the_batch),
-        cmocka_unit_test(recalled_rollouts_are_as_stale_as_they_were),
-        cmocka_unit_test(kl_of_later_tokens_counts_by_its_discount),
-        cmocka_unit_test(each_example_of_a_rollout_is_compared_by_itself),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

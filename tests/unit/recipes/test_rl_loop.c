@@ -70,7 +70,7 @@ static tinkc_group *roll(const tinkc_rollout_options *o, const tinkc_task *task,
     return g;
 }
 
-static void test_group(void **state)
+TEST(test_group)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -130,16 +130,15 @@ static void expect_exact(const tinkc_group *g, bool split)
     tinkc_trainer_free(t);
 }
 
-static void test_exact_tokens(void **state)
+TEST(test_exact_tokens)
 {
-    (void)state;
     tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16 };
     tinkc_group *g = roll(&o, &sum, 4);
     expect_exact(g, false);
     tinkc_group_free(g);
 }
 
-static void test_on_disk(void **state)
+TEST(test_on_disk)
 {
     tinkc_error err = { 0 };
     tinkc_text text = { 0 }, again = { 0 };
@@ -172,7 +171,7 @@ static void test_on_disk(void **state)
 }
 
 /* What a prompt may be; the error names the task. */
-static void test_prompts(void **state)
+TEST(test_prompts)
 {
 #define ONE "[{\"role\":\"user\",\"content\":\"a\"}]"
     static const struct {
@@ -231,7 +230,7 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
     return tinkc_text_append(answer, line, strlen(line), err);
 }
 
-static void test_turns(void **state)
+TEST(test_turns)
 {
     tinkc_error err = { 0 };
     int never = 0;
@@ -320,7 +319,7 @@ static void expect_sent(silence *x, const char *part)
 }
 
 /* A setting that is refused is named. */
-static void test_bad_settings(void **state)
+TEST(test_bad_settings)
 {
     static const struct {
         tinkc_rl_options o;
@@ -363,7 +362,7 @@ static void test_bad_settings(void **state)
     assert_string_equal(err.message, "reward URL: timeout_ms: must be 0 or more, not -1");
 }
 
-static void test_usual_rollouts(void **state)
+TEST(test_usual_rollouts)
 {
     enum { EPISODE = 32768 };
     static int32_t ids[EPISODE];
@@ -412,7 +411,7 @@ static bool same_reward(const tinkc_rollout *r, void *user, double *reward, tink
     return true;
 }
 
-static void test_usual_batch(void **state)
+TEST(test_usual_batch)
 {
     tinkc_error err = { 0 };
     size_t sizes[2] = { 0 };
@@ -454,7 +453,7 @@ static bool odd_reward(const tinkc_rollout *r, void *user, double *reward, tinkc
     return r->index != 2;
 }
 
-static void test_failed_rewards(void **state)
+TEST(test_failed_rewards)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -620,15 +619,13 @@ static void expect_same_bits(size_t lag)
     }
 }
 
-static void test_resume_on_policy(void **state)
+TEST(test_resume_on_policy)
 {
-    (void)state;
     expect_same_bits(0);
 }
 
-static void test_resume_off_policy(void **state)
+TEST(test_resume_off_policy)
 {
-    (void)state;
     expect_same_bits(1);
     expect_same_bits(2);
 }
@@ -636,7 +633,7 @@ static void test_resume_off_policy(void **state)
 /* The first batch holds tasks 0 and 1, the second one 2 and 0. The grader answers task 2 only when the
  * gate is open: the batch that is sampled ahead is not graded when a step ends, and settling waits for
  * it. */
-static void test_settle(void **state)
+TEST(test_settle)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };
@@ -666,7 +663,7 @@ static void test_settle(void **state)
         tinkc_text_free(&d.text[i]);
 }
 
-static void test_staleness(void **state)
+TEST(test_staleness)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -702,7 +699,7 @@ static double metric(const tinkc_rl_report *r, const char *name)
 
 /* Every loss takes the examples; on policy the sampled and the trained log-probabilities agree, and
  * the reference that is the model itself has no distance from it. */
-static void test_losses(void **state)
+TEST(test_losses)
 {
     static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
                                           TINKC_DRO };
@@ -741,7 +738,7 @@ static bool no_reward(const tinkc_rollout *r, void *user, double *reward, tinkc_
 }
 
 /* Nothing usable: an error with the reason, and nothing recorded that would fail again. */
-static void test_nothing_usable(void **state)
+TEST(test_nothing_usable)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };
@@ -757,24 +754,4 @@ static void test_nothing_usable(void **state)
     tinkc_reward_free(reward);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group),
-        cmocka_unit_test(test_exact_tokens),
-        cmocka_unit_test(test_on_disk),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_bad_settings),
-        cmocka_unit_test(test_usual_rollouts),
-        cmocka_unit_test(test_usual_batch),
-        cmocka_unit_test(test_failed_rewards),
-        cmocka_unit_test(test_resume_on_policy),
-        cmocka_unit_test(test_resume_off_policy),
-        cmocka_unit_test(test_staleness),
-        cmocka_unit_test(test_settle),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_nothing_usable),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -92,9 +92,8 @@ static void file_of(const char *folder, const char *name, char byte, off_t size,
     assert_int_equal(utimes(path, times), 0);
 }
 
-static void archive_bytes(void **state)
+TEST(archive_bytes)
 {
-    (void)state;
     enum { LARGE = 300000, LARGE_BLOCKS = 300032 };
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
@@ -148,9 +147,8 @@ static void archive_bytes(void **state)
     tiny_model_remove(folder);
 }
 
-static void archive_ends(void **state)
+TEST(archive_ends)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     static const char *const names[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", NULL };
@@ -185,9 +183,8 @@ static void archive_ends(void **state)
 }
 
 /* Sizes from eight gigabytes on do not fit into eleven octal digits. */
-static void archive_sizes(void **state)
+TEST(archive_sizes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     static const char *const names[] = { "big", NULL };
@@ -236,9 +233,8 @@ static void unrecorded_path(char out[500], const char *folder)
     snprintf(out, 500, "%s/unrecorded", folder);
 }
 
-static void unrecorded_bytes(void **state)
+TEST(unrecorded_bytes)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     unsigned char bytes[2 * RECORD], want[2 * RECORD] = { 0 };
@@ -302,9 +298,8 @@ static void unrecorded_bytes(void **state)
 }
 
 /* The file has a fixed size: the last place in it is used, and then there is none. */
-static void unrecorded_is_full(void **state)
+TEST(unrecorded_is_full)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     static char full[FILE_BYTES];
@@ -387,9 +382,8 @@ static tinkc_bytes journal_of(tkc_arena *arena, const char *folder)
     return all;
 }
 
-static void journal_bytes(void **state)
+TEST(journal_bytes)
 {
-    (void)state;
     enum { LEN = sizeof record_bytes - 1 };
     tinkc_error err = { 0 };
     tkc_arena arena;
@@ -445,9 +439,8 @@ static void journal_bytes(void **state)
 }
 
 /* Every byte of the last record may be missing or wrong: it is cut off, and those before it stay. */
-static void torn_journals(void **state)
+TEST(torn_journals)
 {
-    (void)state;
     enum { LEN = sizeof record_bytes - 1 };
     tinkc_error err = { 0 };
     tkc_arena arena;
@@ -476,9 +469,8 @@ static void torn_journals(void **state)
     tiny_model_remove(folder);
 }
 
-static void epochs_of_ids(void **state)
+TEST(epochs_of_ids)
 {
-    (void)state;
     static const struct {
         const char *id;
         uint32_t epoch;
@@ -499,9 +491,8 @@ static tke_vocab *vocab_of(const char *json)
 
 /* Byte-level vocabularies: 33-126, 161-172 and 174-255 stand for themselves; the others are U+0100
  * and up in order: 0-32, 127-160, 173. */
-static void byte_alphabet(void **state)
+TEST(byte_alphabet)
 {
-    (void)state;
     char json[40000], *at = json;
     unsigned wanted[256], n_others = 0;
     at += sprintf(at, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
@@ -522,9 +513,8 @@ static void byte_alphabet(void **state)
     tke_vocab_free(v);
 }
 
-static void odd_vocabularies(void **state)
+TEST(odd_vocabularies)
 {
-    (void)state;
     static const struct {
         const char *text, *bytes;
     } rows[] = {
@@ -595,9 +585,8 @@ static void dirty_release(void *p, size_t size, void *user)
 }
 
 /* Ids between those of a vocabulary have no text, whatever was in that memory before. */
-static void ids_without_tokens(void **state)
+TEST(ids_without_tokens)
 {
-    (void)state;
     static const tinkc_allocator dirty = { dirty_alloc, dirty_resize, dirty_release, NULL };
     tinkc_error err = { 0 };
     tke_vocab *v = tke_vocab_parse(
@@ -610,9 +599,8 @@ static void ids_without_tokens(void **state)
     tke_vocab_free(v);
 }
 
-static void token_ids(void **state)
+TEST(token_ids)
 {
-    (void)state;
     static const struct {
         const char *id;
         bool ok;
@@ -654,9 +642,8 @@ static void token_ids(void **state)
     tiny_model_remove(folder);
 }
 
-static void utf8_edges(void **state)
+TEST(utf8_edges)
 {
-    (void)state;
     static const struct {
         const char *text;
         size_t whole;
@@ -701,9 +688,8 @@ static void utf8_edges(void **state)
 /* ---- gzip ---- */
 
 /* The sum and the length at the end of a member are there to be compared. */
-static void a_gzip_body_that_was_changed_is_refused(void **state)
+TEST(a_gzip_body_that_was_changed_is_refused)
 {
-    (void)state;
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
     tinkc_bytes packed =
@@ -723,9 +709,8 @@ static void a_gzip_body_that_was_changed_is_refused(void **state)
     tkc_arena_free(&arena);
 }
 
-static void gzip_limits(void **state)
+TEST(gzip_limits)
 {
-    (void)state;
     enum { N = 10 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -832,9 +817,8 @@ static void below_release(void *ptr, size_t size, void *user)
     free(ptr);
 }
 
-static void budgets(void **state)
+TEST(budgets)
 {
-    (void)state;
     static const tinkc_allocator below = { below_alloc, below_resize, below_release, NULL };
     tke_budget b;
     tke_budget_init(&b, &below, 100);
@@ -873,9 +857,8 @@ static void budgets(void **state)
 /* ---- hashes and identities ---- */
 
 /* CRC-32C as RFC 3720, appendix B.4, gives it. */
-static void checksums(void **state)
+TEST(checksums)
 {
-    (void)state;
     unsigned char bytes[32];
     assert_int_equal(tke_crc32c(0, "123456789", 9), 0xe3069283);
     assert_int_equal(tke_crc32c(tke_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
@@ -890,9 +873,8 @@ static void checksums(void **state)
 }
 
 /* Of every ten seconds training gets its share; the one that is behind goes first. */
-static void shares_of_time(void **state)
+TEST(shares_of_time)
 {
-    (void)state;
     static const struct {
         double share;
         int64_t train, sample;
@@ -907,9 +889,8 @@ static void shares_of_time(void **state)
 }
 
 /* The list of a folder's sums, word for word, and every way in which it can be wrong. */
-static void sums_of_folders(void **state)
+TEST(sums_of_folders)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     char *folder = tiny_folder(), path[400], list[400], text[600];
@@ -974,9 +955,8 @@ static void hash_is(tke_hasher *h, uint64_t lo, uint64_t hi)
 }
 
 /* Hashes of requests are rows of a store: a newer version must find the same. */
-static void request_hashes(void **state)
+TEST(request_hashes)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint64_t lo, hi;
@@ -1043,9 +1023,8 @@ static tke_hash128 hash_of_pass(size_t n, bool up, int64_t last_input, int64_t l
 
 /* Maps come in any order: up to 64 entries that makes no difference, and each of them counts. More
  * cannot be valid; only their names count, as they come. */
-static void order_of_inputs(void **state)
+TEST(order_of_inputs)
 {
-    (void)state;
     static const size_t sizes[] = { 1, 2, 3, 63, 64 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tke_hash128 up = hash_of_pass(sizes[i], true, 5, 5);
@@ -1064,9 +1043,8 @@ static void order_of_inputs(void **state)
 
 /* What a request of each kind hashes to, part by part: the same request as the row before, but for one
  * of its parts, has another hash. */
-static void hashes_of_jobs(void **state)
+TEST(hashes_of_jobs)
 {
-    (void)state;
 #define PASS(rest) "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{" rest "}}"
 #define DATUM(chunks, inputs)                                                                      \
     "\"data\":[{\"model_input\":{\"chunks\":[" chunks "]},\"loss_fn_inputs\":{" inputs "}}]"
@@ -1194,9 +1172,8 @@ static uint64_t given_random(void *self)
     return next_random;
 }
 
-static void names(void **state)
+TEST(names)
 {
-    (void)state;
     static const tinkc_clock clock = { .random = given_random };
     char uuid[TKE_UUID_TEXT], owner[TKE_OWNER_TEXT], id[17], urn[TKE_URN_TEXT], longest[80];
     next_random = ~0x0123456789abcdefu; /* then its opposite */
@@ -1225,9 +1202,8 @@ static void names(void **state)
 }
 
 /* What is drawn for a store is used from the start on, and is the same after each start. */
-static void salts_and_secrets(void **state)
+TEST(salts_and_secrets)
 {
-    (void)state;
     char *folder = tiny_folder();
     tinkc_error err = { 0 };
     tke_owner_salt salt[3] = { 0 };
@@ -1252,9 +1228,8 @@ static void salts_and_secrets(void **state)
 }
 
 /* What clients see of each kind of error. */
-static void statuses(void **state)
+TEST(statuses)
 {
-    (void)state;
     static const struct {
         int32_t error, status;
         const char *code;
@@ -1286,9 +1261,8 @@ static void statuses(void **state)
 
 /* ---- the model and the number of a request that cannot be decoded ---- */
 
-static void heads_of_json(void **state)
+TEST(heads_of_json)
 {
-    (void)state;
     static const struct {
         const char *body;
         bool ok;
@@ -1325,9 +1299,8 @@ static void heads_of_json(void **state)
 }
 
 /* In protobuf; two models and two numbers, in a body that is whole and in one that is cut off. */
-static void heads_of_protobuf(void **state)
+TEST(heads_of_protobuf)
 {
-    (void)state;
     static const struct {
         const char *fields; /* 1 a model, 2 a number, 9 another field, ! the end of a broken body */
         bool ok;
@@ -1373,9 +1346,8 @@ static void heads_of_protobuf(void **state)
 /* ---- unknown fields ---- */
 
 /* The first unknown member with a value, at any depth. */
-static void unknown_in_json(void **state)
+TEST(unknown_in_json)
 {
-    (void)state;
     static const struct {
         const char *body, *unknown;
     } rows[] = {
@@ -1446,9 +1418,8 @@ static bool bad_in(const unsigned char *body, size_t n, const tkc_numbers *confi
     return found;
 }
 
-static void unknown_in_protobuf(void **state)
+TEST(unknown_in_protobuf)
 {
-    (void)state;
     /* A path of fields; the last one is a varint. */
     static const struct {
         const char *path, *bad;
@@ -1493,9 +1464,8 @@ static void unknown_in_protobuf(void **state)
 
 /* Bytes that are given twice, or with others: a field that counts once, members that exclude each
  * other, names of maps. */
-static void twice_in_protobuf(void **state)
+TEST(twice_in_protobuf)
 {
-    (void)state;
 #define D(low) "\x11\0\0\0\0\0\0\0" low /* field 2 or, in a value, 1 */
 #define N(low) "\x09\0\0\0\0\0\0\0" low
 #define TEN    "long-name-"
@@ -1559,9 +1529,8 @@ static void twice_in_protobuf(void **state)
 }
 
 /* One that an earlier version took and stored runs as it did then. */
-static void a_stored_load_may_have_an_access_token(void **state)
+TEST(a_stored_load_may_have_an_access_token)
 {
-    (void)state;
     static const char body[] = "{\"model_id\":\"m\",\"seq_id\":1,\"path\":\"tinker://a/weights/b\","
                                "\"optimizer\":true,\"weights_access_token\":\"t\"}";
     for (int replayed = 0; replayed < 2; replayed++) {
@@ -1577,9 +1546,8 @@ static void a_stored_load_may_have_an_access_token(void **state)
 }
 
 /* With any limit of memory a request is decoded and checked, or fails: never decoded and unchecked. */
-static void a_check_without_memory_fails(void **state)
+TEST(a_check_without_memory_fails)
 {
-    (void)state;
     enum { ENTRIES = 300, STEP = 512, MOST = 1 << 17 };
     static char body[ENTRIES * 16] = "\n\x01m\x10\x01";
     size_t n = 5, n_failed = 0, n_decoded = 0;
@@ -1607,9 +1575,8 @@ static void a_check_without_memory_fails(void **state)
 }
 
 /* What a tokenizer without a chat template leaves out is said when the prompt is made. */
-static void messages_without_a_template_are_kept(void **state)
+TEST(messages_without_a_template_are_kept)
 {
-    (void)state;
     static const char text[] = "[{\"role\":\"user\",\"content\":\"a\",\"weight\":1}]";
     static const char *const templates[] = { NULL, "{{ weight }}", "{{ content }}" };
     for (size_t i = 0; i < 3; i++) {
@@ -1628,42 +1595,4 @@ static void messages_without_a_template_are_kept(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_of_ids),
-        cmocka_unit_test(statuses),
-        cmocka_unit_test(unknown_in_protobuf),
-        cmocka_unit_test(twice_in_protobuf),
-        cmocka_unit_test(a_stored_load_may_have_an_access_token),
-        cmocka_unit_test(a_check_without_memory_fails),
-        cmocka_unit_test(messages_without_a_template_are_kept),
-        cmocka_unit_test(unknown_in_json),
-        cmocka_unit_test(heads_of_json),
-        cmocka_unit_test(heads_of_protobuf),
-        cmocka_unit_test(salts_and_secrets),
-        cmocka_unit_test(archive_bytes),
-        cmocka_unit_test(archive_ends),
-        cmocka_unit_test(archive_sizes),
-        cmocka_unit_test(unrecorded_bytes),
-        cmocka_unit_test(unrecorded_is_full),
-        cmocka_unit_test(journal_bytes),
-        cmocka_unit_test(torn_journals),
-        cmocka_unit_test(byte_alphabet),
-        cmocka_unit_test(odd_vocabularies),
-        cmocka_unit_test(token_ids),
-        cmocka_unit_test(ids_without_tokens),
-        cmocka_unit_test(utf8_edges),
-        cmocka_unit_test(a_gzip_body_that_was_changed_is_refused),
-        cmocka_unit_test(gzip_limits),
-        cmocka_unit_test(budgets),
-        cmocka_unit_test(checksums),
-        cmocka_unit_test(sums_of_folders),
-        cmocka_unit_test(shares_of_time),
-        cmocka_unit_test(order_of_inputs),
-        cmocka_unit_test(request_hashes),
-        cmocka_unit_test(hashes_of_jobs),
-        cmocka_unit_test(names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -52,9 +52,8 @@ static bool find_slowly(const sample *s, const char *text, size_t len, size_t fr
     return false;
 }
 
-static void test_definition(void **state)
+TEST(test_definition)
 {
-    (void)state;
     dice d = { 20260 };
     size_t matches = 0;
     for (int round = 0; round < 20000; round++) {
@@ -109,9 +108,8 @@ static size_t count_in_run(const tkc_added_token *token, tinkc_str pattern, char
 
 /* A search that started again at each place, or white space that was looked through for each token in
  * it, would take hours. */
-static void test_long(void **state)
+TEST(test_long)
 {
-    (void)state;
     enum { TOKEN = 200000, RUN = 4000000 };
     static char text[TOKEN];
     memset(text, 'a', TOKEN);
@@ -123,11 +121,4 @@ static void test_long(void **state)
     assert_int_equal(count_in_run(&greedy, tkc_str(" "), ' ', RUN), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),
-        cmocka_unit_test(test_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

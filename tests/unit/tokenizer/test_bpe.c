@@ -119,14 +119,13 @@ static void check_model(const char *path, int rounds)
     end_vocabulary(tok);
 }
 
-static void test_small(void **state)
+TEST(test_small)
 {
-    (void)state;
     check_model(TINY, 3000);
     check_model(TINY_NFC, 3000);
 }
 
-static void test_families(void **state)
+TEST(test_families)
 {
     static const char *const families[] = {
         TINY "-gpt2",    TINY "-three",     TINY "-ranks",         SHARED "/llama3",
@@ -250,7 +249,7 @@ static tinkc_tokenizer *all_splits_tokenizer(const words *w, dice *d, bool shuff
     return tok;
 }
 
-static void test_odd_vocabularies(void **state)
+TEST(test_odd_vocabularies)
 {
     static const char *const letters[] = { "a", "ab", "abc", "abcdef" };
     static words w;
@@ -315,7 +314,7 @@ static size_t learn_pair(words *w, int (*merges)[2], size_t *n_merges, int *row,
 /* Characters in vocabularies learnt from random text by taking random pairs: tokens hold parts of
  * characters, across their borders as well, and whole ones, in orders that make neighbours
  * compete. */
-static void test_odd_characters(void **state)
+TEST(test_odd_characters)
 {
     static const char *const leads[] = { "\xC3", "\xC3\xC4", "a\xC3\xE5", "\xE5", "ab\xE5\xE6" };
     static words w;
@@ -345,9 +344,8 @@ static void test_odd_characters(void **state)
 
 /* Merges may only be found as the vocabulary says: every token comes out of its own text, or is
  * marked as one that does not. */
-static void test_reachable(void **state)
+TEST(test_reachable)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     const tkc_tables *t = &tok->tables;
     int32_t ids[256];
@@ -365,9 +363,8 @@ static void test_reachable(void **state)
 }
 
 /* Text through the caches and cuts of the encoder is what the definition gives piece by piece. */
-static void test_encoder_against_definition(void **state)
+TEST(test_encoder_against_definition)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     static unsigned char text[MOST];
     static int32_t want[MOST];
@@ -392,7 +389,7 @@ static void test_encoder_against_definition(void **state)
 }
 
 /* Twenty megabytes that are a single word, in time that a square would never do. */
-static void test_long_words(void **state)
+TEST(test_long_words)
 {
     enum { LEN = 20000000 };
     static const char *const units[] = { "a", "ab", " ", "\xE5\x90\xBE", "\xC3\xA9" };
@@ -418,9 +415,8 @@ static void test_long_words(void **state)
 }
 
 /* The heap counts places in 31 bits: what is longer is refused before it is looked at. */
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tkc_bpe_work work = { 0 };
     tinkc_error err = { 0 };
@@ -432,17 +428,4 @@ static void test_too_long(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_families),
-        cmocka_unit_test(test_odd_vocabularies),
-        cmocka_unit_test(test_odd_characters),
-        cmocka_unit_test(test_reachable),
-        cmocka_unit_test(test_encoder_against_definition),
-        cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_too_long),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

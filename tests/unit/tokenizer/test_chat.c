@@ -200,9 +200,8 @@ static void assert_no_view(const char *chat_template, const char *messages,
     "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 #define MID "\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n"
 
-static void rules_choose_messages(void **state)
+TEST(rules_choose_messages)
 {
-    (void)state;
     assert_view(chatml, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
     assert_view(chatml, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
                 HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
@@ -220,7 +219,7 @@ static void rules_choose_messages(void **state)
                 "[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
 }
 
-static void last_rules_look_at_the_end(void **state)
+TEST(last_rules_look_at_the_end)
 {
     static const char asks[] = "[{\"role\": \"user\", \"content\": \"a\"},"
                                " {\"role\": \"assistant\", \"content\": \"b\"},"
@@ -241,7 +240,7 @@ static void last_rules_look_at_the_end(void **state)
                 "<|im_start|>tool\nc<|im_end|>\n<|im_start|>assistant\n[d<|im_end|>]\n#");
 }
 
-static void marked_messages_need_marks(void **state)
+TEST(marked_messages_need_marks)
 {
     static const char marked[] =
         "[{\"role\": \"user\", \"content\": \"a\", \"trainable\": true},"
@@ -263,7 +262,7 @@ static void marked_messages_need_marks(void **state)
 }
 
 /* OpenAI's rows: 0 = not learnt, whatever the rule; the template never sees it. */
-static void messages_of_no_weight_are_not_learnt(void **state)
+TEST(messages_of_no_weight_are_not_learnt)
 {
     static const char weighed[] =
         "[{\"role\": \"user\", \"content\": \"a\"},"
@@ -296,7 +295,7 @@ static void messages_of_no_weight_are_not_learnt(void **state)
     }
 }
 
-static void turns_can_be_split(void **state)
+TEST(turns_can_be_split)
 {
     tinkc_chat_options o = { .split_turns = true };
     (void)state;
@@ -321,7 +320,7 @@ static void turns_can_be_split(void **state)
 }
 
 /* BOS is never generated: it has no weight, in the first example of an array and in those behind it. */
-static void the_begin_mark_of_no_example_is_learnt(void **state)
+TEST(the_begin_mark_of_no_example_is_learnt)
 {
     static const char marked[] =
         "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
@@ -349,7 +348,7 @@ static void the_begin_mark_of_no_example_is_learnt(void **state)
 }
 
 /* Tokens are those of the whole text, unless one would reach across the prompt's end. */
-static void tokens_do_not_cross_the_prompt(void **state)
+TEST(tokens_do_not_cross_the_prompt)
 {
     static const char newline[] = "[{\"role\": \"user\", \"content\": \"a\"},"
                                   " {\"role\": \"assistant\", \"content\": \"\\nb\"}]";
@@ -372,7 +371,7 @@ static void tokens_do_not_cross_the_prompt(void **state)
 }
 
 /* History loses its reasoning, so no prefix of the conversation is a prefix of the text. */
-static void history_may_change(void **state)
+TEST(history_may_change)
 {
     static const char text[] =
         "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}"
@@ -405,7 +404,7 @@ static void history_may_change(void **state)
 
 /* Without the prompt some templates write an end mark; some write a newline only before the prompt.
  */
-static void prompts_may_differ_from_headers(void **state)
+TEST(prompts_may_differ_from_headers)
 {
     static const char end_instead[] =
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
@@ -436,7 +435,7 @@ static void prompts_may_differ_from_headers(void **state)
                 "system: S</s>user: hi</s>assistant: [yo</s>]user: more</s>assistant: [fine</s>]#");
 }
 
-static void blocks_say_it_themselves(void **state)
+TEST(blocks_say_it_themselves)
 {
     static const char text[] =
         "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}"
@@ -451,9 +450,8 @@ static void blocks_say_it_themselves(void **state)
                 "<s>[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
 }
 
-static void what_cannot_be_told_is_refused(void **state)
+TEST(what_cannot_be_told_is_refused)
 {
-    (void)state;
     /* contents are mixed up, or written twice, or not at all */
     assert_no_view("{% for m in messages %}{{ m.content|reverse }}{% endfor %}", talk, NULL,
                    TINKC_E_UNSUPPORTED);
@@ -463,9 +461,8 @@ static void what_cannot_be_told_is_refused(void **state)
     assert_no_view("{{ raise_exception('never') }}", talk, NULL, TINKC_E_TEMPLATE);
 }
 
-static void odd_conversations(void **state)
+TEST(odd_conversations)
 {
-    (void)state;
     assert_view(chatml, "[{\"role\": \"assistant\", \"content\": \"first\"}]", NULL,
                 "<|im_start|>assistant\n[first<|im_end|>]\n#");
     assert_view(chatml,
@@ -510,7 +507,7 @@ static void assert_text(const char *chat_template, const char *messages,
     tinkc_tokenizer_free(tok);
 }
 
-static void options_reach_the_template(void **state)
+TEST(options_reach_the_template)
 {
     static const char text[] =
         "{{ bos_token }}|{{ eos_token }}|{{ pad_token is defined }}|{{ tools|tojson }}"
@@ -530,7 +527,7 @@ static void options_reach_the_template(void **state)
                 "B|<|im_end|>|False|[{\"b\": 1, \"a\": 2}]|[]|True|5|2025");
 }
 
-static void the_last_message_goes_on(void **state)
+TEST(the_last_message_goes_on)
 {
     static const char open[] = "[{\"role\": \"user\", \"content\": \"a\"},"
                                " {\"role\": \"assistant\", \"content\": \"so far \"}]";
@@ -558,16 +555,15 @@ static void the_last_message_goes_on(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void limits_come_from_options(void **state)
+TEST(limits_come_from_options)
 {
-    (void)state;
     assert_no_view("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", talk,
                    &(tinkc_chat_options){ .max_bytes = 100 }, TINKC_E_TEMPLATE);
     assert_no_view("{% for i in range(1000) %}x{% endfor %}", talk,
                    &(tinkc_chat_options){ .max_steps = 100 }, TINKC_E_TEMPLATE);
 }
 
-static void renderers_of_the_cookbook(void **state)
+TEST(renderers_of_the_cookbook)
 {
     static const char thinking[] = "{{ enable_thinking }}{{ messages[-1].reasoning_content }}"
                                    "{{ messages[-1].content }}";
@@ -597,9 +593,8 @@ static void renderers_of_the_cookbook(void **state)
                    TINKC_E_ARGUMENT);
 }
 
-static void names_of_renderers(void **state)
+TEST(names_of_renderers)
 {
-    (void)state;
     assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B"), "qwen3");
     assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B:peft:131072"), "qwen3");
     assert_string_equal(tinkc_chat_renderer("Qwen/Qwen3-8B-Base"), "role_colon");
@@ -608,7 +603,7 @@ static void names_of_renderers(void **state)
     assert_null(tinkc_chat_renderer(NULL));
 }
 
-static void stops_end_an_answer(void **state)
+TEST(stops_end_an_answer)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -629,7 +624,7 @@ static void stops_end_an_answer(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void models_may_have_several_templates(void **state)
+TEST(models_may_have_several_templates)
 {
     static const char several[] = "[{\"name\": \"default\", \"template\": \"D\"},"
                                   " {\"name\": \"tool_use\", \"template\": \"T\"},"
@@ -643,7 +638,7 @@ static void models_may_have_several_templates(void **state)
                    TINKC_E_TEMPLATE);
 }
 
-static void rows_bring_their_tools(void **state)
+TEST(rows_bring_their_tools)
 {
     static const char shape[] = "{{ tools|tojson }}";
     static const char several[] = "[{\"name\": \"default\", \"template\": \"D\"},"
@@ -689,7 +684,7 @@ static void counted_release(void *ptr, size_t size, void *user)
     free(ptr);
 }
 
-static void allocations_may_fail(void **state)
+TEST(allocations_may_fail)
 {
     bool done = false;
     char row[1000]; /* with a name that must be copied to be read */
@@ -737,7 +732,7 @@ static void *render_often(void *arg)
     return NULL;
 }
 
-static void one_tokenizer_serves_all_threads(void **state)
+TEST(one_tokenizer_serves_all_threads)
 {
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
@@ -756,7 +751,7 @@ static void one_tokenizer_serves_all_threads(void **state)
 
 /* ---- the model that ships ---- */
 
-static void nano_trains(void **state)
+TEST(nano_trains)
 {
     static const char folder[] = "models/nano";
     tinkc_error err = { 0 };
@@ -790,32 +785,4 @@ static void nano_trains(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_choose_messages),
-        cmocka_unit_test(last_rules_look_at_the_end),
-        cmocka_unit_test(marked_messages_need_marks),
-        cmocka_unit_test(messages_of_no_weight_are_not_learnt),
-        cmocka_unit_test(turns_can_be_split),
-        cmocka_unit_test(the_begin_mark_of_no_example_is_learnt),
-        cmocka_unit_test(tokens_do_not_cross_the_prompt),
-        cmocka_unit_test(history_may_change),
-        cmocka_unit_test(prompts_may_differ_from_headers),
-        cmocka_unit_test(blocks_say_it_themselves),
-        cmocka_unit_test(what_cannot_be_told_is_refused),
-        cmocka_unit_test(odd_conversations),
-        cmocka_unit_test(options_reach_the_template),
-        cmocka_unit_test(the_last_message_goes_on),
-        cmocka_unit_test(limits_come_from_options),
-        cmocka_unit_test(renderers_of_the_cookbook),
-        cmocka_unit_test(names_of_renderers),
-        cmocka_unit_test(stops_end_an_answer),
-        cmocka_unit_test(models_may_have_several_templates),
-        cmocka_unit_test(rows_bring_their_tools),
-        cmocka_unit_test(allocations_may_fail),
-        cmocka_unit_test(one_tokenizer_serves_all_threads),
-        cmocka_unit_test(nano_trains),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -1,9 +1,8 @@
 /* test_decode.c - tokens to text: replacement, special tokens, and streams in any pieces. */
 #include "tok_support.h"
 
-static void test_stream_equals_batch(void **state)
+TEST(test_stream_equals_batch)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     uint32_t size = (uint32_t)tinkc_tokenizer_size(tok);
     dice d = { 42 };
@@ -39,7 +38,7 @@ static void test_stream_equals_batch(void **state)
 }
 
 /* One U+FFFD for each maximal part that could have begun a character. */
-static void test_replacement(void **state)
+TEST(test_replacement)
 {
     static const struct {
         const char *bytes, *text;
@@ -70,9 +69,8 @@ static void test_replacement(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void test_half_is_held_back(void **state)
+TEST(test_half_is_held_back)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };
     tinkc_tokens ids = { 0 };
@@ -99,9 +97,8 @@ static void test_half_is_held_back(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void test_ids(void **state)
+TEST(test_ids)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };
     tinkc_text out = { 0 };
@@ -123,13 +120,4 @@ static void test_ids(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stream_equals_batch),
-        cmocka_unit_test(test_replacement),
-        cmocka_unit_test(test_half_is_held_back),
-        cmocka_unit_test(test_ids),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

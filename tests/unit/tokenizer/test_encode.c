@@ -2,9 +2,8 @@
 #include "tok_support.h"
 
 /* Which added tokens are looked for. */
-static void test_special(void **state)
+TEST(test_special)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     const char *text = "x<|end|><tool>";
     int32_t end = tinkc_tokenizer_id(tok, "<|end|>"), tool = tinkc_tokenizer_id(tok, "<tool>");
@@ -27,7 +26,7 @@ static void test_special(void **state)
 }
 
 /* Offsets lie side by side, and the bytes between them are the token's where nothing changed. */
-static void test_offsets(void **state)
+TEST(test_offsets)
 {
     static unsigned char text[2000];
     static const char *const folders[] = { TINY, TINY_NFC };
@@ -65,9 +64,8 @@ static void test_offsets(void **state)
     }
 }
 
-static void test_offsets_of_normal_form(void **state)
+TEST(test_offsets_of_normal_form)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     const char *text = "ab e\xCC\x81 z"; /* e and an acute accent become one character */
@@ -86,9 +84,8 @@ static void test_offsets_of_normal_form(void **state)
 }
 
 /* Only what changed is one: a line break before it and a letter behind it are their own. */
-static void test_offsets_beside_normal_form(void **state)
+TEST(test_offsets_beside_normal_form)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     const char *text = "\n\xE2\x84\xABx"; /* the sign of Angstrom, three bytes, becomes two */
     tinkc_tokens got = { 0 };
@@ -125,9 +122,8 @@ static char *long_text(size_t *len)
 }
 
 /* The same ids, however many threads. */
-static void test_threads(void **state)
+TEST(test_threads)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     size_t len;
     char *text = long_text(&len);
@@ -147,7 +143,7 @@ static void test_threads(void **state)
 
 /* A long text that is cut for several threads (by a tokenizer whose added tokens have no rules about their
  * surroundings) has its marks once, in front and at the end, and the same ids between them. */
-static void marks_stand_around_the_whole_text(void **state)
+TEST(marks_stand_around_the_whole_text)
 {
     static const char config[] = "{\"bos_token\":\"<|im_start|>\",\"eos_token\":\"<|im_end|>\","
                                  "\"add_bos_token\":true,\"add_eos_token\":true}";
@@ -177,7 +173,7 @@ static void marks_stand_around_the_whole_text(void **state)
     free(text);
 }
 
-static void test_many(void **state)
+TEST(test_many)
 {
     enum { N = 200 };
     (void)state;
@@ -221,7 +217,7 @@ static void test_many(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void test_not_utf8(void **state)
+TEST(test_not_utf8)
 {
     static const char *const bad[] = { "ok \xFF",   "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
                                        "a\xE2\x82", "\x80",     "\xE2\x28\xA1" };
@@ -255,7 +251,7 @@ static void test_not_utf8(void **state)
 
 /* What the caller's arrays held before a text that fails is what they hold after it: with marks, with offsets, one text or
  * several, on one thread or more. */
-static void a_failed_text_leaves_the_callers_arrays_as_they_were(void **state)
+TEST(a_failed_text_leaves_the_callers_arrays_as_they_were)
 {
     enum { LONG = 3 << 18 };
     (void)state;
@@ -298,9 +294,8 @@ static void a_failed_text_leaves_the_callers_arrays_as_they_were(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void test_random_bytes(void **state)
+TEST(test_random_bytes)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     dice d = { 11 };
     for (int i = 0; i < 3000; i++) {
@@ -330,9 +325,8 @@ static void expect_argument(bool ok, tinkc_error *err)
     *err = (tinkc_error){ 0 };
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };
     tinkc_tokens out = { 0 };
@@ -361,20 +355,4 @@ static void test_arguments(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_special),
-        cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_offsets_of_normal_form),
-        cmocka_unit_test(test_offsets_beside_normal_form),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(marks_stand_around_the_whole_text),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_not_utf8),
-        cmocka_unit_test(a_failed_text_leaves_the_callers_arrays_as_they_were),
-        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_arguments),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -46,9 +46,8 @@ static void assert_refuses(const char *text, size_t len, const char *part)
 
 #define REFUSES(text, part) assert_refuses(text, strlen(text), part)
 
-static void errors_name_the_line(void **state)
+TEST(errors_name_the_line)
 {
-    (void)state;
     REFUSES("a\nb\n{{ 1 + }}", "line 3");
     REFUSES("a\n{% if %}", "line 2");
     REFUSES("\n\n{% for a in 5 %}{% endfor %}", "line 3");
@@ -63,9 +62,8 @@ static void errors_name_the_line(void **state)
     REFUSES("{{ cycler(1) }}", "the function 'cycler' is not supported");
 }
 
-static void raised_text_comes_as_it_is(void **state)
+TEST(raised_text_comes_as_it_is)
 {
-    (void)state;
     static const char text[] = "\n{{ raise_exception('No: \xC3\xA9 ' ~ 5) }}";
     outcome o = render_span(text, sizeof text - 1, "{}");
     assert_string_equal(o.err.message, "No: \xC3\xA9 5");
@@ -89,7 +87,7 @@ static char *nested(const char *a, const char *middle, const char *b, size_t tim
     return text;
 }
 
-static void deep_nesting_is_refused(void **state)
+TEST(deep_nesting_is_refused)
 {
     static const struct {
         const char *a, *middle, *b;
@@ -112,7 +110,7 @@ static void deep_nesting_is_refused(void **state)
     }
 }
 
-static void deep_expressions_are_refused(void **state)
+TEST(deep_expressions_are_refused)
 {
     static const struct {
         const char *begin, *a, *b, *end;
@@ -137,9 +135,8 @@ static void deep_expressions_are_refused(void **state)
     }
 }
 
-static void endless_work_is_stopped(void **state)
+TEST(endless_work_is_stopped)
 {
-    (void)state;
     REFUSES("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
             "takes more than 10000000 steps");
     REFUSES("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "too deeply");
@@ -154,9 +151,8 @@ static void endless_work_is_stopped(void **state)
     REFUSES("{{ range(10 ** 18)|list }}", "range too big");
 }
 
-static void memory_is_bounded(void **state)
+TEST(memory_is_bounded)
 {
-    (void)state;
     REFUSES("{{ 'a' * 1000000000000 }}", "memory");
     REFUSES("{{ [1] * 1000000000000 }}", "memory");
     REFUSES("{{ 'a' * (2 ** 62) }}", "memory");
@@ -174,9 +170,8 @@ static void memory_is_bounded(void **state)
             "writes more than 67108864 bytes");
 }
 
-static void deep_values_are_refused(void **state)
+TEST(deep_values_are_refused)
 {
-    (void)state;
 #define BUILD                                                                                      \
     "{% set ns = namespace(l=[]) %}{% for a in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}"
     REFUSES(BUILD "{{ ns.l }}", "nested");
@@ -189,9 +184,8 @@ static void deep_values_are_refused(void **state)
 #undef BUILD
 }
 
-static void variables_must_be_an_object(void **state)
+TEST(variables_must_be_an_object)
 {
-    (void)state;
     outcome o = render_span("x", 1, "[1]");
     assert_int_equal(o.err.code, TINKC_E_ARGUMENT);
     o = render_span("x", 1, "{\"a\": }");
@@ -201,9 +195,8 @@ static void variables_must_be_an_object(void **state)
     assert_renders("{{ a }}", NULL, "");
 }
 
-static void keys_keep_their_order(void **state)
+TEST(keys_keep_their_order)
 {
-    (void)state;
     assert_renders(
         "{{ d|tojson }} {{ d.k11 }}",
         "{\"d\": {\"z\": 1, \"a\": 2, \"k1\": 0, \"k2\": 0, \"k3\": 0, \"k4\": 0, \"k5\": 0,"
@@ -212,18 +205,16 @@ static void keys_keep_their_order(void **state)
         "\"k6\": 0, \"k7\": 0, \"k8\": 0, \"k9\": 0, \"k10\": 0, \"k11\": 7} 7");
 }
 
-static void the_clock_is_handed_in(void **state)
+TEST(the_clock_is_handed_in)
 {
-    (void)state;
     assert_renders("{{ strftime_now('%d %b %Y, %-d/%-m, %H:%M:%S %f') }}", "{}",
                    "26 Jul 2025, 26/7, 15:04:05 000000");
     REFUSES("{{ strftime_now('%Q') }}", "%Q");
 }
 
 /* Generation blocks: where they lie in the text. */
-static void generation_blocks_are_noted(void **state)
+TEST(generation_blocks_are_noted)
 {
-    (void)state;
     static const char text[] = "ab{% for a in [1, 2] %}{% generation %}c{{ a }}{% endgeneration %}-"
                                "{% endfor %}";
     tinkc_error err = { 0 };
@@ -270,7 +261,7 @@ static void counted_release(void *ptr, size_t size, void *user)
     free(ptr);
 }
 
-static void allocations_may_fail(void **state)
+TEST(allocations_may_fail)
 {
     static const char text[] =
         "{% macro m(a, b=1) %}{{ a }}{{ b }}{% endmacro %}{% for x in l %}{{ m(x) }}"
@@ -321,7 +312,7 @@ static void *on_small_stack(void *failed)
     return NULL;
 }
 
-static void small_stacks_are_enough(void **state)
+TEST(small_stacks_are_enough)
 {
     static const size_t sizes[] = { 192 << 10, 256 << 10, 1 << 20 };
     (void)state;
@@ -407,7 +398,7 @@ static bool costs(const big_values *b, const char *expression)
     return costly;
 }
 
-static void the_clock_has_the_last_word(void **state)
+TEST(the_clock_has_the_last_word)
 {
     static const char text[] =
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
@@ -431,9 +422,8 @@ static void the_clock_has_the_last_word(void **state)
 }
 
 /* A value whose parts are shared is small to build and large to walk. */
-static void shared_parts_are_charged(void **state)
+TEST(shared_parts_are_charged)
 {
-    (void)state;
     REFUSES("{% set ns = namespace(t=(1, 1)) %}{% for i in range(18) %}{% set ns.t = (ns.t,) * 9 "
             "%}{% endfor %}"
             "{{ {ns.t: 1} }}",
@@ -444,7 +434,7 @@ static void shared_parts_are_charged(void **state)
             "steps");
 }
 
-static void work_is_charged(void **state)
+TEST(work_is_charged)
 {
     static const char *const expressions[] = {
         "s.strip()",
@@ -585,25 +575,4 @@ static void work_is_charged(void **state)
     assert_int_equal(n_free, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_name_the_line),
-        cmocka_unit_test(raised_text_comes_as_it_is),
-        cmocka_unit_test(deep_nesting_is_refused),
-        cmocka_unit_test(deep_expressions_are_refused),
-        cmocka_unit_test(endless_work_is_stopped),
-        cmocka_unit_test(small_stacks_are_enough),
-        cmocka_unit_test(memory_is_bounded),
-        cmocka_unit_test(deep_values_are_refused),
-        cmocka_unit_test(variables_must_be_an_object),
-        cmocka_unit_test(keys_keep_their_order),
-        cmocka_unit_test(the_clock_is_handed_in),
-        cmocka_unit_test(generation_blocks_are_noted),
-        cmocka_unit_test(allocations_may_fail),
-        cmocka_unit_test(the_clock_has_the_last_word),
-        cmocka_unit_test(shared_parts_are_charged),
-        cmocka_unit_test(work_is_charged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -52,9 +52,8 @@ static void expect_refused(parts p, const char *name)
         fail_msg("\"%s\" does not name %s", err.message, name);
 }
 
-static void test_plain(void **state)
+TEST(test_plain)
 {
-    (void)state;
     tinkc_error err;
     tinkc_tokenizer *tok = parse_parts(plain, &err);
     if (!tok)
@@ -83,9 +82,8 @@ static void expect_ids(const char *added, const char *text, const int32_t *want,
 }
 
 /* Corners in which the reference decides: seen with tokenizers 0.23. */
-static void test_added_corners(void **state)
+TEST(test_added_corners)
 {
-    (void)state;
     /* a token in white space that another one swallowed is a token all the same */
     const char *swallowed = ADDED("{\"id\":3,\"content\":\"T\",\"rstrip\":true},"
                                   "{\"id\":4,\"content\":\"\\n\"}");
@@ -113,9 +111,8 @@ static void test_added_corners(void **state)
         expect_refused(p_, name);                                                                  \
     } while (0)
 
-static void test_refused_by_name(void **state)
+TEST(test_refused_by_name)
 {
-    (void)state;
     WITH(top, "\"version\":\"2.0\"", "version");
     WITH(top, "\"version\":\"1.0\",\"truncation\":{}", "truncation");
     WITH(top, "\"version\":\"1.0\",\"padding\":{}", "padding");
@@ -146,9 +143,8 @@ static void test_refused_by_name(void **state)
     WITH(model, "\"type\":\"BPE\",\"something_new\":1", "something_new");
 }
 
-static void test_broken(void **state)
+TEST(test_broken)
 {
-    (void)state;
     WITH(vocab, "{}", "empty");
     WITH(vocab, "{\"a\":0,\"b\":0,\"ab\":2}", "id 0");
     WITH(vocab, "{\"a\":0,\"b\":-1,\"ab\":2}", "range");
@@ -179,9 +175,8 @@ static void test_broken(void **state)
 }
 
 /* Merges that come before the vocabulary, pairs, repeats, and no type: all as the reference. */
-static void test_forms(void **state)
+TEST(test_forms)
 {
-    (void)state;
     const char *text =
         "{\"version\":\"1.0\",\"model\":{\"merges\":[[\"a\",\"b\"],[\"b\",\"c\"],"
         "[\"a\",\"b\"]],\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4}},"
@@ -202,9 +197,8 @@ static void test_forms(void **state)
 }
 
 /* The id in the file counts for nothing: the vocabulary's, else the next. */
-static void test_added_ids(void **state)
+TEST(test_added_ids)
 {
-    (void)state;
     tinkc_error err;
     parts p = plain;
     p.added = "[{\"id\":7,\"content\":\"<x>\",\"special\":true},{\"id\":7,\"content\":\"ab\"},"
@@ -224,9 +218,8 @@ static void test_added_ids(void **state)
 }
 
 /* A text that is added twice: what is said last counts, but special it stays. */
-static void test_added_twice(void **state)
+TEST(test_added_twice)
 {
-    (void)state;
     tinkc_error err;
     parts p = plain;
     p.added =
@@ -255,7 +248,7 @@ static tinkc_tokenizer *parse_with_config(const char *json, const char *config)
 
 /* Tokens that only the config has: in the order of their ids, and apart from tokens of the
  * vocabulary that are spelled otherwise (a newline is no "\u010A"). */
-static void test_config_tokens(void **state)
+TEST(test_config_tokens)
 {
     static const char json[] =
         "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
@@ -278,7 +271,7 @@ static void test_config_tokens(void **state)
 
 /* Models for pictures and speech add tens of thousands of tokens; a square of that would not end.
  */
-static void test_many_added(void **state)
+TEST(test_many_added)
 {
     enum { MANY = 200000 };
     tinkc_error err = { 0 };
@@ -318,9 +311,8 @@ static void test_many_added(void **state)
 
 /* A byte without a token is left out, and what is then side by side merges, in long pieces as well:
  * the second byte of each \xC3\xA9 here. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
-    (void)state;
     tinkc_error err;
     parts p = plain;
     p.vocab = "{\"\u00C3\":0,\"i\":1,\"\u00C3i\":2}";
@@ -336,9 +328,8 @@ static void test_left_out(void **state)
 }
 
 /* An empty match is not a piece, but the text is cut there. */
-static void test_empty_matches(void **state)
+TEST(test_empty_matches)
 {
-    (void)state;
     tinkc_error err;
     parts p = plain;
     p.pre = "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
@@ -353,9 +344,8 @@ static void test_empty_matches(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-static void test_config(void **state)
+TEST(test_config)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     assert_string_equal(tinkc_tokenizer_source(tok), TINY);
     int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
@@ -394,9 +384,8 @@ static void parse_config(const char *config, int32_t *bos, tinkc_tokens *marked)
     tkc_arena_free(&arena);
 }
 
-static void test_marks(void **state)
+TEST(test_marks)
 {
-    (void)state;
     tinkc_tokens ids = { 0 };
     int32_t bos;
     parse_config("{\"bos_token\":\"<|begin|>\"}", &bos, &ids); /* the file's own template */
@@ -416,7 +405,7 @@ static void test_marks(void **state)
 
 /* add_bos_token and add_eos_token: each mark is put in where its flag is set and the model has such a token,
  * whatever holds for the other one. */
-static void each_mark_depends_on_its_own_flag_and_token(void **state)
+TEST(each_mark_depends_on_its_own_flag_and_token)
 {
 #define BOS "\"bos_token\":\"<|begin|>\","
 #define EOS "\"eos_token\":\"<|end|>\","
@@ -480,9 +469,8 @@ static void put_file(const char *folder, const char *name, const char *text)
     assert_true(tkc_write_file(path, text, strlen(text), 0644, &err));
 }
 
-static void test_folder(void **state)
+TEST(test_folder)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-folder-XXXXXX", sub[100];
     tinkc_error err = { 0 };
     copy_to_folder(folder, true);
@@ -514,9 +502,8 @@ static void test_folder(void **state)
 }
 
 /* vocab.json and merges.txt instead of a tokenizer.json; the class says how pieces are made. */
-static void test_legacy(void **state)
+TEST(test_legacy)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-legacy-XXXXXX";
     tinkc_error err = { 0 };
     tinkc_tokenizer_options o = { .no_compiled_cache = true };
@@ -571,9 +558,8 @@ static void expect_named(const char *folder, const char *file, const char *text,
     assert_int_equal(unlink(path), 0);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-messages-XXXXXX";
     tinkc_error err = { 0 };
     copy_to_folder(folder, true);
@@ -609,9 +595,8 @@ static void test_messages(void **state)
 }
 
 /* More than anybody has is refused, not read for hours or cut off. */
-static void test_limits(void **state)
+TEST(test_limits)
 {
-    (void)state;
     enum { TEMPLATES = 100000, IDS = 65 };
     char *config = malloc((size_t)TEMPLATES * 40 + 100), ids[IDS * 2 + 400];
     assert_non_null(config);
@@ -680,9 +665,8 @@ static void find_compiled(const char *home, char out[400])
     globfree(&found);
 }
 
-static void test_cache(void **state)
+TEST(test_cache)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", path[300];
     tinkc_error err = { 0 };
     struct timespec times[2] = { { .tv_sec = 1000 }, { .tv_sec = 1000 } };
@@ -714,7 +698,7 @@ static void test_cache(void **state)
 
 /* A file that the group or others may write may hold what they wrote; each alone is enough. So does a
  * folder that they may write, and a link. */
-static void a_cache_that_others_may_write_is_not_trusted(void **state)
+TEST(a_cache_that_others_may_write_is_not_trusted)
 {
     static const struct {
         mode_t mode, folder;
@@ -740,7 +724,7 @@ static void a_cache_that_others_may_write_is_not_trusted(void **state)
     }
 }
 
-static void a_cache_that_is_a_link_is_not_trusted(void **state)
+TEST(a_cache_that_is_a_link_is_not_trusted)
 {
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char compiled[400], moved[300];
@@ -759,7 +743,7 @@ static void a_cache_that_is_a_link_is_not_trusted(void **state)
 
 /* A model's folder may come from a hub, with a compiled file whose checksum fits. It is not even
  * looked at, and none is written there. */
-static void a_compiled_file_of_a_model_is_never_read(void **state)
+TEST(a_compiled_file_of_a_model_is_never_read)
 {
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char compiled[400], beside[310];
@@ -799,9 +783,8 @@ static bool attaches(unsigned char *block, size_t len)
 }
 
 /* What each table promises to the encoder, broken one at a time. */
-static void tables_that_contradict_each_other_are_refused(void **state)
+TEST(tables_that_contradict_each_other_are_refused)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     size_t len = tok->tables.block_len;
     unsigned char *copy = aligned_alloc(64, (len + 63) / 64 * 64);
@@ -875,9 +858,8 @@ static void tables_that_contradict_each_other_are_refused(void **state)
 }
 
 /* Every kind of damage is noticed; nothing is read out of bounds (run under sanitizers). */
-static void test_damaged_block(void **state)
+TEST(test_damaged_block)
 {
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     size_t len = tok->tables.block_len;
     unsigned char *copy = aligned_alloc(64, (len + 63) / 64 * 64);
@@ -903,9 +885,8 @@ static void test_damaged_block(void **state)
 }
 
 /* A folder that cannot be written: the compiled form goes to the user's cache. */
-static void test_cache_elsewhere(void **state)
+TEST(test_cache_elsewhere)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", compiled[300];
     tinkc_error err = { 0 };
     snprintf(compiled, sizeof compiled, "%s.tkc", copy_to_folder(folder, true));
@@ -923,9 +904,8 @@ static void test_cache_elsewhere(void **state)
 }
 
 /* A link, as in a hub's cache: its folder belongs to somebody else, even if we may write it. */
-static void test_cache_of_a_link(void **state)
+TEST(test_cache_of_a_link)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-model-XXXXXX", links[] = "/tmp/tinkc-links-XXXXXX";
     char home[] = "/tmp/tinkc-home-XXXXXX", source[300], name[300], compiled[310];
     tinkc_error err = { 0 };
@@ -946,9 +926,8 @@ static void test_cache_of_a_link(void **state)
 }
 
 /* Who hands the folder in, as a client does, is not asked about the environment again. */
-static void test_cache_folder_handed_in(void **state)
+TEST(test_cache_folder_handed_in)
 {
-    (void)state;
     char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char other[] = "/tmp/tinkc-other-XXXXXX", entry[300];
     tinkc_error err = { 0 };
@@ -967,9 +946,8 @@ static void test_cache_folder_handed_in(void **state)
                 tkc_remove_tree(other, &err));
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_tokenizer_options o = { .reserved = { 1 } };
     assert_null(tinkc_tokenizer_open(TINY, &o, &err));
@@ -990,7 +968,7 @@ static void test_options(void **state)
 
 /* A pattern that backtracks without end is stopped by the clock, in one long text and in many short
  * ones between added tokens; what it matches quickly it still matches. */
-static void test_patterns_have_a_budget(void **state)
+TEST(test_patterns_have_a_budget)
 {
     static const char *const patterns[] = { "(?:a+)+$", "(?:a|aa)+$", "(?:a?){60}a{60}$",
                                             "(?:a+|a)+$" };
@@ -1033,38 +1011,4 @@ static void test_patterns_have_a_budget(void **state)
     rmdir(dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_added_corners),
-        cmocka_unit_test(test_refused_by_name),
-        cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_added_ids),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_marks),
-        cmocka_unit_test(each_mark_depends_on_its_own_flag_and_token),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_legacy),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(a_cache_that_others_may_write_is_not_trusted),
-        cmocka_unit_test(a_cache_that_is_a_link_is_not_trusted),
-        cmocka_unit_test(a_compiled_file_of_a_model_is_never_read),
-        cmocka_unit_test(tables_that_contradict_each_other_are_refused),
-        cmocka_unit_test(test_damaged_block),
-        cmocka_unit_test(test_cache_elsewhere),
-        cmocka_unit_test(test_cache_of_a_link),
-        cmocka_unit_test(test_cache_folder_handed_in),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_added_twice),
-        cmocka_unit_test(test_config_tokens),
-        cmocka_unit_test(test_many_added),
-        cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_empty_matches),
-        cmocka_unit_test(test_patterns_have_a_budget),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -47,7 +47,7 @@ static tinkc_error train(const tinkc_tokenizer *tok, size_t turns, size_t *learn
     return err;
 }
 
-static void the_work_for_one_conversation_is_limited(void **state)
+TEST(the_work_for_one_conversation_is_limited)
 {
     tinkc_error err = { 0 };
     size_t few, many;
@@ -64,10 +64,4 @@ static void the_work_for_one_conversation_is_limited(void **state)
     tinkc_tokenizer_free(tok);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_work_for_one_conversation_is_limited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -40,7 +40,7 @@ static const struct {
 
 /* Every character there is has the classes of our tables on the way through PCRE2 as well, whatever
  * version of Unicode it knows. */
-static void test_classes(void **state)
+TEST(test_classes)
 {
     enum { LAST = 0x10FFFF };
     unsigned char *text = malloc(4u * (LAST + 1));
@@ -104,7 +104,7 @@ static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *
     }
 }
 
-static void test_scanners(void **state)
+TEST(test_scanners)
 {
     static unsigned char text[4096];
     (void)state;
@@ -136,7 +136,7 @@ static bool note_piece(void *self, const unsigned char *p, size_t len, size_t sk
     return true;
 }
 
-static void test_deepseek_chain(void **state)
+TEST(test_deepseek_chain)
 {
     static unsigned char text[4096];
     static const int chain[] = { TKC_SCAN_NUMBERS3, TKC_SCAN_CJK, TKC_SCAN_DEEPSEEK_WORD };
@@ -176,9 +176,8 @@ static void expect_pieces(int scanner, const char *text, const char *want)
     assert_string_equal(got, want);
 }
 
-static void test_examples(void **state)
+TEST(test_examples)
 {
-    (void)state;
     expect_pieces(TKC_SCAN_CL100K, "It's 12345 o'CLOCK  now", "It|'s| |123|45| o|'CLOCK| | now");
     expect_pieces(TKC_SCAN_CL100K, "a  \n\n  b", "a|  \n\n| | b");
     expect_pieces(TKC_SCAN_QWEN2, "12", "1|2");
@@ -211,9 +210,8 @@ static void expect_translation(const char *from, const char *want)
     tkc_buf_free(&out);
 }
 
-static void test_translation(void **state)
+TEST(test_translation)
 {
-    (void)state;
     expect_translation("\\u00e9\\h[\\h]", "\\x{00e9}[0-9a-fA-F][0-9a-fA-F]");
     expect_translation("^a$", "(?m:^)a(?m:$)");
     expect_translation("a{2,3}+", "(?:a{2,3})+");
@@ -244,7 +242,7 @@ static bool matches(const char *pattern, uint32_t c)
 
 /* Scripts are those of the character itself, not the others it is used with; what is younger than
  * PCRE2 belongs to them; a property for which that is not known is refused. */
-static void test_properties(void **state)
+TEST(test_properties)
 {
     /* The first ones are PCRE2's own, or mean something else there. */
     static const char *const refused[] = { "\\C",           "\\Qa\\E",  "\\N",     "(*UTF)a",
@@ -269,7 +267,7 @@ static void test_properties(void **state)
 }
 
 /* From match to match as the reference goes: an empty one right behind another is passed over. */
-static void test_walk(void **state)
+TEST(test_walk)
 {
     static const size_t want[][2] = { { 0, 0 }, { 5, 5 }, { 6, 7 } };
     const unsigned char *text = (const unsigned char *)"aBcD aba";
@@ -287,9 +285,8 @@ static void test_walk(void **state)
 }
 
 /* The budget is the thread's own time: a late clock alone ends nothing. */
-static void test_budget(void **state)
+TEST(test_budget)
 {
-    (void)state;
     const int64_t over = 1, far = INT64_MAX;
     const struct {
         int64_t deadline_ns, cpu_end_ns;
@@ -372,9 +369,8 @@ static void check_pattern(const json_t *row, const json_t *inputs, const json_t 
 }
 
 /* Our own patterns, one for each part of the syntax. */
-static void test_patterns(void **state)
+TEST(test_patterns)
 {
-    (void)state;
     json_t *whole = json_load_file("tests/data/tokenizer/patterns.json", JSON_ALLOW_NUL, NULL);
     assert_non_null(whole);
     const json_t *rows = json_object_get(whole, "patterns");
@@ -391,9 +387,8 @@ static void test_patterns(void **state)
 }
 
 /* Patterns of published models, where the data lies beside the checkout. */
-static void test_oracle(void **state)
+TEST(test_oracle)
 {
-    (void)state;
     if (!tkc_is_dir(SHARED "/vectors/split-regex"))
         return;
     json_t *patterns =
@@ -415,14 +410,4 @@ static void test_oracle(void **state)
     json_decref(oracle);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classes),        cmocka_unit_test(test_scanners),
-        cmocka_unit_test(test_deepseek_chain), cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_translation),    cmocka_unit_test(test_properties),
-        cmocka_unit_test(test_walk),           cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_patterns),       cmocka_unit_test(test_oracle),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

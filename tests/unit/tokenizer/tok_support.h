@@ -2,18 +2,15 @@
 #ifndef TOK_SUPPORT_H
 #define TOK_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/str.h"
+#include "support/test_case.h"
 #include "tinkc/tinkc.h"
 #include "unicode/unicode.h"
 

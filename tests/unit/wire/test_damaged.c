@@ -117,9 +117,8 @@ static void check_rows(const row *rows, size_t n, reader *read, const char *what
     "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":"       \
     "[" chunks "]},\"loss_fn_inputs\":{" inputs "}}],\"loss_fn\":\"\"}}"
 
-static void requests(void **state)
+TEST_WITH(requests, set_up, tear_down)
 {
-    (void)state;
     static const row rows[] = {
         { "ff", MALFORMED },
         { "0a{'m'}ff", MALFORMED },
@@ -207,9 +206,8 @@ static void requests(void **state)
 }
 
 /* What a tensor without type, or one that is cut inside an element, is called when it is checked. */
-static void tensors_of_requests(void **state)
+TEST_WITH(tensors_of_requests, set_up, tear_down)
 {
-    (void)state;
     static const row rows[] = {
         { NULL, "x: its element type is not known" }, /* no tensor at all */
         { "", "x: its element type is not known" },
@@ -247,9 +245,8 @@ static void tensors_of_requests(void **state)
 }
 
 /* Few names are compared with each other, many are hashed: around the change the last of each counts. */
-static void names_that_come_twice(void **state)
+TEST_WITH(names_that_come_twice, set_up, tear_down)
 {
-    (void)state;
     for (size_t n = 1; n < 40; n++) {
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
@@ -274,9 +271,8 @@ static void names_that_come_twice(void **state)
 }
 
 /* So many names that to compare each with each would take minutes. */
-static void very_many_names(void **state)
+TEST_WITH(very_many_names, set_up, tear_down)
 {
-    (void)state;
     enum { N = 100000 };
     tinkc_error err = { 0 };
     tkc_forward_backward_request r;
@@ -300,9 +296,8 @@ static void very_many_names(void **state)
 #define OFFSETS_0_4 "12{00000000000000000400000000000000}"
 #define OFFSETS_0_8 "12{00000000000000000800000000000000}"
 
-static void outputs(void **state)
+TEST_WITH(outputs, set_up, tear_down)
 {
-    (void)state;
     static const char unfit[] = "a tensor that its trailing shape does not fit";
     static const char offsets[] = "offsets that fall, lead outside or cut an element";
     static const char many[] = "a number of datums that cannot be";
@@ -377,9 +372,8 @@ static void outputs(void **state)
 
 #define NOTHING_MORE ",\"prompt_cache_hit_tokens\":0}"
 
-static void samples(void **state)
+TEST_WITH(samples, set_up, tear_down)
 {
-    (void)state;
     static const char short_topk[] = "top-k matrices shorter than they say";
     static const row rows[] = {
         { "ff", MALFORMED },
@@ -442,9 +436,8 @@ static void samples(void **state)
 }
 
 /* A reader that is called after a failure leaves the failure as it is, and its result empty. */
-static void after_a_failure(void **state)
+TEST_WITH(after_a_failure, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_fail(&err, TINKC_E_STATE, "before");
     tkc_forward_backward_request r;
@@ -470,17 +463,4 @@ static void after_a_failure(void **state)
     free_copy((char *)(uintptr_t)bytes.data, bytes.len);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(requests),
-        TEST(tensors_of_requests),
-        TEST(names_that_come_twice),
-        TEST(very_many_names),
-        TEST(outputs),
-        TEST(samples),
-        TEST(after_a_failure),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

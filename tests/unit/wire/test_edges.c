@@ -19,9 +19,8 @@ static void decode(const tkc_message *type, const char *json, void *msg)
     assert_ok(err);
 }
 
-static void defaults_of_the_service(void **state)
+TEST_WITH(defaults_of_the_service, set_up, tear_down)
 {
-    (void)state;
     tkc_config_response c;
     decode(&tkc_config_response_type, "{}", &c);
     assert_false(c.pjwt_auth_enabled);
@@ -52,9 +51,8 @@ static void assert_adam(const tkc_adam_params *p)
                 p->eps == 1e-12 && p->weight_decay == 0 && p->grad_clip_norm == 0);
 }
 
-static void defaults_of_requests(void **state)
+TEST_WITH(defaults_of_requests, set_up, tear_down)
 {
-    (void)state;
     tkc_adam_params adam;
     tkc_optim_step_request step;
     tkc_lora_config lora;
@@ -78,9 +76,8 @@ static void defaults_of_requests(void **state)
 }
 
 /* Seconds, or milliseconds where seconds would be centuries away; what no clock holds has no time. */
-static void times_as_numbers(void **state)
+TEST_WITH(times_as_numbers, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *text;
         int64_t want;
@@ -112,9 +109,8 @@ static void times_as_numbers(void **state)
 }
 
 /* U+0000 ends a text of C: where it would cut a name short, it is refused. */
-static void names_with_a_zero(void **state)
+TEST_WITH(names_with_a_zero, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_request r;
     tkc_forward_backward_output o;
@@ -133,9 +129,8 @@ static void names_with_a_zero(void **state)
 }
 
 /* The name of every output is looked at before anything is written. */
-static void names_that_cannot_be_sent(void **state)
+TEST_WITH(names_that_cannot_be_sent, set_up, tear_down)
 {
-    (void)state;
     tkc_batched_tensor fields[] = { { .name = "a", .dtype = TINKC_I64 },
                                     { .name = "b", .dtype = TINKC_I64 } };
     for (size_t bad = 0; bad < 3; bad++) {
@@ -153,9 +148,8 @@ static void names_that_cannot_be_sent(void **state)
 
 /* ---- members that may be null ---- */
 
-static void null_is_not_a_value(void **state)
+TEST_WITH(null_is_not_a_value, set_up, tear_down)
 {
-    (void)state;
     tkc_lora_config lora;
     tkc_stream_event e;
     tkc_supported_model m;
@@ -177,9 +171,8 @@ static void null_is_not_a_value(void **state)
 
 /* ---- notes of users ---- */
 
-static void metadata_is_written(void **state)
+TEST_WITH(metadata_is_written, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *pairs[5];
         const char *want; /* NULL = refused */
@@ -218,9 +211,8 @@ static void metadata_is_written(void **state)
 /* ---- results of samples ---- */
 
 /* Scored targets and alternative tokens of the prompt, in both forms. */
-static void prompt_work_travels(void **state)
+TEST_WITH(prompt_work_travels, set_up, tear_down)
 {
-    (void)state;
     static const char json[] =
         "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[5]}],"
         "\"target_prompt_logprobs\":{\"data\":[-0.5,-1.0],\"dtype\":\"float32\",\"shape\":[2,1]},"
@@ -255,9 +247,8 @@ static void prompt_work_travels(void **state)
     assert_ok(err);
 }
 
-static void sample_results_that_are_refused(void **state)
+TEST_WITH(sample_results_that_are_refused, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "{}", "a sample result without sequences" },
         { "{\"sequences\":[{}]}", "a sequence without tokens" },
@@ -286,9 +277,8 @@ static void sample_results_that_are_refused(void **state)
 }
 
 /* 32 bits hold from -2^31 to 2^31 - 1; cached tokens are held within 0 and that. */
-static void numbers_of_samples(void **state)
+TEST_WITH(numbers_of_samples, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *text;
         int32_t want;
@@ -324,9 +314,8 @@ static void numbers_of_samples(void **state)
 }
 
 /* A row ends where unused cells begin; one that begins with an unused cell was not computed. */
-static void rows_of_candidates(void **state)
+TEST_WITH(rows_of_candidates, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         int32_t ids[3];
         float logprobs[3];
@@ -355,9 +344,8 @@ static void rows_of_candidates(void **state)
 
 /* ---- tensors ---- */
 
-static void sparse_tensors_are_checked(void **state)
+TEST_WITH(sparse_tensors_are_checked, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         int64_t shape[3];
         size_t n_shape;
@@ -432,9 +420,8 @@ static void sparse_tensors_are_checked(void **state)
     }
 }
 
-static void dense_tensors(void **state)
+TEST_WITH(dense_tensors, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const float values[] = { 1, 2 };
     static const int64_t shape[] = { 2, 3 }, crow[] = { 0, 1, 2 }, col[] = { 1, 2 };
@@ -463,9 +450,8 @@ static void dense_tensors(void **state)
 }
 
 /* The text of a message begins with its brace, whatever stands before it. */
-static void texts_of_messages(void **state)
+TEST_WITH(texts_of_messages, set_up, tear_down)
 {
-    (void)state;
     static const char run[] =
         "{ \"training_run_id\":\"q\",\"base_model\":\"m\",\"model_owner\":\"o\","
         "\"is_lora\":false,\"last_request_time\":\"2026-01-03T00:00:00Z\" }";
@@ -482,9 +468,8 @@ static void texts_of_messages(void **state)
 }
 
 /* A sparse tensor that was written is whole when it is read. */
-static void sparse_tensors_travel(void **state)
+TEST_WITH(sparse_tensors_travel, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const float values[] = { 1, 2 };
     static const int64_t shape[] = { 2, 3 }, crow[] = { 0, 1, 2 }, col[] = { 1, 2 };
@@ -513,9 +498,8 @@ static void sparse_tensors_travel(void **state)
     assert_memory_equal(t->col.data, col, sizeof col);
 }
 
-static void element_types(void **state)
+TEST_WITH(element_types, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         int32_t type;
         size_t size;
@@ -541,9 +525,8 @@ static void element_types(void **state)
 }
 
 /* In JSON integers of any width are read as 64 bits, the others as 32 bits. */
-static void element_types_in_json(void **state)
+TEST_WITH(element_types_in_json, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *json;
         int32_t want;
@@ -570,9 +553,8 @@ static void element_types_in_json(void **state)
 /* ---- requests of passes ---- */
 
 /* Below 0 stands for "not said", in both forms. */
-static void expected_tokens_of_images(void **state)
+TEST_WITH(expected_tokens_of_images, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *json, *hex; /* the member in the image, field 3 */
         int32_t want;
@@ -605,9 +587,8 @@ static void expected_tokens_of_images(void **state)
 }
 
 /* The last of a chunk's three members counts; others, and a number in their place, are nothing. */
-static void members_of_chunks(void **state)
+TEST_WITH(members_of_chunks, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *hex;
         int32_t want; /* 0 = refused */
@@ -638,9 +619,8 @@ static void members_of_chunks(void **state)
     }
 }
 
-static void passes_in_json_that_are_refused(void **state)
+TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "{\"forward_input\":{\"data\":[],\"loss_fn\":\"x\"}}", "model_id: JSON: is missing" },
         { "{\"model_id\":\"m\",\"forward_input\":{\"loss_fn\":\"x\"}}",
@@ -678,9 +658,8 @@ static void passes_in_json_that_are_refused(void **state)
 }
 
 /* Since 0.36 the configuration comes a second time, in field 7, where a value may be a text: that is refused. */
-static void texts_in_a_configuration(void **state)
+TEST_WITH(texts_in_a_configuration, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         bool fine;
@@ -799,9 +778,8 @@ static void assert_needs_memory(decoder *read, tinkc_bytes bytes, const char *wh
     fail_msg("%s: %s", what, err.message);
 }
 
-static void memory_that_ends(void **state)
+TEST_WITH(memory_that_ends, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const char request[] =
         "{\"model_id\":\"m\",\"seq_id\":1,\"forward_backward_input\":{\"loss_fn\":\"x\","
@@ -855,9 +833,8 @@ static void memory_that_ends(void **state)
 }
 
 /* A tensor of a result is converted when it is asked for: it is whole, or there is an error. */
-static void memory_that_ends_at_a_tensor(void **state)
+TEST_WITH(memory_that_ends_at_a_tensor, set_up, tear_down)
 {
-    (void)state;
     static const uint16_t halves[] = { 0x3F80, 0x4000 };
     static const int64_t offsets[] = { 0, 4 };
     const tkc_batched_tensor field = { .name = "f",
@@ -882,33 +859,4 @@ static void memory_that_ends_at_a_tensor(void **state)
     assert_true(done);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(defaults_of_the_service),
-        TEST(defaults_of_requests),
-        TEST(times_as_numbers),
-        TEST(names_with_a_zero),
-        TEST(names_that_cannot_be_sent),
-        TEST(null_is_not_a_value),
-        TEST(metadata_is_written),
-        TEST(prompt_work_travels),
-        TEST(sample_results_that_are_refused),
-        TEST(numbers_of_samples),
-        TEST(rows_of_candidates),
-        TEST(sparse_tensors_are_checked),
-        TEST(sparse_tensors_travel),
-        TEST(texts_of_messages),
-        TEST(dense_tensors),
-        TEST(element_types),
-        TEST(element_types_in_json),
-        TEST(expected_tokens_of_images),
-        TEST(members_of_chunks),
-        TEST(passes_in_json_that_are_refused),
-        TEST(texts_in_a_configuration),
-        TEST(memory_that_ends),
-        TEST(memory_that_ends_at_a_tensor),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

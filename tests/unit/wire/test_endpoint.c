@@ -6,9 +6,8 @@
 
 #include "wire/endpoint.h"
 
-static void every_endpoint_leads_to_itself(void **state)
+TEST(every_endpoint_leads_to_itself)
 {
-    (void)state;
     for (int32_t id = 0; id < TKC_EP_COUNT; id++) {
         tinkc_error err = { 0 };
         tkc_route route;
@@ -36,9 +35,8 @@ static void every_endpoint_leads_to_itself(void **state)
 
 /* The connections a call uses, what must be there before it, how it is retried, how long its answer
  * may be silent, and how it and its result are written. */
-static void every_endpoint_keeps_its_terms(void **state)
+TEST(every_endpoint_keeps_its_terms)
 {
-    (void)state;
     static const char *const pools[] = { "session",   "sample", "train", "rest",   "retrieve",
                                          "telemetry", "config", "auth",  "futures" };
     static const char *const needs[] = { "nothing", "config", "session" };
@@ -63,9 +61,8 @@ static void every_endpoint_keeps_its_terms(void **state)
     fclose(file);
 }
 
-static void paths_are_escaped(void **state)
+TEST(paths_are_escaped)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const tkc_endpoint *e = tkc_endpoint_get(TKC_EP_SET_TTL);
     tkc_buf_clear(&out);
@@ -98,9 +95,8 @@ static tkc_route route_of(const char *method, const char *path)
     return route;
 }
 
-static void other_paths_are_404_or_405(void **state)
+TEST(other_paths_are_404_or_405)
 {
-    (void)state;
     assert_int_equal(route_of("GET", "/api/v1/nothing").status, 404);
     assert_int_equal(route_of("GET", "").status, 404);
     assert_int_equal(route_of("GET", "api/v1/healthz").status, 404);
@@ -120,9 +116,8 @@ static void other_paths_are_404_or_405(void **state)
     }
 }
 
-static void checkpoints_take_one_segment_or_two(void **state)
+TEST(checkpoints_take_one_segment_or_two)
 {
-    (void)state;
     tkc_route r = route_of("DELETE", "/api/v1/training_runs/r/checkpoints/weights/publish");
     assert_int_equal(r.endpoint->id, TKC_EP_DELETE_CHECKPOINT);
     assert_string_equal(r.ckpt, "weights/publish");
@@ -145,14 +140,4 @@ static void checkpoints_take_one_segment_or_two(void **state)
                      404);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_endpoint_leads_to_itself),
-        cmocka_unit_test(every_endpoint_keeps_its_terms),
-        cmocka_unit_test(paths_are_escaped),
-        cmocka_unit_test(other_paths_are_404_or_405),
-        cmocka_unit_test(checkpoints_take_one_segment_or_two),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

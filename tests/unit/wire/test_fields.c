@@ -105,9 +105,8 @@ static void line_of_sample(const wire_sample *s)
     assert_ok(err);
 }
 
-static void missing_and_null_fields_are_as_documented(void **state)
+TEST(missing_and_null_fields_are_as_documented)
 {
-    (void)state;
     static const char name[] = "tests/data/wire/fields.txt";
     tinkc_error err = { 0 };
     char line[8192];
@@ -139,10 +138,4 @@ static void missing_and_null_fields_are_as_documented(void **state)
     fclose(file);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_and_null_fields_are_as_documented),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -98,9 +98,8 @@ static void assert_becomes(const tkc_message *type, const char *json, const char
 #define TAIL ",\"object\":{\"n\":0},\"map\":{},\"kind\":\"all\"}"
 
 /* Each value stands after white space, as nothing before it has skipped any. */
-static void values_after_white_space(void **state)
+TEST_WITH(values_after_white_space, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "\"opt_i64\":\t-5", ",\"opt_i64\":-5" },
         { "\"opt_i64\": \"7\"", ",\"opt_i64\":7" },
@@ -138,9 +137,8 @@ static void values_after_white_space(void **state)
 }
 
 /* Members that are read into more than one value. */
-static void values_of_names_and_seeds(void **state)
+TEST_WITH(values_of_names_and_seeds, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *json;
         int32_t name;
@@ -160,9 +158,8 @@ static void values_of_names_and_seeds(void **state)
     }
 }
 
-static void null_in_every_place(void **state)
+TEST_WITH(null_in_every_place, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         const char *field;
         bool kept; /* as null, not as absent */
@@ -196,9 +193,8 @@ static void null_in_every_place(void **state)
 
 /* Lists are read into room that doubles from 4: what was read before stays as it was, and a list of
  * texts ends with NULL. */
-static void lists_of_every_length(void **state)
+TEST_WITH(lists_of_every_length, set_up, tear_down)
 {
-    (void)state;
     for (size_t n = 0; n <= 33; n++) {
         tinkc_error err = { 0 };
         tkc_buf json;
@@ -256,9 +252,8 @@ static void lists_of_every_length(void **state)
 }
 
 /* A name or a text that C would cut short is refused, and the message names the field. */
-static void what_is_refused(void **state)
+TEST_WITH(what_is_refused, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "{\"str\":\"a\\u0000\"}", "str: JSON: U+0000 in a string" },
         { "{\"strs\":[\"a\",\"\\u0000b\"]}", "strs: JSON: U+0000 in a string" },
@@ -297,9 +292,8 @@ static void what_is_refused(void **state)
 }
 
 /* The last of a member that comes twice counts, as for every reader of JSON. */
-static void members_that_come_twice(void **state)
+TEST_WITH(members_that_come_twice, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err;
     assert_true(decode(&plain, "{\"i64\":1,\"i64\":2,\"numbers\":{\"a\":1,\"a\":2}}", &err));
     assert_int_equal(msg.i64, 2);
@@ -308,9 +302,8 @@ static void members_that_come_twice(void **state)
 
 /* ---- what is written ---- */
 
-static void texts_that_cannot_be_sent(void **state)
+TEST_WITH(texts_that_cannot_be_sent, set_up, tear_down)
 {
-    (void)state;
     static const char *const bad[] = { "a\xFF", NULL };
     static const double one[] = { 1 };
     static const part keys[] = { { .key = "k\xFF" } }, no_key[] = { { .key = NULL } };
@@ -347,9 +340,8 @@ static void assert_written(const all_kinds *m, const char *want)
         fail_msg("%.*s\nis not %s", (int)out.len, out.data, want);
 }
 
-static void optional_values(void **state)
+TEST_WITH(optional_values, set_up, tear_down)
 {
-    (void)state;
     static const char *const want[][3] = {
         { "", ",\"opt_i64\":null", ",\"opt_i64\":-3" },
         { "", ",\"opt_bool\":null", ",\"opt_bool\":true" },
@@ -376,9 +368,8 @@ static void optional_values(void **state)
 }
 
 /* Times and names without text are written by their value. */
-static void values_without_text(void **state)
+TEST_WITH(values_without_text, set_up, tear_down)
 {
-    (void)state;
     assert_written(&(all_kinds){ .time = { NULL, 1500000 } },
                    HEAD ",\"time\":\"1970-01-01T00:00:01.500000Z\"" TAIL);
     assert_written(&(all_kinds){ .time = { NULL, 1000000 } },
@@ -404,9 +395,8 @@ typedef struct nest {
 
 /* The message is the path of fields and then the reason. One that is too long is cut at the end of a
  * character, and a name that would fill half of it is left out. */
-static void long_names_in_errors(void **state)
+TEST_WITH(long_names_in_errors, set_up, tear_down)
 {
-    (void)state;
     enum { ROOM = sizeof((tinkc_error *)0)->message };
     static char name[ROOM];
     static tkc_field fields[2] = {
@@ -438,9 +428,8 @@ static void long_names_in_errors(void **state)
 }
 
 /* A message ends where it ends, whatever the error held before. */
-static void names_in_errors_that_are_used_again(void **state)
+TEST_WITH(names_in_errors_that_are_used_again, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err;
     memset(&err, 'z', sizeof err);
     err.code = 0;
@@ -450,9 +439,8 @@ static void names_in_errors_that_are_used_again(void **state)
 }
 
 /* What is not the text's fault has no field. */
-static void lack_of_memory_has_no_field(void **state)
+TEST_WITH(lack_of_memory_has_no_field, set_up, tear_down)
 {
-    (void)state;
     static const char json[] =
         "{\"strs\":[\"a\",\"b\",\"c\",\"d\",\"e\"],\"numbers\":{\"a\":1,\"b\":2,\"c\":3,\"d\":4,"
         "\"e\":5},\"metadata\":{\"a\":1,\"b\":2,\"c\":3},\"objects\":[{},{},{},{},{}],"
@@ -473,22 +461,4 @@ static void lack_of_memory_has_no_field(void **state)
     fail_msg("it never fits");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(values_after_white_space),
-        TEST(values_of_names_and_seeds),
-        TEST(null_in_every_place),
-        TEST(lists_of_every_length),
-        TEST(what_is_refused),
-        TEST(members_that_come_twice),
-        TEST(texts_that_cannot_be_sent),
-        TEST(optional_values),
-        TEST(values_without_text),
-        TEST(long_names_in_errors),
-        TEST(names_in_errors_that_are_used_again),
-        TEST(lack_of_memory_has_no_field),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

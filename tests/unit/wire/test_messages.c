@@ -24,9 +24,8 @@ static const char *encode(const tkc_message *type, const void *from, tinkc_error
     return tkc_buf_terminate(&out, err);
 }
 
-static void every_message_survives_both_ways(void **state)
+TEST(every_message_survives_both_ways)
 {
-    (void)state;
     tinkc_error err;
     for (size_t i = 0; i < N_WIRE_SAMPLES; i++) {
         const wire_sample *s = &wire_samples[i];
@@ -38,9 +37,8 @@ static void every_message_survives_both_ways(void **state)
     }
 }
 
-static void a_cut_off_message_is_refused(void **state)
+TEST(a_cut_off_message_is_refused)
 {
-    (void)state;
     for (size_t i = 0; i < N_WIRE_SAMPLES; i++) {
         const wire_sample *s = &wire_samples[i];
         for (size_t n = 0; n < strlen(s->json); n++) {
@@ -56,17 +54,15 @@ static void a_cut_off_message_is_refused(void **state)
     }
 }
 
-static void a_message_fits_the_mask_of_fields_seen(void **state)
+TEST(a_message_fits_the_mask_of_fields_seen)
 {
-    (void)state;
     for (size_t i = 0; i < N_WIRE_SAMPLES; i++)
         assert_true(wire_samples[i].type->n_fields <= 64);
 }
 
 /* Each required field, taken away or null, is missed by name. */
-static void required_fields_are_missed_by_name(void **state)
+TEST(required_fields_are_missed_by_name)
 {
-    (void)state;
     tinkc_error err;
     assert_false(decode(&tkc_untyped_future_type, "{}", &err));
     assert_non_null(strstr(err.message, "request_id"));
@@ -84,9 +80,8 @@ static void required_fields_are_missed_by_name(void **state)
     assert_string_equal(err.message, "create_model request: base_model is missing");
 }
 
-static void flags_that_are_missing_have_their_defaults(void **state)
+TEST(flags_that_are_missing_have_their_defaults)
 {
-    (void)state;
     tinkc_error err;
     assert_true(decode(&tkc_config_response_type,
                        "{\"fwdbwd_max_chunk_len\": 256, \"brand_new\": [1]}", &err));
@@ -112,9 +107,8 @@ static void flags_that_are_missing_have_their_defaults(void **state)
                      300);
 }
 
-static void absent_null_and_value_are_three_things(void **state)
+TEST(absent_null_and_value_are_three_things)
 {
-    (void)state;
     tinkc_error err;
     tkc_ttl_request ttl = { 0 };
     assert_null(encode(&tkc_ttl_request_type, &ttl, &err));
@@ -133,9 +127,8 @@ static void absent_null_and_value_are_three_things(void **state)
     assert_int_equal(w->train_mlp.is, TKC_ABSENT);
 }
 
-static void unset_fields_are_left_out(void **state)
+TEST(unset_fields_are_left_out)
 {
-    (void)state;
     tinkc_error err;
     tkc_create_session_request s = { .sdk_version = "0.25.0" };
     assert_string_equal(encode(&tkc_create_session_request_type, &s, &err),
@@ -156,9 +149,8 @@ static void unset_fields_are_left_out(void **state)
                         "0,\"type\":\"sample\"}");
 }
 
-static void free_form_maps_keep_what_they_hold(void **state)
+TEST(free_form_maps_keep_what_they_hold)
 {
-    (void)state;
     tinkc_error err;
     const char *json = "{\"tags\":[],\"user_metadata\":{\"a\": null, \"b\":{\"c\":[1, 2]},\"d\":"
                        "\"\\u00e9\"},\"sdk_version\":\"x\"}";
@@ -174,9 +166,8 @@ static void free_form_maps_keep_what_they_hold(void **state)
     assert_non_null(strstr(encode(&tkc_create_session_request_type, msg, &err), "\"a\": null"));
 }
 
-static void unknown_names_and_fields_survive(void **state)
+TEST(unknown_names_and_fields_survive)
 {
-    (void)state;
     tinkc_error err;
     const char *json = "{\"checkpoint_id\":\"i\",\"checkpoint_type\":\"novel\",\"time\":0,"
                        "\"tinker_path\":\"p\",\"extra\":{\"deep\":[true]}}";
@@ -196,9 +187,8 @@ static void unknown_names_and_fields_survive(void **state)
     assert_true(u->data.data[0].bucket_start.us == TINKC_NO_TIME);
 }
 
-static void times_are_read_in_both_forms(void **state)
+TEST(times_are_read_in_both_forms)
 {
-    (void)state;
     tinkc_error err;
     const tkc_archive_response *a = (const void *)msg;
     assert_true(decode(&tkc_archive_response_type,
@@ -221,9 +211,8 @@ static void times_are_read_in_both_forms(void **state)
                         "{\"url\":\"u\",\"expires\":\"2026-03-04T04:06:07.123456Z\"}");
 }
 
-static void numbers_are_read_leniently_but_not_loosely(void **state)
+TEST(numbers_are_read_leniently_but_not_loosely)
 {
-    (void)state;
     tinkc_error err;
     const tkc_cursor *c = (const void *)msg;
     assert_true(
@@ -247,9 +236,8 @@ static void numbers_are_read_leniently_but_not_loosely(void **state)
     assert_null(o->metrics.names);
 }
 
-static void wrong_texts_are_refused(void **state)
+TEST(wrong_texts_are_refused)
 {
-    (void)state;
     tinkc_error err;
     assert_false(decode(&tkc_heartbeat_response_type, "{\"type\":\"other\"}", &err));
     assert_true(decode(&tkc_heartbeat_response_type, "{}", &err));
@@ -270,9 +258,8 @@ static void wrong_texts_are_refused(void **state)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
 
-static void stop_has_three_shapes(void **state)
+TEST(stop_has_three_shapes)
 {
-    (void)state;
     tinkc_error err;
     const tkc_sampling_params *p = (const void *)msg;
     assert_true(decode(&tkc_sampling_params_type, "{\"stop\":\"x\"}", &err));
@@ -294,9 +281,8 @@ static void stop_has_three_shapes(void **state)
     assert_true(p->temperature == 1.0f && p->top_k == -1 && p->top_p == 1.0f);
 }
 
-static void seeds_keep_all_their_bits(void **state)
+TEST(seeds_keep_all_their_bits)
 {
-    (void)state;
     tinkc_error err;
     const tkc_sampling_params *p = (const void *)msg;
     assert_true(decode(&tkc_sampling_params_type, "{\"seed\":18446744073709551615}", &err));
@@ -308,9 +294,8 @@ static void seeds_keep_all_their_bits(void **state)
     assert_false(decode(&tkc_sampling_params_type, "{\"seed\":\"a\"}", &err));
 }
 
-static void chunks_are_told_apart_by_their_type(void **state)
+TEST(chunks_are_told_apart_by_their_type)
 {
-    (void)state;
     tinkc_error err;
     const tkc_model_input *in = (const void *)msg;
     assert_true(decode(&tkc_model_input_type,
@@ -337,9 +322,8 @@ static void chunks_are_told_apart_by_their_type(void **state)
 }
 
 /* The n-th allocation fails, for every n: an error, no crash, nothing lost. */
-static void running_out_of_memory_is_an_error(void **state)
+TEST(running_out_of_memory_is_an_error)
 {
-    (void)state;
     for (size_t i = 0; i < N_WIRE_SAMPLES; i++) {
         bool done = false;
         for (int n = 0; !done && n < 200; n++) {
@@ -363,25 +347,4 @@ static void running_out_of_memory_is_an_error(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_message_survives_both_ways),
-        cmocka_unit_test(a_cut_off_message_is_refused),
-        cmocka_unit_test(a_message_fits_the_mask_of_fields_seen),
-        cmocka_unit_test(required_fields_are_missed_by_name),
-        cmocka_unit_test(flags_that_are_missing_have_their_defaults),
-        cmocka_unit_test(absent_null_and_value_are_three_things),
-        cmocka_unit_test(unset_fields_are_left_out),
-        cmocka_unit_test(free_form_maps_keep_what_they_hold),
-        cmocka_unit_test(unknown_names_and_fields_survive),
-        cmocka_unit_test(times_are_read_in_both_forms),
-        cmocka_unit_test(numbers_are_read_leniently_but_not_loosely),
-        cmocka_unit_test(wrong_texts_are_refused),
-        cmocka_unit_test(stop_has_three_shapes),
-        cmocka_unit_test(seeds_keep_all_their_bits),
-        cmocka_unit_test(chunks_are_told_apart_by_their_type),
-        cmocka_unit_test(running_out_of_memory_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -202,9 +202,8 @@ static void assert_request(const tkc_forward_backward_request *r,
     }
 }
 
-static void requests_are_read_by_protobuf_c_and_back(void **state)
+TEST(requests_are_read_by_protobuf_c_and_back)
 {
-    (void)state;
     for (uint64_t round = 1; round < 1500; round++) {
         seed = round;
         tinkc_error err = { 0 };
@@ -265,9 +264,8 @@ static void assert_topk(const tkc_topk *ours, const Tp__TopkPromptLogprobs *thei
     assert_bytes(ours->logprobs.data, 4 * ours->logprobs.len, &theirs->logprobs);
 }
 
-static void samples_are_read_from_protobuf_c_and_back(void **state)
+TEST(samples_are_read_from_protobuf_c_and_back)
 {
-    (void)state;
     for (uint64_t round = 1; round < 1500; round++) {
         tinkc_error err = { 0 };
         tkc_sample_response r;
@@ -330,9 +328,8 @@ static void samples_are_read_from_protobuf_c_and_back(void **state)
 }
 
 /* One record of n datums, one field. */
-static void outputs_are_read_from_protobuf_c_and_back(void **state)
+TEST(outputs_are_read_from_protobuf_c_and_back)
 {
-    (void)state;
     for (uint64_t round = 1; round < 1500; round++) {
         tinkc_error err = { 0 };
         tkc_forward_backward_output o;
@@ -396,12 +393,4 @@ static void outputs_are_read_from_protobuf_c_and_back(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_are_read_by_protobuf_c_and_back),
-        cmocka_unit_test(samples_are_read_from_protobuf_c_and_back),
-        cmocka_unit_test(outputs_are_read_from_protobuf_c_and_back),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

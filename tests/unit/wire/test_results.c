@@ -36,9 +36,8 @@ static void check_vector_b(const tkc_sample_response *r)
     assert_int_equal(tkc_topk_row(&r->topk, 2, &ids, &logprobs), 0);
 }
 
-static void vector_b_is_read_and_written(void **state)
+TEST(vector_b_is_read_and_written)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_sample_response r;
     tinkc_bytes bytes = unhex(&arena, vector_b);
@@ -54,9 +53,8 @@ static void vector_b_is_read_and_written(void **state)
 }
 
 /* Candidates of the second answer's two tokens; the first has none. */
-static void candidates_of_sampled_tokens_are_read_and_written(void **state)
+TEST(candidates_of_sampled_tokens_are_read_and_written)
 {
-    (void)state;
     static const char text[] =
         "0a06120405000000"
         "0a341208070000000800000022280a10070000000900000000000000000000001210"
@@ -94,9 +92,8 @@ static void candidates_of_sampled_tokens_are_read_and_written(void **state)
     }
 }
 
-static void samples_survive_json(void **state)
+TEST(samples_survive_json)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_sample_response r;
     tkc_sample_response_from_pb(unhex(&arena, vector_b), &arena, &r, &err);
@@ -118,9 +115,8 @@ static void samples_survive_json(void **state)
     }
 }
 
-static void an_empty_sample_result_is_valid(void **state)
+TEST(an_empty_sample_result_is_valid)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_sample_response r;
     assert_true(tkc_sample_response_from_pb((tinkc_bytes){ NULL, 0 }, &arena, &r, &err));
@@ -140,9 +136,8 @@ static void an_empty_sample_result_is_valid(void **state)
     assert_int_equal(r.prompt_cache_hit_tokens, 3);
 }
 
-static void damaged_samples_are_refused(void **state)
+TEST(damaged_samples_are_refused)
 {
-    (void)state;
     static const char *const bad[] = {
         "0a03120101",               /* tokens of one byte */
         "0a0b1a0900000000000000",   /* cut off */
@@ -173,9 +168,8 @@ static void damaged_samples_are_refused(void **state)
     }
 }
 
-static void a_long_row_among_many_empty_ones_is_no_bomb(void **state)
+TEST(a_long_row_among_many_empty_ones_is_no_bomb)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_sample_response r;
     tkc_buf_clear(&out);
@@ -215,9 +209,8 @@ static void check_vector_c(const tkc_forward_backward_output *o)
     assert_ok(err);
 }
 
-static void vector_c_is_read_and_written(void **state)
+TEST(vector_c_is_read_and_written)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_output o;
     tinkc_bytes bytes = unhex(&arena, vector_c);
@@ -238,9 +231,8 @@ static void vector_c_is_read_and_written(void **state)
     }
 }
 
-static void outputs_survive_json(void **state)
+TEST(outputs_survive_json)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_output o;
     tkc_output_from_pb(unhex(&arena, vector_c), &arena, &o, &err);
@@ -263,9 +255,8 @@ static void outputs_survive_json(void **state)
 }
 
 /* A name that stands twice in one datum hides one that is missing. */
-static void outputs_with_a_name_twice_are_refused(void **state)
+TEST(outputs_with_a_name_twice_are_refused)
 {
-    (void)state;
 #define HEAD "{\"loss_fn_output_type\":\"T\",\"metrics\":{},\"loss_fn_outputs\":["
 #define F32  "{\"data\":[1.0],\"dtype\":\"float32\"}"
 #define I64  "{\"data\":[1],\"dtype\":\"int64\"}"
@@ -286,9 +277,8 @@ static void outputs_with_a_name_twice_are_refused(void **state)
 #undef I64
 }
 
-static void an_empty_output_is_valid(void **state)
+TEST(an_empty_output_is_valid)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_output o;
     assert_true(tkc_output_from_pb((tinkc_bytes){ NULL, 0 }, &arena, &o, &err));
@@ -313,9 +303,8 @@ static void an_empty_output_is_valid(void **state)
 }
 
 /* Rows of different trailing shapes need several records; they come back as they were. */
-static void rows_become_records_and_rows_again(void **state)
+TEST(rows_become_records_and_rows_again)
 {
-    (void)state;
     static const float a[] = { 1, 2, 3, 4, 5, 6 };
     static const int64_t b[] = { 7, 8, 9 }, by2[] = { 3, 2 }, by3[] = { 2, 3 }, flat[] = { 3 };
     tkc_named_tensor row0[] = {
@@ -352,9 +341,8 @@ static void rows_become_records_and_rows_again(void **state)
 }
 
 /* Tags travel; names that no text can hold are refused in both forms. */
-static void tags_and_names_of_records(void **state)
+TEST(tags_and_names_of_records)
 {
-    (void)state;
     static const float one[] = { 1 };
     static const int64_t offsets[] = { 0, 4 };
     tinkc_error err = { 0 };
@@ -398,9 +386,8 @@ static bool reads(tkc_batched_tensor field, int64_t n_datums)
     return done;
 }
 
-static void misleading_outputs_are_refused(void **state)
+TEST(misleading_outputs_are_refused)
 {
-    (void)state;
     static const float data[] = { 1, 2, 3, 4 };
     tkc_batched_tensor good = { "a",
                                 { (void *)data, 16 },
@@ -437,9 +424,8 @@ static void misleading_outputs_are_refused(void **state)
     assert_true(reads(t, 1)); /* a leading dimension of 0 */
 }
 
-static void records_must_agree_in_their_fields(void **state)
+TEST(records_must_agree_in_their_fields)
 {
-    (void)state;
     static const float data[] = { 1 };
     tkc_batched_tensor f[2] = {
         { "a", { (void *)data, 4 }, { (const int64_t[]){ 0, 4 }, 2 }, { NULL, 0 }, TINKC_F32 }
@@ -467,9 +453,8 @@ static tkc_answer sorted(const char *json)
     return a;
 }
 
-static void answers_are_sorted_in_the_clients_order(void **state)
+TEST(answers_are_sorted_in_the_clients_order)
 {
-    (void)state;
     tkc_answer a = sorted("{\"type\":\"try_again\",\"request_id\":\"req-17\",\"queue_state\":"
                           "\"active\",\"queue_state_reason\":\"because\"}");
     assert_int_equal(a.kind, TKC_ANSWER_TRY_AGAIN);
@@ -504,9 +489,8 @@ static void answers_are_sorted_in_the_clients_order(void **state)
     assert_int_equal(sorted("{\"queue_state\":\"asleep\"}").queue_state.value, TKC_UNKNOWN);
 }
 
-static void answers_that_are_no_objects_are_refused(void **state)
+TEST(answers_that_are_no_objects_are_refused)
 {
-    (void)state;
     static const char *const bad[] = { "",  "null", "[]", "{\"a\":NaN}", "{\"a\":Infinity}",
                                        "{", "\"x\"" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -517,9 +501,8 @@ static void answers_that_are_no_objects_are_refused(void **state)
     }
 }
 
-static void answers_are_written(void **state)
+TEST(answers_are_written)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_answer a = { .kind = TKC_ANSWER_TRY_AGAIN,
                      .request_id = "r",
@@ -545,9 +528,8 @@ static void answers_are_written(void **state)
     assert_false(tkc_answer_write(&a, &out, &err));
 }
 
-static void error_bodies_of_every_shape_are_read(void **state)
+TEST(error_bodies_of_every_shape_are_read)
 {
-    (void)state;
     static const struct {
         const char *body, *detail, *code;
         bool is_json;
@@ -620,9 +602,8 @@ static void error_bodies_of_every_shape_are_read(void **state)
 }
 
 /* 300 bytes are kept, and no half of a character. */
-static void long_error_texts_are_cut(void **state)
+TEST(long_error_texts_are_cut)
 {
-    (void)state;
     for (size_t before = 297; before <= 301; before++) {
         char body[320];
         tinkc_error err = { 0 };
@@ -637,9 +618,8 @@ static void long_error_texts_are_cut(void **state)
     }
 }
 
-static void answers_are_read_to_the_last_member(void **state)
+TEST(answers_are_read_to_the_last_member)
 {
-    (void)state;
     static const struct {
         const char *json;
         int32_t kind, queue, category;
@@ -683,9 +663,8 @@ static void answers_are_read_to_the_last_member(void **state)
     }
 }
 
-static void answers_without_their_parts(void **state)
+TEST(answers_without_their_parts)
 {
-    (void)state;
     static const struct {
         tkc_answer a;
         const char *want;
@@ -713,9 +692,8 @@ static void answers_without_their_parts(void **state)
     assert_string_equal(err.message, "a result is written by its own message");
 }
 
-static void estimates_of_prompts(void **state)
+TEST(estimates_of_prompts)
 {
-    (void)state;
     tinkc_chunk c[] = { { .kind = TINKC_CHUNK_TOKENS, .tokens = { NULL, 3 } },
                         { .kind = TINKC_CHUNK_IMAGE, .bytes = { NULL, 5 } },
                         { .kind = TINKC_CHUNK_IMAGE_POINTER, .location = "abcd" } };
@@ -746,9 +724,8 @@ static bool all_results(tkc_arena *small, tkc_buf *text, tinkc_error *err)
            tkc_error_body_write(&e, text, err);
 }
 
-static void running_out_of_memory_is_an_error(void **state)
+TEST(running_out_of_memory_is_an_error)
 {
-    (void)state;
     bool done = false;
     for (int n = 0; !done; n++) {
         ledger l = { .left = n };
@@ -768,32 +745,4 @@ static void running_out_of_memory_is_an_error(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vector_b_is_read_and_written),
-        cmocka_unit_test(candidates_of_sampled_tokens_are_read_and_written),
-        cmocka_unit_test(samples_survive_json),
-        cmocka_unit_test(an_empty_sample_result_is_valid),
-        cmocka_unit_test(damaged_samples_are_refused),
-        cmocka_unit_test(a_long_row_among_many_empty_ones_is_no_bomb),
-        cmocka_unit_test(vector_c_is_read_and_written),
-        cmocka_unit_test(outputs_survive_json),
-        cmocka_unit_test(outputs_with_a_name_twice_are_refused),
-        cmocka_unit_test(an_empty_output_is_valid),
-        cmocka_unit_test(rows_become_records_and_rows_again),
-        cmocka_unit_test(tags_and_names_of_records),
-        cmocka_unit_test(misleading_outputs_are_refused),
-        cmocka_unit_test(records_must_agree_in_their_fields),
-        cmocka_unit_test(answers_are_sorted_in_the_clients_order),
-        cmocka_unit_test(answers_that_are_no_objects_are_refused),
-        cmocka_unit_test(answers_are_written),
-        cmocka_unit_test(error_bodies_of_every_shape_are_read),
-        cmocka_unit_test(long_error_texts_are_cut),
-        cmocka_unit_test(answers_are_read_to_the_last_member),
-        cmocka_unit_test(answers_without_their_parts),
-        cmocka_unit_test(estimates_of_prompts),
-        cmocka_unit_test(running_out_of_memory_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -25,9 +25,8 @@ static const tinkc_chunk image = { .kind = TINKC_CHUNK_IMAGE,
                                    .format = "png" };
 static const tkc_named_tensor input = { "w", { .data = floats, .count = 1, .dtype = TINKC_F32 } };
 
-static void requests_that_cannot_be_sent(void **state)
+TEST_WITH(requests_that_cannot_be_sent, set_up, tear_down)
 {
-    (void)state;
     enum {
         SEQ_BELOW,
         SEQ_ABOVE,
@@ -118,9 +117,8 @@ static const tkc_forward_backward_request image_request = { .model_id = "m",
                                                                                 2 } };
 
 /* 0 expected tokens is a number of tokens, in both forms. */
-static void zero_expected_tokens(void **state)
+TEST_WITH(zero_expected_tokens, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_request back;
     assert_true(tkc_forward_backward_to_pb(&image_request, &out, &err));
@@ -151,9 +149,8 @@ static tkc_forward_backward_output small_output(tkc_array_record *record)
 }
 
 /* A message goes behind what the buffer holds, and is the same there as in an empty one. */
-static void messages_are_appended(void **state)
+TEST_WITH(messages_are_appended, set_up, tear_down)
 {
-    (void)state;
     tkc_array_record record;
     const tkc_forward_backward_output o = small_output(&record);
     const int32_t token = 5;
@@ -196,9 +193,8 @@ static void messages_are_appended(void **state)
 
 /* ---- results of passes ---- */
 
-static void outputs_that_cannot_be_sent(void **state)
+TEST_WITH(outputs_that_cannot_be_sent, set_up, tear_down)
 {
-    (void)state;
     for (int bad = 0; bad < 4; bad++) {
         const char *const metrics[] = { bad == 1 ? "\xFF" : "a", bad == 2 ? "\xFF" : "b" };
         tkc_array_record record;
@@ -234,9 +230,8 @@ static void assert_rows(const tkc_output_row *rows, size_t n, size_t n_records, 
 }
 
 /* Rows of one kind share a record; rows that have not the same outputs are refused. */
-static void rows_of_outputs(void **state)
+TEST_WITH(rows_of_outputs, set_up, tear_down)
 {
-    (void)state;
     const tkc_tensor flat = {
         .data = floats, .count = 1, .dtype = TINKC_F32, .shape = { one_row, 1 }
     };
@@ -278,9 +273,8 @@ static void rows_of_outputs(void **state)
                 "b: its shape does not fit the number of its elements");
 }
 
-static void outputs_in_json_that_are_refused(void **state)
+TEST_WITH(outputs_in_json_that_are_refused, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = {
         { "{\"loss_fn_outputs\":[],\"metrics\":{}}", "loss_fn_output_type: JSON: is missing" },
         { "{\"loss_fn_output_type\":\"t\",\"metrics\":{}}", "loss_fn_outputs: JSON: is missing" },
@@ -305,9 +299,8 @@ static void outputs_in_json_that_are_refused(void **state)
 /* ---- JSON of requests ---- */
 
 /* What a chunk needs by its type: no other member stands in for it, and unknown ones are passed over. */
-static void contents_of_chunks(void **state)
+TEST_WITH(contents_of_chunks, set_up, tear_down)
 {
-    (void)state;
     static const char *const types[] = { "encoded_text", "image", "image_asset_pointer", "dmel" };
     static const char *const members[] = { "\"tokens\":[1]", "\"data\":\"eA==\"",
                                            "\"location\":\"l\"", "\"dmel\":\"eA==\"" };
@@ -346,9 +339,8 @@ static void contents_of_chunks(void **state)
 }
 
 /* One of the two members says what is to be done; null is as good as absent. */
-static void passes_forward_and_back(void **state)
+TEST_WITH(passes_forward_and_back, set_up, tear_down)
 {
-    (void)state;
 #define WORK "{\"data\":[],\"loss_fn\":\"x\"}"
     static const struct {
         const char *json;
@@ -382,9 +374,8 @@ static void passes_forward_and_back(void **state)
 
 /* ---- tensors in JSON ---- */
 
-static void tensors_in_json(void **state)
+TEST_WITH(tensors_in_json, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_json j;
     tkc_tensor t;
@@ -414,9 +405,8 @@ static void tensors_in_json(void **state)
 }
 
 /* A tensor of 1 GiB is made if there is memory for it; one that is larger is not even tried. */
-static void sparse_tensors_that_are_too_large(void **state)
+TEST_WITH(sparse_tensors_that_are_too_large, set_up, tear_down)
 {
-    (void)state;
     for (int64_t more = 0; more < 2; more++) {
         const int64_t shape[] = { 1, ((int64_t)1 << 28) + more }, crow[] = { 0, 1 }, col[] = { 0 };
         const tkc_tensor t = { .data = floats,
@@ -451,9 +441,8 @@ static void sparse_tensors_that_are_too_large(void **state)
 /* ---- samples ---- */
 
 /* Top-k matrices of another size than they say, in each of the two places. */
-static void candidates_that_cannot_be_sent(void **state)
+TEST_WITH(candidates_that_cannot_be_sent, set_up, tear_down)
 {
-    (void)state;
     static const int32_t ids[] = { 1, 2, 3, 4, 5 };
     static const float logprobs[] = { -1, -2, -3, -4, -5 };
     for (size_t n_ids = 3; n_ids <= 5; n_ids++)
@@ -485,9 +474,8 @@ static void candidates_that_cannot_be_sent(void **state)
 }
 
 /* More cells than the text can stand for are refused: 4 for each byte of it, and 4096. */
-static void candidates_by_the_length_of_their_text(void **state)
+TEST_WITH(candidates_by_the_length_of_their_text, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         size_t rows, k, length;
         bool fine;
@@ -518,9 +506,8 @@ static void candidates_by_the_length_of_their_text(void **state)
     }
 }
 
-static void parts_of_samples_in_json(void **state)
+TEST_WITH(parts_of_samples_in_json, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_sample_response r;
     assert_true(
@@ -562,9 +549,8 @@ static void assert_stop(const tkc_stop *stop, const char *want)
     assert_str(tkc_buf_view(&out), text);
 }
 
-static void stops_are_written(void **state)
+TEST_WITH(stops_are_written, set_up, tear_down)
 {
-    (void)state;
     static const char *const none[] = { NULL }, *const two[] = { "a", "b", NULL };
     static const int32_t tokens[] = { 7, 8 };
     assert_stop(&(tkc_stop){ .kind = TKC_STOP_NONE, .strings = two }, "");
@@ -579,9 +565,8 @@ static void stops_are_written(void **state)
 }
 
 /* The scored targets of a prompt are a tensor in the request. */
-static void targets_of_prompts(void **state)
+TEST_WITH(targets_of_prompts, set_up, tear_down)
 {
-    (void)state;
     static const char json[] = "{\"num_samples\":1,\"prompt\":{\"chunks\":[]},\"sampling_params\":{"
                                "\"temperature\":1.0,\"top_k\":-1,"
                                "\"top_p\":1.0},\"topk_prompt_logprobs\":0,\"target_prompt_"
@@ -603,9 +588,8 @@ static void targets_of_prompts(void **state)
 }
 
 /* Ten bytes a token, images by their bytes, pointers by the length of what they point to. */
-static void estimates_of_single_chunks(void **state)
+TEST_WITH(estimates_of_single_chunks, set_up, tear_down)
 {
-    (void)state;
     static const struct {
         tinkc_chunk chunk;
         size_t want;
@@ -631,9 +615,8 @@ static const tkc_field *field_of(const tkc_message *m, const char *name)
 }
 
 /* What a server that looks for unknown members finds in fields that have a codec of their own. */
-static void members_of_own_codecs(void **state)
+TEST_WITH(members_of_own_codecs, set_up, tear_down)
 {
-    (void)state;
     const tkc_message *work = field_of(&tkc_forward_backward_type, "forward_input")->type;
     const tkc_message *datum = field_of(work, "data")->type;
     const tkc_custom *inputs = field_of(datum, "loss_fn_inputs")->type;
@@ -656,9 +639,8 @@ static void members_of_own_codecs(void **state)
         assert_non_null(field_of(chunks->members, of_chunks[i]));
 }
 
-static void defaults_of_dimuon(void **state)
+TEST_WITH(defaults_of_dimuon, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_dimuon_step_request r;
     assert_true(tkc_message_decode(
@@ -670,9 +652,8 @@ static void defaults_of_dimuon(void **state)
 }
 
 /* An error body that is cut off counts as text: what was read of it before does not stay. */
-static void error_bodies_that_are_cut_off(void **state)
+TEST_WITH(error_bodies_that_are_cut_off, set_up, tear_down)
 {
-    (void)state;
     static const char *const rows[][2] = { { "{\"code\":\"c\",\"detail\":\"d\"",
                                              "{\"code\":\"c\",\"detail\":\"d\"" },
                                            { "{\"code\":7,", "{\"code\":7," },
@@ -691,9 +672,8 @@ static void error_bodies_that_are_cut_off(void **state)
 }
 
 /* Without memory a body is never taken for one without detail. */
-static void error_bodies_without_memory(void **state)
+TEST_WITH(error_bodies_without_memory, set_up, tear_down)
 {
-    (void)state;
     static const char *const bodies[] = {
         "{\"detail\":[{\"loc\":[\"a\",\"b\"],\"msg\":\"m\"}],\"code\":\"c\"}", "plain"
     };
@@ -716,9 +696,8 @@ static void error_bodies_without_memory(void **state)
 }
 
 /* A list that has no values is set to be empty. */
-static void lists_of_numbers(void **state)
+TEST_WITH(lists_of_numbers, set_up, tear_down)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const tkc_bulk b = { &arena, &err, TINKC_E_BAD_RESPONSE, "test" };
     tinkc_i64s list = { one_row, 7 };
@@ -731,31 +710,4 @@ static void lists_of_numbers(void **state)
                 list.data[3] == 7);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(requests_that_cannot_be_sent),
-        TEST(zero_expected_tokens),
-        TEST(messages_are_appended),
-        TEST(outputs_that_cannot_be_sent),
-        TEST(rows_of_outputs),
-        TEST(outputs_in_json_that_are_refused),
-        TEST(contents_of_chunks),
-        TEST(passes_forward_and_back),
-        TEST(tensors_in_json),
-        TEST(sparse_tensors_that_are_too_large),
-        TEST(candidates_that_cannot_be_sent),
-        TEST(candidates_by_the_length_of_their_text),
-        TEST(parts_of_samples_in_json),
-        TEST(stops_are_written),
-        TEST(targets_of_prompts),
-        TEST(estimates_of_single_chunks),
-        TEST(members_of_own_codecs),
-        TEST(defaults_of_dimuon),
-        TEST(error_bodies_that_are_cut_off),
-        TEST(error_bodies_without_memory),
-        TEST(lists_of_numbers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

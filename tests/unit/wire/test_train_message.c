@@ -149,9 +149,8 @@ static tinkc_bytes written(const tkc_forward_backward_request *r)
     return (tinkc_bytes){ (const void *)out.data, out.len };
 }
 
-static void vector_a_is_written_and_read(void **state)
+TEST(vector_a_is_written_and_read)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_bytes want = unhex(&arena, vector_a), got = written(&request_a);
     assert_int_equal(got.len, 134);
@@ -169,9 +168,8 @@ static void vector_a_is_written_and_read(void **state)
 }
 
 /* At each of the eight alignments the bytes can come in. */
-static void everything_survives_both_ways(void **state)
+TEST(everything_survives_both_ways)
 {
-    (void)state;
     tinkc_bytes got = written(&request_b);
     for (size_t shift = 0; shift < 8; shift++) {
         tinkc_error err = { 0 };
@@ -188,9 +186,8 @@ static void everything_survives_both_ways(void **state)
     }
 }
 
-static void aligned_payloads_are_views(void **state)
+TEST(aligned_payloads_are_views)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_bytes got = written(&request_a);
     char *base = tkc_arena_alloc(&arena, got.len + 8, &err);
@@ -206,9 +203,8 @@ static void aligned_payloads_are_views(void **state)
     }
 }
 
-static void a_cut_off_request_never_reads_beyond(void **state)
+TEST(a_cut_off_request_never_reads_beyond)
 {
-    (void)state;
     tinkc_bytes got = written(&request_b);
     size_t refused = 0;
     for (size_t n = 0; n < got.len; n++) {
@@ -222,9 +218,8 @@ static void a_cut_off_request_never_reads_beyond(void **state)
     assert_true(refused > got.len - 20); /* all but the cuts between two fields */
 }
 
-static void a_changed_byte_never_crashes(void **state)
+TEST(a_changed_byte_never_crashes)
 {
-    (void)state;
     tinkc_bytes got = written(&request_b);
     for (size_t n = 0; n < got.len; n++)
         for (int bit = 0; bit < 8; bit++) {
@@ -245,9 +240,8 @@ static void a_changed_byte_never_crashes(void **state)
         }
 }
 
-static void repeated_names_and_unpacked_shapes_are_read(void **state)
+TEST(repeated_names_and_unpacked_shapes_are_read)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_request read;
     /* Datum {inputs a: dense "", dtype 1, shape 2, 3 unpacked; then a again with dtype 2}; unknown
@@ -279,9 +273,8 @@ static void check_fails(tkc_tensor t, const char *part)
 }
 
 /* Half an element is not malformed protobuf: the tensor is read, and refused when it is checked. */
-static void half_elements_are_found_by_the_check(void **state)
+TEST(half_elements_are_found_by_the_check)
 {
-    (void)state;
     static const char *const cases[] = {
         "1a12"
         "12100a0161120b"
@@ -308,9 +301,8 @@ static void half_elements_are_found_by_the_check(void **state)
     }
 }
 
-static void many_names_are_kept_once_each(void **state)
+TEST(many_names_are_kept_once_each)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const char *names[400];
     double values[400];
@@ -328,9 +320,8 @@ static void many_names_are_kept_once_each(void **state)
     assert_true(tkc_numbers_get(&read.loss_fn_config, "n200", -1) == 200);
 }
 
-static void what_cannot_be_sent_is_refused(void **state)
+TEST(what_cannot_be_sent_is_refused)
 {
-    (void)state;
     tkc_forward_backward_request r = request_a;
     tinkc_chunk pointer = { .kind = TINKC_CHUNK_IMAGE_POINTER, .format = "png", .location = "x" };
     tkc_datum d = { .chunks = { &pointer, 1 } };
@@ -368,9 +359,8 @@ static void what_cannot_be_sent_is_refused(void **state)
 
 /* ---- tensors by themselves ---- */
 
-static void tensors_are_checked(void **state)
+TEST(tensors_are_checked)
 {
-    (void)state;
     tkc_tensor good = inputs_b[0].tensor, t;
     tinkc_error err = { 0 };
     assert_true(tkc_tensor_check(&good, "w", &err));
@@ -390,9 +380,8 @@ static void tensors_are_checked(void **state)
     t.shape = (tinkc_i64s){ (const int64_t[]){ INT64_MAX, 8 }, 2 }, check_fails(t, "too large");
 }
 
-static void sparse_and_narrow_tensors_become_dense_and_wide(void **state)
+TEST(sparse_and_narrow_tensors_become_dense_and_wide)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_tensor wide;
     assert_true(tkc_tensor_dense(&inputs_b[0].tensor, &arena, &wide, &err));
@@ -423,9 +412,8 @@ static void sparse_and_narrow_tensors_become_dense_and_wide(void **state)
 
 /* ---- JSON ---- */
 
-static void the_older_json_form_is_read(void **state)
+TEST(the_older_json_form_is_read)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_forward_backward_request read;
     const char *json =
@@ -447,9 +435,8 @@ static void the_older_json_form_is_read(void **state)
     }
 }
 
-static void json_survives_both_ways(void **state)
+TEST(json_survives_both_ways)
 {
-    (void)state;
     const tkc_forward_backward_request *all[] = { &request_a, &request_b };
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
@@ -463,9 +450,8 @@ static void json_survives_both_ways(void **state)
     }
 }
 
-static void json_that_makes_no_sense_is_refused(void **state)
+TEST(json_that_makes_no_sense_is_refused)
 {
-    (void)state;
     static const char *const bad[] = {
         "{\"model_id\":\"m\"}",
         "{\"model_id\":\"m\",\"forward_input\":{\"data\":[],\"loss_fn\":\"x\"},"
@@ -490,9 +476,8 @@ static void json_that_makes_no_sense_is_refused(void **state)
 }
 
 /* The n-th allocation fails, for every n: an error, no crash, nothing lost. */
-static void running_out_of_memory_is_an_error(void **state)
+TEST(running_out_of_memory_is_an_error)
 {
-    (void)state;
     bool done = false;
     for (int n = 0; !done; n++) {
         ledger l = { .left = n };
@@ -519,24 +504,4 @@ static void running_out_of_memory_is_an_error(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vector_a_is_written_and_read),
-        cmocka_unit_test(everything_survives_both_ways),
-        cmocka_unit_test(aligned_payloads_are_views),
-        cmocka_unit_test(a_cut_off_request_never_reads_beyond),
-        cmocka_unit_test(a_changed_byte_never_crashes),
-        cmocka_unit_test(repeated_names_and_unpacked_shapes_are_read),
-        cmocka_unit_test(half_elements_are_found_by_the_check),
-        cmocka_unit_test(many_names_are_kept_once_each),
-        cmocka_unit_test(what_cannot_be_sent_is_refused),
-        cmocka_unit_test(tensors_are_checked),
-        cmocka_unit_test(sparse_and_narrow_tensors_become_dense_and_wide),
-        cmocka_unit_test(the_older_json_form_is_read),
-        cmocka_unit_test(json_survives_both_ways),
-        cmocka_unit_test(json_that_makes_no_sense_is_refused),
-        cmocka_unit_test(running_out_of_memory_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
-}
+RUN_TESTS(set_up, tear_down)

@@ -17,9 +17,8 @@ static void gather(const tke_chat_part *p, tke_chat_choice *c, int32_t kind, tin
     strncat(g->text[kind == TKE_BLOCK_TEXT], text.data, text.len);
 }
 
-static void thoughts_come_first(void **state)
+TEST(thoughts_come_first)
 {
-    (void)state;
     static const struct {
         bool open; /* by the prompt */
         const char *said, *thought, *text;
@@ -53,8 +52,4 @@ static void thoughts_come_first(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(thoughts_come_first) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

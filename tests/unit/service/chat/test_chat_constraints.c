@@ -59,7 +59,7 @@ static void expect_fits(const json_t *rules, const char *text)
 }
 
 /* 200 seeds, at temperatures up to 2 and with as few tokens as can be. */
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
     char rest[1600];
     json_t *rules = json_loads(schema, 0, NULL);
@@ -81,7 +81,7 @@ static void test_seeds(void **state)
     json_decref(rules);
 }
 
-static void test_any_object(void **state)
+TEST(test_any_object)
 {
     json_t *rules = json_loads("{\"type\":\"object\"}", 0, NULL);
     (void)state;
@@ -111,9 +111,8 @@ static double first_logprob(const json_t *v, size_t top)
 
 /* The likeliest tokens and their log-probs are the model's own; what is drawn has its own too, however
  * unlikely the constraint makes it. */
-static void test_logprobs(void **state)
+TEST(test_logprobs)
 {
-    (void)state;
     json_t *freely =
         ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
     json_t *bound =
@@ -128,7 +127,7 @@ static void test_logprobs(void **state)
 }
 
 /* The same sample alone and among others, each with a state of its own. */
-static void test_company(void **state)
+TEST(test_company)
 {
     char one[1500], many[1500];
     (void)state;
@@ -156,7 +155,7 @@ static const json_t *call_of(const json_t *message, const char *name)
     return f;
 }
 
-static void test_required_calls(void **state)
+TEST(test_required_calls)
 {
     char rest[1500];
     json_t *rules = json_loads("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{"
@@ -188,7 +187,7 @@ static void test_required_calls(void **state)
 }
 
 /* As events: the role, one delta with the call, the reason, the end. */
-static void test_streamed_call(void **state)
+TEST(test_streamed_call)
 {
     char body[1600];
     (void)state;
@@ -208,7 +207,7 @@ static void test_streamed_call(void **state)
     answer_free(&a);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
     static const char *const rows[][2] = {
         { "\"max_tokens\":5,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
@@ -234,13 +233,4 @@ static void test_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_any_object),
-        cmocka_unit_test(test_logprobs),       cmocka_unit_test(test_company),
-        cmocka_unit_test(test_required_calls), cmocka_unit_test(test_streamed_call),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

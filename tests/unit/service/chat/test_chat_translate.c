@@ -36,7 +36,7 @@ static void expect_text(tinkc_str made, const char *wanted)
 }
 
 /* Thoughts are not said, calls are beside what is said, and a message leaves nothing for the next. */
-static void a_message_has_what_was_gathered_for_it(void **state)
+TEST_WITH(a_message_has_what_was_gathered_for_it, setup, teardown)
 {
     tke_chat_writer t;
     (void)state;
@@ -53,7 +53,7 @@ static void a_message_has_what_was_gathered_for_it(void **state)
                 "\"arguments\":{}}}]},{\"role\":\"user\",\"content\":\"next\"}]");
 }
 
-static void a_call_alone_is_a_message_without_text(void **state)
+TEST_WITH(a_call_alone_is_a_message_without_text, setup, teardown)
 {
     tke_chat_writer t;
     (void)state;
@@ -69,7 +69,7 @@ static void a_call_alone_is_a_message_without_text(void **state)
                 "\"arguments\":{\"a\":1}}}]}]");
 }
 
-static void a_result_names_its_call(void **state)
+TEST_WITH(a_result_names_its_call, setup, teardown)
 {
     tke_chat_writer t;
     (void)state;
@@ -90,9 +90,8 @@ static void write_named(tkc_json *j, tkc_jsonw *w, tinkc_error *e)
                   bare ? (tinkc_str){ 0 } : tkc_str("{\"type\":\"object\"}"));
 }
 
-static void a_tool_without_parameters_takes_none(void **state)
+TEST_WITH(a_tool_without_parameters_takes_none, setup, teardown)
 {
-    (void)state;
     expect_text(tke_chat_tools(tkc_str("[\"add\",\"bare\"]"), &arena, write_named, &err),
                 "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"description\":\"adds\","
                 "\"parameters\":{\"type\":\"object\"}}},"
@@ -102,7 +101,7 @@ static void a_tool_without_parameters_takes_none(void **state)
 }
 
 /* The first failure wins, and what was written until then is not used. */
-static void after_a_failure_there_are_no_messages(void **state)
+TEST_WITH(after_a_failure_there_are_no_messages, setup, teardown)
 {
     tke_chat_writer t;
     (void)state;
@@ -115,14 +114,4 @@ static void after_a_failure_there_are_no_messages(void **state)
     assert_string_equal(err.message, "tools: this server does not support 'x'");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_message_has_what_was_gathered_for_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_call_alone_is_a_message_without_text, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_result_names_its_call, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_tool_without_parameters_takes_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(after_a_failure_there_are_no_messages, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

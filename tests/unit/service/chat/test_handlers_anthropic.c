@@ -31,9 +31,8 @@ static const json_t *block(const json_t *v, size_t i)
 
 #define QUESTION "\"messages\":[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]"
 
-static void a_message(void **state)
+TEST(a_message)
 {
-    (void)state;
     static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
     for (size_t i = 0; i < 2; i++) {
         json_t *v =
@@ -49,9 +48,8 @@ static void a_message(void **state)
     }
 }
 
-static void why_a_message_ends(void **state)
+TEST(why_a_message_ends)
 {
-    (void)state;
     static const struct {
         const char *rest, *reason, *sequence;
     } rows[] = { { "\"max_tokens\":1", "max_tokens", "" },
@@ -69,9 +67,8 @@ static void why_a_message_ends(void **state)
 }
 
 /* The prompt of a conversation is the same in both forms: its tokens are counted in both. */
-static void conversations_are_translated(void **state)
+TEST(conversations_are_translated)
 {
-    (void)state;
     static const struct {
         const char *here, *there;
     } rows[] = {
@@ -118,9 +115,8 @@ static void conversations_are_translated(void **state)
     "\"tools\":[{\"name\":\"add\",\"description\":\"sums\",\"input_schema\":{\"type\":\"object\"," \
     "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}}]"
 
-static void calls_are_blocks(void **state)
+TEST(calls_are_blocks)
 {
-    (void)state;
     static const char *const choices[] = { "{\"type\":\"any\"}",
                                            "{\"type\":\"tool\",\"name\":\"add\"}" };
     for (size_t i = 0; i < 2; i++) {
@@ -165,9 +161,8 @@ static void events_of(const char *body, char *names, size_t size, char *deltas)
     answer_free(&a);
 }
 
-static void events_in_order(void **state)
+TEST(events_in_order)
 {
-    (void)state;
     char names[600], deltas[600];
     events_of("{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0,\"stream\":true," QUESTION
               "}",
@@ -184,9 +179,8 @@ static void events_in_order(void **state)
     assert_non_null(strstr(deltas, "}tool_use"));
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *rest, *type, *words;
@@ -228,15 +222,4 @@ static void refusals(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_message),
-        cmocka_unit_test(why_a_message_ends),
-        cmocka_unit_test(conversations_are_translated),
-        cmocka_unit_test(calls_are_blocks),
-        cmocka_unit_test(events_in_order),
-        cmocka_unit_test(refusals),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -152,9 +152,8 @@ static void asample_text(const char *ids, int max_tokens, tinkc_text *out, size_
 
 /* ---- tests ---- */
 
-static void off_unless_asked_for(void **state)
+TEST(off_unless_asked_for)
 {
-    (void)state;
     tinkc_engine *plain = open_engine(NULL);
     const tinkc_transport *p = tinkc_engine_transport(plain);
     service_json(p, 404, "GET", "/v1/models", "%s", "");
@@ -164,9 +163,8 @@ static void off_unless_asked_for(void **state)
     tinkc_engine_free(plain);
 }
 
-static void lists_models_and_checkpoints(void **state)
+TEST(lists_models_and_checkpoints)
 {
-    (void)state;
     const char *model = hold(service_model(t, service_session(t), 0, "nano", 4, 1));
     const char *promise =
         service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler",
@@ -206,9 +204,8 @@ static void lists_models_and_checkpoints(void **state)
                            "is a checkpoint of nano, not of micro"));
 }
 
-static void completes_text_and_tokens(void **state)
+TEST(completes_text_and_tokens)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_tokens ids = { 0 };
     tinkc_text want = { 0 };
@@ -240,9 +237,8 @@ static void completes_text_and_tokens(void **state)
     tinkc_text_free(&want);
 }
 
-static void chats(void **state)
+TEST(chats)
 {
-    (void)state;
     char body[500];
     snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
     json_t *v = ask("/v1/chat/completions", body);
@@ -272,9 +268,8 @@ static void chats(void **state)
     json_decref(v);
 }
 
-static void events_add_up(void **state)
+TEST(events_add_up)
 {
-    (void)state;
     const char *rest =
         "\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":1,\"max_tokens\":60";
     for (int seed = 1; seed <= 12; seed++) {
@@ -291,9 +286,8 @@ static void events_add_up(void **state)
     }
 }
 
-static void stop_strings_are_cut_off(void **state)
+TEST(stop_strings_are_cut_off)
 {
-    (void)state;
     json_t *whole =
         ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0}");
     const char *text = text_at(whole, 0);
@@ -328,9 +322,8 @@ static void stop_strings_are_cut_off(void **state)
     json_decref(whole);
 }
 
-static void several_choices(void **state)
+TEST(several_choices)
 {
-    (void)state;
     json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":2,"
                                        "\"temperature\":0,\"max_tokens\":4}");
     assert_int_equal(json_array_size(json_object_get(v, "choices")), 2);
@@ -349,9 +342,8 @@ static void several_choices(void **state)
 }
 
 /* Several prompts, as texts and as tokens: each prompt's choices as if it had come alone. */
-static void several_prompts(void **state)
+TEST(several_prompts)
 {
-    (void)state;
     static const char *const prompts[] = { "\"What is\"", "\"Name the\"", "\"What is\"" };
     static const char rest[] = "\"model\":\"nano\",\"n\":2,\"seed\":3,\"max_tokens\":9";
     char body[400], want[6][200];
@@ -417,9 +409,8 @@ static double sum_of(json_t *list, size_t n)
 
 /* Log-probs of an echo are those that asample gives for the prompt, those of a text the sampler's.
  */
-static void echoes_and_logprobs(void **state)
+TEST(echoes_and_logprobs)
 {
-    (void)state;
     json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"echo\":true,"
                                        "\"max_tokens\":0,\"logprobs\":2}");
     assert_string_equal(text_at(v, 0), "What is");
@@ -468,9 +459,8 @@ static void echoes_and_logprobs(void **state)
 }
 
 /* In chats each token has its bytes; the drawn one is the likeliest at temperature 0. */
-static void logprobs_of_chats(void **state)
+TEST(logprobs_of_chats)
 {
-    (void)state;
     char body[400];
     snprintf(body, sizeof body,
              "{\"model\":\"nano\",\"temperature\":0,\"logprobs\":true,\"top_logprobs\":3,"
@@ -501,9 +491,8 @@ static json_t *tokens_of(json_t *got)
 }
 
 /* Two tokens far above the others: the better one alone, until a penalty for each of its uses. */
-static void biases_and_penalties(void **state)
+TEST(biases_and_penalties)
 {
-    (void)state;
     static const char *const penalties[] = { "0", "2" };
     for (size_t i = 0; i < 2; i++) {
         char body[300];
@@ -521,9 +510,8 @@ static void biases_and_penalties(void **state)
     }
 }
 
-static void one_model(void **state)
+TEST(one_model)
 {
-    (void)state;
     json_t *v = parse(service_json(t, 200, "GET", "/v1/models/nano", "%s", ""));
     assert_string_equal(json_string_value(json_object_get(v, "id")), "nano");
     json_decref(v);
@@ -541,9 +529,8 @@ static void one_model(void **state)
     json_decref(v);
 }
 
-static void what_changes_nothing_is_accepted(void **state)
+TEST(what_changes_nothing_is_accepted)
 {
-    (void)state;
     json_decref(
         ask("/v1/completions",
             "{\"model\":\"nano\",\"prompt\":\"a\",\"max_tokens\":1,\"user\":\"me\",\"metadata\":{"
@@ -555,9 +542,8 @@ static void what_changes_nothing_is_accepted(void **state)
     json_decref(health);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     static const struct {
         int32_t status;
         const char *path, *param, *code, *rest;
@@ -706,9 +692,8 @@ static void read_all(int fd, char *text, size_t size)
     close(fd);
 }
 
-static void keys_as_bearer(void **state)
+TEST(keys_as_bearer)
 {
-    (void)state;
     static const char *const keys[] = { "tml-right", NULL };
     static const char *const headers[] = { "", "Authorization: Bearer tml-wrong\r\n",
                                            "Authorization: Bearer tml-right\r\n",
@@ -746,9 +731,8 @@ static void expect_models(tinkc_engine *e, bool option, const char *status)
 }
 
 /* A server has them by its own option; the engine's setting gives them to all. */
-static void on_by_option_or_setting(void **state)
+TEST(on_by_option_or_setting)
 {
-    (void)state;
     tinkc_engine *plain = open_engine(NULL);
     expect_models(plain, false, "HTTP/1.1 404");
     expect_models(plain, true, "HTTP/1.1 200");
@@ -765,9 +749,8 @@ static double count_of(const tinkc_transport *p, const char *what)
 
 /* Nothing is written to a client that waits for a whole answer; that it has gone is seen all the
  * same, and ends what it asked for: tokens of samples that were cancelled are not counted. */
-static void a_client_that_goes_away(void **state)
+TEST(a_client_that_goes_away)
 {
-    (void)state;
     static const char *const on[] = { "openai", "true", NULL };
     tinkc_error err = { 0 };
     tinkc_engine *e = open_engine(on);
@@ -827,9 +810,8 @@ static void on_fail(tinkc_reply *r, int32_t code, const char *message)
     ((pending *)(void *)r)->over = 2;
 }
 
-static void cancelled_and_too_many(void **state)
+TEST(cancelled_and_too_many)
 {
-    (void)state;
     static const char *const one[] = { "openai", "true", "max_sample_queue", "1", NULL };
     tinkc_engine *e = open_engine(one);
     const tinkc_transport *p = tinkc_engine_transport(e);
@@ -874,26 +856,6 @@ static void cancelled_and_too_many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(off_unless_asked_for),
-        cmocka_unit_test(lists_models_and_checkpoints),
-        cmocka_unit_test(completes_text_and_tokens),
-        cmocka_unit_test(chats),
-        cmocka_unit_test(events_add_up),
-        cmocka_unit_test(stop_strings_are_cut_off),
-        cmocka_unit_test(several_choices),
-        cmocka_unit_test(several_prompts),
-        cmocka_unit_test(echoes_and_logprobs),
-        cmocka_unit_test(logprobs_of_chats),
-        cmocka_unit_test(biases_and_penalties),
-        cmocka_unit_test(one_model),
-        cmocka_unit_test(what_changes_nothing_is_accepted),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(keys_as_bearer),
-        cmocka_unit_test(on_by_option_or_setting),
-        cmocka_unit_test(a_client_that_goes_away),
-        cmocka_unit_test(cancelled_and_too_many),
-    };
     if (access("models/nano/config.json", R_OK) != 0) {
         print_message("models/nano is not here: skipped\n");
         return 77;
@@ -905,5 +867,5 @@ int main(void)
         print_message("%s: skipped\n", err.message);
         return 77;
     }
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_cases_run(setup, teardown);
 }

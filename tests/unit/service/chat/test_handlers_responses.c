@@ -34,9 +34,8 @@ static const char *text_of(const json_t *item)
     return member(json_array_get(json_object_get(item, "content"), 0), "text");
 }
 
-static void a_response(void **state)
+TEST(a_response)
 {
-    (void)state;
     static const char *const inputs[] = {
         "\"What is 7 + 5?\"",
         "[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]",
@@ -58,9 +57,8 @@ static void a_response(void **state)
     }
 }
 
-static void what_is_cut_off_is_incomplete(void **state)
+TEST(what_is_cut_off_is_incomplete)
 {
-    (void)state;
     json_t *v = post(RESPONSES, "{\"model\":\"nano\",\"temperature\":0,\"max_output_tokens\":1,"
                                 "\"input\":\"What is 7 + 5?\"}");
     assert_string_equal(member(v, "status"), "incomplete");
@@ -70,9 +68,8 @@ static void what_is_cut_off_is_incomplete(void **state)
 }
 
 /* The prompt of a conversation is that of the same chat: its tokens are counted in both. */
-static void conversations_are_translated(void **state)
+TEST(conversations_are_translated)
 {
-    (void)state;
     static const struct {
         const char *here, *there;
     } rows[] = {
@@ -117,9 +114,8 @@ static void conversations_are_translated(void **state)
     "\"parameters\":{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},"           \
     "\"required\":[\"a\"]}}]"
 
-static void calls_are_items(void **state)
+TEST(calls_are_items)
 {
-    (void)state;
     static const char *const choices[] = { "\"required\"",
                                            "{\"type\":\"function\",\"name\":\"add\"}" };
     for (size_t i = 0; i < 2; i++) {
@@ -139,9 +135,8 @@ static void calls_are_items(void **state)
     }
 }
 
-static void a_schema_binds_the_text(void **state)
+TEST(a_schema_binds_the_text)
 {
-    (void)state;
     json_t *v = post(
         RESPONSES, "{\"model\":\"nano\",\"input\":\"What is 7 + 5?\",\"max_output_tokens\":40,"
                    "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"strict\":true,"
@@ -185,9 +180,8 @@ static json_t *events_of(const char *body, char *types, size_t size, char *delta
     return last;
 }
 
-static void events_in_order(void **state)
+TEST(events_in_order)
 {
-    (void)state;
     char types[1000], deltas[1000];
     json_t *last = events_of("{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"input\":"
                              "\"What is 7 + 5?\"}",
@@ -208,9 +202,8 @@ static void events_in_order(void **state)
     json_decref(last);
 }
 
-static void what_is_refused(void **state)
+TEST(what_is_refused)
 {
-    (void)state;
     static const struct {
         const char *rest, *says;
     } rows[] = {
@@ -238,16 +231,4 @@ static void what_is_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_response),
-        cmocka_unit_test(what_is_cut_off_is_incomplete),
-        cmocka_unit_test(conversations_are_translated),
-        cmocka_unit_test(calls_are_items),
-        cmocka_unit_test(a_schema_binds_the_text),
-        cmocka_unit_test(events_in_order),
-        cmocka_unit_test(what_is_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -169,7 +169,7 @@ static void over(void)
 
 /* What may still become a stop string is held back, whichever string it is; what precedes it is
  * sent. */
-static void text_is_held_back(void **state)
+TEST(text_is_held_back)
 {
     const tinkc_str stops[] = { tkc_str("bcd"), tkc_str("ca") };
     (void)state;
@@ -205,7 +205,7 @@ static void text_is_held_back(void **state)
 
 /* The first of the stop strings ends the text, wherever it stands in their list; text of tokens
  * behind it is not sent. */
-static void the_first_stop_counts(void **state)
+TEST(the_first_stop_counts)
 {
     static const struct {
         const char *stops[2];
@@ -232,9 +232,8 @@ static void the_first_stop_counts(void **state)
 
 /* Half a character waits for its other half; at the end it is replaced. Only the token that ended
  * the sequence is left out: the same token before it, or in one that was not stopped, has its text. */
-static void characters_are_whole(void **state)
+TEST(characters_are_whole)
 {
-    (void)state;
     begin((tke_chat_answer){ 0 }, 1, 1, NULL, 0);
     add(0, 0, 4);
     events(0, "");
@@ -264,9 +263,8 @@ static void characters_are_whole(void **state)
 }
 
 /* Chats name the role once; a call is sent at the end, with the text before it trimmed. */
-static void chats(void **state)
+TEST(chats)
 {
-    (void)state;
     begin((tke_chat_answer){ .chat = true, .usage = true }, 1, 1, NULL, 0);
     add(0, 0, 1);
     events(0, "data: " HEAD(
@@ -299,7 +297,7 @@ static void chats(void **state)
 }
 
 /* The events of a part that failed end with its error, in place of [DONE]. */
-static void failures(void **state)
+TEST(failures)
 {
     tinkc_error why = { 0 }, none = { 0 };
     (void)state;
@@ -327,9 +325,8 @@ static void failures(void **state)
     ",\"finish_reason\":\"" finish "\"}"
 
 /* The choices stand in the order of the prompts, whichever ends first; tokens of all are counted. */
-static void order_of_choices(void **state)
+TEST(order_of_choices)
 {
-    (void)state;
     begin((tke_chat_answer){ 0 }, 2, 2, NULL, 0);
     add(1, 0, 3);
     add(1, 0, 3);
@@ -350,7 +347,7 @@ static void order_of_choices(void **state)
 }
 
 /* Log-probs are of the tokens whose text is sent; offsets count characters. */
-static void logprobs(void **state)
+TEST(logprobs)
 {
     const tinkc_str stops[] = { tkc_str("cd") };
     (void)state;
@@ -395,9 +392,8 @@ static void logprobs(void **state)
 
 /* An echoed prompt comes first, in text and log-probs; its first token has neither log-prob nor
  * alternatives. */
-static void echoes(void **state)
+TEST(echoes)
 {
-    (void)state;
     begin((tke_chat_answer){ .logprobs = true, .echo = true, .top = TOP }, 1, 1, NULL, 0);
     w.logprobs[0] = NAN;
     add(0, 0, 2);
@@ -426,9 +422,8 @@ static void echoes(void **state)
 }
 
 /* As events, with log-probs: a token's come with its text, which may be held back. */
-static void echoes_in_events(void **state)
+TEST(echoes_in_events)
 {
-    (void)state;
     static const tinkc_str stop = { "bc", 2 };
     begin((tke_chat_answer){ .logprobs = true, .echo = true }, 1, 1, &stop, 1);
 #define TOLD(tokens, logprobs, offsets)                                                            \
@@ -451,9 +446,8 @@ static void echoes_in_events(void **state)
 }
 
 /* A chat's log-probs have the bytes of each token, special ones too. */
-static void chat_logprobs(void **state)
+TEST(chat_logprobs)
 {
-    (void)state;
     begin((tke_chat_answer){ .chat = true, .logprobs = true, .top = 1 }, 1, 1, NULL, 0);
     add(0, 0, END); /* not at the end: it has no text */
     add(0, 0, 4);
@@ -486,9 +480,8 @@ static void chat_logprobs(void **state)
     "\",\"arguments\":\"" arguments "\"}}"
 
 /* Calls are numbered by the choice, over all parts, and within it. */
-static void calls_of_choices(void **state)
+TEST(calls_of_choices)
 {
-    (void)state;
     begin((tke_chat_answer){ .chat = true, .calls = TKE_CALLS_TAGGED }, 2, 2, NULL, 0);
     for (size_t p = 0; p < 2; p++)
         for (size_t k = 0; k < 2; k++) {
@@ -541,9 +534,8 @@ static void calls_of_choices(void **state)
 }
 
 /* Messages quote what clients send, cut to a length: also inside a character. */
-static void errors_are_valid_utf8(void **state)
+TEST(errors_are_valid_utf8)
 {
-    (void)state;
     tinkc_error err = { 0 };
     for (int anthropic = 0; anthropic < 2; anthropic++) {
         tkc_buf out;
@@ -559,21 +551,4 @@ static void errors_are_valid_utf8(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_are_valid_utf8),
-        cmocka_unit_test(text_is_held_back),
-        cmocka_unit_test(the_first_stop_counts),
-        cmocka_unit_test(characters_are_whole),
-        cmocka_unit_test(chats),
-        cmocka_unit_test(failures),
-        cmocka_unit_test(order_of_choices),
-        cmocka_unit_test(logprobs),
-        cmocka_unit_test(echoes),
-        cmocka_unit_test(chat_logprobs),
-        cmocka_unit_test(calls_of_choices),
-        cmocka_unit_test(echoes_in_events),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

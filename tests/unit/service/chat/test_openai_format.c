@@ -3,7 +3,7 @@
 #include "support/check.h"
 #include "support/scratch.h"
 
-static void test_calls(void **state)
+TEST_WITH(test_calls, set_up, tear_down)
 {
     static const struct {
         int32_t style;
@@ -54,7 +54,7 @@ static void test_calls(void **state)
 }
 
 /* Qwen3-Coder writes values without quotes: the function's schema tells which of them are strings. */
-static void test_calls_with_parameters_as_elements(void **state)
+TEST_WITH(test_calls_with_parameters_as_elements, set_up, tear_down)
 {
     static const char tools[] =
         "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
@@ -96,7 +96,7 @@ static void test_calls_with_parameters_as_elements(void **state)
 }
 
 /* As many calls as there is room for; the others are left out. */
-static void test_many_calls(void **state)
+TEST_WITH(test_many_calls, set_up, tear_down)
 {
     static const char one[] = "<tool_call>{\"name\":\"a\"}</tool_call>";
     enum { N = sizeof one - 1 };
@@ -113,9 +113,8 @@ static void test_many_calls(void **state)
     }
 }
 
-static void test_certain(void **state)
+TEST_WITH(test_certain, set_up, tear_down)
 {
-    (void)state;
     assert_int_equal(tke_calls_certain(TKE_CALLS_NONE, tkc_str("a<tool")), 6);
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a<tool")), 1);
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a<tool_call>{")), 1);
@@ -139,7 +138,7 @@ static void expect_refused(tke_answer_form f, const char *chat_template, const c
         fail_msg("%s: \"%s\"", named, err.message);
 }
 
-static void test_refused(void **state)
+TEST_WITH(test_refused, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
     const tinkc_str tools = tkc_str("[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]");
@@ -168,7 +167,7 @@ static void test_refused(void **state)
 }
 
 /* What must be said for each mistake, whole. */
-static void test_refusals(void **state)
+TEST_WITH(test_refusals, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
     static const char function[] =
@@ -241,7 +240,7 @@ static bool accepts(const tke_grammar *g, const char *text)
 }
 
 /* The answers that a request allows. */
-static void test_grammars(void **state)
+TEST_WITH(test_grammars, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}",
                       bare[] = "{{ tools }} \"parameters\"",
@@ -310,9 +309,8 @@ static void test_grammars(void **state)
 }
 
 /* 128 tools, and not one more. */
-static void test_many_tools(void **state)
+TEST_WITH(test_many_tools, set_up, tear_down)
 {
-    (void)state;
     for (int n = 128; n <= 129; n++) {
         tinkc_error err = { 0 };
         const char *param = "";
@@ -332,17 +330,4 @@ static void test_many_tools(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_calls, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_many_calls, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_calls_with_parameters_as_elements, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_certain, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_grammars, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_many_tools, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -77,9 +77,8 @@ static bool nothing_in_memory(tinkc_engine *engine)
     return runs_in_memory(engine) == 0;
 }
 
-static void sessions_end_and_come_back(void **state)
+TEST(sessions_end_and_come_back)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
@@ -147,9 +146,8 @@ static const char *sample(const tinkc_transport *t, int32_t status, const char *
 
 /* Sessions that never trained are forgotten when they are too many or silent for too long; one that
  * has a run, a result to be fetched, or a sign of life is not. */
-static void silent_sessions_are_forgotten(void **state)
+TEST(silent_sessions_are_forgotten)
 {
-    (void)state;
     enum { MANY = 60 };
     tinkc_error err = { 0 };
     char *store = tiny_folder();
@@ -230,9 +228,8 @@ static const char *create_loss(const tinkc_transport *t, const char *session, in
 
 /* A loss is a sign of life of its session. Its answer counts as one, expires as one, and can be had
  * again by asking for the same loss. */
-static void losses_outlive_their_answers(void **state)
+TEST(losses_outlive_their_answers)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     const char *const settings[] = { "max_idle_sessions", "0", NULL };
@@ -287,9 +284,8 @@ static int32_t plain(const tinkc_transport *t, const char *method, const char *f
     return status;
 }
 
-static void checkpoints(void **state)
+TEST(checkpoints)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     tinkc_engine *engine = open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock) });
@@ -357,9 +353,8 @@ static int count_listed(const tinkc_transport *t, const char *mark)
 }
 
 /* keep_last_k, overwriting for samplers, and addresses as the world sees them. */
-static void kept_and_overwritten(void **state)
+TEST(kept_and_overwritten)
 {
-    (void)state;
     const char *const settings[] = { "keep_last_k", "2", "public_url", "https://tinker.example/x/",
                                      NULL };
     tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
@@ -397,7 +392,7 @@ static void kept_and_overwritten(void **state)
 }
 
 /* Clients write their base address with a slash at its end or without. */
-static void links_have_single_slashes(void **state)
+TEST(links_have_single_slashes)
 {
     static const char *const bases[] = { "http://h:1", "http://h:1/", "http://h:1//",
                                          "http://h:1/x/" };
@@ -421,9 +416,8 @@ static void links_have_single_slashes(void **state)
     tinkc_engine_free(engine);
 }
 
-static void what_was_used(void **state)
+TEST(what_was_used)
 {
-    (void)state;
     tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -482,9 +476,8 @@ static const char *long_sample(const tinkc_transport *t, const char *sampler, in
                      sampler, seq));
 }
 
-static void too_many_samples(void **state)
+TEST(too_many_samples)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const char *const settings[] = { "max_sample_queue", "1", NULL };
     char *roomy =
@@ -513,9 +506,8 @@ static void too_many_samples(void **state)
     tiny_model_remove(roomy);
 }
 
-static void too_little_memory(void **state)
+TEST(too_little_memory)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_engine *probe = open_with((tinkc_engine_options){ 0 });
     service_model(tinkc_engine_transport(probe), service_session(tinkc_engine_transport(probe)), 0,
@@ -554,9 +546,8 @@ static void too_little_memory(void **state)
 
 /* The place for files is not usable: the save fails, training continues, and later it works again.
  * */
-static void a_disk_in_trouble(void **state)
+TEST(a_disk_in_trouble)
 {
-    (void)state;
     char *store = tiny_folder(), path[300], command[700];
     const char *const settings[] = { "disk_reserve", "0", NULL };
     tinkc_engine *engine =
@@ -574,9 +565,8 @@ static void a_disk_in_trouble(void **state)
     tiny_model_remove(store);
 }
 
-static void bad_options(void **state)
+TEST(bad_options)
 {
-    (void)state;
     const struct {
         tinkc_engine_options options;
         int32_t code;
@@ -648,7 +638,7 @@ static bool worker_waits(tinkc_engine *engine)
 
 /* One thread for files, or saves and deletes of a name would overtake each other; however much
  * there is to do, no pool has more threads than it should. */
-static void threads(void **state)
+TEST(threads)
 {
     enum { MANY = TKE_MAX_DOWNLOADS + 2 };
     static tkc_job jobs[4][MANY];
@@ -680,21 +670,4 @@ static void threads(void **state)
     tinkc_engine_free(engine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sessions_end_and_come_back),
-        cmocka_unit_test(silent_sessions_are_forgotten),
-        cmocka_unit_test(losses_outlive_their_answers),
-        cmocka_unit_test(checkpoints),
-        cmocka_unit_test(kept_and_overwritten),
-        cmocka_unit_test(links_have_single_slashes),
-        cmocka_unit_test(what_was_used),
-        cmocka_unit_test(too_many_samples),
-        cmocka_unit_test(too_little_memory),
-        cmocka_unit_test(a_disk_in_trouble),
-        cmocka_unit_test(bad_options),
-        cmocka_unit_test(threads),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

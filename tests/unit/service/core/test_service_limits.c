@@ -44,9 +44,8 @@ static double offered(const tinkc_transport *t)
     return n;
 }
 
-static void a_shorter_context(void **state)
+TEST(a_shorter_context)
 {
-    (void)state;
     const int ids[] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 }; /* the last is a target alone */
     tinkc_engine *engine = open_with("max_context", "8");
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -61,9 +60,8 @@ static void a_shorter_context(void **state)
     tinkc_engine_free(engine);
 }
 
-static void never_longer_than_the_models(void **state)
+TEST(never_longer_than_the_models)
 {
-    (void)state;
     static const char *const values[] = { "0", "64", "1000000" };
     for (size_t i = 0; i < 3; i++) {
         tinkc_engine *engine = open_with("max_context", values[i]);
@@ -73,9 +71,8 @@ static void never_longer_than_the_models(void **state)
 }
 
 /* What was accepted before the limit was set is done again all the same. */
-static void a_journal_is_not_cut(void **state)
+TEST(a_journal_is_not_cut)
 {
-    (void)state;
     char *store = tiny_folder();
     const char *const free[] = { "disk_reserve", "0", NULL };
     const char *const tight[] = { "disk_reserve", "0", "max_context", "4", NULL };
@@ -102,9 +99,8 @@ static void a_journal_is_not_cut(void **state)
 
 /* The step leaves numbers, but ones that nothing can be computed with: it is said at the step, and what
  * fails later is not the server's fault. */
-static void a_ruinous_learning_rate_is_named(void **state)
+TEST(a_ruinous_learning_rate_is_named)
 {
-    (void)state;
     tinkc_engine *engine = open_with("max_context", "0");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -121,9 +117,8 @@ static void a_ruinous_learning_rate_is_named(void **state)
 
 /* ---- max_batch_tokens ---- */
 
-static void small_batches_change_no_bit(void **state)
+TEST(small_batches_change_no_bit)
 {
-    (void)state;
     static const char *const values[] = { "0", "1", "3", "1000" };
     const char *first = NULL;
     double loss = undisturbed(3);
@@ -152,9 +147,8 @@ static const char *create(const tinkc_transport *t, const char *session, int num
     return hold(json_field(promise, "request_id"));
 }
 
-static void idle_models_give_way(void **state)
+TEST(idle_models_give_way)
 {
-    (void)state;
     enum { MODELS = 4 };
     const char *models[MODELS];
     tinkc_engine *engine = open_with("max_models", "2");
@@ -176,9 +170,8 @@ static void idle_models_give_way(void **state)
     tinkc_engine_free(engine);
 }
 
-static void busy_models_do_not(void **state)
+TEST(busy_models_do_not)
 {
-    (void)state;
     tinkc_engine *engine = open_with("max_models", "1");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -195,9 +188,8 @@ static void busy_models_do_not(void **state)
 }
 
 /* Who waits for a place keeps nobody from work that is there already. */
-static void work_goes_on_beside_one_that_waits(void **state)
+TEST(work_goes_on_beside_one_that_waits)
 {
-    (void)state;
     enum { LONG = 60, PASSES = 1500 }; /* longer than until the waiting one is looked at again */
     int ids[LONG];
     for (int i = 0; i < LONG; i++)
@@ -218,9 +210,8 @@ static void work_goes_on_beside_one_that_waits(void **state)
 }
 
 /* Two that always have work share one place, and neither notices more than a pause. */
-static void busy_models_take_turns(void **state)
+TEST(busy_models_take_turns)
 {
-    (void)state;
     const char *models[2], *last[2];
     tinkc_engine *engine = open_with("max_models", "1");
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -248,9 +239,8 @@ static void busy_models_take_turns(void **state)
 
 /* ---- wrong values ---- */
 
-static void refused(void **state)
+TEST(refused)
 {
-    (void)state;
     static const char *const cases[][2] = {
         { "max_context", "-1" },      { "max_context", "1e9" },       { "max_context", "long" },
         { "max_batch_tokens", "-1" }, { "max_batch_tokens", "2e9" },  { "max_batch_tokens", "" },
@@ -267,19 +257,4 @@ static void refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_ruinous_learning_rate_is_named),
-        cmocka_unit_test(a_shorter_context),
-        cmocka_unit_test(never_longer_than_the_models),
-        cmocka_unit_test(a_journal_is_not_cut),
-        cmocka_unit_test(small_batches_change_no_bit),
-        cmocka_unit_test(idle_models_give_way),
-        cmocka_unit_test(busy_models_do_not),
-        cmocka_unit_test(work_goes_on_beside_one_that_waits),
-        cmocka_unit_test(busy_models_take_turns),
-        cmocka_unit_test(refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

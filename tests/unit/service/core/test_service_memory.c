@@ -76,9 +76,8 @@ static const char *sample(const tinkc_transport *t, const char *sampler)
     return hold(json_field(promise, "request_id"));
 }
 
-static void work_space_goes_back(void **state)
+TEST(work_space_goes_back)
 {
-    (void)state;
     const char *const settings[] = { "idle_release_s", "0", NULL };
     tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -115,9 +114,8 @@ static size_t folders_in(const char *path)
 }
 
 /* A client that saves at every step and lives on: only what is used, and the newest, stays. */
-static void ephemeral_saves_expire(void **state)
+TEST(ephemeral_saves_expire)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
@@ -156,9 +154,8 @@ static void ephemeral_saves_expire(void **state)
     tiny_model_remove(store);
 }
 
-static void a_budget_holds(void **state)
+TEST(a_budget_holds)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_budget budget;
     tke_budget_init(&budget, NULL, 1000);
@@ -178,12 +175,4 @@ static void a_budget_holds(void **state)
     assert_int_equal(tke_budget_used(&budget), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_budget_holds),
-        cmocka_unit_test(work_space_goes_back),
-        cmocka_unit_test(ephemeral_saves_expire),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

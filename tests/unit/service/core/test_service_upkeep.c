@@ -66,9 +66,8 @@ static bool count_row(const tke_row *row, void *user, tinkc_error *err)
 
 /* ---- when ---- */
 
-static void what_is_due(void **state)
+TEST_WITH(what_is_due, setup, teardown)
 {
-    (void)state;
     tke_due due = { 0 };
     bare_now_ms = 5000;
     assert_int_equal(tke_housekeep(&svc, &due), 1000);
@@ -88,9 +87,8 @@ static void what_is_due(void **state)
 }
 
 /* OpenAI's paths are served if a setting or the server's option asks for it. */
-static void who_asks_for_openai(void **state)
+TEST_WITH(who_asks_for_openai, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     bool possible = tke_openai_possible(&err);
     for (int i = 0; i < 4; i++) {
@@ -104,9 +102,8 @@ static void who_asks_for_openai(void **state)
 
 /* ---- sessions ---- */
 
-static void sessions_expire(void **state)
+TEST_WITH(sessions_expire, setup, teardown)
 {
-    (void)state;
     svc.set.session_timeout_ms = 5000;
     tke_session *s = new_session("s");
     assert_true(s->seen_ms == 1000 && s->created_us == 1000000);
@@ -123,9 +120,8 @@ static void sessions_expire(void **state)
 }
 
 /* Models of an expired session go to sleep, if nothing keeps them awake. */
-static void models_of_expired_sessions_sleep(void **state)
+TEST_WITH(models_of_expired_sessions_sleep, setup, teardown)
 {
-    (void)state;
     static const struct {
         bool expired, queued;
         tke_run_memory memory, after;
@@ -175,9 +171,8 @@ static bool is_known(const char *id)
 /* Sessions that never trained are forgotten, with their samplers, after long or when they are many. */
 /* A client that went away may come back; its run is finished when it was silent for run_keep_s. What a
  * client saved by name is not an image. */
-static void images_of_silent_runs_go(void **state)
+TEST_WITH(images_of_silent_runs_go, setup, teardown)
 {
-    (void)state;
     enum { KEEP = 1000000 };
     static const struct {
         int64_t keep_ms, silent_ms;
@@ -224,9 +219,8 @@ static void images_of_silent_runs_go(void **state)
     tke_job_drop(waiting);
 }
 
-static void idle_sessions_are_forgotten(void **state)
+TEST_WITH(idle_sessions_are_forgotten, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     svc.set.session_keep_ms = 10000;
     static const char *const names[] = { "b", "a", "young", "active", "trained", "pinned" };
@@ -267,9 +261,8 @@ static int n_losses(const char *session)
 }
 
 /* With a session go the rows of its custom losses, those that do not compile any more included. */
-static void losses_go_with_their_session(void **state)
+TEST_WITH(losses_go_with_their_session, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     svc.set.session_keep_ms = 10000;
     static const char *const names[] = { "silent", "active" };
@@ -293,9 +286,8 @@ static void losses_go_with_their_session(void **state)
 
 /* ---- images ---- */
 
-static void images_are_asked_for(void **state)
+TEST_WITH(images_are_asked_for, setup, teardown)
 {
-    (void)state;
     svc.set.autosave_ms = 5000;
     svc.set.durability = TINKC_DURABILITY_SNAPSHOT;
     static tke_adapter *const there = (tke_adapter *)(void *)&svc;
@@ -335,9 +327,8 @@ static void images_are_asked_for(void **state)
 }
 
 /* A flush asks for all images that are missing, and waits for those that are being written. */
-static void flushes(void **state)
+TEST_WITH(flushes, setup, teardown)
 {
-    (void)state;
     static tke_adapter *const there = (tke_adapter *)(void *)&svc;
     static const struct {
         bool adapter;
@@ -378,9 +369,8 @@ static void flushes(void **state)
 }
 
 /* Of old requests a restart knows that they ran, not what they were answered. */
-static void old_answers_are_not_kept(void **state)
+TEST_WITH(old_answers_are_not_kept, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");
     tke_txn *txn = tke_txn_new(svc.store, &err);
@@ -414,9 +404,8 @@ static bool take_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *er
 }
 
 /* A request whose row cannot be written is answered, and noted elsewhere for the next start. */
-static void requests_without_a_row(void **state)
+TEST_WITH(requests_without_a_row, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_unrecorded all[4] = { 0 };
     tke_run *run = new_run("r");
@@ -456,9 +445,8 @@ static void requests_without_a_row(void **state)
 
 /* ---- memory that only work needs ---- */
 
-static void idle_memory_is_released(void **state)
+TEST_WITH(idle_memory_is_released, setup, teardown)
 {
-    (void)state;
     svc.set.idle_release_ms = 5000;
     upkeep(1000);
     assert_true(svc.idle_since_ms == 1000 && !svc.wants_release);
@@ -482,9 +470,8 @@ static void idle_memory_is_released(void **state)
 
 /* ---- keys and links ---- */
 
-static void keys_are_forgotten(void **state)
+TEST_WITH(keys_are_forgotten, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     for (int i = 0; i < 2; i++) {
         tke_idempotent *one = tkc_zalloc(NULL, sizeof *one, &err);
@@ -544,9 +531,8 @@ static bool has_folder(const char *id)
     return tkc_is_dir(path);
 }
 
-static void unused_weights_are_dropped(void **state)
+TEST_WITH(unused_weights_are_dropped, setup, teardown)
 {
-    (void)state;
     svc.set.ephemeral_idle_ms = 100000;
     tke_session *session = new_session("s");
     tke_sampler *one = new_ephemeral("one", session, 1000),
@@ -560,9 +546,8 @@ static void unused_weights_are_dropped(void **state)
 }
 
 /* Too many of a session: those that a minute passed over, when as many as may stay were used later. */
-static void many_weights_of_a_session(void **state)
+TEST_WITH(many_weights_of_a_session, setup, teardown)
 {
-    (void)state;
     svc.set.max_ephemeral = 2;
     tke_session *session = new_session("s"), *other = new_session("o");
     tke_sampler *a = new_ephemeral("a", session, 1000), *b = new_ephemeral("b", session, 2000);
@@ -581,9 +566,8 @@ static void many_weights_of_a_session(void **state)
     assert_true(b->spill && c->spill && d->spill);
 }
 
-static void weights_of_an_expired_session(void **state)
+TEST_WITH(weights_of_an_expired_session, setup, teardown)
 {
-    (void)state;
     svc.set.session_timeout_ms = 5000;
     svc.set.ephemeral_grace_ms = 2000;
     tke_session *session = new_session("s"), *alive = new_session("alive");
@@ -609,9 +593,8 @@ static tke_checkpoint *new_checkpoint(const char *name)
 
 #define PATH "tinker://r/weights/"
 
-static void checkpoints_expire(void **state)
+TEST_WITH(checkpoints_expire, setup, teardown)
 {
-    (void)state;
     int64_t expired_us = -1;
     tke_checkpoint *c = new_checkpoint("c");
     tke_checkpoint_written(c);
@@ -635,9 +618,8 @@ static void checkpoints_expire(void **state)
 }
 
 /* A name goes to a new save, and back to what had it when that fails. */
-static void names_are_taken_and_given_back(void **state)
+TEST_WITH(names_are_taken_and_given_back, setup, teardown)
 {
-    (void)state;
     new_run("r");
     tke_checkpoint *first = new_checkpoint("c");
     assert_true(first->state == TKE_CKPT_PENDING && first->created_us == 1000000);
@@ -680,9 +662,8 @@ static void names_are_taken_and_given_back(void **state)
     assert_ptr_equal(tke_find_checkpoint(&svc, PATH "e", NULL), newer);
 }
 
-static void names_that_may_be(void **state)
+TEST_WITH(names_that_may_be, setup, teardown)
 {
-    (void)state;
     char longest[258];
     memset(longest, 'x', sizeof longest);
     longest[256] = '\0';
@@ -703,9 +684,8 @@ static void names_that_may_be(void **state)
     assert_false(tke_name_ok(NULL));
 }
 
-static void paths_that_may_be(void **state)
+TEST_WITH(paths_that_may_be, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *path, *run, *name; /* run NULL: refused */
         int32_t kind;
@@ -746,29 +726,4 @@ static void paths_that_may_be(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_due, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_asks_for_openai, setup, teardown),
-        cmocka_unit_test_setup_teardown(sessions_expire, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_of_expired_sessions_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(images_of_silent_runs_go, setup, teardown),
-        cmocka_unit_test_setup_teardown(idle_sessions_are_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(losses_go_with_their_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(images_are_asked_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(flushes, setup, teardown),
-        cmocka_unit_test_setup_teardown(old_answers_are_not_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_without_a_row, setup, teardown),
-        cmocka_unit_test_setup_teardown(idle_memory_is_released, setup, teardown),
-        cmocka_unit_test_setup_teardown(keys_are_forgotten, setup, teardown),
-        cmocka_unit_test_setup_teardown(unused_weights_are_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_weights_of_a_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(weights_of_an_expired_session, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_expire, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_are_taken_and_given_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_that_may_be, setup, teardown),
-        cmocka_unit_test_setup_teardown(paths_that_may_be, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

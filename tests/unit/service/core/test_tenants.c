@@ -37,9 +37,8 @@ static void change_rows(const char *store, const char *sql, int64_t value)
 
 /* The name of an owner is in logs and answers. A table of names of likely keys helps nobody: each
  * store has its own salt, and keeps it. */
-static void owners_are_salted(void **state)
+TEST(owners_are_salted)
 {
-    (void)state;
     char *one = tiny_folder(), *two = tiny_folder(), plain[TKE_OWNER_TEXT];
     tke_owner_of_key(&(tke_owner_salt){ { 0 } }, tkc_str(key), plain);
     owner a = owner_in(one), b = owner_in(two);
@@ -52,9 +51,8 @@ static void owners_are_salted(void **state)
 }
 
 /* A store from before there was a salt has rows with plain names: they stay their owners'. */
-static void old_stores_keep_their_owners(void **state)
+TEST(old_stores_keep_their_owners)
 {
-    (void)state;
     char *store = tiny_folder(), plain[TKE_OWNER_TEXT];
     tinkc_engine *engine = world_open(store, 0, settings);
     service_session(tinkc_engine_transport(engine));
@@ -100,9 +98,8 @@ static tinkc_engine *open_limited(const char *store, int64_t tokens)
 }
 
 /* Tokens of a day stay used when the server is started again; those of yesterday do not count. */
-static void tokens_stay_used(void **state)
+TEST(tokens_stay_used)
 {
-    (void)state;
     char *store = tiny_folder();
     int64_t day_us = (int64_t)86400 * 1000000, now_us = tkc_wall_us(tkc_clock_real());
     tinkc_engine *engine = open_limited(store, 1000);
@@ -129,12 +126,4 @@ static void tokens_stay_used(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(owners_are_salted),
-        cmocka_unit_test(old_stores_keep_their_owners),
-        cmocka_unit_test(tokens_stay_used),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -27,9 +27,8 @@ static void make(const char *owner, int64_t now_us, char out[600])
     tkc_buf_free(&token);
 }
 
-static void only_ours_count(void **state)
+TEST(only_ours_count)
 {
-    (void)state;
     char token[600], changed[600];
     tke_token_claims who;
     const int64_t now = (int64_t)1000 * S, life = (int64_t)TKE_TOKEN_LIFE_S * S;
@@ -56,9 +55,8 @@ static void only_ours_count(void **state)
 
 /* The example of RFC 7515, appendix A.1, has a key of 64 bytes; ours are of 32. So: what another
  * implementation (Python's hmac) gives for this secret and this text. */
-static void signed_as_others_do(void **state)
+TEST(signed_as_others_do)
 {
-    (void)state;
     char token[600];
     make("default", (int64_t)1700000000 * S, token);
     assert_string_equal(
@@ -102,9 +100,8 @@ static void close_world(world *w)
     tinkc_engine_free(w->engine);
 }
 
-static void whoami(void **state)
+TEST(whoami)
 {
-    (void)state;
     world w;
     char first[64];
     static const char *const given[] = { "tml-first", "tml-second" };
@@ -137,12 +134,4 @@ static void whoami(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_ours_count),
-        cmocka_unit_test(signed_as_others_do),
-        cmocka_unit_test(whoami),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -380,28 +380,19 @@ static void whole(int way)
     close_world(&w);
 }
 
-static void over_a_port(void **state)
+TEST(over_a_port)
 {
-    (void)state;
     whole(PORT);
 }
 
-static void over_a_unix_socket(void **state)
+TEST(over_a_unix_socket)
 {
-    (void)state;
     whole(UNIX);
 }
 
-static void in_process(void **state)
+TEST(in_process)
 {
-    (void)state;
     whole(IN_PROCESS);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = { cmocka_unit_test(over_a_port),
-                                        cmocka_unit_test(over_a_unix_socket),
-                                        cmocka_unit_test(in_process) };
-    return cmocka_run_group_tests_name("client_rest", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

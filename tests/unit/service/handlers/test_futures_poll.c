@@ -144,9 +144,8 @@ static tke_job *new_job(int32_t kind, const char *id)
 
 /* ---- ids without a request ---- */
 
-static void ids_without_a_request(void **state)
+TEST_WITH(ids_without_a_request, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const struct {
         const char *id, *want;
@@ -202,9 +201,8 @@ static void ids_without_a_request(void **state)
 
 /* ---- results ---- */
 
-static void results_are_delivered(void **state)
+TEST_WITH(results_are_delivered, setup, teardown)
 {
-    (void)state;
     answered a;
     tinkc_error why = { 0 };
     tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
@@ -251,9 +249,8 @@ static void results_are_delivered(void **state)
 }
 
 /* Results of samples are protobuf; a client that wants JSON gets that, if it can hold the numbers. */
-static void results_as_json(void **state)
+TEST_WITH(results_as_json, setup, teardown)
 {
-    (void)state;
     static const int32_t tokens[] = { 5, 6 };
     static const char *const proto[] = { "Accept", "application/x-protobuf", NULL };
     for (int bad = 0; bad < 2; bad++) {
@@ -295,9 +292,8 @@ static void results_as_json(void **state)
 }
 
 /* The end of a request is the end of its number, the first as any other. */
-static void numbers_end_with_their_requests(void **state)
+TEST_WITH(numbers_end_with_their_requests, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");
     static const uint8_t before[] = { TKE_SEEN_PENDING, TKE_SEEN_PENDING, TKE_SEEN_LOST };
@@ -338,9 +334,8 @@ static void scarce_put(void *ptr, size_t size, void *user)
 }
 
 /* A result that finds no room in memory is a failure, not an empty result. */
-static void results_without_memory(void **state)
+TEST_WITH(results_without_memory, setup, teardown)
 {
-    (void)state;
     static const tinkc_allocator scarce = { scarce_get, scarce_resize, scarce_put, NULL };
     answered a;
     svc.a = &scarce;
@@ -354,9 +349,8 @@ static void results_without_memory(void **state)
     svc.a = NULL;
 }
 
-static void whose_fault_it_is(void **state)
+TEST_WITH(whose_fault_it_is, setup, teardown)
 {
-    (void)state;
     static const int32_t users[] = { TINKC_E_BAD_REQUEST, TINKC_E_ARGUMENT, TINKC_E_TENSOR,
                                      TINKC_E_PATH,        TINKC_E_MODEL,    TINKC_E_NOT_FOUND,
                                      TINKC_E_FORBIDDEN,   TINKC_E_EXISTS,   TINKC_E_UNSUPPORTED,
@@ -370,9 +364,8 @@ static void whose_fault_it_is(void **state)
 }
 
 /* Only a sample of one's own can be cancelled. */
-static void cancelled_samples(void **state)
+TEST_WITH(cancelled_samples, setup, teardown)
 {
-    (void)state;
     static const char body[] = "{\"request_id\":\"%s\"}";
     static const char none[] = "404 {\"detail\":\"No such request\",\"code\":\"unknown_request\"}";
     answered a;
@@ -396,9 +389,8 @@ static void cancelled_samples(void **state)
 #define STOPPING "503 {\"detail\":\"The server is stopping\",\"code\":\"stopping\"}"
 
 /* Which of five polls, of two requests, hang up: the others are still held, in their order. */
-static void polls_that_hang_up(void **state)
+TEST_WITH(polls_that_hang_up, setup, teardown)
 {
-    (void)state;
     for (unsigned which = 0; which < 32; which++) {
         answered a[5];
         char ids[2][20];
@@ -437,9 +429,8 @@ static void polls_that_hang_up(void **state)
 }
 
 /* A poll is held for its time, and then says why there is no result. */
-static void polls_time_out(void **state)
+TEST_WITH(polls_time_out, setup, teardown)
 {
-    (void)state;
     answered a, b;
     tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
     assert_int_equal(tke_poll_expire(&svc, 1000), INT64_MAX);
@@ -484,9 +475,8 @@ static void says_why(const char *id, const char *state, const char *reason)
 }
 
 /* What a request waits for: an earlier one that waits for room, or one that never arrived. */
-static void why_requests_wait(void **state)
+TEST_WITH(why_requests_wait, setup, teardown)
 {
-    (void)state;
     static const char hole[] =
         "request 1 of this model (its seq_id) has not arrived; if its sender "
         "failed, later ones fail after 7 s, or continue without it after POST /api/v1/skip_request";
@@ -564,9 +554,8 @@ static void end_queue(tke_run *run)
     "400 {\"detail\":\"seq_id " #n " was already used for a different request\",\"code\":"         \
     "\"seq_id_reused\"}"
 
-static void requests_arrive(void **state)
+TEST_WITH(requests_arrive, setup, teardown)
 {
-    (void)state;
     answered a;
     tinkc_error err = { 0 };
     enum { NONE = -10 };
@@ -598,9 +587,8 @@ static void requests_arrive(void **state)
     end_queue(run);
 }
 
-static void queues_are_full(void **state)
+TEST_WITH(queues_are_full, setup, teardown)
 {
-    (void)state;
     static const char full[] =
         "429 {\"detail\":\"Too much is queued already; slow down\",\"code\":\"busy\"}";
     tke_run *run = new_run("r");
@@ -616,9 +604,8 @@ static void queues_are_full(void **state)
     end_queue(run);
 }
 
-static void requests_that_come_too_late(void **state)
+TEST_WITH(requests_that_come_too_late, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     answered a;
     tke_run *run = new_run("r");
@@ -642,9 +629,8 @@ static void requests_that_come_too_late(void **state)
     end_queue(run);
 }
 
-static void runs_that_are_over(void **state)
+TEST_WITH(runs_that_are_over, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");
     run->is.life = TKE_RUN_UNLOADING;
@@ -660,23 +646,4 @@ static void runs_that_are_over(void **state)
     assert_true(!run->queue && svc.queued_bytes == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ids_without_a_request, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_are_delivered, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_as_json, setup, teardown),
-        cmocka_unit_test_setup_teardown(numbers_end_with_their_requests, setup, teardown),
-        cmocka_unit_test_setup_teardown(results_without_memory, setup, teardown),
-        cmocka_unit_test_setup_teardown(whose_fault_it_is, setup, teardown),
-        cmocka_unit_test_setup_teardown(cancelled_samples, setup, teardown),
-        cmocka_unit_test_setup_teardown(polls_that_hang_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(polls_time_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(why_requests_wait, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_arrive, setup, teardown),
-        cmocka_unit_test_setup_teardown(queues_are_full, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_that_come_too_late, setup, teardown),
-        cmocka_unit_test_setup_teardown(runs_that_are_over, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -77,9 +77,8 @@ static void answers(const char *path, const char *key, int status, const char *p
 
 /* Files by exact name, of the offered model, to those with a key; never weights, whatever the path
  * looks like. */
-static void which_files_are_given(void **state)
+TEST(which_files_are_given)
 {
-    (void)state;
 #define FILES "/org/served/resolve/main/"
     answers(FILES "tokenizer.json", "tml-key", 200, "\"model\"");
     answers(FILES "config.json", "tml-key", 200, "\"architectures\"");
@@ -112,9 +111,8 @@ static void which_files_are_given(void **state)
 }
 
 /* What the hub's clients read from the head: size, digest as git has it, commit. */
-static void heads_say_what_a_file_is(void **state)
+TEST(heads_say_what_a_file_is)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -182,9 +180,8 @@ static void list_has(const tinkc_server *at, const char *etag, bool has)
 
 /* Digests are remembered by inode, size and time; shortly after a change the time alone is not
  * believed. */
-static void a_changed_file_is_served_fresh(void **state)
+TEST(a_changed_file_is_served_fresh)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char command[200], path[120], first[64], next[64];
     snprintf(command, sizeof command, "cp -r models/nano %s/m", home);
@@ -243,9 +240,8 @@ static tinkc_client *client_of(const char *url)
 }
 
 /* Exactly what it was started with: others of the engine can be neither seen nor used. */
-static void other_models_are_not_offered(void **state)
+TEST(other_models_are_not_offered)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_client *client = client_of(tinkc_server_url(server));
     tinkc_future *f = tinkc_capabilities_get(client, &err);
@@ -269,9 +265,8 @@ static void other_models_are_not_offered(void **state)
     tinkc_server_free(open);
 }
 
-static void the_model_that_is_named_first_is_the_first(void **state)
+TEST(the_model_that_is_named_first_is_the_first)
 {
-    (void)state;
     static const char *const orders[][3] = { { "org/served", "earlier", NULL },
                                              { "earlier", "org/served", NULL } };
     for (size_t i = 0; i < 2; i++) {
@@ -306,9 +301,8 @@ static void tokenizer_comes(tinkc_client *client, const char *model)
 
 /* Where no hub can be reached, the tokenizer of the server's model comes from the server; before
  * the client has asked it anything, and after. What it does not have is looked for on the hub. */
-static void clients_ask_the_server_first(void **state)
+TEST(clients_ask_the_server_first)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_client *client = client_of(tinkc_server_url(server));
     tokenizer_comes(client, "org/served");
@@ -331,15 +325,4 @@ static void clients_ask_the_server_first(void **state)
     tinkc_client_free(client);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(which_files_are_given),
-        cmocka_unit_test(heads_say_what_a_file_is),
-        cmocka_unit_test(a_changed_file_is_served_fresh),
-        cmocka_unit_test(other_models_are_not_offered),
-        cmocka_unit_test(the_model_that_is_named_first_is_the_first),
-        cmocka_unit_test(clients_ask_the_server_first),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -88,9 +88,8 @@ static double loss_of(const char *path)
     return service_loss(t, model, 2, text_a, N);
 }
 
-static void what_was_sent_can_be_trained(void **state)
+TEST(what_was_sent_can_be_trained)
 {
-    (void)state;
     const char *id = start(4, "");
     send_both(id);
     const char *path = hold(json_field(finish(id, 200), "tinker_path"));
@@ -102,9 +101,8 @@ static void what_was_sent_can_be_trained(void **state)
     assert_non_null(strstr(runs, "\"lora_rank\":4"));
 }
 
-static void finishing_twice_makes_one_checkpoint(void **state)
+TEST(finishing_twice_makes_one_checkpoint)
 {
-    (void)state;
     const char *id = start(4, "");
     send_both(id);
     const char *path = hold(json_field(finish(id, 200), "tinker_path"));
@@ -112,9 +110,8 @@ static void finishing_twice_makes_one_checkpoint(void **state)
     assert_int_equal(put(id, "adapter_config.json", config.body, NULL), 409);
 }
 
-static void starts_that_are_refused(void **state)
+TEST(starts_that_are_refused)
 {
-    (void)state;
     static const struct {
         const char *body, *says;
     } rows[] = {
@@ -131,9 +128,8 @@ static void starts_that_are_refused(void **state)
             strstr(service_json(t, 400, "POST", START, "%s", rows[i].body), rows[i].says));
 }
 
-static void files_that_are_refused(void **state)
+TEST(files_that_are_refused)
 {
-    (void)state;
     static const char *const packed[] = { "Content-Encoding", "zstd", NULL };
     const char *id = start(4, "");
     assert_int_equal(
@@ -146,9 +142,8 @@ static void files_that_are_refused(void **state)
 }
 
 /* Each message names what is wrong, and no folder of the server. */
-static void adapters_that_are_refused(void **state)
+TEST(adapters_that_are_refused)
 {
-    (void)state;
     tkc_buf cut = tensors.body, text = config.body;
     cut.len /= 2;
     text.len /= 2;
@@ -177,9 +172,8 @@ static void adapters_that_are_refused(void **state)
     }
 }
 
-static void an_upload_ends_with_its_time_or_its_owner(void **state)
+TEST(an_upload_ends_with_its_time_or_its_owner)
 {
-    (void)state;
     tke_service *svc = tke_engine_service(engine);
     const char *late = start(4, ""), *gone = start(4, "");
     pthread_mutex_lock(&svc->lock);
@@ -194,9 +188,8 @@ static void an_upload_ends_with_its_time_or_its_owner(void **state)
     assert_int_equal(put(gone, "adapter_config.json", config.body, NULL), 404);
 }
 
-static void uploads_in_progress_are_bounded(void **state)
+TEST(uploads_in_progress_are_bounded)
 {
-    (void)state;
     tke_service_end_links(tke_engine_service(engine), "default");
     for (int i = 0; i < 8; i++)
         start(4, "");
@@ -206,9 +199,8 @@ static void uploads_in_progress_are_bounded(void **state)
     start(4, "");
 }
 
-static void an_upload_fits_into_the_quota(void **state)
+TEST(an_upload_fits_into_the_quota)
 {
-    (void)state;
     tke_service *svc = tke_engine_service(engine);
     const char *id = start(4, "");
     send_both(id);
@@ -221,17 +213,4 @@ static void an_upload_fits_into_the_quota(void **state)
     tke_service_set_quota(svc, "default", &(tke_quota){ 0 });
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_sent_can_be_trained),
-        cmocka_unit_test(finishing_twice_makes_one_checkpoint),
-        cmocka_unit_test(starts_that_are_refused),
-        cmocka_unit_test(files_that_are_refused),
-        cmocka_unit_test(adapters_that_are_refused),
-        cmocka_unit_test(an_upload_ends_with_its_time_or_its_owner),
-        cmocka_unit_test(uploads_in_progress_are_bounded),
-        cmocka_unit_test(an_upload_fits_into_the_quota),
-    };
-    return cmocka_run_group_tests(tests, open_world, close_world);
-}
+RUN_TESTS(open_world, close_world)

@@ -41,9 +41,8 @@ static size_t kept_by(tinkc_engine *engine)
     return kept;
 }
 
-static void a_text_has_a_limit(void **state)
+TEST(a_text_has_a_limit)
 {
-    (void)state;
     tinkc_engine *engine = open_kept("1000000", "1000000");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = new_session(t, 200, 32 * KIB);
@@ -78,9 +77,8 @@ static void a_text_has_a_limit(void **state)
     tinkc_engine_free(engine);
 }
 
-static void a_key_has_a_limit(void **state)
+TEST(a_key_has_a_limit)
 {
-    (void)state;
     tinkc_engine *engine = open_kept("3000", "1000000");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     new_session(t, 200, 2000);
@@ -112,9 +110,8 @@ static void a_key_has_a_limit(void **state)
     tinkc_engine_free(engine);
 }
 
-static void all_keys_together_have_a_limit(void **state)
+TEST(all_keys_together_have_a_limit)
 {
-    (void)state;
     tinkc_engine *engine = open_kept("3000", "2500");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     new_session(t, 200, 2000);
@@ -138,9 +135,8 @@ static const char *new_loss(const tinkc_transport *t, int32_t status, const char
 }
 
 /* As compiled: that is more than the request, and what stays in memory. */
-static void custom_losses_count(void **state)
+TEST(custom_losses_count)
 {
-    (void)state;
     tinkc_engine *engine = open_kept("1000000", "1000000");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -159,9 +155,8 @@ static void custom_losses_count(void **state)
     tinkc_engine_free(engine);
 }
 
-static void what_is_gone_is_not_counted(void **state)
+TEST(what_is_gone_is_not_counted)
 {
-    (void)state;
     tinkc_engine *engine = open_kept("1000000", "1000000");
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -181,9 +176,8 @@ static void what_is_gone_is_not_counted(void **state)
 }
 
 /* A start counts what is there, but refuses nothing of it. */
-static void a_restart_counts_what_is_there(void **state)
+TEST(a_restart_counts_what_is_there)
 {
-    (void)state;
     char *store = tiny_folder();
     const char *const wide[] = { "disk_reserve", "0", NULL };
     const char *const tight[] = { "max_kept_per_key", "10", "disk_reserve", "0", NULL };
@@ -204,9 +198,8 @@ static void a_restart_counts_what_is_there(void **state)
 }
 
 /* 100 sessions of 32 KiB are 3.1 MiB: four pages, although one could have 200 entries. */
-static void a_search_answers_in_pages_of_bytes(void **state)
+TEST(a_search_answers_in_pages_of_bytes)
 {
-    (void)state;
     enum { N_SESSIONS = 100 };
     tinkc_engine *engine = open_kept("8000000", "8000000");
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -231,16 +224,4 @@ static void a_search_answers_in_pages_of_bytes(void **state)
     tinkc_engine_free(engine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_has_a_limit),
-        cmocka_unit_test(a_key_has_a_limit),
-        cmocka_unit_test(all_keys_together_have_a_limit),
-        cmocka_unit_test(custom_losses_count),
-        cmocka_unit_test(what_is_gone_is_not_counted),
-        cmocka_unit_test(a_restart_counts_what_is_there),
-        cmocka_unit_test(a_search_answers_in_pages_of_bytes),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

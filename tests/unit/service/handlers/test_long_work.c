@@ -67,9 +67,8 @@ static bool leaves(const char *path, const char *encoding, tinkc_str body, uint3
     return left;
 }
 
-static void large_and_packed_bodies_leave_the_front(void **state)
+TEST(large_and_packed_bodies_leave_the_front)
 {
-    (void)state;
     enum { LARGE = 256 << 10 };
     tinkc_error err = { 0 };
     static char spaces[LARGE + 1];
@@ -105,10 +104,4 @@ static void large_and_packed_bodies_leave_the_front(void **state)
     tkc_buf_free(&packed);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_and_packed_bodies_leave_the_front),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

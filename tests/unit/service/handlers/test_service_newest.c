@@ -11,9 +11,8 @@ static const char *wait_for(const tinkc_transport *t, const char *promise)
     return service_wait(t, hold(json_field(promise, "request_id")));
 }
 
-static void external_weights(void **state)
+TEST(external_weights)
 {
-    (void)state;
     char *store = tiny_folder(), path[400];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -85,9 +84,8 @@ static const char *header_of(const tinkc_transport *t, const char *model, const 
 }
 
 /* PEFT reads external weights, the cookbook archives; the file says whose names it has. */
-static void names_are_those_of_the_reader(void **state)
+TEST(names_are_those_of_the_reader)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_model_make(
         &(tiny_model){ .family = "qwen2", .vocab = 64, .context = 64, .tied = true });
@@ -117,9 +115,8 @@ static const char *save(const tinkc_transport *t, const char *model, int seq, co
 }
 
 /* Which of a, b, c (saved in this order) a search finds, newest first. */
-static void checkpoints_are_searched(void **state)
+TEST(checkpoints_are_searched)
 {
-    (void)state;
     static const struct {
         const char *rest, *names;
     } rows[] = {
@@ -155,9 +152,8 @@ static void checkpoints_are_searched(void **state)
 }
 
 /* Pages follow each other without gap or repetition, and the last one says so. */
-static void pages_of_a_checkpoint_search(void **state)
+TEST(pages_of_a_checkpoint_search)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -192,9 +188,8 @@ static void pages_of_a_checkpoint_search(void **state)
 }
 
 /* A snapshot is what a save without a kind makes; other kinds are refused by name. */
-static void kinds_of_sampler_saves(void **state)
+TEST(kinds_of_sampler_saves)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -214,9 +209,8 @@ static void kinds_of_sampler_saves(void **state)
     tinkc_engine_free(engine);
 }
 
-static void targets_and_alternatives(void **state)
+TEST(targets_and_alternatives)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sampled = hold(wait_for(
@@ -269,9 +263,8 @@ static void numbers_of(const char *json, const char *name, double *out, size_t n
 }
 
 /* A sparse tensor scores some cells of a dense one; the ids that are drawn score as they do as targets. */
-static void sparse_and_drawn(void **state)
+TEST(sparse_and_drawn)
 {
-    (void)state;
     enum { CELLS = 6 };
     char drawn_ids[200];
     const char *const tensors[] = {
@@ -320,9 +313,8 @@ static void sparse_and_drawn(void **state)
 }
 
 /* Nothing in a request is ignored in silence. */
-static void unknown_fields(void **state)
+TEST(unknown_fields)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     static const struct {
@@ -355,9 +347,8 @@ static void unknown_fields(void **state)
     tinkc_engine_free(engine);
 }
 
-static void copies_get_numbers(void **state)
+TEST(copies_get_numbers)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *made = service_json(
@@ -376,9 +367,8 @@ static void copies_get_numbers(void **state)
 }
 
 /* The same in passes, at every depth. */
-static void unknown_fields_of_passes(void **state)
+TEST(unknown_fields_of_passes)
 {
-    (void)state;
     static const struct {
         const char *refused; /* NULL = it is trained on */
         const char *top, *input, *datum, *text, *chunk, *tensor;
@@ -421,9 +411,8 @@ static void unknown_fields_of_passes(void **state)
 }
 
 /* Old clients refuse a list with a kind of checkpoint that they do not know. */
-static void external_weights_are_listed_for_who_knows_them(void **state)
+TEST(external_weights_are_listed_for_who_knows_them)
 {
-    (void)state;
     static const struct {
         const char *runtime, *version;
         bool listed;
@@ -455,9 +444,8 @@ static void external_weights_are_listed_for_who_knows_them(void **state)
     tinkc_engine_free(engine);
 }
 
-static void published_twice(void **state)
+TEST(published_twice)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -493,9 +481,8 @@ static const char *start_sample(const tinkc_transport *t, const char *sampler, i
         "request_id"));
 }
 
-static void one_poll_for_all(void **state)
+TEST(one_poll_for_all)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, TINKC_DURABILITY_SNAPSHOT, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sampler = hold(json_field(
@@ -621,9 +608,8 @@ static const char *outputs_of(const char *result)
     return text[turn];
 }
 
-static void custom_losses(void **state)
+TEST(custom_losses)
 {
-    (void)state;
     const char *const settings[] = { "emit_elementwise_loss", "false", NULL };
     tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -658,9 +644,8 @@ static void custom_losses(void **state)
 }
 
 /* One loss for each number of a session; a failed pass changes nothing. */
-static void custom_losses_belong_to_a_session(void **state)
+TEST(custom_losses_belong_to_a_session)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t)), *other = hold(service_session(t));
@@ -711,9 +696,8 @@ static void custom_losses_belong_to_a_session(void **state)
 }
 
 /* After a restart, and after a sudden end: there passes of the journal run again. */
-static void custom_losses_are_kept(void **state)
+TEST(custom_losses_are_kept)
 {
-    (void)state;
     const char *const settings[] = { "disk_reserve", "0", NULL };
     static const char gradient[] = "forward_backward_input";
     char *store = tiny_folder();
@@ -775,9 +759,8 @@ static void custom_losses_are_kept(void **state)
 
 /* Every datum has finite numbers, but their sum or their gradient as a float is not: the request is
  * at fault, and the model stays as it was. */
-static void custom_losses_beyond_numbers(void **state)
+TEST(custom_losses_beyond_numbers)
 {
-    (void)state;
     static const char gradient[] = "forward_backward_input";
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -805,9 +788,8 @@ static void custom_losses_beyond_numbers(void **state)
 }
 
 /* Tokens carry loss where it has a gradient; here the first of each sequence does. */
-static void custom_losses_of_some_tokens(void **state)
+TEST(custom_losses_of_some_tokens)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -827,9 +809,8 @@ static void custom_losses_of_some_tokens(void **state)
 }
 
 /* What makes it another loss, besides the nodes; and sessions that are over take none. */
-static void custom_losses_are_compared(void **state)
+TEST(custom_losses_are_compared)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -871,9 +852,8 @@ static const char *create_large(const tinkc_transport *t, int status, const char
 }
 
 /* 256 KiB for a loss, 4 MiB and 64 losses for a session; a restart does not give room. */
-static void custom_losses_have_limits(void **state)
+TEST(custom_losses_have_limits)
 {
-    (void)state;
     enum { LARGE = 256 << 10 };
     const char *const settings[] = { "disk_reserve", "0", NULL };
     char *store = tiny_folder();
@@ -911,9 +891,8 @@ static void change_store(const char *folder, const char *sql)
 
 /* A store from before there were custom losses; then a loss that this server does not accept any
  * more: it is left out, and its number can be used for another one, which is there again later. */
-static void custom_losses_of_other_versions(void **state)
+TEST(custom_losses_of_other_versions)
 {
-    (void)state;
     const char *const settings[] = { "disk_reserve", "0", NULL };
     char *store = tiny_folder();
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, settings);
@@ -938,30 +917,4 @@ static void custom_losses_of_other_versions(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_those_of_the_reader),
-        cmocka_unit_test(external_weights),
-        cmocka_unit_test(kinds_of_sampler_saves),
-        cmocka_unit_test(checkpoints_are_searched),
-        cmocka_unit_test(pages_of_a_checkpoint_search),
-        cmocka_unit_test(targets_and_alternatives),
-        cmocka_unit_test(sparse_and_drawn),
-        cmocka_unit_test(unknown_fields),
-        cmocka_unit_test(unknown_fields_of_passes),
-        cmocka_unit_test(external_weights_are_listed_for_who_knows_them),
-        cmocka_unit_test(copies_get_numbers),
-        cmocka_unit_test(published_twice),
-        cmocka_unit_test(one_poll_for_all),
-        cmocka_unit_test(custom_losses),
-        cmocka_unit_test(custom_losses_belong_to_a_session),
-        cmocka_unit_test(custom_losses_are_kept),
-        cmocka_unit_test(custom_losses_beyond_numbers),
-        cmocka_unit_test(custom_losses_of_some_tokens),
-        cmocka_unit_test(custom_losses_are_compared),
-        cmocka_unit_test(custom_losses_have_limits),
-        cmocka_unit_test(custom_losses_of_other_versions),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

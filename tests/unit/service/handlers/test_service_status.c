@@ -72,9 +72,8 @@ static const char *metrics_of(tinkc_engine *engine)
 }
 
 /* A card has memory of its own, which is shown apart from the process's, line by line. */
-static void memory_of_a_card(void **state)
+TEST(memory_of_a_card)
 {
-    (void)state;
     tinkc_engine *engine = open_with_card(5000, 3);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *status = hold(service_json(t, 200, "GET", "/api/v1/status", "%s", ""));
@@ -95,9 +94,8 @@ static void memory_of_a_card(void **state)
 }
 
 /* The memory of a device without its own is the process's; its weights are mapped files. */
-static void memory_of_the_host(void **state)
+TEST(memory_of_the_host)
 {
-    (void)state;
     static const char *const apart[] = { "adapters",           "snapshots",    "results",
                                          "queued_requests",    "work_space",   "part1",
                                          "requests_under_way", "database",     "part2",
@@ -120,9 +118,8 @@ static void memory_of_the_host(void **state)
 }
 
 /* There is room for 16 lines. */
-static void many_lines(void **state)
+TEST(many_lines)
 {
-    (void)state;
     for (int own = 0; own < 2; own++) {
         tinkc_engine *engine = open_with_card(own ? 5000 : 0, LINES);
         const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -138,9 +135,8 @@ static void many_lines(void **state)
 
 /* ---- readiness ---- */
 
-static void ready_with_a_model(void **state)
+TEST(ready_with_a_model)
 {
-    (void)state;
     static const char *const paths[] = { "/api/v1/readyz", "/readyz", "/health" };
     static const char *const settings[] = { "disk_reserve", "0", NULL };
     tinkc_error err = { 0 };
@@ -191,9 +187,8 @@ static char *copy_of_model(const char *in, const char *name)
     return strdup(path);
 }
 
-static void names_that_open(void **state)
+TEST(names_that_open)
 {
-    (void)state;
     static const char *const settings[] = { "disk_reserve", "0", NULL };
     static const char *const plain[] = { NULL };
     static const char *const python[] = { "X-Stainless-Runtime", "CPython", NULL };
@@ -246,9 +241,8 @@ static void names_that_open(void **state)
 
 /* ---- paths ---- */
 
-static void limits_of_paths(void **state)
+TEST(limits_of_paths)
 {
-    (void)state;
     enum { MIB = 1 << 20 };
     static const struct {
         const char *method, *uri;
@@ -295,12 +289,4 @@ static void limits_of_paths(void **state)
     tinkc_engine_free(engine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_a_card), cmocka_unit_test(memory_of_the_host),
-        cmocka_unit_test(many_lines),       cmocka_unit_test(ready_with_a_model),
-        cmocka_unit_test(names_that_open),  cmocka_unit_test(limits_of_paths),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

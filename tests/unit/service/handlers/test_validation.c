@@ -67,9 +67,8 @@ static void create(int32_t status, const char *detail, const char *more)
     refused("/api/v1/create_model", status, detail, body);
 }
 
-static void create_model_rules(void **state)
+TEST(create_model_rules)
 {
-    (void)state;
     create(400, "base_model is required", "\"base_model\":\"\",\"lora_config\":{\"rank\":4}");
     create(400, "base_model is required", "\"lora_config\":{\"rank\":4}");
     create(400, "base_model is required", "\"base_model\":null,\"lora_config\":{\"rank\":4}");
@@ -88,9 +87,8 @@ static void create_model_rules(void **state)
     refused("/api/v1/create_model", 422, "detail", "{\"session_id\":");
 }
 
-static void create_model_replays(void **state)
+TEST(create_model_replays)
 {
-    (void)state;
     const char *again = service_json(
         f.t, 200, "POST", "/api/v1/create_model",
         "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"org/tiny\",\"lora_config\":"
@@ -124,9 +122,8 @@ static void pass_fails(const char *text, const char *input)
 #define WEIGHTS  "\"weights\":{\"data\":[1,1],\"dtype\":\"float32\"}"
 #define CE(data) "{\"loss_fn\":\"cross_entropy\",\"data\":[{" data "}]}"
 
-static void pass_rules(void **state)
+TEST(pass_rules)
 {
-    (void)state;
     pass_fails("data is empty", "{\"loss_fn\":\"cross_entropy\",\"data\":[]}");
     pass_fails("nope", "{\"loss_fn\":\"nope\",\"data\":[{" INPUT(
                            "[1,2]") ",\"loss_fn_inputs\":{" TARGETS "," WEIGHTS "}}]}");
@@ -160,9 +157,8 @@ static void pass_rules(void **state)
 }
 
 /* What looks wrong and is allowed: a target nobody weighs, and the cookbook's own mask. */
-static void pass_exceptions(void **state)
+TEST(pass_exceptions)
 {
-    (void)state;
     static const char *const fine[] = {
         CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[1,-100],\"dtype\":"
                           "\"int64\"},\"weights\":{\"data\":[1,0],\"dtype\":\"float32\"}}"),
@@ -178,9 +174,8 @@ static void pass_exceptions(void **state)
     }
 }
 
-static void too_long(void **state)
+TEST(too_long)
 {
-    (void)state;
     int tokens[40];
     for (int i = 0; i < 40; i++)
         tokens[i] = 1;
@@ -188,9 +183,8 @@ static void too_long(void **state)
                          "32");
 }
 
-static void step_rules(void **state)
+TEST(step_rules)
 {
-    (void)state;
     static const char *const bad[][2] = {
         { "\"learning_rate\":-1", "learning_rate" },
         { "\"beta1\":1.0", "beta1" },
@@ -212,9 +206,8 @@ static void step_rules(void **state)
 }
 
 /* What newer clients can ask for and whose formula nobody has published: refused by its name. */
-static void unpublished(void **state)
+TEST(unpublished)
 {
-    (void)state;
     static const char *const losses[] = { "stable_reinforce", "custom" };
     for (size_t i = 0; i < 2; i++) {
         char body[300];
@@ -239,9 +232,8 @@ static void unpublished(void **state)
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", "optimizer_params");
 }
 
-static void save_rules(void **state)
+TEST(save_rules)
 {
-    (void)state;
     static const char *const names[] = { "../etc", "a/b", "", ".hidden", "a..b", "sp ace" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *promise = service_json(f.t, 200, "POST", "/api/v1/save_weights",
@@ -284,9 +276,8 @@ static void save_rules(void **state)
 }
 
 /* The name that clients know stands in the text, and no folder of ours. */
-static void checkpoints_that_do_not_fit(void **state)
+TEST(checkpoints_that_do_not_fit)
 {
-    (void)state;
     const char *one = hold(service_model(f.t, f.session, 40, "org/tiny", 4, 1));
     const char *two = hold(service_model(f.t, f.session, 41, "org/tiny", 8, 1));
     const char *saved = service_json(f.t, 200, "POST", "/api/v1/save_weights",
@@ -302,9 +293,8 @@ static void checkpoints_that_do_not_fit(void **state)
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
 }
 
-static void envelope_rules(void **state)
+TEST(envelope_rules)
 {
-    (void)state;
     const char *const octets[] = { "Content-Type", "text/plain", NULL };
     const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
     const char *const zstd[] = { "Content-Type", "application/x-protobuf", "Content-Encoding",
@@ -380,9 +370,8 @@ static void fails_at_its_turn(const char *path, const char *text, const char *bo
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
 }
 
-static void no_holes(void **state)
+TEST(no_holes)
 {
-    (void)state;
     const char *m = hold(service_model(f.t, f.session, 30, "org/tiny", 4, 1));
     char body[500];
     snprintf(body, sizeof body,
@@ -420,9 +409,8 @@ static void no_holes(void **state)
 }
 
 /* protobuf: a chunk of a kind that nobody knows is inside; a body that is cut off is not. */
-static void no_holes_in_protobuf(void **state)
+TEST(no_holes_in_protobuf)
 {
-    (void)state;
     const char *m = hold(service_model(f.t, f.session, 31, "org/tiny", 4, 1));
     const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
     char body[200];
@@ -447,9 +435,8 @@ static void no_holes_in_protobuf(void **state)
     step_runs(m, 5);
 }
 
-static void unknown_fields_of_protobuf(void **state)
+TEST(unknown_fields_of_protobuf)
 {
-    (void)state;
     static const struct {
         const char *bytes, *error;
     } rows[] = {
@@ -475,9 +462,8 @@ static void unknown_fields_of_protobuf(void **state)
 }
 
 /* What is not made for large bodies takes none; what has nonsense in large numbers is quick. */
-static void large_nonsense(void **state)
+TEST(large_nonsense)
 {
-    (void)state;
     enum { NAMES = 100000 };
     const char *m = hold(service_model(f.t, f.session, 33, "org/tiny", 4, 1));
     char *body = malloc(4 << 20);
@@ -506,9 +492,8 @@ static void large_nonsense(void **state)
 }
 
 /* A pass that is sent to /forward leaves no gradient, whatever its body calls itself. */
-static void forward_is_forward(void **state)
+TEST(forward_is_forward)
 {
-    (void)state;
     const char *m = hold(service_model(f.t, f.session, 32, "org/tiny", 4, 1));
     char body[500];
     snprintf(body, sizeof body,
@@ -534,9 +519,8 @@ static void sample_refused(const char *detail, const char *prompt, const char *p
     refused("/api/v1/asample", 400, detail, body);
 }
 
-static void sample_rules(void **state)
+TEST(sample_rules)
 {
-    (void)state;
     sample_refused("Prompt length plus max_tokens exceeds the model's context window: 3 + 30 > 32",
                    "[1,2,3]", "\"max_tokens\":30", "");
     sample_refused("num_samples must be from 1 to 1024", "[1]", "\"max_tokens\":1",
@@ -591,9 +575,8 @@ static void sample_rules(void **state)
             "\"tokens\":[1]}]},\"sampling_params\":{}}");
 }
 
-static void session_rules(void **state)
+TEST(session_rules)
 {
-    (void)state;
     char path[200];
     snprintf(path, sizeof path, "/api/v1/sessions/%s/project", f.session);
     service_json(f.t, 400, "PUT", path, "%s", "{\"project_id\":\"\"}");
@@ -607,9 +590,8 @@ static void session_rules(void **state)
     answer_free(&a);
 }
 
-static void unloaded_models(void **state)
+TEST(unloaded_models)
 {
-    (void)state;
     const char *model = hold(service_model(f.t, f.session, 3, "org/tiny", 4, 1));
     char body[300];
     snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
@@ -619,9 +601,8 @@ static void unloaded_models(void **state)
     refused("/api/v1/optim_step", 404, "Model was unloaded", body);
 }
 
-static void sample_replays(void **state)
+TEST(sample_replays)
 {
-    (void)state;
     const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":5,\"prompt\":{\"chunks\":[{"
                        "\"type\":\"encoded_text\",\"tokens\":[%d]}]},\"sampling_params\":{"
                        "\"max_tokens\":2}}";
@@ -637,9 +618,8 @@ static void sample_replays(void **state)
     assert_non_null(strstr(service_wait(f.t, one), "\"sequences\":"));
 }
 
-static void strict_rules(void **state)
+TEST(strict_rules)
 {
-    (void)state;
     tinkc_engine *strict = open_engine(true, f.folder);
     const tinkc_transport *t = tinkc_engine_transport(strict);
     const char *session = service_session(t);
@@ -660,29 +640,4 @@ static void strict_rules(void **state)
     tinkc_engine_free(strict);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create_model_rules),
-        cmocka_unit_test(create_model_replays),
-        cmocka_unit_test(pass_rules),
-        cmocka_unit_test(too_long),
-        cmocka_unit_test(step_rules),
-        cmocka_unit_test(unpublished),
-        cmocka_unit_test(save_rules),
-        cmocka_unit_test(envelope_rules),
-        cmocka_unit_test(sample_rules),
-        cmocka_unit_test(sample_replays),
-        cmocka_unit_test(pass_exceptions),
-        cmocka_unit_test(session_rules),
-        cmocka_unit_test(unloaded_models),
-        cmocka_unit_test(strict_rules),
-        cmocka_unit_test(no_holes),
-        cmocka_unit_test(no_holes_in_protobuf),
-        cmocka_unit_test(unknown_fields_of_protobuf),
-        cmocka_unit_test(forward_is_forward),
-        cmocka_unit_test(large_nonsense),
-        cmocka_unit_test(checkpoints_that_do_not_fit),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

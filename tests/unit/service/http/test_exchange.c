@@ -52,7 +52,7 @@ static tke_exchange *waiting(const tinkc_allocator *a)
 }
 
 /* The service had its answer ready when the server began to stop: the asker gets all of it. */
-static void answers_that_are_ready_are_whole(void **state)
+TEST(answers_that_are_ready_are_whole)
 {
     static const char body[] = "{\"type\":\"optim_step\"}";
     (void)state;
@@ -81,9 +81,8 @@ static void answers_that_are_ready_are_whole(void **state)
 }
 
 /* A poll that the stop has ended is closed without a status line. */
-static void cancelled_polls_have_no_status(void **state)
+TEST(cancelled_polls_have_no_status)
 {
-    (void)state;
     tke_exchange *x = waiting(NULL);
     tke_exchange_cut(x);
     (x->reply.fail)(&x->reply, TINKC_E_CONNECTION, "the poll was cancelled");
@@ -93,7 +92,7 @@ static void cancelled_polls_have_no_status(void **state)
 }
 
 /* What is streamed and cut off ends with an error, so that its reader sees that a part is missing. */
-static void cut_streams_end_with_an_error(void **state)
+TEST(cut_streams_end_with_an_error)
 {
     char piece[64];
     (void)state;
@@ -114,9 +113,8 @@ static void cut_streams_end_with_an_error(void **state)
 
 /* ---- what goes out ---- */
 
-static void headers_go_out(void **state)
+TEST(headers_go_out)
 {
-    (void)state;
     char name[20], want[600] = "", *at = want;
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
@@ -138,9 +136,8 @@ static void headers_go_out(void **state)
 }
 
 /* The id of a future is kept if it fits, and never in part. */
-static void futures_are_kept(void **state)
+TEST(futures_are_kept)
 {
-    (void)state;
     enum { ROOM = sizeof((tke_exchange *)0)->future };
     for (size_t len = ROOM - 2; len <= ROOM + 1; len++) {
         char id[ROOM + 2];
@@ -156,9 +153,8 @@ static void futures_are_kept(void **state)
 }
 
 /* 0 is a length, too. */
-static void answers_of_no_bytes(void **state)
+TEST(answers_of_no_bytes)
 {
-    (void)state;
     char piece[4];
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
@@ -174,9 +170,8 @@ static void answers_of_no_bytes(void **state)
 }
 
 /* A length that is given makes a stream of it; the library writes the header. */
-static void lengths_go_out(void **state)
+TEST(lengths_go_out)
 {
-    (void)state;
     char piece[64];
     for (int given = 0; given < 3; given++) {
         tke_exchange *x = waiting(NULL);
@@ -207,9 +202,8 @@ static void lengths_go_out(void **state)
     }
 }
 
-static void events_go_out(void **state)
+TEST(events_go_out)
 {
-    (void)state;
     char piece[64];
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
@@ -236,9 +230,8 @@ static void events_go_out(void **state)
 
 /* Up to a mebibyte is written ahead of the connection; only what comes then waits for it, and
  * nothing does on the connection's own thread. */
-static void writes_ahead(void **state)
+TEST(writes_ahead)
 {
-    (void)state;
     static char much[1 << 20];
     for (int inside = 0; inside < 2; inside++) {
         tke_exchange *x = waiting(NULL);
@@ -256,9 +249,8 @@ static void writes_ahead(void **state)
 }
 
 /* A page's events look at the room first: a mebibyte that is not sent yet. */
-static void rooms(void **state)
+TEST(rooms)
 {
-    (void)state;
     enum { MOST = 1 << 20 };
     static char half[MOST / 2];
     tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, NULL, "/ui/events");
@@ -280,9 +272,8 @@ static void rooms(void **state)
     tke_exchange_drop(x);
 }
 
-static void peers_that_went(void **state)
+TEST(peers_that_went)
 {
-    (void)state;
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
     tke_exchange_closed(x);
@@ -304,9 +295,8 @@ static const union MHD_ConnectionInfo *info_of(struct MHD_Connection *c,
 }
 
 /* A look at the connection neither waits nor takes what the peer has sent. */
-static void looks_at_peers(void **state)
+TEST(looks_at_peers)
 {
-    (void)state;
     int ends[2];
     char bytes[4];
     tke_mhd mhd = scripted_mhd;
@@ -332,9 +322,8 @@ static void looks_at_peers(void **state)
 
 /* The library does not look at a suspended connection. Requests without a body in memory may wait: only
  * the next write shows that nobody reads. */
-static void requests_of_gone_clients_with_a_body_are_cancelled(void **state)
+TEST(requests_of_gone_clients_with_a_body_are_cancelled)
 {
-    (void)state;
     tke_mhd mhd = scripted_mhd;
     mhd.info = info_of;
     for (int row = 0; row < 4; row++) { /* bit 0: it holds its body; bit 1: its client is gone */
@@ -360,9 +349,8 @@ static void requests_of_gone_clients_with_a_body_are_cancelled(void **state)
     }
 }
 
-static void headers_that_came(void **state)
+TEST(headers_that_came)
 {
-    (void)state;
     tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, NULL, "/a?b");
     assert_string_equal(x->uri, "/a?b");
     x->headers[0] = "X-One", x->headers[1] = "1", x->headers[2] = "x-two", x->headers[3] = "2";
@@ -397,7 +385,7 @@ static void scarce_release(void *old, size_t size, void *user)
 }
 
 /* An answer for which there was no memory is not an empty answer. */
-static void answers_without_memory_have_no_status(void **state)
+TEST(answers_without_memory_have_no_status)
 {
     static const tinkc_allocator allocator = { scarce_alloc, scarce_resize, scarce_release, NULL };
     (void)state;
@@ -421,24 +409,4 @@ static void answers_without_memory_have_no_status(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_that_are_ready_are_whole),
-        cmocka_unit_test(cancelled_polls_have_no_status),
-        cmocka_unit_test(cut_streams_end_with_an_error),
-        cmocka_unit_test(answers_without_memory_have_no_status),
-        cmocka_unit_test(headers_go_out),
-        cmocka_unit_test(futures_are_kept),
-        cmocka_unit_test(answers_of_no_bytes),
-        cmocka_unit_test(lengths_go_out),
-        cmocka_unit_test(events_go_out),
-        cmocka_unit_test(rooms),
-        cmocka_unit_test(looks_at_peers),
-        cmocka_unit_test(requests_of_gone_clients_with_a_body_are_cancelled),
-        cmocka_unit_test(writes_ahead),
-        cmocka_unit_test(peers_that_went),
-        cmocka_unit_test(headers_that_came),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -273,9 +273,8 @@ static void expect(int32_t status, const char *headers, const char *body)
 #define OK      "{\"status\":\"ok\"}"
 #define N(list) list, sizeof list / sizeof *list
 
-static void answers(void **state)
+TEST(answers)
 {
-    (void)state;
     const char *plain[][2] = { HOST };
     const char *json[][2] = { HOST, JSON };
     const char *text[][2] = { HOST, { "Content-Type", "text/plain" } };
@@ -314,9 +313,8 @@ static void answers(void **state)
     expect(503, TYPE, "{\"detail\":\"The server is stopping\",\"code\":\"stopping\"}");
 }
 
-static void logs(void **state)
+TEST(logs)
 {
-    (void)state;
     const char *plain[][2] = { HOST };
     ask("GET", "/api/v1/healthz?a=b", N(plain), NULL);
     assert_true(strncmp(logged, "GET /api/v1/healthz?a=b 200 15 ", 31) == 0);
@@ -345,7 +343,7 @@ static void logs(void **state)
 }
 
 /* A line of the log is one request: what a client sends cannot end it, or steer a terminal. */
-static void control_characters_are_escaped_in_the_log(void **state)
+TEST(control_characters_are_escaped_in_the_log)
 {
     static const char *const rows[][2] = {
         { "/a\nGET /forged 200", "/a\\x0aGET /forged 200" },
@@ -368,9 +366,8 @@ static void control_characters_are_escaped_in_the_log(void **state)
     }
 }
 
-static void metrics(void **state)
+TEST(metrics)
 {
-    (void)state;
     const char *plain[][2] = { HOST };
     ask("GET", "/metrics", N(plain), NULL);
     expect(404, TYPE, NULL);
@@ -431,9 +428,8 @@ static void metrics(void **state)
 
 /* ---- keys ---- */
 
-static void keys(void **state)
+TEST(keys)
 {
-    (void)state;
     static const char *const lines[] = { "secret", NULL };
     char right[] = "secret", bearer[] = "bEARER   secret", wrong[] = "secrets";
     const char *key[][2] = { HOST, { "x-api-key", right } };
@@ -513,9 +509,8 @@ static void keys(void **state)
 
 /* ---- limits ---- */
 
-static void heads(void **state)
+TEST(heads)
 {
-    (void)state;
     static const char *list[MAX_PAIRS][2];
     for (size_t i = 0; i < MAX_PAIRS; i++) {
         list[i][0] = i ? "X-Other" : "Host";
@@ -524,7 +519,7 @@ static void heads(void **state)
     ask("GET", "/api/v1/healthz", list, 100, NULL);
     expect(200, TYPE, OK);
     ask("GET", "/api/v1/healthz", list, 101, NULL);
-    expect(431, TYPE, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
+    expect(431, CLOSED, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
     static const char *empty[][2] = { { "Host", "localhost" }, { "X-Other", NULL } };
     ask("GET", "/api/v1/healthz", N(empty), NULL); /* a header without a value */
     expect(200, TYPE, OK);
@@ -540,20 +535,19 @@ static void heads(void **state)
             take_answer("POST");
         }
         end();
-        expect(431, TYPE, NULL);
+        expect(431, CLOSED, NULL);
     }
     list[1][0] = "X-Other";
     list[1][1] = "1";
     list[100][0] = "X-API-Key"; /* is not kept, but counts at the limit */
     ask("GET", "/api/v1/healthz", list, 101, NULL);
-    expect(431, TYPE, NULL);
+    expect(431, CLOSED, NULL);
 }
 
 /* By Content-Length: refused before the body is read if it is huge, or if its sender waits for
  * permission; else after it, because clients that send everything first would not see the answer. */
-static void lengths(void **state)
+TEST(lengths)
 {
-    (void)state;
     static const struct {
         const char *uri, *length, *expects;
         bool at_once;
@@ -603,9 +597,8 @@ static void lengths(void **state)
 }
 
 /* A body without a length: pieces until there are too many. */
-static void pieces(void **state)
+TEST(pieces)
 {
-    (void)state;
     static char big[MAX_BODY];
     const char *headers[][2] = { HOST, JSON };
     memset(big, ' ', sizeof big);
@@ -670,9 +663,8 @@ static void pieces(void **state)
 }
 
 /* A server that stops ends polls and streams of events at once; everything else is work, the page's too. */
-static void what_is_a_poll(void **state)
+TEST(what_is_a_poll)
 {
-    (void)state;
     static const struct {
         const char *method, *uri;
         bool poll;
@@ -701,9 +693,8 @@ static void what_is_a_poll(void **state)
 
 /* ---- states of the connection ---- */
 
-static void states(void **state)
+TEST(states)
 {
-    (void)state;
     const char *headers[][2] = { HOST, JSON };
     begin("/api/v1/retrieve_future", N(headers));
     const tke_peer *peer = now->socket_context;
@@ -732,9 +723,8 @@ static void states(void **state)
 }
 
 /* Links begin with a name that is known to be ours; on a path there is only this machine. */
-static void base_urls(void **state)
+TEST(base_urls)
 {
-    (void)state;
     static const struct {
         const char *host, *socket_path, *url;
     } rows[] = { { "localhost:81", NULL, "http://localhost:81" },
@@ -790,9 +780,8 @@ static enum MHD_Result send_all(const char *uri, const char *body)
 }
 
 /* A result is kept until a client has read all of it. */
-static void results(void **state)
+TEST(results)
 {
-    (void)state;
     char body[300];
     const char *id = start_sample();
     snprintf(body, sizeof body, "{\"request_id\":\"%s\"}", id);
@@ -809,9 +798,8 @@ static void results(void **state)
 
 /* Each allocation for a connection and its request fails once: the connection is closed, or its answer says that there is
  * no memory, or nothing was lost. */
-static void scarce_memory(void **state)
+TEST(scarce_memory)
 {
-    (void)state;
     static char large[20000];
     static const char *headers[][2] = { HOST, JSON, { "X-Other", large } };
     static const char body[] = "{\"request_id\":\"x\"}";
@@ -874,9 +862,8 @@ static const char stream[] =
 
 /* The server begins to stop after a request was let in, and does not see it in its list: a poll is
  * cancelled, other requests are only when there is no time left. */
-static void stops_meanwhile(void **state)
+TEST(stops_meanwhile)
 {
-    (void)state;
     char body[300];
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -1003,9 +990,8 @@ static void expect_stopped(tinkc_server *server, const char *order)
 }
 
 /* Clients hang up while the service has their requests: it is done with them at once. */
-static void clients_hang_up(void **state)
+TEST_WITH(clients_hang_up, stoppable, started_again)
 {
-    (void)state;
     open_both();
     for (size_t i = 0; i < 2; i++) {
         now = both + i;
@@ -1019,7 +1005,7 @@ static void clients_hang_up(void **state)
 }
 
 /* No time is given: polls are ended, then all other requests, and then the library. */
-static void stops_at_once(void **state)
+TEST_WITH(stops_at_once, stoppable, started_again)
 {
     tinkc_error err = { 0 };
     tinkc_server server = { &http };
@@ -1038,7 +1024,7 @@ static void stops_at_once(void **state)
 }
 
 /* An answer that the service has written and the library has not sent is not left behind. */
-static void stops_with_an_answer_unsent(void **state)
+TEST_WITH(stops_with_an_answer_unsent, stoppable, started_again)
 {
     tinkc_error err = { 0 };
     tinkc_server server = { &http };
@@ -1064,7 +1050,7 @@ static void *stop_slowly(void *server)
 }
 
 /* With all the time it needs: polls are ended, what else is under way is answered. */
-static void stops_when_all_is_sent(void **state)
+TEST_WITH(stops_when_all_is_sent, stoppable, started_again)
 {
     tinkc_server server = { &http };
     pthread_t stopper;
@@ -1094,27 +1080,4 @@ static void stops_when_all_is_sent(void **state)
     assert_true(http.stopped && !http.cutting);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers),
-        cmocka_unit_test(logs),
-        cmocka_unit_test(control_characters_are_escaped_in_the_log),
-        cmocka_unit_test(metrics),
-        cmocka_unit_test(keys),
-        cmocka_unit_test(heads),
-        cmocka_unit_test(lengths),
-        cmocka_unit_test(pieces),
-        cmocka_unit_test(what_is_a_poll),
-        cmocka_unit_test(states),
-        cmocka_unit_test(base_urls),
-        cmocka_unit_test(results),
-        cmocka_unit_test(scarce_memory),
-        cmocka_unit_test(stops_meanwhile),
-        cmocka_unit_test_setup_teardown(clients_hang_up, stoppable, started_again),
-        cmocka_unit_test_setup_teardown(stops_at_once, stoppable, started_again),
-        cmocka_unit_test_setup_teardown(stops_with_an_answer_unsent, stoppable, started_again),
-        cmocka_unit_test_setup_teardown(stops_when_all_is_sent, stoppable, started_again),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -134,9 +134,8 @@ static void wait_for(const char *name, double value)
 
 /* ---- what is leaked ---- */
 
-static void long_queries_are_answered(void **state)
+TEST(long_queries_are_answered)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     static char request[60000];
     for (int n = 100; n <= 20000; n += 4000) {
@@ -166,9 +165,8 @@ static void long_queries_are_answered(void **state)
 
 #define HEALTH "GET /api/v1/healthz HTTP/1.1\r\nHost: "
 
-static void hosts(void **state)
+TEST(hosts)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     static const char *const ours[] = { "localhost",    "localhost:9", "127.0.0.1",
                                         "LOCALHOST:80", "127.1.2.3:5", "[::1]:8000" };
@@ -201,9 +199,8 @@ static void hosts(void **state)
     tinkc_server_free(server);
 }
 
-static void pages_elsewhere(void **state)
+TEST(pages_elsewhere)
 {
-    (void)state;
     static const char *const allowed[] = { "app.example", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .allow_hosts = allowed });
 #define SESSION "POST /api/v1/create_session HTTP/1.1\r\nHost: localhost:8000\r\n"
@@ -247,9 +244,8 @@ static void pages_elsewhere(void **state)
 }
 
 /* Links lead to names of ours, whatever a request calls us. */
-static void links_do_not_echo_host(void **state)
+TEST(links_do_not_echo_host)
 {
-    (void)state;
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     service_wait(
@@ -278,9 +274,8 @@ static void post(const tinkc_server *server, const char *key, const char *path, 
 }
 
 /* What was public when the link was given is not any more: the link ends with it. */
-static void links_end_with_their_right(void **state)
+TEST(links_end_with_their_right)
 {
-    (void)state;
     static const char *const keys[] = { "tml-one", "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     tinkc_error err = { 0 };
@@ -326,9 +321,8 @@ static void delete_path(const tinkc_server *server, const char *key, const char 
 }
 
 /* The key is gone, and with it the right to what it had asked for. It comes back; the link does not. */
-static void links_end_with_their_key(void **state)
+TEST(links_end_with_their_key)
 {
-    (void)state;
     static const char *const both[] = { "tml-one", "tml-two", NULL };
     static const char *const two[] = { "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = both });
@@ -377,9 +371,8 @@ static const char *sample_once(tinkc_sampler *sampler)
 }
 
 /* A sampling session on somebody's public checkpoint ends when it is not public any more. */
-static void sampling_ends_with_its_right(void **state)
+TEST(sampling_ends_with_its_right)
 {
-    (void)state;
     static const char *const keys[] = { "tml-one", "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     const char *url = tinkc_server_url(server);
@@ -420,9 +413,8 @@ static void sampling_ends_with_its_right(void **state)
 
 /* ---- heads that can be read in two ways ---- */
 
-static void strict_heads(void **state)
+TEST(strict_heads)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     static const char *const bad[] = {
         "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
@@ -454,9 +446,8 @@ static void strict_heads(void **state)
 
 /* Some programs take a single CR or LF for the end of a line, and a NUL for the end of a text, and some do
  * not: what follows would be a header, or a request, to one of them only. */
-static void lines_end_with_cr_lf(void **state)
+TEST(lines_end_with_cr_lf)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
 #define LINE "GET /api/v1/healthz HTTP/1.1"
 #define TEXT(text) text, sizeof text - 1
@@ -501,9 +492,8 @@ static void lines_end_with_cr_lf(void **state)
 
 /* Programs differ in where a chunk ends (a single LF, an extension with one), so what follows a body in chunks
  * may be a part of it to a proxy in front: it is never read as a request. */
-static void what_follows_chunks_is_no_request(void **state)
+TEST(what_follows_chunks_is_no_request)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
 #define CHUNKED "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 #define NEXT "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -530,9 +520,8 @@ static void what_follows_chunks_is_no_request(void **state)
 }
 
 /* A Transfer-Encoding behind the last header that is looked at must not go unnoticed. */
-static void what_follows_too_many_headers_is_no_request(void **state)
+TEST(what_follows_too_many_headers_is_no_request)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     char request[4000] = HEALTH "localhost\r\n", said[4000] = "";
     size_t n = strlen(request);
@@ -550,9 +539,8 @@ static void what_follows_too_many_headers_is_no_request(void **state)
 }
 
 /* libmicrohttpd writes two heads for what it refuses itself, so it is not asked to refuse this. */
-static void a_request_without_host_gets_one_answer(void **state)
+TEST(a_request_without_host_gets_one_answer)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     const char *said = ask(server, "GET /api/v1/healthz HTTP/1.1\r\n\r\n");
     assert_true(strncmp(said, "HTTP/1.1 400", 12) == 0);
@@ -562,9 +550,8 @@ static void a_request_without_host_gets_one_answer(void **state)
 }
 
 /* 64 KiB for a head. */
-static void long_heads(void **state)
+TEST(long_heads)
 {
-    (void)state;
     static char request[80000];
     tinkc_server *server = serve(NULL);
     for (int n = 50000; n <= 70000; n += 20000) {
@@ -576,9 +563,8 @@ static void long_heads(void **state)
     tinkc_server_free(server);
 }
 
-static void unknown_paths_need_no_key(void **state)
+TEST(unknown_paths_need_no_key)
 {
-    (void)state;
     static const char *const keys[] = { "tml-one", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys, .openai = true });
     expect(server, "GET /api/v2/nothing HTTP/1.1\r\nHost: h", "404", "unknown_endpoint");
@@ -601,9 +587,8 @@ static void unknown_paths_need_no_key(void **state)
 
 /* ---- peers ---- */
 
-static void slow_heads_end(void **state)
+TEST(slow_heads_end)
 {
-    (void)state;
     char byte;
     tinkc_server *server = serve(&(tinkc_serve_options){ .head_timeout_ms = 200 });
     int fd = dial(server), quiet = dial(server);
@@ -632,9 +617,8 @@ static int count_open(const int *fds, int n)
 }
 
 /* As many as there may be: the one that was idle longest makes room for the next. */
-static void full_house(void **state)
+TEST(full_house)
 {
-    (void)state;
     enum { MOST = 20 };
     int fds[MOST + 5];
     tinkc_server *server = serve(&(tinkc_serve_options){
@@ -665,9 +649,8 @@ static void full_house(void **state)
 }
 
 /* The server keeps descriptors for files: with 64 allowed it takes at most 32 connections. */
-static void descriptors_for_files(void **state)
+TEST(descriptors_for_files)
 {
-    (void)state;
     struct rlimit before, few;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
@@ -710,9 +693,8 @@ static void token_of(const tinkc_server *server, const char *key, char out[800])
     snprintf(out, 800, "%.*s", (int)strcspn(at + 7, "\""), at + 7);
 }
 
-static void keys_taken_away(void **state)
+TEST(keys_taken_away)
 {
-    (void)state;
     static const char *const both[] = { "tml-one", "tml-two", NULL };
     static const char *const two[] = { "tml-two", NULL };
     static const char *const none[] = { NULL };
@@ -751,7 +733,7 @@ static int64_t quota_number(const tinkc_server *server, const char *key, const c
 }
 
 /* Requests that arrive together do not each find the quota unused. The last one may exceed it. */
-static void work_in_flight_counts_towards_quotas(void **state)
+TEST(work_in_flight_counts_towards_quotas)
 {
     enum { N = 12, EACH = 40, TOKENS = 50, STORAGE = 2000 };
     (void)state;
@@ -804,9 +786,8 @@ static void work_in_flight_counts_towards_quotas(void **state)
 }
 
 /* On a clock that stands still: the minute does not end between two requests. */
-static void quotas(void **state)
+TEST(quotas)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     tinkc_engine *timeless = open_engine(tinkc_mock_clock(mock));
@@ -845,9 +826,8 @@ static void quotas(void **state)
 
 /* ---- bodies ---- */
 
-static void packed_bodies(void **state)
+TEST(packed_bodies)
 {
-    (void)state;
     tinkc_error err = { 0 };
     enum { BIG = 64 << 20 };
     char *zeros = calloc(1, BIG), *request = malloc(1 << 20);
@@ -905,9 +885,8 @@ static bool in_a_core_dump(const char *text, size_t len)
     return found;
 }
 
-static void keys_are_in_no_core_dump(void **state)
+TEST(keys_are_in_no_core_dump)
 {
-    (void)state;
     /* Spelt out at run time, and kept where dumps do not reach. */
     enum { LEN = 36 };
     tinkc_error err = { 0 };
@@ -931,31 +910,4 @@ static void keys_are_in_no_core_dump(void **state)
     tkc_secret_free(request, 4096);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_queries_are_answered),
-        cmocka_unit_test(hosts),
-        cmocka_unit_test(pages_elsewhere),
-        cmocka_unit_test(links_do_not_echo_host),
-        cmocka_unit_test(links_end_with_their_right),
-        cmocka_unit_test(links_end_with_their_key),
-        cmocka_unit_test(sampling_ends_with_its_right),
-        cmocka_unit_test(strict_heads),
-        cmocka_unit_test(lines_end_with_cr_lf),
-        cmocka_unit_test(what_follows_chunks_is_no_request),
-        cmocka_unit_test(what_follows_too_many_headers_is_no_request),
-        cmocka_unit_test(a_request_without_host_gets_one_answer),
-        cmocka_unit_test(long_heads),
-        cmocka_unit_test(unknown_paths_need_no_key),
-        cmocka_unit_test(slow_heads_end),
-        cmocka_unit_test(full_house),
-        cmocka_unit_test(descriptors_for_files),
-        cmocka_unit_test(keys_taken_away),
-        cmocka_unit_test(work_in_flight_counts_towards_quotas),
-        cmocka_unit_test(quotas),
-        cmocka_unit_test(packed_bodies),
-        cmocka_unit_test(keys_are_in_no_core_dump),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

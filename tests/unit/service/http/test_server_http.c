@@ -79,9 +79,8 @@ static void expect(const tinkc_server *server, const char *head, const char *bod
 }
 
 /* A client replaces a token that is refused (RFC 6750); for a wrong key there is nothing to fetch. */
-static void refused_tokens_say_so(void **state)
+TEST(refused_tokens_say_so)
 {
-    (void)state;
     const char *const keys[] = { "tml-one", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     static const char head[] = "POST /api/v1/create_session HTTP/1.1\r\nX-API-Key: ";
@@ -104,9 +103,8 @@ static void refused_tokens_say_so(void **state)
     tinkc_server_free(server);
 }
 
-static void health_and_keys(void **state)
+TEST(health_and_keys)
 {
-    (void)state;
     const char *const keys[] = { "tml-one", "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys, .metrics = true });
     expect(server, "GET /api/v1/healthz HTTP/1.1", "", "200", "\"ok\"");
@@ -124,9 +122,8 @@ static void health_and_keys(void **state)
     tinkc_server_free(server);
 }
 
-static void owners_are_apart(void **state)
+TEST(owners_are_apart)
 {
-    (void)state;
     const char *const keys[] = { "tml-one", "tml-two", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     int fd = dial(server);
@@ -185,9 +182,8 @@ static const char *awaited(const tinkc_server *server, const char *key, const ch
 }
 
 /* Another key's loss can neither be made, nor asked for, nor used. */
-static void custom_losses_are_apart(void **state)
+TEST(custom_losses_are_apart)
 {
-    (void)state;
     const char *const keys[] = { "tml-one", "tml-two", NULL };
     static const char create[] = "/api/v1/create_custom_loss";
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
@@ -239,9 +235,8 @@ static void custom_losses_are_apart(void **state)
     tinkc_server_free(server);
 }
 
-static void limits(void **state)
+TEST(limits)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 1000 });
     char big[2001];
@@ -292,9 +287,8 @@ static void limits(void **state)
     tinkc_server_free(server);
 }
 
-static void headers(void **state)
+TEST(headers)
 {
-    (void)state;
     tinkc_server *server = serve(NULL);
     char head[8000] = "GET /api/v1/healthz HTTP/1.1";
     for (int i = 0; i < 90; i++)
@@ -307,9 +301,8 @@ static void headers(void **state)
 }
 
 /* Memory of a stranger's body is not spent: he hears it before he has sent much. */
-static void keys_are_asked_for_first(void **state)
+TEST(keys_are_asked_for_first)
 {
-    (void)state;
     const char *const keys[] = { "tml-one", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .api_keys = keys });
     const char head[] = "POST /api/v1/asample HTTP/1.1\r\nHost: localhost\r\nX-API-Key: tml-no\r\n"
@@ -378,9 +371,8 @@ static void wait_for_bodies(const tinkc_server *server, size_t bytes)
 }
 
 /* Bodies that are being read are counted together: the third large one is one too many. */
-static void large_bodies_at_once(void **state)
+TEST(large_bodies_at_once)
 {
-    (void)state;
     enum { LARGE = 900000 };
     static char body[LARGE];
     tinkc_server *server =
@@ -399,9 +391,8 @@ static void large_bodies_at_once(void **state)
 }
 
 /* A pass whose body is refused has used its number up: what comes behind it is not held up. */
-static void refused_bodies_use_their_number(void **state)
+TEST(refused_bodies_use_their_number)
 {
-    (void)state;
     tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 3000 });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -432,9 +423,8 @@ static void refused_bodies_use_their_number(void **state)
 }
 
 /* Many that begin and do not continue cost the others nothing. */
-static void slow_clients(void **state)
+TEST(slow_clients)
 {
-    (void)state;
     enum { SLOW = 200 };
     tinkc_server *server = serve(&(tinkc_serve_options){ .head_timeout_ms = 10 * PATIENCE_MS });
     int fds[SLOW];
@@ -459,9 +449,8 @@ static void slow_clients(void **state)
 }
 
 /* A thousand samples are under way; a sign of life is answered at once all the same. */
-static void heartbeats_in_a_crowd(void **state)
+TEST(heartbeats_in_a_crowd)
 {
-    (void)state;
     enum { SAMPLES = 1000 };
     tinkc_server *server = serve(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -492,9 +481,8 @@ static void heartbeats_in_a_crowd(void **state)
     tinkc_server_free(server);
 }
 
-static void addresses(void **state)
+TEST(addresses)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_null(tinkc_engine_serve(engine, &(tinkc_serve_options){ .host = "0.0.0.0" }, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
@@ -524,9 +512,8 @@ static const char *make_sampler(const tinkc_transport *t)
 }
 
 /* The tokens of a stream are those of the plain answer, bit for bit. */
-static void streams(void **state)
+TEST(streams)
 {
-    (void)state;
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sampler = make_sampler(t);
     char body[400];
@@ -567,9 +554,8 @@ static void streams(void **state)
     tinkc_server_free(server);
 }
 
-static void archives(void **state)
+TEST(archives)
 {
-    (void)state;
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
     const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
@@ -651,9 +637,8 @@ static int begin_to_read(const tinkc_server *server, const char *archive)
 }
 
 /* Those who begin a download and do not read on keep nobody else from his. */
-static void slow_readers(void **state)
+TEST(slow_readers)
 {
-    (void)state;
     enum { SLOW = 5 };
     char archive[100], head[300];
     tinkc_server *server = serve_archive(archive);
@@ -681,9 +666,8 @@ static void send_json(int fd, const char *path, const char *body)
 }
 
 /* Polls do not keep a server from stopping. */
-static void stops_with_open_polls(void **state)
+TEST(stops_with_open_polls)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
@@ -780,9 +764,8 @@ static void *ask(void *arg)
 
 /* Whatever is under way when a server stops is answered whole, or its connection is closed without
  * a status line: never half an answer, and never an empty one. */
-static void stops_between_answers(void **state)
+TEST(stops_between_answers)
 {
-    (void)state;
     enum { ROUNDS = 30, ASKERS = 12 };
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
@@ -830,9 +813,8 @@ static void *stop_server(void *server)
 }
 
 /* What has begun is finished; what comes now is refused. */
-static void answers_while_it_stops(void **state)
+TEST(answers_while_it_stops)
 {
-    (void)state;
     char archive[100], piece[4096];
     tinkc_server *server = serve_archive(archive);
     int slow = begin_to_read(server, archive);
@@ -859,9 +841,8 @@ static void answers_while_it_stops(void **state)
 
 /* Threads of the HTTP library look at the listening descriptor until they have ended: the code that
  * takes it away from them before races with them. */
-static void stops_while_the_threads_are_busy(void **state)
+TEST(stops_while_the_threads_are_busy)
 {
-    (void)state;
     enum { TIMES = 100, CONNECTIONS = 8 };
     static const char request[] = "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     char path[200], url[300];
@@ -883,28 +864,4 @@ static void stops_while_the_threads_are_busy(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(health_and_keys),
-        cmocka_unit_test(refused_tokens_say_so),
-        cmocka_unit_test(owners_are_apart),
-        cmocka_unit_test(custom_losses_are_apart),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(refused_bodies_use_their_number),
-        cmocka_unit_test(headers),
-        cmocka_unit_test(keys_are_asked_for_first),
-        cmocka_unit_test(large_bodies_at_once),
-        cmocka_unit_test(slow_clients),
-        cmocka_unit_test(heartbeats_in_a_crowd),
-        cmocka_unit_test(addresses),
-        cmocka_unit_test(streams),
-        cmocka_unit_test(slow_readers),
-        cmocka_unit_test(archives),
-        cmocka_unit_test(stops_with_open_polls),
-        cmocka_unit_test(stops_between_answers),
-        cmocka_unit_test(answers_while_it_stops),
-        cmocka_unit_test(stops_while_the_threads_are_busy),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

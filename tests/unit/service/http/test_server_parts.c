@@ -47,9 +47,8 @@ static int teardown(void **state)
 
 /* ---- the guard ---- */
 
-static void known_hosts(void **state)
+TEST(known_hosts)
 {
-    (void)state;
     static char *allowed[] = { "Box", "proxy:81", NULL };
     static const tke_guard guards[] = {
         { .bound = "127.0.0.1" }, { .bound = "10.0.0.5", .allowed = allowed },
@@ -111,9 +110,8 @@ static void known_hosts(void **state)
         "Requests from pages of '" of "' are refused; --allow-host allows them"
 #define OURS .host = "localhost", .n_host = 1
 
-static void heads(void **state)
+TEST(heads)
 {
-    (void)state;
     static char *allowed[] = { "friend", NULL };
     static const tke_guard open = { .bound = "127.0.0.1", .allowed = allowed },
                            strict = { .bound = "127.0.0.1",
@@ -209,9 +207,8 @@ static void heads(void **state)
     }
 }
 
-static void types_and_names(void **state)
+TEST(types_and_names)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool ok;
@@ -242,9 +239,8 @@ static void types_and_names(void **state)
 /* ---- starting ---- */
 
 /* A server that has no socket yet closes none: descriptor 0 is the host's. */
-static void servers_that_do_not_start(void **state)
+TEST(servers_that_do_not_start)
 {
-    (void)state;
     static const char *const keys[] = { "one quota=1", NULL };
     tinkc_error err = { 0 };
     int before = fcntl(0, F_GETFD);
@@ -255,9 +251,8 @@ static void servers_that_do_not_start(void **state)
 
 /* ---- the page's gate ---- */
 
-static void gate(void **state)
+TEST(gate)
 {
-    (void)state;
     static const struct {
         tke_gate_request from;
         const char *own;
@@ -324,9 +319,8 @@ static tke_identity known(tke_key_ring *ring, const char *key)
 }
 
 /* Several pages of keys, each as it was given. */
-static void many_keys(void **state)
+TEST(many_keys)
 {
-    (void)state;
     enum { N = 5000 };
     static char texts[N][8];
     static const char *lines[N + 1];
@@ -345,9 +339,8 @@ static void many_keys(void **state)
     tke_key_ring_free(ring);
 }
 
-static void key_lines(void **state)
+TEST(key_lines)
 {
-    (void)state;
     static const char *const lines[] = {
         "one requests=7 tokens=2K storage=3G email=a@b",
         "  two   storage=1M  ",
@@ -422,9 +415,8 @@ static void key_lines(void **state)
     "api_keys: key 1: expected requests=N, tokens=N or storage=N, N above 0, or email=NAME@HOST "  \
     "after the key"
 
-static void bad_key_lines(void **state)
+TEST(bad_key_lines)
 {
-    (void)state;
     static char longest[1100], email[300];
     memset(longest, 'k', sizeof longest);
     longest[1025] = '\0';
@@ -473,9 +465,8 @@ static void bad_key_lines(void **state)
 }
 
 /* A token names its key; the key must still be there, and be the same one. */
-static void tokens(void **state)
+TEST(tokens)
 {
-    (void)state;
     static const char *const lines[] = { "one email=a@b", NULL }, *const other[] = { "two", NULL };
     tinkc_error err = { 0 };
     tke_identity who;
@@ -579,9 +570,8 @@ static int64_t gauge(int32_t which)
 }
 
 /* The timer closes those that are late, and only those. */
-static void watched_peers(void **state)
+TEST(watched_peers)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_http h;
     connection late, early;
@@ -600,9 +590,8 @@ static void watched_peers(void **state)
     http_end(&h);
 }
 
-static void limits_of_connections(void **state)
+TEST(limits_of_connections)
 {
-    (void)state;
     static const struct {
         rlim_t files;
         int32_t max, per_address;
@@ -635,9 +624,8 @@ static void limits_of_connections(void **state)
 }
 
 /* Thirty seconds for the first head, two minutes between requests; 60 KiB of a body in each minute. */
-static void late_peers(void **state)
+TEST(late_peers)
 {
-    (void)state;
     static const int64_t s = 1000000000;
     tke_http h = { .head_ns = 30 * s };
     static const struct {
@@ -671,9 +659,8 @@ static void late_peers(void **state)
 }
 
 /* What came before a window does not count in it. */
-static void each_window_of_a_body_needs_its_rate(void **state)
+TEST(each_window_of_a_body_needs_its_rate)
 {
-    (void)state;
     static const int64_t s = 1000000000;
     tke_http h = { .head_ns = 30 * s };
     tke_peer p = { .http = &h, .state = TKE_PEER_BODY, .n_body = 100 << 20, .since_ns = 0 };
@@ -690,9 +677,8 @@ static void each_window_of_a_body_needs_its_rate(void **state)
 }
 
 /* One address: half. The next: half of the rest. A body on a path is another's. */
-static void addresses_share_the_memory_for_bodies(void **state)
+TEST(addresses_share_the_memory_for_bodies)
 {
-    (void)state;
     enum { ALL = 1600 };
     tke_http h;
     connection c[4];
@@ -730,9 +716,8 @@ static void addresses_share_the_memory_for_bodies(void **state)
     http_end(&h);
 }
 
-static void life_of_a_peer(void **state)
+TEST(life_of_a_peer)
 {
-    (void)state;
     tke_http h;
     connection a, b, c;
     http_new(&h, &peers_only, &(tinkc_serve_options){ 0 });
@@ -776,9 +761,8 @@ static void life_of_a_peer(void **state)
 }
 
 /* One too many: the one that waited longest for a request goes; if none waits, the newcomer. */
-static void one_too_many(void **state)
+TEST(one_too_many)
 {
-    (void)state;
     tke_http h;
     connection c[MAX_PAIRS];
     tke_peer *p[MAX_PAIRS];
@@ -807,9 +791,8 @@ static void one_too_many(void **state)
     http_end(&h);
 }
 
-static void shares_of_addresses(void **state)
+TEST(shares_of_addresses)
 {
-    (void)state;
     tke_http h;
     connection c[4];
     tke_peer *p[3];
@@ -868,9 +851,8 @@ static void shares_of_addresses(void **state)
     http_end(&h);
 }
 
-static void a_full_address_loses_its_longest_idle_connection(void **state)
+TEST(a_full_address_loses_its_longest_idle_connection)
 {
-    (void)state;
     tke_http h;
     connection c[7];
     tke_peer *p[7];
@@ -896,9 +878,8 @@ static void a_full_address_loses_its_longest_idle_connection(void **state)
 }
 
 /* The address is that of the other end, with IPv4 as IPv6 writes it. */
-static void address_of_a_peer(void **state)
+TEST(address_of_a_peer)
 {
-    (void)state;
     tke_http h;
     static const unsigned char home[16] = { [10] = 0xff, 0xff, 127, 0, 0, 1 };
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
@@ -929,9 +910,8 @@ static tinkc_server *serve(const tinkc_serve_options *o, tinkc_error *err)
     return tinkc_engine_serve(engine, o, err);
 }
 
-static void paths_to_listen_on(void **state)
+TEST(paths_to_listen_on)
 {
-    (void)state;
     tinkc_error err;
     struct stat st;
     char *place = tiny_folder(), path[400], text[600], longest[200];
@@ -978,9 +958,8 @@ static void paths_to_listen_on(void **state)
     tiny_model_remove(place);
 }
 
-static void addresses_to_listen_on(void **state)
+TEST(addresses_to_listen_on)
 {
-    (void)state;
     tinkc_error err;
     char text[300];
     static const char *const keys[] = { "k", NULL };
@@ -1027,9 +1006,8 @@ static int32_t status_for(const tinkc_server *server, const char *host, const ch
 }
 
 /* Each of the names that are allowed is, and no other; all memory of a server comes back. */
-static void names_and_memory(void **state)
+TEST(names_and_memory)
 {
-    (void)state;
     tinkc_error err = { 0 };
     counting memory = { 0 };
     const tinkc_allocator allocator = counting_allocator(&memory);
@@ -1079,9 +1057,8 @@ static size_t open_files(void)
 }
 
 /* Each allocation of a start fails once: nothing of the server is left. */
-static void starts_without_memory(void **state)
+TEST(starts_without_memory)
 {
-    (void)state;
     tinkc_error err = { 0 };
     scarce memory = { .thread = pthread_self() };
     const tinkc_allocator allocator = scarce_allocator(&memory);
@@ -1172,9 +1149,8 @@ static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port,
     return NULL;
 }
 
-static void library_that_refuses(void **state)
+TEST(library_that_refuses)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *place = tiny_folder(), path[400];
     snprintf(path, sizeof path, "%s/s", place);
@@ -1197,9 +1173,8 @@ static void library_that_refuses(void **state)
     tiny_model_remove(place);
 }
 
-static void options_of_servers(void **state)
+TEST(options_of_servers)
 {
-    (void)state;
     tinkc_error err;
     static const struct {
         tinkc_serve_options options;
@@ -1269,34 +1244,4 @@ static void options_of_servers(void **state)
     tinkc_server_free(server);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_hosts),
-        cmocka_unit_test(heads),
-        cmocka_unit_test(types_and_names),
-        cmocka_unit_test(gate),
-        cmocka_unit_test(servers_that_do_not_start),
-        cmocka_unit_test(key_lines),
-        cmocka_unit_test(many_keys),
-        cmocka_unit_test(bad_key_lines),
-        cmocka_unit_test(tokens),
-        cmocka_unit_test(limits_of_connections),
-        cmocka_unit_test(late_peers),
-        cmocka_unit_test(watched_peers),
-        cmocka_unit_test(each_window_of_a_body_needs_its_rate),
-        cmocka_unit_test(addresses_share_the_memory_for_bodies),
-        cmocka_unit_test(a_full_address_loses_its_longest_idle_connection),
-        cmocka_unit_test(life_of_a_peer),
-        cmocka_unit_test(one_too_many),
-        cmocka_unit_test(shares_of_addresses),
-        cmocka_unit_test(address_of_a_peer),
-        cmocka_unit_test(names_and_memory),
-        cmocka_unit_test(paths_to_listen_on),
-        cmocka_unit_test(addresses_to_listen_on),
-        cmocka_unit_test(starts_without_memory),
-        cmocka_unit_test(library_that_refuses),
-        cmocka_unit_test(options_of_servers),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -65,7 +65,7 @@ static void expect_rows(const char *text, int64_t from, bool numbers, const char
     tkc_buf_free(&out);
 }
 
-static void test_rows_are_read_from_a_place(void **state)
+TEST_WITH(test_rows_are_read_from_a_place, setup, teardown)
 {
     tke_lines place;
     (void)state;
@@ -82,7 +82,7 @@ static void test_rows_are_read_from_a_place(void **state)
     expect_rows("", 0, false, "[]", &place);
 }
 
-static void test_what_is_no_object_is_left_out(void **state)
+TEST_WITH(test_what_is_no_object_is_left_out, setup, teardown)
 {
     tke_lines place;
     (void)state;
@@ -92,7 +92,7 @@ static void test_what_is_no_object_is_left_out(void **state)
     assert_int_equal(place.rows, 1);
 }
 
-static void test_numbers_alone(void **state)
+TEST_WITH(test_numbers_alone, setup, teardown)
 {
     tke_lines place;
     (void)state;
@@ -104,7 +104,7 @@ static void test_numbers_alone(void **state)
 }
 
 /* A line longer than everything that is read at once is skipped; the lines after it are read. */
-static void test_an_endless_line_is_passed_over(void **state)
+TEST_WITH(test_an_endless_line_is_passed_over, setup, teardown)
 {
     tinkc_error err = { 0 };
     tke_lines place = { .more = true };
@@ -131,7 +131,7 @@ static void test_an_endless_line_is_passed_over(void **state)
     tkc_buf_free(&out);
 }
 
-static void test_a_line_of_many_numbers_is_bounded(void **state)
+TEST_WITH(test_a_line_of_many_numbers_is_bounded, setup, teardown)
 {
     tinkc_error err = { 0 };
     tkc_buf line;
@@ -174,9 +174,8 @@ static const tke_logged_run *named(const tke_logdirs *logs, const char *name)
     return NULL;
 }
 
-static void test_runs_are_found(void **state)
+TEST_WITH(test_runs_are_found, setup, teardown)
 {
-    (void)state;
     make_folder("a");
     make_folder("b");
     make_folder("b/c");
@@ -205,9 +204,8 @@ static void test_runs_are_found(void **state)
 }
 
 /* It becomes a line of the event stream, where a line break would begin a field of its own. */
-static void test_line_breaks_of_a_config_are_not_sent(void **state)
+TEST_WITH(test_line_breaks_of_a_config_are_not_sent, setup, teardown)
 {
-    (void)state;
     make_folder("a");
     put("a/config.json", "{\"model_name\":[\"nano\",\r\n\n\"event: forged\"],\n \"lora_rank\": 4}");
     tke_logdirs logs = scan(folder);
@@ -219,9 +217,8 @@ static void test_line_breaks_of_a_config_are_not_sent(void **state)
     tke_logdirs_free(&logs);
 }
 
-static void test_a_root_that_is_a_run_has_its_own_name(void **state)
+TEST_WITH(test_a_root_that_is_a_run_has_its_own_name, setup, teardown)
 {
-    (void)state;
     make_folder("only");
     put("only/config.json", "{");
     tke_logdirs logs = scan(below("only"));
@@ -230,7 +227,7 @@ static void test_a_root_that_is_a_run_has_its_own_name(void **state)
     tke_logdirs_free(&logs);
 }
 
-static void test_changes_are_noticed(void **state)
+TEST_WITH(test_changes_are_noticed, setup, teardown)
 {
     tinkc_error err = { 0 };
     (void)state;
@@ -253,7 +250,7 @@ static void test_changes_are_noticed(void **state)
 }
 
 /* 1700000000.123456 s; the page counts in milliseconds, and a run that wrote in the last two minutes is running. */
-static void the_time_of_a_change_says_whether_a_run_is_running(void **state)
+TEST_WITH(the_time_of_a_change_says_whether_a_run_is_running, setup, teardown)
 {
     static const struct {
         int64_t later_us;
@@ -282,9 +279,8 @@ static void the_time_of_a_change_says_whether_a_run_is_running(void **state)
 }
 
 /* Links and pipes in a run are not opened: they could lead anywhere, or never end. */
-static void test_only_regular_files_are_opened(void **state)
+TEST_WITH(test_only_regular_files_are_opened, setup, teardown)
 {
-    (void)state;
     make_folder("a");
     put("secret", "{\"step\":7}\n");
     put("a/config.json", "{}");
@@ -302,7 +298,7 @@ static void test_only_regular_files_are_opened(void **state)
     tke_logdirs_free(&logs);
 }
 
-static void test_names_become_utf8(void **state)
+TEST_WITH(test_names_become_utf8, setup, teardown)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
@@ -329,7 +325,7 @@ static long long clock_ms(void)
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static void test_a_report_holds_the_data(void **state)
+TEST_WITH(test_a_report_holds_the_data, setup, teardown)
 {
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
@@ -357,7 +353,7 @@ static void test_a_report_holds_the_data(void **state)
 }
 
 /* Of 9,000 rows every third stays, and each evaluation. */
-static void test_a_long_run_is_thinned_out(void **state)
+TEST_WITH(test_a_long_run_is_thinned_out, setup, teardown)
 {
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
@@ -433,9 +429,8 @@ static bool look_once(const tinkc_allocator *a)
 }
 
 /* Whichever allocation fails: no crash, nothing stays out. */
-static void test_short_memory(void **state)
+TEST_WITH(test_short_memory, setup, teardown)
 {
-    (void)state;
     make_folder("a");
     put("a/metrics.jsonl", "{\"step\":0,\"loss\":2}\n");
     put("a/config.json", "{\"model_name\":\"nano\"}");
@@ -452,7 +447,7 @@ static void test_short_memory(void **state)
 
 /* ---- who may ask ---- */
 
-static void test_other_origins_are_refused(void **state)
+TEST(test_other_origins_are_refused)
 {
     static const struct {
         tke_gate_request r;
@@ -484,27 +479,4 @@ static void test_other_origins_are_refused(void **state)
     assert_true(tke_gate_is_ui("/?x") && tke_gate_is_ui("/ui/a") && !tke_gate_is_ui("/uix"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_rows_are_read_from_a_place, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_line_breaks_of_a_config_are_not_sent, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_no_object_is_left_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_numbers_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_an_endless_line_is_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_line_of_many_numbers_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_runs_are_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_root_that_is_a_run_has_its_own_name, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_changes_are_noticed, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_time_of_a_change_says_whether_a_run_is_running, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_only_regular_files_are_opened, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_names_become_utf8, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_report_holds_the_data, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_long_run_is_thinned_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_short_memory, setup, teardown),
-        cmocka_unit_test(test_other_origins_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -92,7 +92,7 @@ static int open_stream(const tinkc_server *server, const char *head, const char 
     return fd;
 }
 
-static void test_the_page_and_its_headers(void **state)
+TEST(test_the_page_and_its_headers)
 {
     tinkc_server *server = serve(NULL, true);
     (void)state;
@@ -111,7 +111,7 @@ static void test_the_page_and_its_headers(void **state)
     tinkc_server_free(server);
 }
 
-static void test_an_unchanged_script_is_not_sent_again(void **state)
+TEST(test_an_unchanged_script_is_not_sent_again)
 {
     tinkc_server *server = serve(NULL, true);
     char head[200];
@@ -127,7 +127,7 @@ static void test_an_unchanged_script_is_not_sent_again(void **state)
     tinkc_server_free(server);
 }
 
-static void test_strangers_get_no_data(void **state)
+TEST(test_strangers_get_no_data)
 {
     tinkc_server *server = serve(NULL, true);
     (void)state;
@@ -147,7 +147,7 @@ static void test_strangers_get_no_data(void **state)
     tinkc_server_free(server);
 }
 
-static void test_rows_of_a_run(void **state)
+TEST(test_rows_of_a_run)
 {
     tinkc_server *server = serve(NULL, true);
     char chunk[8192], head[200];
@@ -178,7 +178,7 @@ static void test_rows_of_a_run(void **state)
 }
 
 /* A run that appears while a page is open is reported to it. */
-static void test_new_runs_are_reported(void **state)
+TEST(test_new_runs_are_reported)
 {
     tinkc_server *server = serve(NULL, true);
     char run[600], chunk[8192];
@@ -200,7 +200,7 @@ static void test_new_runs_are_reported(void **state)
 }
 
 /* Open streams hold up neither other requests nor the end, and there is a bound to them. */
-static void test_streams_are_bounded_and_end(void **state)
+TEST(test_streams_are_bounded_and_end)
 {
     enum { MOST = 32 };
     tinkc_server *server = serve(NULL, true);
@@ -223,7 +223,7 @@ static void test_streams_are_bounded_and_end(void **state)
 }
 
 /* The place of a page that was closed is free again. */
-static void test_closed_streams_make_room(void **state)
+TEST(test_closed_streams_make_room)
 {
     enum { TIMES = 100 };
     tinkc_server *server = serve(NULL, true);
@@ -244,16 +244,4 @@ static void test_closed_streams_make_room(void **state)
     tinkc_server_free(server);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_page_and_its_headers),
-        cmocka_unit_test(test_an_unchanged_script_is_not_sent_again),
-        cmocka_unit_test(test_strangers_get_no_data),
-        cmocka_unit_test(test_rows_of_a_run),
-        cmocka_unit_test(test_new_runs_are_reported),
-        cmocka_unit_test(test_streams_are_bounded_and_end),
-        cmocka_unit_test(test_closed_streams_make_room),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -44,9 +44,8 @@ static int teardown(void **state)
     return system(command);
 }
 
-static void age_decrypts_what_we_encrypt(void **state)
+TEST(age_decrypts_what_we_encrypt)
 {
-    (void)state;
     static const size_t lengths[] = { 0, 1, 65535, 65536, 65537, 131072, 200000 };
     const char *const to[] = { recipients[0], recipients[1], NULL };
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -74,9 +73,8 @@ static void age_decrypts_what_we_encrypt(void **state)
 }
 
 /* Two encryptions of one file have nothing in common: keys and nonces are drawn for each. */
-static void each_file_has_its_own_keys(void **state)
+TEST(each_file_has_its_own_keys)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const char *const to[] = { recipients[0], NULL };
     char inner[100], path[120], command[400];
@@ -96,9 +94,8 @@ static void each_file_has_its_own_keys(void **state)
     }
 }
 
-static void wrong_recipients_are_named(void **state)
+TEST(wrong_recipients_are_named)
 {
-    (void)state;
     char cut[80], turned[80], upper[80];
     snprintf(cut, sizeof cut, "%.61s", recipients[0]);
     snprintf(turned, sizeof turned, "%s", recipients[0]);
@@ -127,10 +124,5 @@ int main(void)
         puts("skipped: age is not installed");
         return 77;
     }
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(age_decrypts_what_we_encrypt),
-        cmocka_unit_test(each_file_has_its_own_keys),
-        cmocka_unit_test(wrong_recipients_are_named),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return test_cases_run(setup, teardown);
 }

@@ -55,9 +55,8 @@ static void expect_notes(const tinkc_transport *t, const char *model)
 }
 
 /* A copy is refused unless all of it fits, and counts once it is there. */
-static void copies_fit_into_the_quota(void **state)
+TEST(copies_fit_into_the_quota)
 {
-    (void)state;
     char *store = tiny_folder(), body[300];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_CHECKPOINT, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -80,9 +79,8 @@ static void copies_fit_into_the_quota(void **state)
     tiny_model_remove(store);
 }
 
-static void metadata_is_kept(void **state)
+TEST(metadata_is_kept)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -186,9 +184,8 @@ static void a_copy_is_a_checkpoint(const char *store)
     tinkc_engine_free(engine);
 }
 
-static void copies(void **state)
+TEST(copies)
 {
-    (void)state;
     char *store = tiny_folder();
     a_copy_is_a_checkpoint(store);
     a_copy_is_a_checkpoint(NULL);
@@ -196,9 +193,8 @@ static void copies(void **state)
 }
 
 /* A copy that is asked for twice with one key is one; into a slot of a session; with an end. */
-static void keys_slots_and_ends(void **state)
+TEST(keys_slots_and_ends)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = make(t);
@@ -254,9 +250,8 @@ static void keys_slots_and_ends(void **state)
 
 /* A store that is copied at any moment has whole copies or none; those that were reported are
  * there. */
-static void a_sudden_end_while_copying(void **state)
+TEST(a_sudden_end_while_copying)
 {
-    (void)state;
     enum { ROUNDS = 4, EACH = 5 };
     char *store = tiny_folder(), *ends[ROUNDS];
     const char *paths[ROUNDS * EACH];
@@ -285,9 +280,8 @@ static void a_sudden_end_while_copying(void **state)
 }
 
 /* Saves under one name, one behind the other: the last has it, and nobody else can be seen. */
-static void one_name_for_many(void **state)
+TEST(one_name_for_many)
 {
-    (void)state;
     tinkc_engine *engine = world_open(NULL, 0, settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7)), *ids[12];
@@ -306,9 +300,8 @@ static void one_name_for_many(void **state)
 }
 
 /* An engine that ends while saves, which push out older ones, are under way. */
-static void ends_while_saving(void **state)
+TEST(ends_while_saving)
 {
-    (void)state;
     const char *const last[] = { "disk_reserve", "0", "keep_last_k", "1", NULL };
     for (int i = 0; i < 10; i++) {
         char *store = tiny_folder();
@@ -327,16 +320,4 @@ static void ends_while_saving(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(copies_fit_into_the_quota),
-        cmocka_unit_test(metadata_is_kept),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(keys_slots_and_ends),
-        cmocka_unit_test(a_sudden_end_while_copying),
-        cmocka_unit_test(one_name_for_many),
-        cmocka_unit_test(ends_while_saving),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

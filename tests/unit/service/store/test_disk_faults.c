@@ -168,9 +168,8 @@ static const place places[] = {
     { EACCES, "/weights/", "Permission denied" },
 };
 
-static void saves_fail_and_leave_nothing(void **state)
+TEST(saves_fail_and_leave_nothing)
 {
-    (void)state;
     char *store = tiny_folder(), where[400], part[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -207,9 +206,8 @@ static void saves_fail_and_leave_nothing(void **state)
 }
 
 /* An overwrite that fails leaves what was there. */
-static void a_failed_overwrite_leaves_the_old_one(void **state)
+TEST(a_failed_overwrite_leaves_the_old_one)
 {
-    (void)state;
     static const place at[] = { { ENOSPC, "/tmp/", "No space" },
                                 { ENOSPC, "meta.db", "disk" },
                                 { EACCES, "/weights/", "denied" } };
@@ -239,9 +237,8 @@ static void a_failed_overwrite_leaves_the_old_one(void **state)
 
 /* ---- images, journals, samplers, results ---- */
 
-static void images(void **state)
+TEST(images)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
@@ -271,9 +268,8 @@ static void images(void **state)
 
 /* Steps that were acknowledged are in the journal until an image that holds them is in its place: where the
  * image cannot be moved there, a sudden end after that loses none of them. */
-static void the_journal_is_trimmed_only_behind_its_image(void **state)
+TEST(the_journal_is_trimmed_only_behind_its_image)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
@@ -296,9 +292,8 @@ static void the_journal_is_trimmed_only_behind_its_image(void **state)
 
 /* What cannot be put into the journal fails, is not executed, and leaves no hole: neither for those
  * behind it, nor after a sudden end. */
-static void journals(void **state)
+TEST(journals)
 {
-    (void)state;
     char *store = tiny_folder(), *copy = tiny_folder(), command[900];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -330,9 +325,8 @@ static void journals(void **state)
 }
 
 /* A large result that cannot be written to its end stays in memory, and what was written is removed. */
-static void half_a_result_is_not_left_behind(void **state)
+TEST(half_a_result_is_not_left_behind)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -346,9 +340,8 @@ static void half_a_result_is_not_left_behind(void **state)
     tiny_model_remove(store);
 }
 
-static void samplers_and_results(void **state)
+TEST(samplers_and_results)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -376,9 +369,8 @@ static void samplers_and_results(void **state)
 }
 
 /* A model that could not be recorded is recorded when its client asks again. */
-static void creations_that_are_asked_for_again(void **state)
+TEST(creations_that_are_asked_for_again)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -400,9 +392,8 @@ static void creations_that_are_asked_for_again(void **state)
     tiny_model_remove(store);
 }
 
-static void starting_on_a_bad_disk(void **state)
+TEST(starting_on_a_bad_disk)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_engine_free(open_engine(store, 0));
@@ -442,9 +433,8 @@ static void damage(const char *path, long at, bool cut)
 }
 
 /* No damage crashes anything; damage that shows in the file is reported; training continues. */
-static void damaged_checkpoints(void **state)
+TEST(damaged_checkpoints)
 {
-    (void)state;
     static const char *const files[] = { "adapter_model.safetensors", "optimizer.safetensors",
                                          "adapter_config.json" };
     static const struct {
@@ -484,9 +474,8 @@ static void damaged_checkpoints(void **state)
 
 /* A run whose image is damaged says so, and continues from a checkpoint that it is asked to load.
  * */
-static void damaged_images(void **state)
+TEST(damaged_images)
 {
-    (void)state;
     char *store = tiny_folder(), path[500], body[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -511,9 +500,8 @@ static void damaged_images(void **state)
 
 /* A request that fails because the disk is full is settled for its client, who continues with the
  * next number; so must the server, after a sudden end. */
-static void numbers_survive_a_full_disk(void **state)
+TEST(numbers_survive_a_full_disk)
 {
-    (void)state;
     static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
     for (size_t i = 0; i < 2; i++) {
         const char *const settings[] = { "seq_gap_timeout_s", "10000", "disk_reserve", "0", NULL };
@@ -542,9 +530,8 @@ static void numbers_survive_a_full_disk(void **state)
 }
 
 /* A copy shares the bytes of its original, or has its own where links are impossible. */
-static void copies(void **state)
+TEST(copies)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[600];
     const char *session, *names[] = { "shared", "own" };
@@ -578,22 +565,4 @@ static void copies(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saves_fail_and_leave_nothing),
-        cmocka_unit_test(a_failed_overwrite_leaves_the_old_one),
-        cmocka_unit_test(images),
-        cmocka_unit_test(copies),
-        cmocka_unit_test(the_journal_is_trimmed_only_behind_its_image),
-        cmocka_unit_test(journals),
-        cmocka_unit_test(half_a_result_is_not_left_behind),
-        cmocka_unit_test(samplers_and_results),
-        cmocka_unit_test(creations_that_are_asked_for_again),
-        cmocka_unit_test(starting_on_a_bad_disk),
-        cmocka_unit_test(damaged_checkpoints),
-        cmocka_unit_test(damaged_images),
-        cmocka_unit_test(numbers_survive_a_full_disk),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

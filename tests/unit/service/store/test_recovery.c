@@ -211,9 +211,8 @@ enum {
     JOURNAL = TINKC_DURABILITY_JOURNAL
 };
 
-static void where_a_run_continues(void **state)
+TEST(where_a_run_continues)
 {
-    (void)state;
     static const struct {
         int32_t durability;
         const char *rows, *states, *journal;
@@ -315,9 +314,8 @@ static const char one_run[] =
     "hash, request_id, error, user_metadata, last_request_us) VALUES('r', 's', 3, 'tiny', 4, 9, "
     "259, 1, 1, x'0100000000000000020000000000000a', '1-r:0', 'why', '{}', 77)";
 
-static void rows_of_runs(void **state)
+TEST(rows_of_runs)
 {
-    (void)state;
     open_world(SNAPSHOT);
     sql(one_session);
     sql(one_run);
@@ -346,9 +344,8 @@ static void rows_of_runs(void **state)
 }
 
 /* A model that was to be made from a checkpoint has none without a state. */
-static void runs_that_were_never_loaded(void **state)
+TEST(runs_that_were_never_loaded)
 {
-    (void)state;
     open_world(SNAPSHOT);
     sql(one_session);
     sql("INSERT INTO runs(id, session_id, base_model, state, flags) VALUES('r', 's', 'tiny', 1, "
@@ -373,9 +370,8 @@ static void runs_that_were_never_loaded(void **state)
     close_world();
 }
 
-static void rows_of_requests(void **state)
+TEST(rows_of_requests)
 {
-    (void)state;
     open_world(SNAPSHOT);
     sql(one_session);
     sql(one_run);
@@ -409,9 +405,8 @@ static void rows_of_requests(void **state)
     close_world();
 }
 
-static void rows_of_checkpoints(void **state)
+TEST(rows_of_checkpoints)
 {
-    (void)state;
     open_world(SNAPSHOT);
     sql(one_session);
     sql(one_run);
@@ -455,9 +450,8 @@ static void rows_of_checkpoints(void **state)
 }
 
 /* Files beside a state that are torn or far too large are as if they were not there. */
-static void files_that_cannot_be(void **state)
+TEST(files_that_cannot_be)
 {
-    (void)state;
     enum { LIMIT = 1 << 20 };
     static const char start[] = "{\"next_seq_id\":5,\"x\":\"";
     char *large = calloc(1, LIMIT + 2);
@@ -497,9 +491,8 @@ static void files_that_cannot_be(void **state)
 }
 
 /* A journal that is a folder takes no record, and says so. */
-static void journals_that_cannot_be(void **state)
+TEST(journals_that_cannot_be)
 {
-    (void)state;
     tinkc_error err = { 0 };
     open_world(JOURNAL);
     put_folder("runs/r/journal", NULL);
@@ -511,9 +504,8 @@ static void journals_that_cannot_be(void **state)
 }
 
 /* Of an ephemeral one the folder counts that is in this store, wherever the store was before. */
-static void rows_of_samplers(void **state)
+TEST(rows_of_samplers)
 {
-    (void)state;
     open_world(SNAPSHOT);
     char path[700];
     sql(one_session);
@@ -547,9 +539,8 @@ static void rows_of_samplers(void **state)
 }
 
 /* Requests that were answered while no row could be written. */
-static void unrecorded_requests(void **state)
+TEST(unrecorded_requests)
 {
-    (void)state;
     open_world(SNAPSHOT);
     sql(one_session);
     sql(one_run);
@@ -587,9 +578,8 @@ static void unrecorded_requests(void **state)
 }
 
 /* Runs and samplers find the base model that is registered later. */
-static void base_models_come_later(void **state)
+TEST(base_models_come_later)
 {
-    (void)state;
     tinkc_error err = { 0 };
     open_world(SNAPSHOT);
     boot();
@@ -608,14 +598,4 @@ static void base_models_come_later(void **state)
     close_world();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_a_run_continues),       cmocka_unit_test(rows_of_runs),
-        cmocka_unit_test(runs_that_were_never_loaded), cmocka_unit_test(rows_of_requests),
-        cmocka_unit_test(rows_of_checkpoints),         cmocka_unit_test(files_that_cannot_be),
-        cmocka_unit_test(journals_that_cannot_be),     cmocka_unit_test(rows_of_samplers),
-        cmocka_unit_test(unrecorded_requests),         cmocka_unit_test(base_models_come_later),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

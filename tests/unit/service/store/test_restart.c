@@ -13,9 +13,8 @@ static tinkc_engine *open_engine(const char *store, int32_t durability)
     return world_open(store, durability, settings);
 }
 
-static void closed_in_good_order(void **state)
+TEST(closed_in_good_order)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -55,9 +54,8 @@ static void closed_in_good_order(void **state)
 
 /* A session's name and its end are there again; a call that is not offered is refused again when
  * the journal is gone through, and does nothing. */
-static void what_was_said_of_a_session(void **state)
+TEST(what_was_said_of_a_session)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -93,9 +91,8 @@ static void what_was_said_of_a_session(void **state)
     tiny_model_remove(copy);
 }
 
-static void sudden_end_with_a_journal(void **state)
+TEST(sudden_end_with_a_journal)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -163,16 +160,14 @@ static void refused_numbers(int32_t durability)
     tiny_model_remove(second);
 }
 
-static void refused_numbers_and_a_sudden_end(void **state)
+TEST(refused_numbers_and_a_sudden_end)
 {
-    (void)state;
     refused_numbers(TINKC_DURABILITY_JOURNAL);
     refused_numbers(TINKC_DURABILITY_SNAPSHOT);
 }
 
-static void sudden_end_without_one(void **state)
+TEST(sudden_end_without_one)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -214,9 +209,8 @@ static void sudden_end_without_one(void **state)
 }
 
 /* A request that was accepted and had not run when the end came leaves no hole behind. */
-static void what_never_ran_is_not_waited_for(void **state)
+TEST(what_never_ran_is_not_waited_for)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -236,9 +230,8 @@ static void what_never_ran_is_not_waited_for(void **state)
     tiny_model_remove(store);
 }
 
-static void samplers_come_back(void **state)
+TEST(samplers_come_back)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -269,9 +262,8 @@ static void samplers_come_back(void **state)
 
 /* A run that was rolled back saves nothing under a name that means later weights, and being refused
  * survives the next end, whether it comes suddenly or in good order. */
-static void rolled_back_runs_save_nothing(void **state)
+TEST(rolled_back_runs_save_nothing)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -302,9 +294,8 @@ static void rolled_back_runs_save_nothing(void **state)
 
 /* A loop that makes a sampler at every step, as reinforcement learning does, does not fill the
  * memory: those on disk give way, and come back when they are asked. */
-static void samplers_give_way(void **state)
+TEST(samplers_give_way)
 {
-    (void)state;
     enum { SAMPLERS = 5 };
     tinkc_error err = { 0 };
     char *store = tiny_folder();
@@ -349,9 +340,8 @@ static void samplers_give_way(void **state)
     tiny_model_remove(store);
 }
 
-static void sleep_and_wake(void **state)
+TEST(sleep_and_wake)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     /* Room for one adapter and a half: two models must take turns in memory. */
@@ -384,9 +374,8 @@ static void sleep_and_wake(void **state)
     tiny_model_remove(store);
 }
 
-static void bad_stores(void **state)
+TEST(bad_stores)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[300];
     tinkc_engine *engine = open_engine(store, 0);
@@ -425,9 +414,8 @@ static void bad_stores(void **state)
 }
 
 /* A checkpoint whose bytes were damaged is refused; training continues. */
-static void damaged_checkpoint(void **state)
+TEST(damaged_checkpoint)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, 0);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -455,9 +443,8 @@ static void count_gone(int32_t level, const char *line, void *user)
 }
 
 /* A checkpoint whose folder was taken away is said once, and then forgotten. */
-static void lost_folder(void **state)
+TEST(lost_folder)
 {
-    (void)state;
     char *store = tiny_folder();
     char command[400];
     tinkc_engine *engine = open_engine(store, 0);
@@ -483,9 +470,8 @@ static void lost_folder(void **state)
 }
 
 /* What was trained is there, what it was trained from has not been registered: that is said, by name. */
-static void without_its_base_model(void **state)
+TEST(without_its_base_model)
 {
-    (void)state;
     char *store = tiny_folder(), path[200];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -514,23 +500,4 @@ static void without_its_base_model(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_in_good_order),
-        cmocka_unit_test(what_was_said_of_a_session),
-        cmocka_unit_test(sudden_end_with_a_journal),
-        cmocka_unit_test(refused_numbers_and_a_sudden_end),
-        cmocka_unit_test(sudden_end_without_one),
-        cmocka_unit_test(samplers_come_back),
-        cmocka_unit_test(what_never_ran_is_not_waited_for),
-        cmocka_unit_test(rolled_back_runs_save_nothing),
-        cmocka_unit_test(samplers_give_way),
-        cmocka_unit_test(sleep_and_wake),
-        cmocka_unit_test(bad_stores),
-        cmocka_unit_test(damaged_checkpoint),
-        cmocka_unit_test(lost_folder),
-        cmocka_unit_test(without_its_base_model),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -130,9 +130,8 @@ static void assert_holds(const char *folder, const char *text)
 }
 
 /* After a power loss a name leads to all of its bytes: files before folders, folders after names. */
-static void all_that_is_promised_is_synced(void **state)
+TEST(all_that_is_promised_is_synced)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     char *folder = tiny_folder();
@@ -166,9 +165,8 @@ static void all_that_is_promised_is_synced(void **state)
 }
 
 /* What could not be synced has not happened. */
-static void what_is_not_synced_is_undone(void **state)
+TEST(what_is_not_synced_is_undone)
 {
-    (void)state;
     tinkc_error err = { 0 }, ignored = { 0 };
     tkc_arena arena;
     struct stat st;
@@ -252,9 +250,8 @@ static void add(tke_store *s, const char *sql, outcome *o)
 
 /* SQLite undoes a whole transaction by itself, as with a full disk: all of the group has failed, and
  * none of it runs outside a transaction. */
-static void an_undone_group(void **state)
+TEST(an_undone_group)
 {
-    (void)state;
     tinkc_error err = { 0 };
     outcome made = { 0 }, before = { 0 }, undone = { 0 }, after = { 0 }, later = { 0 };
     tke_store *s = open_store(NULL);
@@ -284,9 +281,8 @@ static void an_undone_group(void **state)
 }
 
 /* One bad statement fails its own transaction and none of its neighbours. */
-static void groups(void **state)
+TEST(groups)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder();
     tke_store *s = open_store(folder);
@@ -315,9 +311,8 @@ static void groups(void **state)
     tiny_model_remove(folder);
 }
 
-static void folders_change_in_one_step(void **state)
+TEST(folders_change_in_one_step)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     tke_store *s = open_store(folder);
@@ -359,9 +354,8 @@ static void folders_change_in_one_step(void **state)
     tiny_model_remove(folder);
 }
 
-static void a_store_in_memory_leaves_nothing(void **state)
+TEST(a_store_in_memory_leaves_nothing)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -416,9 +410,8 @@ static void append(tke_store *s, int64_t seq)
     assert_true(tke_journal_append(s, "run", &r, &err));
 }
 
-static void journals(void **state)
+TEST(journals)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
     tke_store *s = open_store(folder);
@@ -478,9 +471,8 @@ static bool stop_at_once(const tke_row *row, void *user, tinkc_error *err)
 }
 
 /* A query ends with its rows, when its reader has enough, or with an error. */
-static void queries_end(void **state)
+TEST(queries_end)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int n = 0;
     int64_t got = 0;
@@ -514,9 +506,8 @@ static void queries_end(void **state)
 }
 
 /* A second opener changes nothing: what the first is writing is still there. */
-static void a_store_in_use_is_left_alone(void **state)
+TEST(a_store_in_use_is_left_alone)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     char *folder = tiny_folder();
@@ -537,9 +528,8 @@ static void a_store_in_use_is_left_alone(void **state)
     tiny_model_remove(folder);
 }
 
-static void room_on_the_disk(void **state)
+TEST(room_on_the_disk)
 {
-    (void)state;
     char *folder = tiny_folder();
     tke_store *s = open_store(folder), *in_memory = open_store(NULL);
     assert_true(tke_store_has_room(s, 0));
@@ -554,9 +544,8 @@ static void room_on_the_disk(void **state)
     free(folder);
 }
 
-static void any_part_of_an_archive(void **state)
+TEST(any_part_of_an_archive)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), big[1600];
     const char *const names[] = { "one", "missing", "two", "empty", NULL };
@@ -591,9 +580,8 @@ static void any_part_of_an_archive(void **state)
 
 /* ---- tokens ---- */
 
-static void vocabularies(void **state)
+TEST(vocabularies)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_vocab *v = tke_vocab_parse(
         NULL,
@@ -644,9 +632,8 @@ static void ask_many(tke_store *s, void *user, tinkc_error *err)
 }
 
 /* A store in memory has no file to lock, so it closes none: standard input stays as it is. */
-static void no_file_is_closed(void **state)
+TEST(no_file_is_closed)
 {
-    (void)state;
     int fd = fcntl(STDIN_FILENO, F_GETFD) < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
     tke_store_close(open_store(NULL));
     assert_true(fcntl(STDIN_FILENO, F_GETFD) >= 0);
@@ -655,9 +642,8 @@ static void no_file_is_closed(void **state)
 }
 
 /* A commit that fails is rolled back: the next group is written. */
-static void failed_commits(void **state)
+TEST(failed_commits)
 {
-    (void)state;
     tinkc_error err = { 0 };
     int64_t ignored;
     outcome o[4] = { { 0 } };
@@ -677,9 +663,8 @@ static void failed_commits(void **state)
     tke_store_close(s);
 }
 
-static void many_statements(void **state)
+TEST(many_statements)
 {
-    (void)state;
     tinkc_error err = { 0 };
     outcome o = { 0 };
     tke_store *s = open_store(NULL);
@@ -692,9 +677,8 @@ static void many_statements(void **state)
 }
 
 /* One process at a time; and checkpoints without a database are not hidden by a new one. */
-static void who_may_open(void **state)
+TEST(who_may_open)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), text[600], path[600];
     tke_store *s = open_store(folder);
@@ -737,25 +721,4 @@ static void who_may_open(void **state)
     tiny_model_remove(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups),
-        cmocka_unit_test(an_undone_group),
-        cmocka_unit_test(all_that_is_promised_is_synced),
-        cmocka_unit_test(what_is_not_synced_is_undone),
-        cmocka_unit_test(folders_change_in_one_step),
-        cmocka_unit_test(a_store_in_memory_leaves_nothing),
-        cmocka_unit_test(journals),
-        cmocka_unit_test(queries_end),
-        cmocka_unit_test(a_store_in_use_is_left_alone),
-        cmocka_unit_test(room_on_the_disk),
-        cmocka_unit_test(any_part_of_an_archive),
-        cmocka_unit_test(vocabularies),
-        cmocka_unit_test(no_file_is_closed),
-        cmocka_unit_test(failed_commits),
-        cmocka_unit_test(many_statements),
-        cmocka_unit_test(who_may_open),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

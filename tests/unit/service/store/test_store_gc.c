@@ -68,9 +68,8 @@ static const char *make_store(const char *store)
     return model;
 }
 
-static void what_goes_is_decided_by_rows_and_options(void **state)
+TEST(what_goes_is_decided_by_rows_and_options)
 {
-    (void)state;
     static const struct {
         const char *sql;
         tinkc_store_gc_options options;
@@ -103,9 +102,8 @@ static void what_goes_is_decided_by_rows_and_options(void **state)
 }
 
 /* It looks while another process has the store, but does not remove. */
-static void a_store_in_use_is_only_looked_at(void **state)
+TEST(a_store_in_use_is_only_looked_at)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     (void)make_store(store);
@@ -129,9 +127,8 @@ static bool is_listed(const tinkc_transport *t, const char *name)
 }
 
 /* At every point the store starts, what was kept is there and whole, and the next gc finishes the work. */
-static void an_end_in_the_middle_loses_nothing(void **state)
+TEST(an_end_in_the_middle_loses_nothing)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     (void)make_store(store);
@@ -158,9 +155,8 @@ static void an_end_in_the_middle_loses_nothing(void **state)
 }
 
 /* An image that was left beside a newer state goes; not while a request without an answer may need it. */
-static void an_older_image_goes_unless_a_journal_waits(void **state)
+TEST(an_older_image_goes_unless_a_journal_waits)
 {
-    (void)state;
     for (int waits = 0; waits < 2; waits++) {
         char *store = tiny_folder(), command[700];
         const char *model = make_store(store);
@@ -185,9 +181,8 @@ static int32_t delete(const tinkc_transport *t, const char *path)
     return unloading ? 0 : status;
 }
 
-static void a_run_without_checkpoints_is_deleted_for_good(void **state)
+TEST(a_run_without_checkpoints_is_deleted_for_good)
 {
-    (void)state;
     char *store = tiny_folder(), run[200], checkpoint[300], folder[600];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, usual);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -214,14 +209,4 @@ static void a_run_without_checkpoints_is_deleted_for_good(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_goes_is_decided_by_rows_and_options),
-        cmocka_unit_test(a_store_in_use_is_only_looked_at),
-        cmocka_unit_test(an_end_in_the_middle_loses_nothing),
-        cmocka_unit_test(an_older_image_goes_unless_a_journal_waits),
-        cmocka_unit_test(a_run_without_checkpoints_is_deleted_for_good),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -61,9 +61,8 @@ static void note(const char *line, bool bad, void *user)
 }
 
 /* A check creates nothing: a folder that is not a store is not made one. */
-static void other_folders_are_refused(void **state)
+TEST(other_folders_are_refused)
 {
-    (void)state;
     for (int repair = 0; repair < 2; repair++) {
         tinkc_error err = { 0 };
         seen s = { 0 };
@@ -83,9 +82,8 @@ static void other_folders_are_refused(void **state)
     tiny_model_remove(folder);
 }
 
-static void flipped_bits_are_noticed(void **state)
+TEST(flipped_bits_are_noticed)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[700], checkpoint[300];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -143,9 +141,8 @@ static void flipped_bits_are_noticed(void **state)
     tiny_model_remove(store);
 }
 
-static void a_lost_database_is_noticed(void **state)
+TEST(a_lost_database_is_noticed)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), command[700], path[300];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -241,9 +238,8 @@ static void assert_lists(const char *store, const char *model)
     tinkc_engine_free(engine);
 }
 
-static void an_empty_database_is_a_lost_one(void **state)
+TEST(an_empty_database_is_a_lost_one)
 {
-    (void)state;
     tinkc_error err = { 0 };
     seen s;
     char *store = tiny_folder();
@@ -259,9 +255,8 @@ static void an_empty_database_is_a_lost_one(void **state)
 }
 
 /* The log of a store that was open when its process ended holds its last commits. */
-static void a_removed_log_is_noticed(void **state)
+TEST(a_removed_log_is_noticed)
 {
-    (void)state;
     tinkc_error err;
     seen s;
     char *store = tiny_folder(), *copy = tiny_folder();
@@ -284,9 +279,8 @@ static void a_removed_log_is_noticed(void **state)
 }
 
 /* Rows that are missing from a database of good appearance: files show it. */
-static void an_older_database_is_noticed(void **state)
+TEST(an_older_database_is_noticed)
 {
-    (void)state;
     tinkc_error err;
     seen s;
     char *store = tiny_folder();
@@ -301,9 +295,8 @@ static void an_older_database_is_noticed(void **state)
     tiny_model_remove(store);
 }
 
-static void a_repair_of_one_flipped_bit_converges(void **state)
+TEST(a_repair_of_one_flipped_bit_converges)
 {
-    (void)state;
     tinkc_error err;
     seen s;
     char *store = tiny_folder(), path[700];
@@ -327,9 +320,8 @@ static void a_repair_of_one_flipped_bit_converges(void **state)
 }
 
 /* The type of one page of the database, for several. What can still be read stays, also the owner. */
-static void a_damaged_database_is_replaced(void **state)
+TEST(a_damaged_database_is_replaced)
 {
-    (void)state;
     tinkc_error err;
     seen s;
     struct stat st;
@@ -366,9 +358,8 @@ static void journal_store(const char *store, char journal[700])
     shell("mv '%s'/kept '%s'", store, journal);
 }
 
-static void a_damaged_journal_is_noticed(void **state)
+TEST(a_damaged_journal_is_noticed)
 {
-    (void)state;
     static const struct {
         const char *name;
         long from_start;
@@ -396,9 +387,8 @@ static void a_damaged_journal_is_noticed(void **state)
 }
 
 /* Starting with it cuts it off, but what was acknowledged does not vanish without a trace. */
-static void a_start_keeps_a_damaged_journal(void **state)
+TEST(a_start_keeps_a_damaged_journal)
 {
-    (void)state;
     char *store = tiny_folder(), journal[700];
     struct stat st, kept;
     journal_store(store, journal);
@@ -432,9 +422,8 @@ static bool has_line(const lines *l, const char *text)
 }
 
 /* What a lost database is made of: the newest description of each run, or that of any adapter. */
-static void runs_are_made_again(void **state)
+TEST(runs_are_made_again)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), text[900];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -527,9 +516,8 @@ static void runs_are_made_again(void **state)
 }
 
 /* A damaged folder that cannot be moved away is counted as left. */
-static void what_cannot_be_put_aside(void **state)
+TEST(what_cannot_be_put_aside)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), text[900];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -569,9 +557,8 @@ static void what_cannot_be_put_aside(void **state)
     tiny_model_remove(store);
 }
 
-static void nobody_else_reads_it(void **state)
+TEST(nobody_else_reads_it)
 {
-    (void)state;
     char *store = tiny_folder(), path[600];
     mode_t before = umask(0);
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -592,9 +579,8 @@ static void nobody_else_reads_it(void **state)
 }
 
 /* Clients learn what is wrong, not where our files are. */
-static void paths_stay_here(void **state)
+TEST(paths_stay_here)
 {
-    (void)state;
     static const struct {
         int32_t code;
         const char *said, *shown;
@@ -612,23 +598,4 @@ static void paths_stay_here(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_folders_are_refused),
-        cmocka_unit_test(flipped_bits_are_noticed),
-        cmocka_unit_test(a_lost_database_is_noticed),
-        cmocka_unit_test(an_empty_database_is_a_lost_one),
-        cmocka_unit_test(a_removed_log_is_noticed),
-        cmocka_unit_test(an_older_database_is_noticed),
-        cmocka_unit_test(a_repair_of_one_flipped_bit_converges),
-        cmocka_unit_test(a_damaged_database_is_replaced),
-        cmocka_unit_test(a_damaged_journal_is_noticed),
-        cmocka_unit_test(a_start_keeps_a_damaged_journal),
-        cmocka_unit_test(runs_are_made_again),
-        cmocka_unit_test(what_cannot_be_put_aside),
-        cmocka_unit_test(nobody_else_reads_it),
-        cmocka_unit_test(paths_stay_here),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -65,9 +65,8 @@ static void copy_checkpoint(const char *from, const char *to, const char *model,
 
 /* A checkpoint's folder is there, its row and those of the requests before it are not; and the
  * first start after that is cut short, having taken the folder in. */
-static void a_start_that_is_cut_short(void **state)
+TEST(a_start_that_is_cut_short)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
@@ -131,9 +130,8 @@ static void delete_and_restart(int32_t durability, const char *endpoint, const c
     tiny_model_remove(store);
 }
 
-static void deleted_checkpoints_stay_deleted(void **state)
+TEST(deleted_checkpoints_stay_deleted)
 {
-    (void)state;
     static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
     for (size_t i = 0; i < 2; i++) {
         delete_and_restart(levels[i], "/api/v1/save_weights", "weights");
@@ -142,9 +140,8 @@ static void deleted_checkpoints_stay_deleted(void **state)
 }
 
 /* The name can be used again at once: the files of the new one are not taken for the old one's. */
-static void saved_again_after_deleting(void **state)
+TEST(saved_again_after_deleting)
 {
-    (void)state;
     char *store = tiny_folder(), path[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -166,9 +163,8 @@ static void saved_again_after_deleting(void **state)
 }
 
 /* A run that continues from a named checkpoint does not lose its weights with it. */
-static void the_state_of_a_run_outlives_its_checkpoint(void **state)
+TEST(the_state_of_a_run_outlives_its_checkpoint)
 {
-    (void)state;
     char *store = tiny_folder(), path[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -190,9 +186,8 @@ static void the_state_of_a_run_outlives_its_checkpoint(void **state)
 }
 
 /* What a load has read may change at once; a journal must not read it again. */
-static void loads_are_not_repeated_from_other_weights(void **state)
+TEST(loads_are_not_repeated_from_other_weights)
 {
-    (void)state;
     char *store = tiny_folder(), body[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -217,9 +212,8 @@ static void loads_are_not_repeated_from_other_weights(void **state)
     tiny_model_remove(store);
 }
 
-static void a_model_made_from_a_checkpoint(void **state)
+TEST(a_model_made_from_a_checkpoint)
 {
-    (void)state;
     static const int32_t levels[] = { TINKC_DURABILITY_CHECKPOINT, TINKC_DURABILITY_SNAPSHOT,
                                       TINKC_DURABILITY_JOURNAL };
     for (size_t i = 0; i < 3; i++) {
@@ -251,9 +245,8 @@ static void a_model_made_from_a_checkpoint(void **state)
 
 /* Requests that failed changed nothing: that they came after the image loses nothing; and with a
  * journal they fail again rather than succeed now. */
-static void failures_are_no_losses(void **state)
+TEST(failures_are_no_losses)
 {
-    (void)state;
     static const int32_t levels[] = { TINKC_DURABILITY_SNAPSHOT, TINKC_DURABILITY_JOURNAL };
     static const int beyond[] = { 1, 63, 99, 3 };
     tinkc_error err = { 0 };
@@ -289,9 +282,8 @@ static void failures_are_no_losses(void **state)
 
 /* A number that was reported lost to its client is not waited for after the next sudden end either.
  * */
-static void what_is_known_to_be_lost_stays_so(void **state)
+TEST(what_is_known_to_be_lost_stays_so)
 {
-    (void)state;
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -325,9 +317,8 @@ static bool has_file(const char *store, const char *model, const char *name)
 
 /* A run of a finished session keeps its checkpoints and nothing else, also where the service ended
  * before it had removed them. */
-static void a_finished_session_keeps_checkpoints_and_no_images(void **state)
+TEST(a_finished_session_keeps_checkpoints_and_no_images)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[200];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
@@ -355,9 +346,8 @@ static void a_finished_session_keeps_checkpoints_and_no_images(void **state)
     tiny_model_remove(store);
 }
 
-static void unloaded_is_unloaded(void **state)
+TEST(unloaded_is_unloaded)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[400];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
@@ -383,19 +373,4 @@ static void unloaded_is_unloaded(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_start_that_is_cut_short),
-        cmocka_unit_test(deleted_checkpoints_stay_deleted),
-        cmocka_unit_test(saved_again_after_deleting),
-        cmocka_unit_test(the_state_of_a_run_outlives_its_checkpoint),
-        cmocka_unit_test(loads_are_not_repeated_from_other_weights),
-        cmocka_unit_test(a_model_made_from_a_checkpoint),
-        cmocka_unit_test(failures_are_no_losses),
-        cmocka_unit_test(what_is_known_to_be_lost_stays_so),
-        cmocka_unit_test(a_finished_session_keeps_checkpoints_and_no_images),
-        cmocka_unit_test(unloaded_is_unloaded),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -225,7 +225,7 @@ static void forget(void)
     pthread_mutex_unlock(&list.lock);
 }
 
-static void a_request_is_synced_in_the_journal_before_it_is_accepted(void **state)
+TEST(a_request_is_synced_in_the_journal_before_it_is_accepted)
 {
     world w;
     (void)state;
@@ -243,7 +243,7 @@ static void a_request_is_synced_in_the_journal_before_it_is_accepted(void **stat
     close_world(&w);
 }
 
-static void a_checkpoint_is_whole_before_it_has_its_name_and_recorded_after(void **state)
+TEST(a_checkpoint_is_whole_before_it_has_its_name_and_recorded_after)
 {
     world w;
     (void)state;
@@ -264,7 +264,7 @@ static void a_checkpoint_is_whole_before_it_has_its_name_and_recorded_after(void
     close_world(&w);
 }
 
-static void an_image_is_in_its_place_before_the_journal_is_trimmed(void **state)
+TEST(an_image_is_in_its_place_before_the_journal_is_trimmed)
 {
     tinkc_error err = { 0 };
     world w;
@@ -285,7 +285,7 @@ static void an_image_is_in_its_place_before_the_journal_is_trimmed(void **state)
 }
 
 /* A row without files would be a promise that cannot be kept; files without a row are found and removed. */
-static void a_deleted_checkpoint_is_moved_away_before_its_row_goes(void **state)
+TEST(a_deleted_checkpoint_is_moved_away_before_its_row_goes)
 {
     tinkc_error err = { 0 };
     world w;
@@ -304,13 +304,4 @@ static void a_deleted_checkpoint_is_moved_away_before_its_row_goes(void **state)
     close_world(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_is_synced_in_the_journal_before_it_is_accepted),
-        cmocka_unit_test(a_checkpoint_is_whole_before_it_has_its_name_and_recorded_after),
-        cmocka_unit_test(an_image_is_in_its_place_before_the_journal_is_trimmed),
-        cmocka_unit_test(a_deleted_checkpoint_is_moved_away_before_its_row_goes),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

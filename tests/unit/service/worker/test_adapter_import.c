@@ -90,9 +90,8 @@ static void name_of(const char *base, const char *name, char out[100])
     snprintf(out + n, 100 - n, ":train:0");
 }
 
-static void imports(void **state)
+TEST(imports)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tinkc_text weights = { 0 }, sampler = { 0 }, again = { 0 };
     char run[200], path[700];
@@ -201,9 +200,8 @@ static void refused(const tinkc_import_options *o, int32_t code, const char *tex
     tinkc_text_free(&weights);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
-    (void)state;
     char *large = make_adapter(5), *empty = tiny_folder();
     refused(NULL, TINKC_E_ARGUMENT, "adapter and base_model are required");
     refused(&(tinkc_import_options){ .adapter = adapter }, TINKC_E_ARGUMENT,
@@ -252,7 +250,7 @@ static void no_file_stays_mapped(void)
 }
 
 /* One of the two checkpoints is gone: it is made again. */
-static void half_of_it(void **state)
+TEST(half_of_it)
 {
     static const char *const kinds[] = { "weights", "sampler_weights" };
     (void)state;
@@ -291,7 +289,7 @@ static bool one_is_pending(void)
 }
 
 /* A row that is refused: nothing is imported, and the next attempt imports all of it. */
-static void refused_rows(void **state)
+TEST(refused_rows)
 {
     static const char *const tables[] = { "sessions", "runs", "checkpoints" };
     (void)state;
@@ -322,13 +320,4 @@ static void refused_rows(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(imports),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(refused_rows),
-        cmocka_unit_test(half_of_it),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
-}
+RUN_TESTS(open_all, close_all)

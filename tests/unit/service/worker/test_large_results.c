@@ -33,9 +33,8 @@ static const char *sample(const tinkc_transport *t, int seed)
 
 /* The same bytes as from memory, in both forms, as often as one asks; announced first if allowed.
  */
-static void large_results_are_files(void **state)
+TEST(large_results_are_files)
 {
-    (void)state;
     static const char *const small[] = {
         "result_spill_bytes", "64", "disk_reserve", "0", "metadata_only_threshold", "64", NULL
     };
@@ -79,9 +78,8 @@ static void large_results_are_files(void **state)
 }
 
 /* With a journal the answer to a pass is there after a restart although an image lies behind it. */
-static void they_outlive_a_restart_with_a_journal(void **state)
+TEST(they_outlive_a_restart_with_a_journal)
 {
-    (void)state;
     static const char *const settings[] = { "result_spill_bytes", "64", "disk_reserve", "0", NULL };
     char *store = tiny_folder();
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
@@ -107,9 +105,8 @@ static double result_bytes(tinkc_engine *engine)
 }
 
 /* What nobody has fetched stays, and new passes wait until something was fetched. */
-static void too_many_results(void **state)
+TEST(too_many_results)
 {
-    (void)state;
     static const char *const settings[] = { "result_spill_bytes",
                                             "64",
                                             "result_store_bytes",
@@ -144,12 +141,4 @@ static void too_many_results(void **state)
     tiny_model_remove(store);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(large_results_are_files),
-        cmocka_unit_test(they_outlive_a_restart_with_a_journal),
-        cmocka_unit_test(too_many_results),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

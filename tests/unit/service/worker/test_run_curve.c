@@ -4,9 +4,8 @@
 #include "service/worker/run_curve.h"
 #include "support/check.h"
 
-static void a_step_is_the_mean_of_its_passes(void **state)
+TEST(a_step_is_the_mean_of_its_passes)
 {
-    (void)state;
     tke_curve c = { 0 };
     tke_curve_pass(&c, 6, 2);
     tke_curve_pass(&c, 3, 1);
@@ -18,9 +17,8 @@ static void a_step_is_the_mean_of_its_passes(void **state)
     assert_true(c.points[1].step == 1 && c.points[1].loss == 0.5);
 }
 
-static void steps_without_a_loss_have_no_point(void **state)
+TEST(steps_without_a_loss_have_no_point)
 {
-    (void)state;
     static const struct {
         double sum;
         int64_t tokens;
@@ -36,9 +34,8 @@ static void steps_without_a_loss_have_no_point(void **state)
     }
 }
 
-static void a_long_run_keeps_its_first_step_and_even_distances(void **state)
+TEST(a_long_run_keeps_its_first_step_and_even_distances)
 {
-    (void)state;
     tke_curve c = { 0 };
     for (int i = 0; i < 10000; i++) {
         tke_curve_pass(&c, i, 1);
@@ -53,12 +50,4 @@ static void a_long_run_keeps_its_first_step_and_even_distances(void **state)
     assert_true(c.points[c.n - 1].step >= 10000 - c.every);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_is_the_mean_of_its_passes),
-        cmocka_unit_test(steps_without_a_loss_have_no_point),
-        cmocka_unit_test(a_long_run_keeps_its_first_step_and_even_distances),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

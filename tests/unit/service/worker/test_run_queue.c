@@ -97,9 +97,8 @@ static void done_with(tke_job *job)
 
 /* ---- what is known of a number ---- */
 
-static void numbers_that_were_seen(void **state)
+TEST_WITH(numbers_that_were_seen, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     assert_null(tke_run_seen(run, 1));
     see(run, 3, TKE_SEEN_DONE);
@@ -121,9 +120,8 @@ static void numbers_that_were_seen(void **state)
 
 /* ---- turns ---- */
 
-static void turns_come_in_order(void **state)
+TEST_WITH(turns_come_in_order, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     assert_null(tke_run_head(run));
     assert_int_equal(tke_run_next_number(run), 1);
@@ -155,9 +153,8 @@ static void turns_come_in_order(void **state)
 }
 
 /* An unload has no number and runs before all that has one. */
-static void an_unload_comes_first(void **state)
+TEST_WITH(an_unload_comes_first, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     put(run, TKE_JOB_PASS, 1);
     tke_job *unload = put(run, TKE_JOB_UNLOAD, 0);
@@ -174,9 +171,8 @@ static void an_unload_comes_first(void **state)
 }
 
 /* Of the same number the one that came first is first. */
-static void equal_numbers_keep_their_order(void **state)
+TEST_WITH(equal_numbers_keep_their_order, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     tke_job *first = put(run, TKE_JOB_PASS, 2), *second = put(run, TKE_JOB_OPTIM, 2);
     assert_ptr_equal(run->queue, first);
@@ -185,9 +181,8 @@ static void equal_numbers_keep_their_order(void **state)
 }
 
 /* known before, next, in the queue -> next after */
-static void settled_numbers_are_passed_over(void **state)
+TEST_WITH(settled_numbers_are_passed_over, setup, teardown)
 {
-    (void)state;
     static const struct {
         const char *seen;
         int64_t queue, next;
@@ -212,9 +207,8 @@ static void settled_numbers_are_passed_over(void **state)
 }
 
 /* A request runs, and numbers behind it that never will are passed over with it. */
-static void a_turn_passes_over_settled_numbers(void **state)
+TEST_WITH(a_turn_passes_over_settled_numbers, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     tke_job *one = put(run, TKE_JOB_PASS, 1);
     see(run, 2, TKE_SEEN_ABANDONED);
@@ -226,9 +220,8 @@ static void a_turn_passes_over_settled_numbers(void **state)
 
 /* ---- refused numbers ---- */
 
-static void refused_numbers(void **state)
+TEST_WITH(refused_numbers, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     run->next_seq = 5;
     see(run, 6, TKE_SEEN_PENDING);
@@ -262,9 +255,8 @@ static void refused_numbers(void **state)
 }
 
 /* An arrival settles the refused numbers below it, and no others. */
-static void arrivals_settle_refused_numbers(void **state)
+TEST_WITH(arrivals_settle_refused_numbers, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     for (int64_t i = 1; i <= 6; i++)
         see(run, i, i == 4 ? TKE_SEEN_NOT : TKE_SEEN_REFUSED);
@@ -285,9 +277,8 @@ static void arrivals_settle_refused_numbers(void **state)
 
 /* ---- holes ---- */
 
-static void what_waits_behind_a_hole_is_given_up(void **state)
+TEST_WITH(what_waits_behind_a_hole_is_given_up, setup, teardown)
 {
-    (void)state;
     tke_run *run = new_run("r");
     run->next_seq = 2;
     put(run, TKE_JOB_PASS, 4);
@@ -317,9 +308,8 @@ static void what_waits_behind_a_hole_is_given_up(void **state)
 }
 
 /* After how long, of which runs, and what their clients get. */
-static void holes_end(void **state)
+TEST_WITH(holes_end, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");
     tke_session *session = tke_session_add(&svc, "s", "me", &err);
@@ -363,19 +353,4 @@ static void holes_end(void **state)
     drop_all(run);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(numbers_that_were_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(turns_come_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_unload_comes_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(equal_numbers_keep_their_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(settled_numbers_are_passed_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_turn_passes_over_settled_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(refused_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(arrivals_settle_refused_numbers, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_waits_behind_a_hole_is_given_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(holes_end, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -23,9 +23,8 @@ static void impossible(tke_run_states from, tke_run_event event)
 #define MEMORY(x) ((tke_run_states){ .memory = TKE_RUN_##x })
 #define IMAGE(x)  ((tke_run_states){ .image = TKE_IMAGE_##x })
 
-static void life_of_a_run(void **state)
+TEST(life_of_a_run)
 {
-    (void)state;
     expect(LIFE(CREATING), TKE_ON_MADE, LIFE(READY));
     expect(LIFE(CREATING), TKE_ON_NOT_MADE, LIFE(FAILED));
     expect(LIFE(READY), TKE_ON_UNLOAD_ASKED, LIFE(UNLOADING));
@@ -39,9 +38,8 @@ static void life_of_a_run(void **state)
     impossible(LIFE(FAILED), TKE_ON_MADE);
 }
 
-static void weights_in_memory(void **state)
+TEST(weights_in_memory)
 {
-    (void)state;
     expect(MEMORY(ASLEEP), TKE_ON_NO_ROOM, MEMORY(WAITING));
     expect(MEMORY(WAITING), TKE_ON_LOADED, MEMORY(AWAKE));
     expect(MEMORY(WAITING), TKE_ON_ROOM_SETTLED, MEMORY(ASLEEP));
@@ -56,9 +54,8 @@ static void weights_in_memory(void **state)
     impossible(MEMORY(ASLEEP), TKE_ON_ASKED_TO_SLEEP);
 }
 
-static void images_on_disk(void **state)
+TEST(images_on_disk)
 {
-    (void)state;
     expect(IMAGE(IDLE), TKE_ON_IMAGE_ASKED, IMAGE(WANTED));
     expect(IMAGE(WANTED), TKE_ON_IMAGE_BEGUN, IMAGE(WRITING));
     expect(IMAGE(WRITING), TKE_ON_IMAGE_ASKED, IMAGE(WRITING_AGAIN));
@@ -74,9 +71,8 @@ static void images_on_disk(void **state)
     impossible(IMAGE(IDLE), TKE_ON_IMAGE_FORGIVEN);
 }
 
-static void one_machine_moves_at_a_time(void **state)
+TEST(one_machine_moves_at_a_time)
 {
-    (void)state;
     for (int e = 0; e < TKE_N_RUN_EVENTS; e++)
         for (int life = 0; life <= TKE_RUN_UNLOADING; life++)
             for (int memory = 0; memory <= TKE_RUN_YIELDING; memory++)
@@ -90,9 +86,8 @@ static void one_machine_moves_at_a_time(void **state)
                 }
 }
 
-static void rows(void **state)
+TEST(rows)
 {
-    (void)state;
     assert_int_equal(tke_run_stored_life(LIFE(UNLOADING)), 1); /* a restart forgets the request */
     assert_int_equal(tke_run_stored_life(LIFE(FAILED)), 3);
     assert_int_equal(tke_run_life_of_row(2), TKE_RUN_UNLOADED);
@@ -100,12 +95,4 @@ static void rows(void **state)
     assert_int_equal(tke_run_life_of_row(-1), TKE_RUN_FAILED);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(life_of_a_run),  cmocka_unit_test(weights_in_memory),
-        cmocka_unit_test(images_on_disk), cmocka_unit_test(one_machine_moves_at_a_time),
-        cmocka_unit_test(rows),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

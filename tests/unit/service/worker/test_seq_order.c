@@ -60,9 +60,8 @@ static double train_in_order(const tinkc_transport *t, const char *model, const 
     return service_loss(t, model, 5, text_b, N);
 }
 
-static void any_order_of_arrival(void **state)
+TEST(any_order_of_arrival)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
@@ -76,9 +75,8 @@ static void any_order_of_arrival(void **state)
     tinkc_engine_free(engine);
 }
 
-static void replays_are_one_request(void **state)
+TEST(replays_are_one_request)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
@@ -110,9 +108,8 @@ static void replays_are_one_request(void **state)
 }
 
 /* Its owner may say that a number will not come: then the others run as if it had been refused. */
-static void an_awaited_number_can_be_skipped(void **state)
+TEST(an_awaited_number_can_be_skipped)
 {
-    (void)state;
     static const char path[] = "/api/v1/skip_request";
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -139,9 +136,8 @@ static void an_awaited_number_can_be_skipped(void **state)
     tinkc_engine_free(engine);
 }
 
-static void a_hole_times_out(void **state)
+TEST(a_hole_times_out)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, true);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
@@ -174,9 +170,8 @@ static void send_half(const tinkc_transport *t, const char *model, int seq)
 }
 
 /* A refused client may use the number again, or continue with the next; then it is used up. */
-static void a_refused_number_is_free_until_the_next(void **state)
+TEST(a_refused_number_is_free_until_the_next)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
@@ -199,9 +194,8 @@ static void a_refused_number_is_free_until_the_next(void **state)
 /* Questions about models that are just being made, or released; a race would be seen by a
  * sanitizer.
  */
-static void asked_while_they_are_made(void **state)
+TEST(asked_while_they_are_made)
 {
-    (void)state;
     enum { MANY = 40 };
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -229,9 +223,8 @@ static void asked_while_they_are_made(void **state)
     tinkc_engine_free(engine);
 }
 
-static void polls_are_held_and_say_why(void **state)
+TEST(polls_are_held_and_say_why)
 {
-    (void)state;
     const char *const settings[] = { "long_poll_s", "0", NULL };
     tinkc_engine *engine = open_engine(settings, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -252,9 +245,8 @@ static void polls_are_held_and_say_why(void **state)
 
 /* What waits for an earlier request is kept in memory, but not without end; the one that everybody
  * waits for is taken whatever is there already. */
-static void a_queue_has_an_end(void **state)
+TEST(a_queue_has_an_end)
 {
-    (void)state;
     const char *const settings[] = { "max_queued_bytes", "70000", NULL };
     tinkc_engine *engine = open_engine(settings, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -283,9 +275,8 @@ static void a_queue_has_an_end(void **state)
     tinkc_engine_free(engine);
 }
 
-static void large_results_announce_themselves(void **state)
+TEST(large_results_announce_themselves)
 {
-    (void)state;
     const char *const settings[] = { "metadata_only_threshold", "10", NULL };
     tinkc_engine *engine = open_engine(settings, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -307,9 +298,8 @@ static void large_results_announce_themselves(void **state)
     tinkc_engine_free(engine);
 }
 
-static void results_expire(void **state)
+TEST(results_expire)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, true);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
@@ -330,9 +320,8 @@ static void results_expire(void **state)
 }
 
 /* Results that nobody fetched are not dropped for new ones: passes wait. */
-static void unfetched_results_hold_passes_back(void **state)
+TEST(unfetched_results_hold_passes_back)
 {
-    (void)state;
     const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
     tinkc_engine *engine = open_engine(settings, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -346,9 +335,8 @@ static void unfetched_results_hold_passes_back(void **state)
     tinkc_engine_free(engine);
 }
 
-static void unloaded_models_are_gone(void **state)
+TEST(unloaded_models_are_gone)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
@@ -385,9 +373,8 @@ static double train_alone(const tinkc_transport *t, const char *model, const int
     return service_loss(t, model, 21, text, N);
 }
 
-static void two_clients_equal_each_alone(void **state)
+TEST(two_clients_equal_each_alone)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sessions[2] = { hold(service_session(t)), hold(service_session(t)) };
@@ -417,9 +404,8 @@ static void two_clients_equal_each_alone(void **state)
 }
 
 /* One client with many requests does not keep another waiting. */
-static void a_short_queue_is_not_starved(void **state)
+TEST(a_short_queue_is_not_starved)
 {
-    (void)state;
     tinkc_error err = { 0 };
     const char *const settings[] = { "microbatch_tokens", "8", NULL };
     tinkc_engine *engine = open_engine(settings, false);
@@ -441,9 +427,8 @@ static void a_short_queue_is_not_starved(void **state)
     tinkc_engine_free(engine);
 }
 
-static void a_failed_pass_changes_nothing(void **state)
+TEST(a_failed_pass_changes_nothing)
 {
-    (void)state;
     tinkc_engine *engine = open_engine(NULL, false);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
@@ -460,24 +445,4 @@ static void a_failed_pass_changes_nothing(void **state)
     tinkc_engine_free(engine);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_order_of_arrival),
-        cmocka_unit_test(replays_are_one_request),
-        cmocka_unit_test(an_awaited_number_can_be_skipped),
-        cmocka_unit_test(a_hole_times_out),
-        cmocka_unit_test(a_refused_number_is_free_until_the_next),
-        cmocka_unit_test(asked_while_they_are_made),
-        cmocka_unit_test(polls_are_held_and_say_why),
-        cmocka_unit_test(a_queue_has_an_end),
-        cmocka_unit_test(large_results_announce_themselves),
-        cmocka_unit_test(results_expire),
-        cmocka_unit_test(unfetched_results_hold_passes_back),
-        cmocka_unit_test(unloaded_models_are_gone),
-        cmocka_unit_test(two_clients_equal_each_alone),
-        cmocka_unit_test(a_short_queue_is_not_starved),
-        cmocka_unit_test(a_failed_pass_changes_nothing),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

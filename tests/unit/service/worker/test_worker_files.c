@@ -185,9 +185,8 @@ static void image_is(int64_t seq, int32_t slot, const char *source)
     assert_string_equal(strrchr(run->source, '/') + 1, source);
 }
 
-static void images_take_turns(void **state)
+TEST_WITH(images_take_turns, setup, teardown)
 {
-    (void)state;
     svc.room_changes = 3;
     run->n_passes = 11;
     run->n_pass_tokens = 12;
@@ -232,7 +231,7 @@ static void wait_at_gate(void *gate, const tinkc_error *err)
 
 /* An image holds what the model was when it was begun. Steps that came while it was written are not in it: it
  * counts up to where it begins, and the model has still changed since. */
-static void an_image_does_not_hold_what_came_after_it(void **state)
+TEST_WITH(an_image_does_not_hold_what_came_after_it, setup, teardown)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     tinkc_error err = { 0 };
@@ -254,9 +253,8 @@ static void an_image_does_not_hold_what_came_after_it(void **state)
     assert_int_equal(run->dirty_since_ms, 5);
 }
 
-static void images_that_cannot_be_written(void **state)
+TEST_WITH(images_that_cannot_be_written, setup, teardown)
 {
-    (void)state;
     write_image(2);
     break_disk();
     bare_now_ms = 9000;
@@ -284,9 +282,8 @@ static void images_that_cannot_be_written(void **state)
 }
 
 /* A load is answered with the image that has it, or when there can be none. */
-static void loads_wait_for_their_image(void **state)
+TEST_WITH(loads_wait_for_their_image, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     for (int i = 1; i <= 2; i++) {
         tke_job *job = tke_job_new(&svc, TKE_JOB_LOAD, i == 1 ? "3-r:1" : "3-r:2", "me", &err);
@@ -308,9 +305,8 @@ static void loads_wait_for_their_image(void **state)
 }
 
 /* Which loads wait for an image: those that a restart would repeat. */
-static void loads_that_wait_for_an_image(void **state)
+TEST_WITH(loads_that_wait_for_an_image, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     static const struct {
         int32_t level;
@@ -358,9 +354,8 @@ static bool take_seq(const tke_journal_record *r, void *user, tinkc_error *err)
     return true;
 }
 
-static void journals_are_trimmed(void **state)
+TEST_WITH(journals_are_trimmed, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     for (int32_t level = TINKC_DURABILITY_SNAPSHOT; level <= TINKC_DURABILITY_JOURNAL; level++) {
         svc.set.durability = level;
@@ -385,9 +380,8 @@ static tke_checkpoint *find(const char *name)
     return tke_find_checkpoint(&svc, path, NULL);
 }
 
-static void checkpoints_are_saved(void **state)
+TEST_WITH(checkpoints_are_saved, setup, teardown)
 {
-    (void)state;
     bare_now_ms = 8000;
     assert_string_equal(save(1, "x", false, 0), "");
     tke_checkpoint *x = find("x");
@@ -414,9 +408,8 @@ static void checkpoints_are_saved(void **state)
 }
 
 /* The row and the folder come together, or neither. */
-static void checkpoints_without_a_row(void **state)
+TEST_WITH(checkpoints_without_a_row, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_string_equal(save(1, "x", false, 0), "");
     tke_txn *txn = tke_txn_new(svc.store, &err);
@@ -433,9 +426,8 @@ static void checkpoints_without_a_row(void **state)
 }
 
 /* Of more than keep_last_k the oldest go; public ones and other kinds do not count. */
-static void the_last_are_kept(void **state)
+TEST_WITH(the_last_are_kept, setup, teardown)
 {
-    (void)state;
     for (int64_t i = 1; i <= 3; i++) {
         char name[10];
         snprintf(name, sizeof name, "c%d", (int)i);
@@ -465,9 +457,8 @@ static void delete_it(const char *name)
 }
 
 /* What a model continues from becomes its image; anything else is removed. */
-static void checkpoints_are_deleted(void **state)
+TEST_WITH(checkpoints_are_deleted, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
@@ -519,9 +510,8 @@ static void save_at(int64_t seq, const char *name)
     assert_string_equal(save(seq, name, true, 0), "");
 }
 
-static void a_saved_state_takes_the_place_of_images(void **state)
+TEST_WITH(a_saved_state_takes_the_place_of_images, setup, teardown)
 {
-    (void)state;
     write_image(3);
     run->dirty_since_ms = 5;
     run->changed_seq = 3;
@@ -535,9 +525,8 @@ static void a_saved_state_takes_the_place_of_images(void **state)
 }
 
 /* A step that came while it was written is not in it. */
-static void a_saved_state_does_not_hold_what_came_after_it(void **state)
+TEST_WITH(a_saved_state_does_not_hold_what_came_after_it, setup, teardown)
 {
-    (void)state;
     run->dirty_since_ms = 5;
     run->changed_seq = 6;
     save_at(4, "one");
@@ -546,7 +535,7 @@ static void a_saved_state_does_not_hold_what_came_after_it(void **state)
 }
 
 /* Until the new one is recorded, the old one is what the run continues from. */
-static void a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded(void **state)
+TEST_WITH(a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded, setup, teardown)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     tinkc_error err = { 0 };
@@ -567,34 +556,12 @@ static void a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded(void 
     free(before);
 }
 
-static void an_older_state_never_replaces_a_newer_one(void **state)
+TEST_WITH(an_older_state_never_replaces_a_newer_one, setup, teardown)
 {
-    (void)state;
     write_image(9);
     save_at(4, "late");
     image_is(9, 1, "image.0");
     assert_true(is_there("runs/r/image.0") && is_there("runs/r/weights/late"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_saved_state_takes_the_place_of_images, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_saved_state_does_not_hold_what_came_after_it, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(
-            a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_older_state_never_replaces_a_newer_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(images_take_turns, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_image_does_not_hold_what_came_after_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(images_that_cannot_be_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(loads_wait_for_their_image, setup, teardown),
-        cmocka_unit_test_setup_teardown(loads_that_wait_for_an_image, setup, teardown),
-        cmocka_unit_test_setup_teardown(journals_are_trimmed, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_are_saved, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_without_a_row, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_last_are_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_are_deleted, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, make_world, end_world);
-}
+RUN_TESTS(make_world, end_world)

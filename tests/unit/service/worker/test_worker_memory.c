@@ -117,9 +117,8 @@ static tke_real *no_host(tke_device *d, const tke_block *b)
 /* ---- weights of samples ---- */
 
 /* The least recently used goes first; what is not on disk stays. */
-static void weights_give_way(void **state)
+TEST_WITH(weights_give_way, setup, teardown)
 {
-    (void)state;
     tke_checkpoint *a = kept_checkpoint("a", TKE_CKPT_DONE, 30);
     tke_checkpoint *b = kept_checkpoint("b", TKE_CKPT_DONE, 20);
     tke_checkpoint *pending = kept_checkpoint("c", TKE_CKPT_PENDING, 1);
@@ -144,9 +143,8 @@ static void weights_give_way(void **state)
 }
 
 /* In the order of their last use, whichever the map lists first. */
-static void samplers_give_way_in_order(void **state)
+TEST_WITH(samplers_give_way_in_order, setup, teardown)
 {
-    (void)state;
     enum { N = 6 };
     tke_sampler *all[N];
     tke_checkpoint *last = kept_checkpoint("a", TKE_CKPT_DONE, 90), *checkpoints[N];
@@ -169,9 +167,8 @@ static void samplers_give_way_in_order(void **state)
 }
 
 /* Weights have a limit of their own, beside the one of all memory. */
-static void weights_have_a_limit(void **state)
+TEST_WITH(weights_have_a_limit, setup, teardown)
 {
-    (void)state;
     tke_checkpoint *a = kept_checkpoint("a", TKE_CKPT_DONE, 1);
     tke_checkpoint *b = kept_checkpoint("b", TKE_CKPT_DONE, 2);
     tke_checkpoint *c = kept_checkpoint("c", TKE_CKPT_DONE, 3);
@@ -187,9 +184,8 @@ static void weights_have_a_limit(void **state)
 }
 
 /* Weights that only their session needs go when it has not used them for long; models that wait look again. */
-static void unused_weights_make_room(void **state)
+TEST_WITH(unused_weights_make_room, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_sampler *s = kept_sampler("x", false, 1000), *named = kept_sampler("y", true, 0);
     s->session = tke_session_add(&svc, "s", "me", &err);
@@ -210,9 +206,8 @@ static void unused_weights_make_room(void **state)
 /* ---- models ---- */
 
 /* Of those that are idle the one that was served least recently is asked to sleep. */
-static void idle_models_are_asked_to_sleep(void **state)
+TEST_WITH(idle_models_are_asked_to_sleep, setup, teardown)
 {
-    (void)state;
     tke_job waits = { .seq = 1 };
     tke_run *busy = new_run("busy"), *made = new_run("made"), *gone = new_run("gone");
     tke_run *late = new_run("late"), *early = new_run("early"), *last = new_run("last");
@@ -236,9 +231,8 @@ static void idle_models_are_asked_to_sleep(void **state)
     busy->queue = made->create = NULL;
 }
 
-static void how_many_models_fit(void **state)
+TEST_WITH(how_many_models_fit, setup, teardown)
 {
-    (void)state;
     tke_adapter *there = source;
     tke_run *one = new_run("one"), *two = new_run("two");
     new_run("asleep");
@@ -266,9 +260,8 @@ static void end_run(tke_run *run)
     run->adapter = NULL;
 }
 
-static void models_wake_and_sleep(void **state)
+TEST_WITH(models_wake_and_sleep, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_job waits = { .seq = 1 };
     tke_run *run = new_run("r");
@@ -297,9 +290,8 @@ static void models_wake_and_sleep(void **state)
     run->queue = NULL;
 }
 
-static void models_that_cannot_wake(void **state)
+TEST_WITH(models_that_cannot_wake, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");
     run->base = NULL;
@@ -336,9 +328,8 @@ static void models_that_cannot_wake(void **state)
 }
 
 /* Its state is read a second time if the first time fails: the folder may have been moved. */
-static void models_try_twice(void **state)
+TEST_WITH(models_try_twice, setup, teardown)
 {
-    (void)state;
     const tke_device_ops *own = device->ops;
     char *saved = tiny_folder();
     for (int failures = 0; failures < 3; failures++) {
@@ -371,9 +362,8 @@ static void models_try_twice(void **state)
 }
 
 /* No room: false without an error, and an idle model is asked to sleep, one for each that waits. */
-static void models_without_room(void **state)
+TEST_WITH(models_without_room, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_run *run = new_run("r"), *idle = new_run("idle"), *other = new_run("other");
     idle->adapter = other->adapter = source;
@@ -399,9 +389,8 @@ static const int64_t second_ns = 1000000000;
 
 /* A model that has waited for long makes one that has work yield: the one that was served least recently,
  * unless another is about to sleep anyway. */
-static void models_with_work_yield(void **state)
+TEST_WITH(models_with_work_yield, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_job work = { .seq = 1 };
     tke_run *waits = new_run("waits"), *made = new_run("made"), *loaded = new_run("loaded");
@@ -444,9 +433,8 @@ static void models_with_work_yield(void **state)
 }
 
 /* What a request says that waits for room, and since when. */
-static void waiting_for_room(void **state)
+TEST_WITH(waiting_for_room, setup, teardown)
 {
-    (void)state;
     tke_job job = { .seq = 1 };
     tke_run *run = new_run("r"), *other = new_run("other");
     svc.room_changes = 7;
@@ -471,21 +459,4 @@ static void waiting_for_room(void **state)
     other->adapter = NULL;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(weights_give_way, setup, teardown),
-        cmocka_unit_test_setup_teardown(samplers_give_way_in_order, setup, teardown),
-        cmocka_unit_test_setup_teardown(weights_have_a_limit, setup, teardown),
-        cmocka_unit_test_setup_teardown(unused_weights_make_room, setup, teardown),
-        cmocka_unit_test_setup_teardown(idle_models_are_asked_to_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(how_many_models_fit, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_wake_and_sleep, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_that_cannot_wake, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_try_twice, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_without_room, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_with_work_yield, setup, teardown),
-        cmocka_unit_test_setup_teardown(waiting_for_room, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, make_world, end_world);
-}
+RUN_TESTS(make_world, end_world)

@@ -159,9 +159,8 @@ static void step(int64_t next_a, int64_t next_b, int64_t next_c)
 /* ---- whose turn it is ---- */
 
 /* The run that was served least recently; of one run in the order of its numbers. */
-static void turns_go_around(void **state)
+TEST_WITH(turns_go_around, setup, teardown)
 {
-    (void)state;
     put_all(c, "ooo", 1);
     put_all(a, "oo", 1);
     put_all(b, "ooo", 1);
@@ -180,9 +179,8 @@ static void turns_go_around(void **state)
 
 /* ---- passes that share a work item ---- */
 
-static void passes_share_a_work_item(void **state)
+TEST_WITH(passes_share_a_work_item, setup, teardown)
 {
-    (void)state;
     svc.set.microbatch_tokens = 6; /* two passes */
     put_all(a, "pppppop", 1);
     step(3, 1, 1);
@@ -204,9 +202,8 @@ static void passes_share_a_work_item(void **state)
 }
 
 /* Runs have even shares, and none less than one pass. */
-static void runs_share_a_work_item(void **state)
+TEST_WITH(runs_share_a_work_item, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     for (int i = 0; i < 3; i++)
         assert_true(tke_work_wake(&svc, i == 0 ? a : i == 1 ? b : c, false, &err));
@@ -233,9 +230,8 @@ static void runs_share_a_work_item(void **state)
 }
 
 /* Those of another base model, and of models that sleep, come in a work item of their own. */
-static void base_models_do_not_share(void **state)
+TEST_WITH(base_models_do_not_share, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     b->base = &other_base;
     assert_true(tke_work_wake(&svc, a, false, &err));
@@ -249,9 +245,8 @@ static void base_models_do_not_share(void **state)
     assert_non_null(c->adapter);
 }
 
-static void a_work_item_is_full(void **state)
+TEST_WITH(a_work_item_is_full, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_true(tke_work_wake(&svc, a, false, &err));
     assert_true(tke_work_wake(&svc, b, false, &err));
@@ -276,9 +271,8 @@ static void a_work_item_is_full(void **state)
 
 /* ---- who must wait ---- */
 
-static void who_must_wait(void **state)
+TEST_WITH(who_must_wait, setup, teardown)
 {
-    (void)state;
     tke_job load = { .seq = 0 };
     put_all(a, "ooooooo", 1);
     a->loaded = &load; /* an image of what was loaded is being written */
@@ -321,9 +315,8 @@ static void who_must_wait(void **state)
 }
 
 /* An unload needs no model in memory, and leaves none. */
-static void models_are_unloaded(void **state)
+TEST_WITH(models_are_unloaded, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_true(tke_work_wake(&svc, a, false, &err));
     for (int i = 0; i < 2; i++) {
@@ -347,9 +340,8 @@ static void models_are_unloaded(void **state)
 }
 
 /* A load of a checkpoint that is being written. */
-static void loads_wait_for_files(void **state)
+TEST_WITH(loads_wait_for_files, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     tke_checkpoint *w = tke_checkpoint_add(&svc, "a", TKE_CKPT_TRAINING, "w", &err);
     put_all(b, "l", 1);
@@ -363,9 +355,8 @@ static void loads_wait_for_files(void **state)
 }
 
 /* Passes wait while results that were not fetched fill the room for them; other requests do not. */
-static void passes_wait_for_results(void **state)
+TEST_WITH(passes_wait_for_results, setup, teardown)
 {
-    (void)state;
     svc.set.result_store_bytes = 100;
     svc.result_bytes = 101;
     put_all(a, "p", 1);
@@ -382,9 +373,8 @@ static void passes_wait_for_results(void **state)
 }
 
 /* A request that finds no room says so, and the next step is another's. */
-static void requests_without_room(void **state)
+TEST_WITH(requests_without_room, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     assert_true(tke_work_wake(&svc, b, false, &err));
     svc.set.max_models = 1;
@@ -408,9 +398,8 @@ static void requests_without_room(void **state)
 }
 
 /* A state that cannot be read: a load may replace it, and only a load. */
-static void states_that_cannot_be_read(void **state)
+TEST_WITH(states_that_cannot_be_read, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     a->source = tke_copy(&svc, "/nowhere", &err);
     put_all(a, "olo", 1);
@@ -476,9 +465,8 @@ static void prepare_samples(void)
 
 #define STOPPING "the server is stopping"
 
-static void samples_are_drawn(void **state)
+TEST_WITH(samples_are_drawn, setup, teardown)
 {
-    (void)state;
     prepare_samples();
     tke_job *one = sample("1", 1), *many = sample("2", 20), *cancelled = sample("3", 1);
     cancelled->in.sample.cancelled = true;
@@ -496,9 +484,8 @@ static void samples_are_drawn(void **state)
 }
 
 /* Which weights a sample is drawn from, and why it cannot be. */
-static void weights_of_samples(void **state)
+TEST_WITH(weights_of_samples, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     char path[500];
     prepare_samples();
@@ -563,9 +550,8 @@ static void weights_of_samples(void **state)
 }
 
 /* Training and sampling have their shares of the time; what one leaves unused is not kept for it. */
-static void training_and_sampling_take_turns(void **state)
+TEST_WITH(training_and_sampling_take_turns, setup, teardown)
 {
-    (void)state;
     prepare_samples();
     put_all(a, "ooo", 1);
     tke_job *job = sample("1", 1);
@@ -594,9 +580,8 @@ static void training_and_sampling_take_turns(void **state)
 
 /* A sample waits for a microbatch, not for the passes of a work item; training that has had less
  * than its share continues. */
-static void samples_come_between_microbatches(void **state)
+TEST_WITH(samples_come_between_microbatches, setup, teardown)
 {
-    (void)state;
     prepare_samples();
     svc.set.microbatch_tokens = 5; /* two passes in two microbatches */
     put_all(a, "pppp", 1);
@@ -615,9 +600,8 @@ static void samples_come_between_microbatches(void **state)
 /* ---- memory ---- */
 
 /* The pool is what the weights leave; a pass takes it from the cache, samples take it back. */
-static void memory_is_shared(void **state)
+TEST_WITH(memory_is_shared, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     prepare_samples();
     svc.set.kv_bytes = svc.set.train_memory_bytes = 0;
@@ -650,9 +634,8 @@ static void memory_is_shared(void **state)
 }
 
 /* A pass and samples run where only one of them has room at a time. */
-static void nothing_is_refused_that_could_wait(void **state)
+TEST_WITH(nothing_is_refused_that_could_wait, setup, teardown)
 {
-    (void)state;
     tinkc_error err = { 0 };
     prepare_samples();
     svc.set.kv_bytes = svc.set.train_memory_bytes = 0;
@@ -676,26 +659,4 @@ static void nothing_is_refused_that_could_wait(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(turns_go_around, setup, teardown),
-        cmocka_unit_test_setup_teardown(passes_share_a_work_item, setup, teardown),
-        cmocka_unit_test_setup_teardown(runs_share_a_work_item, setup, teardown),
-        cmocka_unit_test_setup_teardown(base_models_do_not_share, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_work_item_is_full, setup, teardown),
-        cmocka_unit_test_setup_teardown(who_must_wait, setup, teardown),
-        cmocka_unit_test_setup_teardown(models_are_unloaded, setup, teardown),
-        cmocka_unit_test_setup_teardown(loads_wait_for_files, setup, teardown),
-        cmocka_unit_test_setup_teardown(passes_wait_for_results, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_without_room, setup, teardown),
-        cmocka_unit_test_setup_teardown(states_that_cannot_be_read, setup, teardown),
-        cmocka_unit_test_setup_teardown(samples_are_drawn, setup, teardown),
-        cmocka_unit_test_setup_teardown(weights_of_samples, setup, teardown),
-        cmocka_unit_test_setup_teardown(training_and_sampling_take_turns, setup, teardown),
-        cmocka_unit_test_setup_teardown(samples_come_between_microbatches, setup, teardown),
-        cmocka_unit_test_setup_teardown(memory_is_shared, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_is_refused_that_could_wait, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, make_world, end_world);
-}
+RUN_TESTS(make_world, end_world)
