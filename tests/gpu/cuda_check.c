@@ -1,6 +1,6 @@
 /* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
  *
- *     cuda_check products | attention | model | sampling | memory | train NAME TOKENS | decode NAME | all
+ *     cuda_check products | attention | rules | model | sampling | memory | train NAME TOKENS | decode NAME | all
  *
  * Exit status 1 when something is off. Needs a card.
  */
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "gpu_world.h"
+#include "check_rules.h"
 
 static tcu_device *device;
 static tinkc_error err;
@@ -1629,6 +1629,8 @@ int main(int argc, char **argv)
         check_memory();
     if (strcmp(mode, "experts") == 0)
         check_experts();
+    if (strcmp(mode, "rules") == 0)
+        failures += check_rules(device);
     if (strcmp(mode, "few") == 0)
         check_few();
     if (strcmp(mode, "alone") == 0)
