@@ -10,8 +10,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-
-extern char **environ;
+#include "base/platform.h"
 
 /* A name that ends with * stands for all that begin so. Documented in docs/protocol.md. */
 static const char *const allowed[] = {
@@ -57,24 +56,15 @@ static bool is_passed(const char *entry, char *const *pass, size_t n_pass)
 char **tkr_child_env(char *const *pass, size_t n_pass, size_t *size, tinkc_error *err)
 {
     size_t all = 0, n = 0;
-    while (environ && environ[all])
+    char **environment = tkc_environment();
+    while (environment && environment[all])
         all++;
     *size = (all + 1) * sizeof(char *);
     char **list = tkc_alloc(NULL, *size, err);
-    for (size_t i = 0; list && i < all && environ[i]; i++)
-        if (is_passed(environ[i], pass, n_pass))
-            list[n++] = environ[i];
+    for (size_t i = 0; list && i < all && environment[i]; i++)
+        if (is_passed(environment[i], pass, n_pass))
+            list[n++] = environment[i];
     if (list)
         list[n] = NULL;
     return list;
-}
-
-int tkr_close_the_rest(posix_spawn_file_actions_t *files)
-{
-#if defined __GLIBC__ && __GLIBC_PREREQ(2, 34)
-    return posix_spawn_file_actions_addclosefrom_np(files, 3);
-#else
-    (void)files;
-    return 0;
-#endif
 }

@@ -2,16 +2,10 @@
 #ifndef TKR_CHILD_ENV_H
 #define TKR_CHILD_ENV_H
 
-#include <spawn.h>
-
 #include "tinkc/recipes.h"
 
 /* The variables that a command gets: a list for posix_spawn with borrowed texts, in one block of
  * *size bytes that is yours. `pass` names more than the usual ones. NULL with err set. */
 char **tkr_child_env(char *const *pass, size_t n_pass, size_t *size, tinkc_error *err);
-
-/* Closes all that the actions before have not put in place: standard streams alone stay open. Our own
- * descriptors are close-on-exec; those of libraries need not be. 0, or an error number. */
-int tkr_close_the_rest(posix_spawn_file_actions_t *);
 
 #endif

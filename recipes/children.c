@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/platform.h"
 #include "recipes/child_env.h"
 
 enum {
@@ -90,9 +91,8 @@ static void close_fd(int *fd)
 static bool open_pipes(int in[2], int out[2], int log[2], tinkc_error *err)
 {
     in[0] = in[1] = out[0] = out[1] = log[0] = log[1] = -1;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) == 0 && pipe2(out, O_CLOEXEC) == 0 &&
-        pipe2(log, O_CLOEXEC) == 0 && fcntl(in[1], F_SETFL, O_NONBLOCK) == 0 &&
-        fcntl(out[0], F_SETFL, O_NONBLOCK) == 0 && fcntl(log[0], F_SETFL, O_NONBLOCK) == 0)
+    if (tkc_socketpair(in) && tkc_pipe(out) && tkc_pipe(log) && tkc_set_nonblocking(in[1]) &&
+        tkc_set_nonblocking(out[0]) && tkc_set_nonblocking(log[0]))
         return true;
     return tkc_fail_errno(err, "cannot make a pipe for a child process");
 }
@@ -124,7 +124,7 @@ static int spawn(pid_t *pid, const char *command, char *const *env, const int in
         bad = posix_spawn_file_actions_adddup2(&files, in[0], 0);
         bad = bad ? bad : posix_spawn_file_actions_adddup2(&files, out[1], 1);
         bad = bad ? bad : posix_spawn_file_actions_adddup2(&files, log[1], 2);
-        bad = bad ? bad : tkr_close_the_rest(&files);
+        bad = bad ? bad : tkc_spawn_close_rest(&files);
         bad = bad ? bad : posix_spawn(pid, "/bin/sh", &files, &how, argv, env);
         posix_spawnattr_destroy(&how);
     }

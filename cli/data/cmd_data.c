@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/data/conversations.h"
 #include "cli/main/files.h"
@@ -443,7 +444,7 @@ int cli_data_split(cli_app *app)
     if (!cli_given(app, "test"))
         return cli_fail(app, "usage", NULL, "--test is needed: how many to hold out");
     if (!cli_make_folder(folder, 0777))
-        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, tkc_errno_text(errno));
     int bad = cli_data_open(app, app->args[0], &f);
     if (bad)
         return bad;

@@ -6,10 +6,11 @@
 #include "cli/data/ordered_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/platform.h"
 
 enum { MOST_THREADS = 64, PIECES_EACH = 4 };
 
@@ -135,7 +136,5 @@ bool cli_inorder_run(const cli_inorder *what, size_t threads)
 
 size_t cli_cores(void)
 {
-    cpu_set_t mine;
-    int n = sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 1;
-    return n > 0 ? (size_t)n : 1;
+    return (size_t)tkc_cpu_count();
 }

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <linux/magic.h>
 #include <sys/statvfs.h>
-#include <sys/vfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/doctor/doctor.h"
@@ -69,10 +68,10 @@ static void check_tool(doctor *d)
 /* Another tinkc that a shell would find first. */
 static void check_path(doctor *d)
 {
-    char self[4096], other[4096];
+    char self[TKC_PATH], other[TKC_PATH];
     const char *path = getenv("PATH");
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
+    if (!tkc_program_path(self))
+        self[0] = '\0';
     for (const char *p = path ? path : ""; *p;) {
         size_t len = strcspn(p, ":");
         char *file = cli_printf("%.*s/tinkc", (int)len, p);
@@ -303,11 +302,11 @@ static void check_machine(doctor *d)
     check_store(d);
     const char *tmp = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
     check_space(d, "machine.tmp", tmp);
-    struct statfs kind;
-    if (statfs(tmp, &kind) == 0)
-        cli_config_value(d, "machine.tmp_kind", kind.f_type == TMPFS_MAGIC ? CHECK_WARN : CHECK_OK,
+    int in_memory = tkc_in_memory(tmp);
+    if (in_memory >= 0)
+        cli_config_value(d, "machine.tmp_kind", in_memory ? CHECK_WARN : CHECK_OK,
                          "large files in it use memory: set TMPDIR to a folder on disk", "%s: %s",
-                         tmp, kind.f_type == TMPFS_MAGIC ? "in memory (tmpfs)" : "on disk");
+                         tmp, in_memory ? "in memory (tmpfs)" : "on disk");
 }
 
 /* What a local engine would compute on, and why; asked of an engine without a store. */

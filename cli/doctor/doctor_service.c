@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/config_file.h"
 #include "cli/doctor/doctor.h"
 #include "cli/output/text.h"
@@ -98,10 +99,11 @@ static bool finish_lookup(lookup *l)
 /* 0 with *out connected (yours), or why not within that time. */
 static int connect_to(const struct addrinfo *a, int64_t left_ms, int *out)
 {
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), fault = 0;
+    int fd = tkc_socket(a->ai_family, SOCK_STREAM, 0), fault = 0;
     socklen_t size = sizeof fault;
     if (fd < 0)
         return errno;
+    (void)tkc_set_nonblocking(fd);
     if (connect(fd, a->ai_addr, a->ai_addrlen) != 0)
         fault = errno;
     if (fault == EINPROGRESS) {
@@ -144,7 +146,7 @@ static void check_tcp(doctor *d, const lookup *l, bool tls)
         close(fd);
     cli_config_value(d, "network.tcp", fault ? CHECK_FAIL : CHECK_OK,
                      "check the address, a firewall, or the proxy", "%s port %s: %s", address,
-                     l->port, fault ? strerrordesc_np(fault) : "connects");
+                     l->port, fault ? tkc_errno_text(fault) : "connects");
 }
 
 /* The way to the service, step by step; behind a proxy it is the proxy's business. */
@@ -446,6 +448,6 @@ void cli_doctor_hub_reach(doctor *d, bool begun)
                      "tokenizers that are not cached cannot be fetched; a local folder still works",
                      "%s: %s", hub_url(),
                      !known  ? "its name cannot be resolved"
-                     : fault ? strerrordesc_np(fault)
+                     : fault ? tkc_errno_text(fault)
                              : "connects");
 }

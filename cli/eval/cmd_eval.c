@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/eval/eval_choice.h"
 #include "cli/eval/eval_results.h"
@@ -163,7 +164,7 @@ static int settle_settings(evaluation *e)
 static int open_output(evaluation *e)
 {
     if (!cli_make_folder(e->folder, 0777))
-        return cli_fail(e->app, "local_io", NULL, "%s: %s", e->folder, strerrordesc_np(errno));
+        return cli_fail(e->app, "local_io", NULL, "%s: %s", e->folder, tkc_errno_text(errno));
     int bad = settle_settings(e);
     if (bad)
         return bad;
@@ -171,7 +172,7 @@ static int open_output(evaluation *e)
         cli_note(e->app, "%s has %zu answers already: continuing", e->folder, e->before.n);
     e->out = fopen(e->file, "a+e");
     if (!e->out)
-        return cli_fail(e->app, "local_io", NULL, "%s: %s", e->file, strerrordesc_np(errno));
+        return cli_fail(e->app, "local_io", NULL, "%s: %s", e->file, tkc_errno_text(errno));
     /* A torn last line ends here, so that it does not swallow the next one. */
     if (fseek(e->out, -1, SEEK_END) == 0 && fgetc(e->out) != '\n') {
         fseek(e->out, 0, SEEK_END);

@@ -63,6 +63,7 @@ enum { CLI_COMPAT_OLD = 25, CLI_COMPAT_NEW = 36 }; /* releases whose output diff
 struct cli_app {
     const cli_command *command;
     const char *program; /* argv[0]'s last part */
+    char **command_line; /* argv, ended by NULL; NULL = not known */
     cli_value *values;
     size_t n_values;
     const char **args;
@@ -210,8 +211,6 @@ int cli_connect(cli_app *);
 int cli_connect_as(cli_app *, const char *key, const char *command);
 /* Whether the service takes the credential: one call that needs it. False with err set. */
 bool cli_prove_credential(cli_app *, tinkc_error *err);
-/* Memory that start-up took and nothing needs; harmless at any time. */
-void cli_give_back_pages(void);
 /* Whether cli_connect will open the engine in this process. */
 bool cli_wants_local(const cli_app *);
 /* Waits for a future while showing why it waits, obeying --timeout and signals. True if it

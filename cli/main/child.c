@@ -10,7 +10,7 @@
 #include <tinkc/recipes.h>
 #include <unistd.h>
 
-extern char **environ;
+#include "base/platform.h"
 
 static bool is_named(const cli_app *app, const char *name)
 {
@@ -35,12 +35,13 @@ static bool is_seen(const cli_app *app, const char *entry)
 char **cli_child_env(const cli_app *app, const char *const *more)
 {
     size_t all = 0, n = 0;
-    while (environ && environ[all])
+    char **environment = tkc_environment();
+    while (environment && environment[all])
         all++;
     for (size_t i = 0; more && more[i]; i++)
         all++;
     char **list = calloc(all + 1, sizeof *list);
-    for (char **e = environ; list && e && *e; e++)
+    for (char **e = environment; list && e && *e; e++)
         if (is_seen(app, *e))
             list[n++] = *e;
     for (; list && more && *more; more++)
@@ -56,10 +57,7 @@ static int set_streams(posix_spawn_file_actions_t *files, int end, unsigned how)
         bad = posix_spawn_file_actions_addopen(files, 2, "/dev/null", O_WRONLY, 0);
     if (!bad && !(how & CLI_CHILD_WRITE))
         bad = posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
-#if defined __GLIBC__ && __GLIBC_PREREQ(2, 34)
-    bad = bad ? bad : posix_spawn_file_actions_addclosefrom_np(files, 3);
-#endif
-    return bad;
+    return bad ? bad : tkc_spawn_close_rest(files);
 }
 
 bool cli_child_start(cli_child *c, const char *const *argv, char *const *env, unsigned how)
@@ -67,7 +65,7 @@ bool cli_child_start(cli_child *c, const char *const *argv, char *const *env, un
     int ends[2], theirs = how & CLI_CHILD_WRITE ? 0 : 1;
     posix_spawn_file_actions_t files;
     *c = (cli_child){ 0 };
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    if (!tkc_pipe(ends))
         return false;
     int bad = posix_spawn_file_actions_init(&files);
     if (!bad) {

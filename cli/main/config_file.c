@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/files.h"
 #include "cli/output/text.h"
 
@@ -541,7 +542,7 @@ static void read_file(cli_app *app, const char *file, int layer)
     char *text = slurp(file);
     if (!text) {
         (void)add_finding(app, layer, true,
-                          cli_printf("%s: cannot be read: %s", file, strerrordesc_np(errno)), NULL);
+                          cli_printf("%s: cannot be read: %s", file, tkc_errno_text(errno)), NULL);
         return;
     }
     reader r = { .app = app, .file = file, .at = text, .layer = layer };
@@ -690,7 +691,7 @@ int cli_config_load(cli_app *app)
         read_file(app, config->project_file, CLI_LAYER_PROJECT);
         if (only && access(only, R_OK) != 0)
             (void)add_finding(app, CLI_LAYER_USER, true,
-                              cli_printf("%s: %s", only, strerrordesc_np(errno)), NULL);
+                              cli_printf("%s: %s", only, tkc_errno_text(errno)), NULL);
         else
             read_file(app, config->user_file, CLI_LAYER_USER);
         read_file(app, config->credentials_file, CLI_LAYER_CREDENTIALS);
@@ -789,7 +790,7 @@ static int replace_file(cli_app *app, const char *path, const char *text, mode_t
 {
     cli_save s = { 0 };
     if (!cli_make_parents(path, 0700))
-        return cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+        return cli_fail(app, "local_io", NULL, "%s: %s", path, tkc_errno_text(errno));
     cli_save_begin(&s, path, mode);
     if (s.f)
         fputs(text, s.f);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/app.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
@@ -39,13 +40,13 @@ const char *cli_nano_folder(void)
     static const char *const places[] = { "../models/nano", "../../models/nano",
                                           "../share/tinkc/models/nano",
                                           TINKC_DATADIR "/models/nano" };
-    static char found[4096];
+    static char found[TKC_PATH + 64];
     const char *given = getenv("TINKC_NANO");
     if (given && *given)
         return has_file(given, "config.json") ? given : NULL;
-    char self[3800] = "/"; /* without /proc: not the folder that the user happens to be in */
-    (void)!readlink("/proc/self/exe", self, sizeof self - 1);
-    strrchr(self, '/')[1] = '\0';
+    char self[TKC_PATH];
+    char *slash = tkc_program_path(self) ? strrchr(self, '/') : NULL;
+    (void)snprintf(slash ? slash : self, 2, "/"); /* else not the folder that the user happens to be in */
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         (void)snprintf(found, sizeof found, "%s%s", *places[i] == '/' ? "" : self, places[i]);
         if (has_file(found, "config.json"))
@@ -432,7 +433,7 @@ static void hand_on_settings(const cli_app *app)
 static int make_client(cli_app *app, const tinkc_client_options *o, const char *what)
 {
     tinkc_error err = { 0 };
-    cli_give_back_pages();
+    tkc_dl_give_back(NULL);
     app->client = tinkc_client_new(o, &err);
     if (!app->client)
         return cli_fail_error(app, &err, what);
@@ -482,7 +483,7 @@ int cli_connect(cli_app *app)
         return connect_service(app, &o);
     say_local(app);
     int bad = open_engine(app);
-    char socket[64];
+    char socket[TKC_SOCKET_PATH];
     if (bad)
         return bad;
     o.base_url = "http://localhost"; /* not what the environment says: it may be "local:" */
@@ -490,7 +491,7 @@ int cli_connect(cli_app *app)
     if (app->engine) {
         o.transport = tinkc_engine_transport(app->engine);
     } else {
-        (void)cli_store_socket(app->store, "engine.sock", &app->store_folder_fd, socket);
+        (void)tkc_socket_path(app->store, "engine.sock", &app->store_folder_fd, socket);
         o.unix_socket = socket;
     }
     return make_client(app, &o, "local engine");

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/output/text.h"
 
 static bool make(const char *path, mode_t mode)
@@ -84,7 +85,7 @@ int cli_save_end(cli_save *s, const cli_app *app, bool keep)
     if (s->f && keep) {
         errno = 0;
         note_fault(s, fflush(s->f) == 0 && !ferror(s->f));
-        note_fault(s, !s->beside || fsync(fileno(s->f)) == 0);
+        note_fault(s, !s->beside || tkc_sync_file(fileno(s->f)) == 0);
     }
     if (s->f && !standard)
         note_fault(s, fclose(s->f) == 0);
@@ -97,7 +98,7 @@ int cli_save_end(cli_save *s, const cli_app *app, bool keep)
     int bad = 0;
     if (s->fault && (keep || !s->f))
         bad = cli_fail(app, "local_io", NULL, "%s: %s", s->target ? s->target : "file",
-                       strerrordesc_np(s->fault));
+                       tkc_errno_text(s->fault));
     free(s->target);
     free(s->beside);
     *s = (cli_save){ 0 };

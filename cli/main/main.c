@@ -164,7 +164,9 @@ int main(int argc, char **argv)
 {
     guard_streams();
     const char *name = argc > 0 && argv[0] ? argv[0] : "tinkc", *slash = strrchr(name, '/');
-    cli_app app = { .program = slash ? slash + 1 : name, .started_ms = cli_now_ms() };
+    cli_app app = { .program = slash ? slash + 1 : name,
+                    .command_line = argv,
+                    .started_ms = cli_now_ms() };
     app.compat = compat_release(app.program);
     app.headers = app.truncate = app.progress = true;
     app.format = wants_json(argc, argv) ? CLI_JSON : CLI_TABLE;

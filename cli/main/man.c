@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/output/out.h"
@@ -301,7 +302,7 @@ static int write_page(cli_app *app, const char *folder, const char *page)
     bool ok = f && put_page(f, page);
     if (f && fclose(f) != 0)
         ok = false;
-    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+    int bad = ok ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", path, tkc_errno_text(errno));
     free(path);
     return bad;
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/files.h"
 #include "cli/output/list.h"
@@ -611,7 +612,7 @@ int cli_audit_sync(cli_app *app)
 {
     const char *folder = cli_text(app, "output");
     if (!cli_make_folder(folder, 0777))
-        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, tkc_errno_text(errno));
     tinkc_error err = { 0 };
     int bad = cli_connect(app);
     while (!bad) {

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/models/adapter_fetch.h"
 #include "cli/models/adapter_forms.h"
 #include "cli/main/commands.h"
@@ -109,7 +110,7 @@ static int make_temp(push *p)
     free(p->temp);
     p->temp = NULL;
     return cli_fail(p->app, "local_io", "set TMPDIR to a folder that can be written",
-                    "no temporary folder: %s", strerrordesc_np(fault));
+                    "no temporary folder: %s", tkc_errno_text(fault));
 }
 
 static int check_files(const push *p)
@@ -295,7 +296,7 @@ static int use_peft_names(push *p)
         drop(p, names[i]);
         bad = from && to && rename(from, to) == 0
                   ? 0
-                  : cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], strerrordesc_np(errno));
+                  : cli_fail(p->app, "local_io", NULL, "%s: %s", names[i], tkc_errno_text(errno));
         free(from);
         free(to);
     }
@@ -307,7 +308,7 @@ static int stage(push *p)
 {
     p->staging = cli_printf("%s/push", p->temp);
     if (!p->staging || !mirror(p->files, p->staging, 0))
-        return cli_fail(p->app, "local_io", NULL, "%s: %s", p->files, strerrordesc_np(errno));
+        return cli_fail(p->app, "local_io", NULL, "%s: %s", p->files, tkc_errno_text(errno));
     int bad = use_peft_names(p);
     if (!bad)
         bad = complete_config(p);

@@ -1,4 +1,4 @@
-/* model_folder.c - config.json and the weights. Touches the folder, /proc/meminfo and the status line. */
+/* model_folder.c - config.json and the weights. Touches the folder and the status line. */
 #include "cli/models/model_folder.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/models/models.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
@@ -141,18 +142,8 @@ int64_t cli_folder_bytes(const char *folder)
 
 int64_t cli_available_bytes(void)
 {
-    char line[256];
-    int64_t kb = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        char *number = line + strcspn(line, "0123456789");
-        number[strspn(number, "0123456789")] = '\0';
-        if (strncmp(line, "MemAvailable:", 13) == 0 && cli_parse_int(number, &kb))
-            break;
-    }
-    if (f)
-        fclose(f);
-    return kb > 0 ? kb * 1024 : INT64_MAX;
+    uint64_t available = tkc_host_memory_now().available;
+    return available > 0 && available < INT64_MAX ? (int64_t)available : INT64_MAX;
 }
 
 int cli_model_fits(const cli_app *app, const char *folder)
@@ -186,7 +177,7 @@ static bool is_cached(int fd, int64_t at, size_t len)
     static unsigned char pages[PIECE / PAGE];
     void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, at);
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (len + page - 1) / page;
-    bool all = map != MAP_FAILED && mincore(map, len, pages) == 0;
+    bool all = map != MAP_FAILED && mincore(map, len, (void *)pages) == 0;
     for (size_t i = 0; all && i < n; i++)
         all = pages[i] & 1;
     if (map != MAP_FAILED)
@@ -198,7 +189,7 @@ static bool is_cached(int fd, int64_t at, size_t len)
 static bool read_piece(int fd, int64_t at, size_t len)
 {
     static char buffer[1 << 20];
-    (void)posix_fadvise(fd, at, (off_t)len, POSIX_FADV_WILLNEED);
+    tkc_read_ahead(fd, at, len);
     for (size_t have = 0; have < len;) {
         ssize_t n = pread(fd, buffer, sizeof buffer, at + (int64_t)have);
         if (n <= 0)

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/platform.h"
+
 const char *cli_editor(void)
 {
     const char *visual = getenv("VISUAL"), *editor = getenv("EDITOR");
@@ -20,7 +22,7 @@ bool cli_edit_file(const char *path)
     pid_t child = fork();
     if (child == 0) {
         signal(SIGINT, SIG_DFL);
-        (void)close_range(3, ~0U, 0); /* those of libraries need not be close-on-exec */
+        tkc_close_from(3); /* those of libraries need not be close-on-exec */
         execl("/bin/sh", "sh", "-c", "exec $0 \"$1\"", cli_editor(), path, (char *)NULL);
         _exit(127);
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/platform.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
@@ -711,5 +712,5 @@ int cli_finish_output(const cli_app *app, int code)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
     return code ? code
-                : cli_fail(app, "local_io", NULL, "standard output: %s", strerrordesc_np(errno));
+                : cli_fail(app, "local_io", NULL, "standard output: %s", tkc_errno_text(errno));
 }

@@ -13,6 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/config_file.h"
 #include "cli/output/text.h"
 
@@ -240,11 +241,14 @@ void cli_progress_end(cli_progress *p)
 
 int cli_wait_input(void)
 {
-    struct pollfd in = { .fd = STDIN_FILENO, .events = POLLIN };
+    fd_set in;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    bool ready = !stop_signal && ppoll(&in, 1, NULL, &before) > 0;
+    FD_ZERO(&in);
+    FD_SET(STDIN_FILENO, &in);
+    bool ready =
+        !stop_signal && pselect(STDIN_FILENO + 1, &in, NULL, NULL, NULL, &before) > 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return stop_signal ? CLI_INPUT_STOPPED : ready ? CLI_INPUT_READY : CLI_INPUT_DISTURBED;
 }
@@ -332,7 +336,7 @@ char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
     *exit_code = 0;
     if (!f) {
         *exit_code = cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", path,
-                              strerrordesc_np(errno));
+                              tkc_errno_text(errno));
         return NULL;
     }
     if (standard && app->stdin_tty)
@@ -357,7 +361,7 @@ char *cli_read_all(cli_app *app, const char *path, size_t *len, int *exit_code)
             break;
     }
     if (!*exit_code && ferror(f))
-        *exit_code = cli_fail(app, "local_io", NULL, "%s: %s", path, strerrordesc_np(errno));
+        *exit_code = cli_fail(app, "local_io", NULL, "%s: %s", path, tkc_errno_text(errno));
     if (!standard)
         fclose(f);
     if (*exit_code) {

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/platform.h"
+
 enum { DAY_S = 86400 };
 #define US_PER_S INT64_C(1000000)
 
@@ -179,14 +181,6 @@ void cli_format_duration(double seconds, char out[CLI_SHORT_TEXT])
         (void)snprintf(out, CLI_SHORT_TEXT, "%lldd%02lldh", s / DAY_S, s / 3600 % 24);
 }
 
-static double read_c(const char *text, char **end)
-{
-    static locale_t c;
-    if (!c)
-        c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    return strtod_l(text, end, c);
-}
-
 void cli_format_number(double value, char out[CLI_SHORT_TEXT])
 {
     if (!isfinite(value)) {
@@ -202,7 +196,7 @@ void cli_format_number(double value, char out[CLI_SHORT_TEXT])
             (void)snprintf(out, CLI_SHORT_TEXT, "%.*g", digits, value);
         else
             (void)snprintf(out, CLI_SHORT_TEXT, "%.*e", digits - 1, value);
-        if (read_c(out, NULL) == value)
+        if (tkc_parse_decimal(out, NULL) == value)
             break;
     }
 }
@@ -229,7 +223,7 @@ bool cli_parse_number(const char *text, double *out)
     char *end;
     if (!*text || *text == ' ')
         return false;
-    *out = read_c(text, &end);
+    *out = tkc_parse_decimal(text, &end);
     return *end == '\0' && isfinite(*out) && !strpbrk(text, "xXpP");
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/sample/ask.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
@@ -247,7 +248,7 @@ static void do_edit(chat *c, const char *rest)
     char *path = cli_printf("%s/tinkc-XXXXXX", where && *where ? where : "/tmp");
     int fd = path ? mkstemp(path) : -1, bad;
     if (fd < 0) {
-        cli_warn(c->app, "no temporary file: %s", strerrordesc_np(errno));
+        cli_warn(c->app, "no temporary file: %s", tkc_errno_text(errno));
         free(path);
         return;
     }

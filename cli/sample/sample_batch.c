@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/data/dataset.h"
 #include "cli/output/out.h"
 #include "cli/data/row_turns.h"
@@ -409,14 +410,14 @@ static int open_files(batch *b)
     b->in = strcmp(in, "-") == 0 ? stdin : fopen(in, "re");
     if (!b->in)
         return cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", in,
-                        strerrordesc_np(errno));
+                        tkc_errno_text(errno));
     b->have = json_object();
     if (resume)
         read_have(b, out, &torn);
     b->out = file ? fopen(out, resume ? "ae" : "we") : stdout;
     if (b->out && torn)
         fputc('\n', b->out);
-    return b->out ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", out, strerrordesc_np(errno));
+    return b->out ? 0 : cli_fail(app, "local_io", NULL, "%s: %s", out, tkc_errno_text(errno));
 }
 
 /* Which place to end next: the oldest, or with --unordered one that is done, as soon as there is
@@ -483,7 +484,7 @@ int cli_sample_batch(cli_app *app, const cli_asked *asked)
         whole = fclose(b.out) == 0 && whole;
         if (!whole && !bad)
             bad = cli_fail(app, "local_io", NULL, "%s: %s", cli_text(app, "output"),
-                           strerrordesc_np(errno));
+                           tkc_errno_text(errno));
     }
     if (b.in && b.in != stdin)
         fclose(b.in);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/models/hub_models.h"
@@ -375,7 +376,7 @@ int cli_serve(cli_app *app)
     const char *log = cli_text(app, "log");
     FILE *access = !log ? NULL : strcmp(log, "-") == 0 ? stderr : fopen(log, "ae");
     if (!bad && log && !access)
-        bad = cli_fail(app, "local_io", NULL, "%s: %s", log, strerrordesc_np(errno));
+        bad = cli_fail(app, "local_io", NULL, "%s: %s", log, tkc_errno_text(errno));
     if (access)
         setvbuf(access, NULL, _IOLBF, 0);
     if (!bad && cli_int(app, "port") > 65535)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/files.h"
 #include "cli/output/out.h"
@@ -30,7 +31,7 @@ static const char **log_folders(cli_app *app, const json_t *known, int *bad)
         if (!there || !S_ISDIR(st.st_mode)) {
             *bad =
                 cli_fail(app, "not_found", "give folders that tinkc train wrote, or one above",
-                         "%s: %s", app->args[i], there ? "not a folder" : strerrordesc_np(errno));
+                         "%s: %s", app->args[i], there ? "not a folder" : tkc_errno_text(errno));
             free(list);
             return NULL;
         }

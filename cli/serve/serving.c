@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/files.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
@@ -51,7 +52,7 @@ char **cli_serving_keys(cli_app *app, int *bad)
         p += line + strspn(p + line, "\r\n");
     }
     if (text)
-        explicit_bzero(text, len);
+        tkc_wipe(text, len);
     free(text);
     if (!*bad && n == 0)
         *bad =
@@ -62,7 +63,7 @@ char **cli_serving_keys(cli_app *app, int *bad)
 void cli_serving_free(char **list)
 {
     for (size_t i = 0; list && list[i]; i++) {
-        explicit_bzero(list[i], strlen(list[i]));
+        tkc_wipe(list[i], strlen(list[i]));
         free(list[i]);
     }
     free(list);

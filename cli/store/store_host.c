@@ -27,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/files.h"
 #include "cli/store/store_models.h"
 #include "cli/output/text.h"
@@ -60,16 +61,6 @@ struct cli_store_host {
     bool once;       /* ends with its last user */
     bool had_one;
 };
-
-bool cli_store_socket(const char *store, const char *name, int *fd, char out[64])
-{
-    if (*fd < 0)
-        *fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0)
-        return false;
-    (void)snprintf(out, 64, "/proc/self/fd/%d/%s", *fd, name);
-    return true;
-}
 
 /* ---- answers ---- */
 
@@ -208,15 +199,14 @@ static bool read_user(cli_store_host *h, user *u)
 
 static bool is_same_user(int fd)
 {
-    struct ucred who;
-    socklen_t len = sizeof who;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == geteuid();
+    uid_t who;
+    return tkc_peer_user(fd, &who) && who == geteuid();
 }
 
 static void accept_user(cli_store_host *h)
 {
     char hello[120];
-    int fd = accept4(h->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    int fd = tkc_accept(h->listen_fd);
     if (fd < 0)
         return;
     if (h->n == MAX_USERS || !is_same_user(fd)) {
@@ -258,7 +248,7 @@ static void *host_loop(void *arg)
         fds[1] = (struct pollfd){ h->listen_fd, POLLIN, 0 };
         for (size_t i = 0; i < n; i++)
             fds[2 + i] = (struct pollfd){ h->users[i].fd, POLLIN, 0 };
-        if (poll(fds, 2 + n, 1000) < 0 && errno != EINTR)
+        if (poll(fds, (nfds_t)(2 + n), 1000) < 0 && errno != EINTR)
             break;
         if (fds[0].revents)
             break;
@@ -276,13 +266,13 @@ static void *host_loop(void *arg)
 static bool listen_control(cli_store_host *h)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
-    char path[64];
-    if (!cli_store_socket(h->store, "control.sock", &h->folder_fd, path))
+    char path[TKC_SOCKET_PATH];
+    if (!tkc_socket_path(h->store, "control.sock", &h->folder_fd, path))
         return false;
     (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
     (void)unlinkat(h->folder_fd, "control.sock",
                    0); /* of a host that was killed: the store is ours */
-    h->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    h->listen_fd = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
     mode_t before = umask(0177);
     bool ok = h->listen_fd >= 0 && bind(h->listen_fd, (struct sockaddr *)&at, sizeof at) == 0 &&
               listen(h->listen_fd, 64) == 0;
@@ -307,7 +297,7 @@ static void free_host(cli_store_host *h)
 static cli_store_host *open_host(tinkc_engine *engine, const char *store, tinkc_error *err)
 {
     cli_store_host *h = calloc(1, sizeof *h);
-    char path[64];
+    char path[TKC_SOCKET_PATH];
     if (!h)
         return tinkc_error_set(err, TINKC_E_MEMORY, "out of memory"), NULL;
     *h = (cli_store_host){ .engine = engine,
@@ -316,10 +306,10 @@ static cli_store_host *open_host(tinkc_engine *engine, const char *store, tinkc_
                            .listen_fd = -1,
                            .wake = { -1, -1 },
                            .since_s = (int64_t)time(NULL) };
-    if (!h->store || pipe2(h->wake, O_CLOEXEC) != 0 || !listen_control(h) ||
-        !cli_store_socket(store, "engine.sock", &h->folder_fd, path)) {
+    if (!h->store || !tkc_pipe(h->wake) || !listen_control(h) ||
+        !tkc_socket_path(store, "engine.sock", &h->folder_fd, path)) {
         char why[200];
-        (void)snprintf(why, sizeof why, "the store's sockets: %s", strerrordesc_np(errno));
+        (void)snprintf(why, sizeof why, "the store's sockets: %s", tkc_errno_text(errno));
         tinkc_error_set(err, TINKC_E_FILE, why);
     } else {
         h->server = tinkc_engine_serve(engine, &(tinkc_serve_options){ .unix_socket = path }, err);

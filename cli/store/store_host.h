@@ -23,8 +23,4 @@ void cli_store_host_stop(cli_store_host *, int64_t grace_ms);
 /* `tinkc __store-host`: opens the store, serves it while anybody uses it, and ends. */
 int cli_store_host_main(cli_app *);
 
-/* A name in the store's folder that fits into a socket address however long the folder's is: through
- * a descriptor of the folder, which is *fd and stays open. False with errno set. */
-bool cli_store_socket(const char *store, const char *name, int *fd, char out[64]);
-
 #endif

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/config_file.h"
 #include "cli/store/store_host.h"
 #include "cli/output/term.h"
@@ -34,8 +35,9 @@ const char *cli_store_not_shared(const cli_app *app)
     const char *value = env && *env ? env : cli_config_get(app, "share_store", NULL);
     if (value && (strcmp(value, "0") == 0 || strcmp(value, "false") == 0))
         return "share_store";
-    /* The host is this program started again; sockets are reached through a descriptor. */
-    return access("/proc/self/exe", X_OK) == 0 ? NULL : "/proc is not mounted";
+    /* The host is this program started again. */
+    char self[TKC_PATH];
+    return tkc_program_path(self) ? NULL : "/proc is not mounted";
 }
 
 bool cli_store_shared(const cli_app *app)
@@ -128,11 +130,11 @@ static bool ask(const cli_app *app, int fd, const char *request, char line[LINE]
 static int connect_host(const cli_app *app, const char *store, int *folder_fd)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
-    char path[64], hello[LINE];
-    if (!cli_store_socket(store, "control.sock", folder_fd, path))
+    char path[TKC_SOCKET_PATH], hello[LINE];
+    if (!tkc_socket_path(store, "control.sock", folder_fd, path))
         return -1;
     (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
     if (fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0 &&
         read_line(fd, hello, within(app, 5000)) &&
         strncmp(hello, CLI_STORE_PROTOCOL " ", sizeof CLI_STORE_PROTOCOL) == 0)
@@ -161,7 +163,7 @@ static void become_host(const char *program, const char *store, const char *devi
     (void)dup2(out >= 0 ? out : null, 1);
     (void)dup2(out >= 0 ? out : null, 2);
     (void)dup2(ready, 3); /* never 3 itself: 0 to 2 are open, and it is the second end of a pipe */
-    (void)close_range(4, ~0U, 0);
+    tkc_close_from(4);
     execl(program, "tinkc", "__store-host", store, "3", device, (char *)NULL);
     _exit(127);
 }
@@ -173,14 +175,12 @@ static bool start_host(const cli_app *app, const char *store, tinkc_error *err)
     static pid_t ended; /* the last one that could not have the store */
     const char *device = device_of(app);
     int ready[2];
-    char line[LINE], *log = cli_printf("%s/host.log", store), self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0 || !log || pipe2(ready, O_CLOEXEC) != 0) {
+    char line[LINE], *log = cli_printf("%s/host.log", store), self[TKC_PATH];
+    if (!tkc_program_path(self) || !log || !tkc_pipe(ready)) {
         tinkc_error_set(err, TINKC_E_FILE, "the store's process cannot be started");
         free(log);
         return false;
     }
-    self[n] = '\0';
     if (ended > 0)
         (void)waitpid(ended, NULL, WNOHANG);
     pid_t child = fork();

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/files.h"
 #include "cli/output/out.h"
@@ -22,7 +23,7 @@ static FILE *open_metrics(cli_app *app, const char *folder, int *bad)
     FILE *f = path ? fopen(path, "re") : NULL;
     *bad = f ? 0
              : cli_fail(app, "not_found", "it is the folder that tinkc train wrote", "%s: %s", path,
-                        strerrordesc_np(errno));
+                        tkc_errno_text(errno));
     free(path);
     return f;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/platform.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 #include "cli/track/tfevents.h"
@@ -19,7 +20,7 @@ struct cli_exports {
 
 static void give_up(const cli_exports *e, bool *has, const char *option)
 {
-    cli_warn(e->app, "%s: %s; continuing without it", option, strerrordesc_np(errno));
+    cli_warn(e->app, "%s: %s; continuing without it", option, tkc_errno_text(errno));
     *has = false;
 }
 
@@ -72,7 +73,7 @@ int cli_exports_open(const cli_app *app, const char *folder, const json_t *confi
     e->app = app;
     if ((board && !open_board(e, folder, step)) || (wandb && !open_wandb(e, folder, config))) {
         int bad = cli_fail(app, "local_io", NULL, "%s/%s: %s", folder,
-                           e->has_wandb ? "wandb" : "tensorboard", strerrordesc_np(errno));
+                           e->has_wandb ? "wandb" : "tensorboard", tkc_errno_text(errno));
         cli_exports_close(e);
         return bad;
     }

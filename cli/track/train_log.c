@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/files.h"
 #include "cli/track/gitinfo.h"
 #include "cli/track/metric_exports.h"
@@ -51,7 +52,7 @@ int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
     *out = (cli_claim){ .made = access(folder, F_OK) != 0 };
     if (!cli_make_folder(folder, 0777) ||
         (out->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, tkc_errno_text(errno));
     out->held = true;
     if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return check_links(
@@ -78,19 +79,13 @@ static FILE *open_log(const char *folder, const char *name, const char *mode)
 }
 
 /* As it was started: the words of this process. */
-static void log_command_line(FILE *to)
+static void log_command_line(const cli_app *app, FILE *to)
 {
-    FILE *f = fopen("/proc/self/cmdline", "re");
-    char *word = NULL;
-    size_t cap = 0;
     fputs("trainlog:0 [INFO]", to);
-    while (f && getdelim(&word, &cap, '\0', f) > 0)
-        fprintf(to, strpbrk(word, " \t\n'\"$*") || !*word ? " '%s'" : " %s", word);
+    for (char **word = app->command_line; word && *word; word++)
+        fprintf(to, strpbrk(*word, " \t\n'\"$*") || !**word ? " '%s'" : " %s", *word);
     fputc('\n', to);
     (void)fflush(to);
-    if (f)
-        fclose(f);
-    free(word);
 }
 
 static int start_hook(const cli_app *app, const char *command, cli_child *out)
@@ -104,7 +99,7 @@ static int start_hook(const cli_app *app, const char *command, cli_child *out)
     bool ok = env && cli_child_start(out, (const char *const[]){ "/bin/sh", "-c", command, NULL },
                                      env, CLI_CHILD_WRITE);
     free(env);
-    return ok ? 0 : cli_fail(app, "local_io", NULL, "--hook: %s", strerrordesc_np(errno));
+    return ok ? 0 : cli_fail(app, "local_io", NULL, "--hook: %s", tkc_errno_text(errno));
 }
 
 int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_trainlog *out)
@@ -115,8 +110,8 @@ int cli_trainlog_open(cli_app *app, const char *folder, const char *hook, cli_tr
         !(out->checkpoints = open_log(folder, "checkpoints.jsonl", "ae")) ||
         !(out->spans = open_log(folder, "timing_spans.jsonl", "ae")) ||
         !(out->text = open_log(folder, "logs.log", "ae")))
-        return cli_fail(app, "local_io", NULL, "%s: %s", folder, strerrordesc_np(errno));
-    log_command_line(out->text);
+        return cli_fail(app, "local_io", NULL, "%s: %s", folder, tkc_errno_text(errno));
+    log_command_line(app, out->text);
     app->log_file = out->text;
     return hook ? start_hook(app, hook, &out->hook) : 0;
 }
@@ -142,7 +137,7 @@ static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
         json_decref(v);
     }
     free(line);
-    return ok && fflush(to) == 0 && fsync(fileno(to)) == 0;
+    return ok && fflush(to) == 0 && tkc_sync_file(fileno(to)) == 0;
 }
 
 /* Written to a new file beside it and moved into place, so that a kill here loses nothing. */
@@ -199,7 +194,7 @@ static bool append(FILE *f, const json_t *v)
 
 static bool on_disk(FILE *f)
 {
-    return fsync(fileno(f)) == 0;
+    return tkc_sync_file(fileno(f)) == 0;
 }
 
 bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
@@ -233,14 +228,16 @@ void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
     if (!log->hook.pipe)
         return;
     /* A hook that has ended must not end the training: its SIGPIPE is taken back. */
-    sigset_t pipe_signal, before;
+    sigset_t pipe_signal, before, waiting;
+    int number;
     sigemptyset(&pipe_signal);
     sigaddset(&pipe_signal, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_signal, &before);
     cli_write_json(log->hook.pipe, v, 0);
     fputc('\n', log->hook.pipe);
     bool ok = fflush(log->hook.pipe) == 0;
-    while (!ok && sigtimedwait(&pipe_signal, NULL, &(struct timespec){ 0 }) > 0)
+    while (!ok && sigpending(&waiting) == 0 && sigismember(&waiting, SIGPIPE) == 1 &&
+           sigwait(&pipe_signal, &number) == 0)
         ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!ok) {

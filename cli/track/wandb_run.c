@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/files.h"
 #include "cli/output/text.h"
 
@@ -263,7 +264,7 @@ static void make_id(char id[CLI_WANDB_ID + 1])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789";
     unsigned char bytes[CLI_WANDB_ID] = { 0 };
-    (void)getrandom(bytes, sizeof bytes, 0);
+    (void)tkc_random_bytes(bytes, sizeof bytes);
     for (size_t i = 0; i < CLI_WANDB_ID; i++)
         id[i] = letters[bytes[i] % (sizeof letters - 1)];
 }

@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
-extern char **environ;
 
 enum { MOST_AXES = 8, MOST_RUNS = 256 };
 
@@ -146,6 +146,7 @@ static int start(sweep *s, size_t which, char **argv, size_t argc)
 {
     run *r = &s->runs[which];
     char *options[2 * MOST_AXES + 1], *log = cli_printf("--log-dir=%s", r->folder);
+    char self[TKC_PATH];
     size_t n = argc;
     posix_spawn_file_actions_t files;
     for (size_t i = 0; i < s->n_axes; i++)
@@ -157,15 +158,15 @@ static int start(sweep *s, size_t which, char **argv, size_t argc)
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
     posix_spawn_file_actions_addopen(&files, 2, said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-#if defined __GLIBC__ && __GLIBC_PREREQ(2, 34)
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);
-#endif
+    (void)tkc_spawn_close_rest(&files);
     posix_spawnattr_t
         apart; /* a group of its own: Ctrl-C reaches the sweep alone, which passes it on */
     posix_spawnattr_init(&apart);
     posix_spawnattr_setflags(&apart, POSIX_SPAWN_SETPGROUP);
     pid_t pid;
-    int bad = posix_spawn(&pid, "/proc/self/exe", &files, &apart, argv, environ);
+    int bad = tkc_program_path(self)
+                  ? posix_spawn(&pid, self, &files, &apart, argv, tkc_environment())
+                  : ENOENT;
     posix_spawnattr_destroy(&apart);
     posix_spawn_file_actions_destroy(&files);
     for (size_t i = 0; i < s->n_axes; i++)
@@ -174,7 +175,7 @@ static int start(sweep *s, size_t which, char **argv, size_t argc)
     free(said);
     r->started = true;
     r->pid = bad ? 0 : pid;
-    return bad ? cli_fail(s->app, "local_io", NULL, "%s: %s", r->name, strerrordesc_np(bad)) : 0;
+    return bad ? cli_fail(s->app, "local_io", NULL, "%s: %s", r->name, tkc_errno_text(bad)) : 0;
 }
 
 /* The last row that has the metric. */
@@ -404,7 +405,7 @@ int cli_train_sweep(cli_app *app)
         cli_note(app, "%s", s->runs[i].folder);
     if (!bad && !cli_flag(app, "dry-run")) {
         if (!cli_make_folder(s->folder, 0777))
-            bad = cli_fail(app, "local_io", NULL, "%s: %s", s->folder, strerrordesc_np(errno));
+            bad = cli_fail(app, "local_io", NULL, "%s: %s", s->folder, tkc_errno_text(errno));
         bad = bad ? bad : share_engine(s);
         bad = bad ? bad : run_all(s, argv, argc);
         if (s->server)

@@ -3,6 +3,7 @@
  * What every recipe shares. May touch: the log directory, the service through the client. Must not:
  * know how a step is made.
  */
+#include "base/platform.h"
 #include "cli/store/logged_runs.h"
 #include "cli/train/train_job.h"
 
@@ -433,7 +434,7 @@ static int open_log(cli_job *j, const json_t *config)
               : j->resumed  ? cli_trainlog_rewind(j->log_dir, j->step)
                             : true;
     if (!ok)
-        return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, strerrordesc_np(errno));
+        return cli_fail(j->app, "local_io", NULL, "%s: %s", j->log_dir, tkc_errno_text(errno));
     int bad = cli_trainlog_open(j->app, j->log_dir, cli_text(j->app, "hook"), &j->log);
     if (!bad && cli_given(j->app, "seed"))
         cli_trainlog_info(&j->log, "seed", cli_text(j->app, "seed"));
@@ -619,7 +620,7 @@ static void log_fault(const cli_job *j, tinkc_error *err)
 {
     char text[512];
     (void)snprintf(text, sizeof text, "%.300s/checkpoints.jsonl: %s", j->log_dir,
-                   strerrordesc_np(errno));
+                   tkc_errno_text(errno));
     tinkc_error_set(err, TINKC_E_FILE, text);
 }
 

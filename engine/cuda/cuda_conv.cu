@@ -79,7 +79,7 @@ template <int K, int V> struct taps {
     float w[K][V], bias[V];
 };
 
-/* With fewer than K taps the first ones are zero, and so is what they read; so are those of columns that are no channels. */
+/* With fewer than K taps the first ones are zero, and so is what they read; so are those of columns beyond the channels. */
 template <int K, int V> DEVICE void load_taps(const tcu_conv &p, const lane<V> &l, taps<K, V> &t)
 {
 #pragma unroll

@@ -8,12 +8,11 @@
 
 #include <dlfcn.h>
 #include <glob.h>
-#include <limits.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/platform.h"
 
 static const char module_name[] = "libtinkc-engine-cuda.so";
 
@@ -46,16 +45,10 @@ bool tke_device_name_check(const char *name, tinkc_error *err)
 
 /* ---- modules ---- */
 
-/* The folder that this code is in, with the slash. A library is where the loader found it; of the program the
- * loader only knows the name it was started by, which may be a word from PATH. */
-static bool own_folder(char out[PATH_MAX])
+/* The folder that this code is in, with the slash. */
+static bool own_folder(char out[TKC_PATH])
 {
-    Dl_info where;
-    struct link_map *map = NULL;
-    dladdr1(module_name, &where, (void **)&map, RTLD_DL_LINKMAP);
-    if (map && *map->l_name)
-        snprintf(out, PATH_MAX, "%s", map->l_name);
-    else if (!realpath("/proc/self/exe", out))
+    if (!tkc_library_path(module_name, out))
         return false;
     char *slash = strrchr(out, '/');
     if (slash)
@@ -89,7 +82,7 @@ static const tke_device_ops *try_module(const char *path, bool *other_version)
 static const tke_device_ops *try_matching(const char *folder, const char *pattern,
                                           bool *other_version)
 {
-    char path[PATH_MAX + 64];
+    char path[TKC_PATH + 64];
     glob_t found = { 0 };
     const tke_device_ops *ops = NULL;
     int n = snprintf(path, sizeof path, "%s%s%s", folder, pattern, module_name);
@@ -106,7 +99,7 @@ static const tke_device_ops *try_matching(const char *folder, const char *patter
 
 static const tke_device_ops *find_ops(bool *other_version)
 {
-    char folder[PATH_MAX];
+    char folder[TKC_PATH];
     const tke_device_ops *ops = NULL;
     static const char *const beside[] = { "", "../lib/",
                                           "../lib/python3*/site-packages/tinkc_cuda/",

@@ -12,10 +12,10 @@
 #include "math/threads.h"
 
 #include <assert.h>
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "base/platform.h"
 #include "base/thread.h"
 
 enum {
@@ -173,18 +173,9 @@ void tke_threads_run(tke_threads *set, int64_t n_tasks, tke_task_fn *fn, void *a
     close_turn(set);
 }
 
-static int32_t processors(void)
-{
-    cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0 && CPU_COUNT(&mask) > 0)
-        return (int32_t)CPU_COUNT(&mask);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int32_t)n : 1;
-}
-
 tke_threads *tke_threads_new(int32_t n, tinkc_error *err)
 {
-    int32_t available = processors();
+    int32_t available = tkc_cpu_count();
     if (n <= 0)
         n = available;
     if (n > MAX_THREADS)

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "math/dtype.h"
 
@@ -177,7 +178,7 @@ bool tke_gguf_pad(tke_gguf *g, tinkc_error *err)
 
 bool tke_gguf_close(tke_gguf *g, tinkc_error *err)
 {
-    if (fsync(g->fd) != 0 || rename(g->temp, g->path) != 0)
+    if (tkc_sync_file(g->fd) != 0 || rename(g->temp, g->path) != 0)
         return tkc_fail_errno(err, "%s", g->path);
     close(g->fd);
     g->fd = -1;

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
+#include "base/platform.h"
 #include "base/str.h"
 
 enum { HEADER_MAX = 100 * 1000 * 1000, DATA_ALIGN = 64 };
@@ -374,7 +375,7 @@ static bool write_parts(const char *path, const char *temporary, const tkc_buf *
     bool ok = tkc_write_all(fd, header->data, header->len);
     for (size_t i = 0; ok && i < n; i++)
         ok = tkc_write_all(fd, sorted[i].data, sorted[i].n_bytes);
-    ok = ok && fsync(fd) == 0;
+    ok = ok && tkc_sync_file(fd) == 0;
     int why = errno;
     close(fd);
     errno = why;

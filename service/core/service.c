@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/heap.h"
-#include "device/host_memory.h"
+#include "base/platform.h"
 
 /* ---- settings ---- */
 
@@ -170,10 +170,8 @@ static bool set_one(tke_settings *set, const char *name, const char *value, tink
 
 static int64_t free_memory(void)
 {
-    tke_host_memory m = tke_host_memory_now();
-    return m.available && m.available < INT64_MAX
-               ? (int64_t)m.available
-               : (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    tkc_host_memory m = tkc_host_memory_now();
+    return m.available < INT64_MAX ? (int64_t)m.available : INT64_MAX;
 }
 
 static void default_settings(tke_settings *s)
@@ -323,7 +321,7 @@ static void open_device(tke_service *svc, const tinkc_engine_options *o, tinkc_e
     svc->device->ops->info(svc->device, &info);
     svc->memory_bounded = info.memory_bytes ? "card"
                           : o->memory_bytes ? "setting"
-                                            : tke_host_memory_now().bounded;
+                                            : tkc_host_memory_now().bounded;
     tkc_log_line(&svc->log, TINKC_LOG_INFO, "device %s (%s): %s", info.name, info.text,
                  svc->device_reason.text);
 }

@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "base/mem.h"
+#include "base/platform.h"
 
 /* Two lanes of multiply and rotate with different odd constants (from splitmix and Weyl sequences),
  * eight bytes a step: fast enough for bodies of megabytes, 128 bits against accidental
@@ -99,7 +100,7 @@ static void hash_key(const tke_owner_salt *salt, const char *purpose, tinkc_str 
     tkc_digest_add(&sum, purpose, strlen(purpose));
     tkc_digest_add(&sum, key.data, key.len);
     tkc_digest_hex(&sum, hex);
-    explicit_bzero(&sum, sizeof sum);
+    tkc_wipe(&sum, sizeof sum);
 }
 
 void tke_owner_of_key(const tke_owner_salt *salt, tinkc_str key, char out[TKE_OWNER_TEXT])

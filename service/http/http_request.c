@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/json_write.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "service/http/http_server.h"
 #include "service/http/page_gate.h"
@@ -190,7 +191,7 @@ static bool lines_are_ok(const tke_http *h, const head *in, struct MHD_Connectio
 static void wipe(const char *secret)
 {
     if (secret)
-        explicit_bzero((char *)(uintptr_t)secret, strlen(secret));
+        tkc_wipe((char *)(uintptr_t)secret, strlen(secret));
 }
 
 static bool identify(tke_http *h, tke_exchange *x, const head *in)

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "service/http/http_server.h"
 
 static bool is_loopback(const struct sockaddr *address)
@@ -29,12 +30,12 @@ static bool listen_unix(tke_http *h, const char *path, tinkc_error *err)
     if (strlen(path) >= sizeof address.sun_path)
         return tkc_fail(err, TINKC_E_ARGUMENT, "unix_socket: the path is too long");
     memcpy(address.sun_path, path, strlen(path) + 1);
-    h->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (h->listen_fd < 0)
+    h->listen_fd = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
+    if (h->listen_fd < 0 || !tkc_set_nonblocking(h->listen_fd))
         return tkc_fail_errno(err, "%s", path);
     /* A socket file without a listener was left by a process that has ended. */
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
-        int probe_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int probe_fd = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
         bool alive = probe_fd >= 0 &&
                      connect(probe_fd, (struct sockaddr *)(void *)&address, sizeof address) == 0;
         if (probe_fd >= 0)
@@ -69,11 +70,11 @@ static bool listen_tcp(tke_http *h, const char *host, int32_t port, tinkc_error 
     if (getaddrinfo(name, service, &hints, &found) != 0)
         return tkc_fail(err, TINKC_E_ARGUMENT, "host '%.100s' cannot be resolved", name);
     bool loopback = is_loopback(found->ai_addr);
-    h->listen_fd =
-        socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, found->ai_protocol);
+    h->listen_fd = tkc_socket(found->ai_family, SOCK_STREAM, found->ai_protocol);
     if (h->listen_fd >= 0)
         setsockopt(h->listen_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    bool bound = h->listen_fd >= 0 && bind(h->listen_fd, found->ai_addr, found->ai_addrlen) == 0 &&
+    bool bound = h->listen_fd >= 0 && tkc_set_nonblocking(h->listen_fd) &&
+                 bind(h->listen_fd, found->ai_addr, found->ai_addrlen) == 0 &&
                  listen(h->listen_fd, SOMAXCONN) == 0;
     int why = errno;
     bool v6 = found->ai_family == AF_INET6;

@@ -81,7 +81,7 @@ static size_t keep_escapes(void *cls, struct MHD_Connection *connection, char *t
 
 static bool start_daemon(tke_http *h, tinkc_error *err)
 {
-    unsigned int flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    unsigned int flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     h->daemon = h->mhd->start(
         flags, 0, tke_peer_accept, h, tke_request_handle, h, MHD_OPTION_LISTEN_SOCKET, h->listen_fd,
         MHD_OPTION_THREAD_POOL_SIZE, (unsigned int)FRONT_THREADS, MHD_OPTION_CONNECTION_LIMIT,

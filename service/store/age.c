@@ -22,6 +22,7 @@
 #include "base/digest.h"
 #include "base/dl.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "codec/base64.h"
 
@@ -144,8 +145,8 @@ static void hmac(const void *key, size_t key_len, const void *a, size_t a_len, c
     tkc_digest_add(&sum, pad[1], 64);
     tkc_digest_add(&sum, out, KEY);
     (void)tkc_digest_bytes(&sum, out);
-    explicit_bzero(pad, sizeof pad);
-    explicit_bzero(&sum, sizeof sum);
+    tkc_wipe(pad, sizeof pad);
+    tkc_wipe(&sum, sizeof sum);
 }
 
 /* One block of output is all that is needed. */
@@ -155,7 +156,7 @@ static void hkdf(const void *secret, size_t len, const void *salt, size_t salt_l
     unsigned char prk[KEY];
     hmac(salt, salt_len, secret, len, "", 0, prk);
     hmac(prk, KEY, info, strlen(info), "\x01", 1, out);
-    explicit_bzero(prk, sizeof prk);
+    tkc_wipe(prk, sizeof prk);
 }
 
 /* ---- recipients: bech32 (BIP 173) with the prefix "age" ---- */
@@ -232,7 +233,7 @@ static void add_base64(tkc_buf *out, const unsigned char *bytes, size_t len, tin
 
 static bool fill_random(void *out, size_t len, tinkc_error *err)
 {
-    return getentropy(out, len) == 0 ||
+    return tkc_random_bytes(out, len) ||
            tkc_fail(err, TINKC_E_SERVER, "age: the system gives no random bytes");
 }
 
@@ -257,9 +258,9 @@ static bool add_recipient(const crypto *c, const char *recipient, const unsigned
         add_base64(out, body, sizeof body, err);
         tkc_buf_cstr(out, "\n", err);
     }
-    explicit_bzero(secret, sizeof secret);
-    explicit_bzero(shared, sizeof shared);
-    explicit_bzero(wrap, sizeof wrap);
+    tkc_wipe(secret, sizeof secret);
+    tkc_wipe(shared, sizeof shared);
+    tkc_wipe(wrap, sizeof wrap);
     return ok && !tkc_failed(err);
 }
 
@@ -275,7 +276,7 @@ static bool add_header(const crypto *c, const char *const *recipients,
         return false;
     hkdf(file_key, FILE_KEY, "", 0, "header", key);
     hmac(key, KEY, out->data, out->len, "", 0, mac);
-    explicit_bzero(key, sizeof key);
+    tkc_wipe(key, sizeof key);
     tkc_buf_cstr(out, " ", err);
     add_base64(out, mac, KEY, err);
     return tkc_buf_cstr(out, "\n", err);
@@ -331,8 +332,8 @@ static bool write_age(const crypto *c, const tkc_mapping *from, const char *cons
             tkc_fail(err, TINKC_E_STORE, "age: the file cannot be written");
     }
     ok = ok && add_payload(c, key, from->data ? (const char *)from->data : "", from->len, to, err);
-    explicit_bzero(file_key, sizeof file_key);
-    explicit_bzero(key, sizeof key);
+    tkc_wipe(file_key, sizeof file_key);
+    tkc_wipe(key, sizeof key);
     tkc_buf_free(&header);
     return ok;
 }

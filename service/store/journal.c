@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "service/store/failpoint.h"
 
@@ -89,7 +90,7 @@ bool tke_journal_append(tke_store *s, const char *run, const tke_journal_record 
         goto done;
     }
     if (!tkc_write_all(fd, bytes.data, bytes.len) || !TKE_FAILPOINT("journal.written", err) ||
-        fdatasync(fd) != 0) {
+        tkc_sync_data(fd) != 0) {
         tkc_fail_errno(err, "%s", path);
         /* A partial record would hide all later ones. */
         if (ftruncate(fd, st.st_size) != 0)

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "service/store/failpoint.h"
@@ -505,7 +506,7 @@ static void write_mark(const tke_store *s, const char *state)
     int len = snprintf(text, sizeof text, "%s %lld ", state, (long long)s->epoch);
     memset(text + len, '\n', sizeof text - (size_t)len);
     if (pwrite(s->lock_fd, text, MARK_BYTES, 0) == MARK_BYTES)
-        (void)fdatasync(s->lock_fd);
+        (void)tkc_sync_data(s->lock_fd);
 }
 
 /* Before SQLite opens the database, which makes a new log. */

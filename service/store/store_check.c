@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json_read.h"
+#include "base/platform.h"
 #include "service/store/checksums.h"
 #include "service/store/journal.h"
 #include "service/core/service_state.h"
@@ -135,7 +136,7 @@ static bool put_aside(checking *c, const char *path, const char *label)
     }
     c->n_left++;
     tell(c, false, "%s: could not be moved to %s: %s", label, target ? target : "damaged",
-         err.code ? err.message : strerrordesc_np(errno));
+         err.code ? err.message : tkc_errno_text(errno));
     return false;
 }
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "service/store/failpoint.h"
 #include "service/store/store.h"
@@ -20,7 +21,7 @@ static bool sync_path(int folder_fd, const char *name, tinkc_error *err)
     int fd = openat(folder_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", name);
-    bool ok = fsync(fd) == 0 ? true : tkc_fail_errno(err, "%s", name);
+    bool ok = tkc_sync_file(fd) == 0 ? true : tkc_fail_errno(err, "%s", name);
     close(fd);
     return ok;
 }
@@ -35,7 +36,7 @@ bool tke_sync_folder(const char *path, tinkc_error *err)
     for (struct dirent *e; ok && (e = readdir(folder));)
         if (e->d_name[0] != '.')
             ok = sync_path(dirfd(folder), e->d_name, err);
-    if (ok && fsync(dirfd(folder)) != 0)
+    if (ok && tkc_sync_file(dirfd(folder)) != 0)
         ok = tkc_fail_errno(err, "%s", path);
     closedir(folder);
     return ok;
@@ -52,19 +53,14 @@ static bool make_parent(const tke_store *s, const char *path, tinkc_error *err)
     return tke_store_durable(s) ? tkc_make_lasting_dirs(parent, err) : tkc_make_dirs(parent, err);
 }
 
-/* Exchanged atomically, so that at every moment the name has a complete folder. */
-static bool exchange(const char *one, const char *two)
-{
-    return renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0;
-}
-
-/* False with *moved: it is moved, but a power failure may undo that. */
+/* A folder that is there already is exchanged, so that at every moment the name has a complete one.
+ * False with *moved: it is moved, but a power failure may undo that. */
 static bool move(tke_store *s, const char *from, const char *to, bool *moved, tinkc_error *err)
 {
     *moved = false;
     if (!make_parent(s, to, err) || !TKE_FAILPOINT("place.begun", err))
         return false;
-    if (rename(from, to) != 0 && ((errno != ENOTEMPTY && errno != EEXIST) || !exchange(from, to)))
+    if (rename(from, to) != 0 && ((errno != ENOTEMPTY && errno != EEXIST) || !tkc_swap_names(from, to)))
         return tkc_fail_errno(err, "%s", to);
     *moved = true;
     return TKE_FAILPOINT("place.moved", err) && (!tke_store_durable(s) || tkc_sync_parent(to, err));
@@ -81,7 +77,7 @@ bool tke_store_place(tke_store *s, const char *temp, const char *final_path, tin
 bool tke_store_move(tke_store *s, const char *from, const char *to, tinkc_error *err)
 {
     bool moved, ok = move(s, from, to, &moved, err);
-    if (moved && !ok && !exchange(to, from))
+    if (moved && !ok && !tkc_swap_names(to, from))
         (void)rename(to, from);
     return ok;
 }
@@ -92,7 +88,7 @@ void tke_store_take_back(tke_store *s, const char *temp, const char *final_path)
 {
     tinkc_error ignored = { 0 };
     (void)s;
-    if (exchange(temp, final_path))
+    if (tkc_swap_names(temp, final_path))
         tkc_remove_tree(temp, &ignored);
     else
         tkc_remove_tree(final_path, &ignored);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/platform.h"
 
 enum { FILE_BYTES = 1 << 16, RECORD = 56 };
 
@@ -77,7 +78,7 @@ bool tke_unrecorded_add(tke_store *s, const tke_unrecorded *r)
             break;
         if (memcmp(there, none, RECORD) != 0)
             continue;
-        done = pwrite(fd, record, RECORD, at) == RECORD && fdatasync(fd) == 0;
+        done = pwrite(fd, record, RECORD, at) == RECORD && tkc_sync_data(fd) == 0;
         break;
     }
     if (fd >= 0)
@@ -106,7 +107,7 @@ void tke_unrecorded_clear(tke_store *s)
     for (off_t at = 0; ok && at < FILE_BYTES; at += (off_t)sizeof zeros)
         ok = pwrite(fd, zeros, sizeof zeros, at) == (ssize_t)sizeof zeros;
     if (ok)
-        (void)fdatasync(fd);
+        (void)tkc_sync_data(fd);
     if (fd >= 0)
         (void)close(fd);
 }

@@ -4,7 +4,7 @@
  * must grow takes the work space of trainers, a pass that lacks work space makes caches shrink. No
  * result depends on it. Thread: the worker.
  */
-#include "device/host_memory.h"
+#include "base/platform.h"
 #include "service/core/service_state.h"
 
 /* Kept free on a card, for what its libraries take. */

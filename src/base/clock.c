@@ -3,9 +3,9 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <time.h>
 
+#include "base/platform.h"
 #include "base/str.h"
 
 int64_t tkc_monotonic_ns(void)
@@ -40,7 +40,7 @@ static uint64_t real_random(void *self)
 {
     (void)self;
     uint64_t value;
-    if (getrandom(&value, sizeof value, 0) == (ssize_t)sizeof value)
+    if (tkc_random_bytes(&value, sizeof value))
         return value;
     /* Reached only on an old kernel early at boot; the time alone still spreads retries. */
     value = (uint64_t)tkc_monotonic_ns() * 0x9E3779B97F4A7C15u;

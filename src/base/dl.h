@@ -23,17 +23,4 @@ bool tkc_dl_load(const char *const *sonames, const tkc_dl_symbol *symbols, void 
 /* Opens a library that others depend on, if it exists. */
 void tkc_dl_open(const char *soname);
 
-/* The libraries that are loaded at this moment. */
-enum { TKC_DL_MAX_OBJECTS = 256 };
-typedef struct tkc_dl_mark {
-    uintptr_t at[TKC_DL_MAX_OBJECTS]; /* start address of each */
-    size_t n;
-} tkc_dl_mark;
-void tkc_dl_mark_now(tkc_dl_mark *);
-
-/* Releases the read-only pages of all libraries loaded since. Binding a library reads its symbol
- * and relocation tables, which are not used again; pages that are needed come back from the page
- * cache. Older libraries are left alone: a debugger or a hook may have changed their code. */
-void tkc_dl_give_back(const tkc_dl_mark *since);
-
 #endif

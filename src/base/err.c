@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/str.h"
 
 typedef struct code_row {
@@ -194,8 +195,7 @@ bool tkc_fail_errno(tinkc_error *err, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    const char *text = strerrordesc_np(why);
-    return tkc_fail(err, TINKC_E_FILE, "%s: %s", what, text ? text : "unknown error");
+    return tkc_fail(err, TINKC_E_FILE, "%s: %s", what, tkc_errno_text(why));
 }
 
 bool tkc_fail_before(tinkc_error *err, const char *format, ...)

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/platform.h"
+
 static bool read_exact(int fd, unsigned char *data, size_t len)
 {
     while (len) {
@@ -97,7 +99,7 @@ bool tkc_sync_parent(const char *path, tinkc_error *err)
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", folder);
-    bool ok = fsync(fd) == 0 || errno == EINVAL; /* some file systems cannot sync folders */
+    bool ok = tkc_sync_file(fd) == 0 || errno == EINVAL; /* some file systems cannot sync folders */
     if (!ok)
         tkc_fail_errno(err, "%s", folder);
     close(fd);
@@ -114,7 +116,7 @@ bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mod
     int fd = mkostemp(beside, O_CLOEXEC);
     if (fd < 0)
         return tkc_fail_errno(err, "%s", path);
-    bool ok = tkc_write_all(fd, data, len) && fchmod(fd, (mode_t)mode) == 0 && fsync(fd) == 0;
+    bool ok = tkc_write_all(fd, data, len) && fchmod(fd, (mode_t)mode) == 0 && tkc_sync_file(fd) == 0;
     if (!ok)
         tkc_fail_errno(err, "%s", path);
     if (close(fd) != 0 && ok)

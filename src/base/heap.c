@@ -1,20 +1,16 @@
-/* heap.c - secret pages, and the C library's heap as a whole.
+/* heap.c - secret pages, and the memory of the process as a whole.
  *
- * May touch: the system's memory calls, /proc/self/statm. Must not: log, lock.
+ * May touch: the system's memory calls. Must not: log, lock.
  */
 #include "base/heap.h"
 
-#include <fcntl.h>
-#include <malloc.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/str.h"
+#include "base/platform.h"
 
 static size_t whole_pages(size_t size)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t page = tkc_page_size();
     return (size + page) / page * page; /* at least one */
 }
 
@@ -26,7 +22,7 @@ void *tkc_secret_alloc(size_t size, tinkc_error *err)
         tkc_fail_memory(err);
         return NULL;
     }
-    (void)madvise(got, n, MADV_DONTDUMP);
+    tkc_pages_advise(got, n, TKC_PAGES_NOT_DUMPED);
     (void)mlock(got, n); /* over RLIMIT_MEMLOCK the pages stay swappable */
     return got;
 }
@@ -35,42 +31,16 @@ void tkc_secret_free(void *ptr, size_t size)
 {
     if (!ptr)
         return;
-    explicit_bzero(ptr, size);
+    tkc_wipe(ptr, size);
     (void)munmap(ptr, whole_pages(size));
-}
-
-void tkc_heap_trim(void)
-{
-    (void)malloc_trim(0);
-}
-
-void tkc_heap_map_large(void)
-{
-    enum { LARGE = 1 << 18 };
-    (void)mallopt(M_MMAP_THRESHOLD, LARGE); /* setting it also stops its automatic growth */
-    (void)mallopt(M_TRIM_THRESHOLD, 4 * LARGE);
 }
 
 tkc_heap tkc_heap_now(void)
 {
-#ifdef __SANITIZE_THREAD__ /* its own allocator stands in, and the C library's may not be ready to be asked */
-    struct mallinfo2 now = { 0 };
-#else
-    struct mallinfo2 now = mallinfo2();
-#endif
-    tkc_heap out = { .unused = now.fordblks, .pages = tkc_pages_held() };
-    char text[128];
-    uint64_t pages[3] = { 0 };
-    tinkc_str rest, part;
-    int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0)
-        (void)close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    rest = tkc_str(text); /* size, resident, shared, in pages */
-    for (size_t i = 0; i < 3 && tkc_str_cut(&rest, ' ', &part); i++)
-        (void)tkc_parse_u64(part, &pages[i]);
-    out.resident = (size_t)pages[1] * (size_t)sysconf(_SC_PAGESIZE);
-    out.resident_files = (size_t)pages[2] * (size_t)sysconf(_SC_PAGESIZE);
-    return out;
+    uint64_t resident, files;
+    tkc_resident_memory(&resident, &files);
+    return (tkc_heap){ .unused = tkc_heap_unused(),
+                       .pages = tkc_pages_held(),
+                       .resident = (size_t)resident,
+                       .resident_files = (size_t)files };
 }

@@ -11,8 +11,9 @@ void tkc_secret_free(void *ptr, size_t size); /* NULL allowed */
 
 /* Returns memory that the C library holds unused to the system. Slow: call it only when idle. */
 void tkc_heap_trim(void);
+size_t tkc_heap_unused(void); /* held by the C library but not in use; 0 = not known */
 typedef struct tkc_heap {
-    size_t unused;         /* held by the C library but not in use */
+    size_t unused;         /* of tkc_heap_unused */
     size_t pages;          /* of tkc_alloc_pages, touched or not */
     size_t resident;       /* of the whole process, files that are mapped included; 0 = unknown */
     size_t resident_files; /* of that, pages of files */

@@ -11,8 +11,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/platform.h"
 
 enum { EXIT_PATIENCE_S = 5 };
 
@@ -36,15 +37,6 @@ static bool take(pthread_t *last)
     return taken;
 }
 
-/* One that does not end in time is left alone. */
-static void join_soon(pthread_t thread)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += EXIT_PATIENCE_S;
-    (void)pthread_timedjoin_np(thread, NULL, &until);
-}
-
 /* Runs once for each time it was registered; later runs find nothing left to do. */
 static void at_exit(void)
 {
@@ -59,7 +51,7 @@ static void at_exit(void)
     bool joins = take(&last);
     pthread_mutex_unlock(&place.lock);
     if (joins && !pthread_equal(last, pthread_self()))
-        join_soon(last);
+        tkc_join_within(last, EXIT_PATIENCE_S);
 }
 
 void tkc_leave_watch(void (*before)(void))

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/platform.h"
 
 bool tkc_add_size(size_t x, size_t y, size_t *out)
 {
@@ -134,9 +137,15 @@ enum { LARGE_PAGE = 2 << 20 };
 
 static _Atomic size_t pages_held;
 
+size_t tkc_page_size(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static size_t whole_pages(size_t size)
 {
-    return (size + 4095) / 4096 * 4096;
+    size_t page = tkc_page_size();
+    return (size + page - 1) / page * page;
 }
 
 static void *map_pages(size_t size, int flags, tinkc_error *err)
@@ -160,7 +169,7 @@ static void *map_pages(size_t size, int flags, tinkc_error *err)
     assert(kept >= size && kept <= wide - skip);
     if (wide - skip > kept)
         munmap(got + skip + kept, wide - skip - kept);
-    (void)madvise(got + skip, kept, MADV_HUGEPAGE); /* a hint: the system may ignore it */
+    tkc_pages_advise(got + skip, kept, TKC_PAGES_LARGE);
     return got + skip;
 }
 
@@ -194,10 +203,11 @@ void tkc_commit_pages(size_t size)
 /* A page that the part shares with its neighbours stays. */
 void tkc_decommit_pages(void *part, size_t size)
 {
-    uintptr_t begin = ((uintptr_t)part + 4095) / 4096 * 4096;
-    uintptr_t end = ((uintptr_t)part + size) / 4096 * 4096;
+    uintptr_t page = tkc_page_size();
+    uintptr_t begin = ((uintptr_t)part + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)part + size) / page * page;
     if (end > begin)
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+        tkc_pages_advise((void *)begin, end - begin, TKC_PAGES_DROP);
     atomic_fetch_sub(&pages_held, size);
 }
 

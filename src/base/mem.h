@@ -40,6 +40,7 @@ void tkc_release_aligned(void *ptr);
  * access, which benefit from large pages. No hook. */
 void *tkc_alloc_pages(size_t size, tinkc_error *err);
 void tkc_release_pages(void *ptr, size_t size);
+size_t tkc_page_size(void);  /* of the system */
 size_t tkc_pages_held(void); /* bytes, in the whole process */
 /* Address space alone, for a table that grows in parts: a part is committed before it is touched,
  * and decommitted (its contents are lost) when its memory is wanted elsewhere. */

@@ -2,11 +2,11 @@
 #include "base/str.h"
 
 #include <assert.h>
-#include <locale.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "base/platform.h"
 
 tinkc_str tkc_str(const char *s)
 {
@@ -170,20 +170,6 @@ static size_t number_length(tinkc_str s)
     return i;
 }
 
-static locale_t c_locale;
-static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
-
-static void make_c_locale(void)
-{
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-}
-
-static double parse_decimal(const char *text)
-{
-    pthread_once(&c_locale_once, make_c_locale);
-    return strtod_l(text, NULL, c_locale);
-}
-
 /* The powers of ten that are exact in a double. */
 static const double powers[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
@@ -252,7 +238,7 @@ bool tkc_parse_double(tinkc_str s, bool special, double *out)
     char copy[LONGEST_NUMBER + 1];
     memcpy(copy, s.data, s.len);
     copy[s.len] = '\0';
-    *out = parse_decimal(copy);
+    *out = tkc_parse_decimal(copy, NULL);
     return true;
 }
 
@@ -320,7 +306,7 @@ static bool try_digits(double value, int precision, bool as_float, char *text, s
     for (int i = 0; i < n; i++)
         if (text[i] == ',')
             text[i] = '.';
-    double back = parse_decimal(text);
+    double back = tkc_parse_decimal(text, NULL);
     return as_float ? (float)back == (float)value : back == value;
 }
 

@@ -5,19 +5,13 @@
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/platform.h"
 
 bool tkc_cond_init(pthread_cond_t *cond, tinkc_error *err)
 {
-    pthread_condattr_t how;
-    if (pthread_condattr_init(&how) != 0)
-        return tkc_fail_memory(err);
-    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
-    int bad = pthread_cond_init(cond, &how);
-    pthread_condattr_destroy(&how);
-    return bad ? tkc_fail_memory(err) : true;
+    return tkc_cond_make(cond) == 0 || tkc_fail_memory(err);
 }
 
 int64_t tkc_deadline_ns(int64_t timeout_ms)
@@ -45,9 +39,7 @@ bool tkc_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t d
     }
     if (tkc_monotonic_ns() >= deadline_ns)
         return false;
-    struct timespec until = { (time_t)(deadline_ns / 1000000000),
-                              (long)(deadline_ns % 1000000000) };
-    return pthread_cond_timedwait(cond, mutex, &until) == 0;
+    return tkc_cond_wait_ns(cond, mutex, deadline_ns);
 }
 
 bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const char *name,
@@ -61,7 +53,7 @@ bool tkc_thread_start(pthread_t *thread, void *(*run)(void *), void *arg, const 
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (bad)
         return tkc_fail(err, TINKC_E_MEMORY, "a thread could not be started");
-    pthread_setname_np(*thread, name);
+    tkc_name_thread(*thread, name);
     return true;
 }
 
@@ -69,17 +61,8 @@ size_t tkc_stack_left(void)
 {
     static _Thread_local uintptr_t low, high; /* cached: for the main thread libc reads a file */
     if (!high) {
-        pthread_attr_t attr;
-        void *start = NULL;
-        size_t size = 0;
         high = 1;
-        if (pthread_getattr_np(pthread_self(), &attr) == 0) {
-            if (pthread_attr_getstack(&attr, &start, &size) == 0 && start) {
-                low = (uintptr_t)start;
-                high = low + size;
-            }
-            (void)pthread_attr_destroy(&attr);
-        }
+        (void)tkc_stack_bounds(&low, &high);
     }
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
     return here > low && here < high ? here - low : SIZE_MAX;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/json_read.h"
+#include "base/platform.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "hub/hub_priv.h"
@@ -181,7 +182,7 @@ static bool check_digest(transfer *t, tinkc_error *err)
     char hex[TKC_SHA256_HEX];
     tkc_digest_hex(&t->digest, hex);
     if (strcmp(hex, t->file->digest) == 0)
-        return fsync(t->fd) == 0 || tkc_fail_errno(err, "%s", t->part);
+        return tkc_sync_file(t->fd) == 0 || tkc_fail_errno(err, "%s", t->part);
     (void)!ftruncate(t->fd, 0); /* the next run must not resume from wrong bytes */
     return tkc_fail(
         err, TINKC_E_BAD_RESPONSE,

@@ -301,8 +301,9 @@ typedef struct markup_ends {
 
 static void find_ends(tinkc_str t, markup_ends *ends)
 {
-    const char *last = t.len ? memrchr(t.data, '>', t.len) : NULL;
-    ends->tag = last ? (size_t)(last - t.data) + 1 : 0;
+    ends->tag = t.len;
+    while (ends->tag > 0 && t.data[ends->tag - 1] != '>')
+        ends->tag--;
     for (ends->comment = ends->tag; ends->comment >= 3; ends->comment--)
         if (memcmp(t.data + ends->comment - 3, "-->", 3) == 0)
             return;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include "base/dl.h"
 #include "base/leave.h"
+#include "base/platform.h"
 
 #define SYMBOL(name)                                                                               \
     {                                                                                              \
@@ -58,8 +59,7 @@ bool tkc_curl_check(const tkc_curl *curl, tinkc_error *err)
 static bool start_library(tkc_curl *table, tinkc_error *err)
 {
     static const char *const largest[] = { "libcrypto.so.3", "libgnutls.so.30", NULL };
-    static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.4.dylib",
-                                         NULL };
+    static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", NULL };
     tkc_dl_mark before;
     tkc_dl_mark_now(&before);
     for (const char *const *name = largest; *name; name++) {

@@ -1,12 +1,12 @@
 /* http.c - connection pools by kind of work, all on one loop: dispatch, waiting, cancelling.
  *
- * May touch: base/, net/loop.h, its own epoll set, libcurl through curl_lib.h.
+ * May touch: base/, net/loop.h, its own set of descriptors, libcurl through curl_lib.h.
  * Must not:  wait anywhere but in wait_for_sockets, retry, or call libcurl from inside one of its
  *            callbacks. Thread: the loop's, except _new.
  *
  * Each kind has a multi handle of its own, so that a heartbeat never shares a connection with a
  * large upload. libcurl reports through callbacks which sockets it watches and when it wants to
- * be called; one epoll set waits for all of them and for the loop's wake-up descriptor.
+ * be called; one set of descriptors waits for all of them and for the loop's wake-up descriptor.
  *
  * Replies call back into this file (a finished poll sends the next one), also from inside libcurl's
  * callbacks. So send, cancel and resume only record the request; the next round carries it out.
@@ -20,9 +20,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include "base/platform.h"
 #include "base/str.h"
 
 enum {
@@ -84,16 +84,11 @@ static uint64_t socket_mark(const tkc_http_pool *pool, curl_socket_t s)
 static int on_socket(CURL *easy, curl_socket_t s, int what, void *user, void *unused)
 {
     tkc_http_pool *pool = user;
-    int epoll = pool->http->epoll_fd;
-    struct epoll_event e = { .data.u64 = socket_mark(pool, s) };
+    bool leaves = what == CURL_POLL_REMOVE;
+    uint32_t events = (!leaves && what & CURL_POLL_IN ? TKC_READABLE : 0u) |
+                      (!leaves && what & CURL_POLL_OUT ? TKC_WRITABLE : 0u);
     (void)easy, (void)unused;
-    if (what == CURL_POLL_REMOVE) {
-        epoll_ctl(epoll, EPOLL_CTL_DEL, s, NULL);
-        return 0;
-    }
-    e.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
-    if (epoll_ctl(epoll, EPOLL_CTL_MOD, s, &e) != 0)
-        epoll_ctl(epoll, EPOLL_CTL_ADD, s, &e);
+    (void)tkc_watch_set(pool->http->watch, s, events, socket_mark(pool, s));
     return 0;
 }
 
@@ -362,17 +357,18 @@ static int64_t run_curl_timers(tkc_http *http)
     return due == NEVER_MS ? TINKC_FOREVER : due > now ? due - now : 0;
 }
 
-static void run_events(tkc_http *http, const struct epoll_event *events, int n)
+static void run_events(tkc_http *http, const tkc_ready *events, int n)
 {
     int running;
     for (int i = 0; i < n; i++) {
-        uint64_t mark = events[i].data.u64;
-        uint32_t e = events[i].events;
+        uint64_t mark = events[i].mark;
+        uint32_t e = events[i].what;
         if (mark == WAKE_MARK)
             continue;
         tkc_http_pool *pool = &http->pools[mark >> 32];
-        int what = (e & EPOLLIN ? CURL_CSELECT_IN : 0) | (e & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
-                   (e & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+        int what = (e & TKC_READABLE ? CURL_CSELECT_IN : 0) |
+                   (e & TKC_WRITABLE ? CURL_CSELECT_OUT : 0) |
+                   (e & TKC_BROKEN ? CURL_CSELECT_ERR : 0);
         if (pool->multi)
             http->curl->multi_socket_action(pool->multi, (curl_socket_t)(uint32_t)mark, what,
                                             &running);
@@ -406,16 +402,10 @@ static int64_t prepare_sockets(void *self)
 static void wait_for_sockets(void *self, int wake_fd, int64_t timeout_ms)
 {
     tkc_http *http = self;
-    struct epoll_event events[EVENTS_AT_ONCE];
-    if (http->wake_fd != wake_fd) {
-        struct epoll_event e = { .events = EPOLLIN, .data.u64 = WAKE_MARK };
-        epoll_ctl(http->epoll_fd, EPOLL_CTL_ADD, wake_fd, &e);
+    tkc_ready events[EVENTS_AT_ONCE];
+    if (http->wake_fd != wake_fd && tkc_watch_set(http->watch, wake_fd, TKC_READABLE, WAKE_MARK))
         http->wake_fd = wake_fd;
-    }
-    int n = epoll_wait(http->epoll_fd, events, EVENTS_AT_ONCE,
-                       timeout_ms == TINKC_FOREVER ? -1
-                       : timeout_ms > INT32_MAX    ? INT32_MAX
-                                                   : (int)timeout_ms);
+    int n = tkc_watch_wait(http->watch, events, EVENTS_AT_ONCE, timeout_ms);
     run_events(http, events, n > 0 ? n : 0);
 }
 
@@ -429,9 +419,9 @@ static bool begin(tkc_http *http, tinkc_error *err)
     const tkc_curl *curl = tkc_curl_get(err);
     if (!curl)
         return false;
-    http->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (http->epoll_fd < 0)
-        return tkc_fail_errno(err, "epoll");
+    http->watch = tkc_watch_new(http->a, err);
+    if (!http->watch)
+        return false;
     http->curl = curl;
     tkc_loop_set_waiter(
         http->loop,
@@ -531,7 +521,7 @@ tkc_http *tkc_http_new(const tinkc_allocator *a, tkc_loop *loop, const tkc_http_
         return NULL;
     http->a = a;
     http->loop = loop;
-    http->epoll_fd = http->wake_fd = -1;
+    http->wake_fd = -1;
     http->base_url = copy(http, options->base_url, err);
     http->unix_socket = copy(http, options->unix_socket, err);
     http->ca_file =
@@ -577,8 +567,7 @@ void tkc_http_free(tkc_http *http)
         assert(!http->pools[i].n_active && !http->pools[i].waiting);
         close_pool(&http->pools[i]);
     }
-    if (http->epoll_fd >= 0)
-        close(http->epoll_fd);
+    tkc_watch_free(http->watch);
     release_settings(http);
     tkc_release(http->a, http, sizeof *http);
 }

@@ -6,6 +6,7 @@
  * Redirects are followed here and not by libcurl, because libcurl would send our credential headers
  * to another host.
  */
+#include "base/platform.h"
 #include "net/http_internal.h"
 
 #include <errno.h>
@@ -331,7 +332,7 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
 {
     (void)user;
     (void)purpose;
-    return socket(at->family, at->socktype | SOCK_CLOEXEC, at->protocol);
+    return tkc_socket(at->family, at->socktype, at->protocol);
 }
 
 static void set_callbacks(const tkc_curl *curl, tkc_exchange *x)

@@ -4,6 +4,7 @@
 #define TKC_NET_HTTP_INTERNAL_H
 
 #include "base/buf.h"
+#include "base/platform.h"
 #include "net/curl_lib.h"
 #include "net/http.h"
 
@@ -61,7 +62,8 @@ struct tkc_http {
 
     /* the loop's thread only */
     const tkc_curl *curl; /* NULL until the first request */
-    int epoll_fd, wake_fd;
+    tkc_watch *watch;
+    int wake_fd;
     tkc_http_pool pools[TKC_HTTP_POOLS];
     tkc_exchange *todo; /* cancelled or to be resumed at the next round */
     uint64_t sent;      /* requests so far */

@@ -11,17 +11,17 @@
 
 #include <assert.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/leave.h"
+#include "base/platform.h"
 #include "base/thread.h"
 
 struct tkc_loop {
     /* set by tkc_loop_new, constant after */
     const tinkc_allocator *a;
     const tinkc_clock *clock;
-    int wake_fd;
+    tkc_wake wake;
     pthread_t thread;
 
     /* Any thread, lock held. A leaf: nothing is called inside it. */
@@ -32,7 +32,7 @@ struct tkc_loop {
         int32_t busy;
         int64_t due_ms; /* of the next timer; set before each wait */
         bool waiting;   /* the thread is in, or about to enter, its wait */
-        bool woken;     /* wake_fd has been written and not yet read */
+        bool woken;     /* wake has been set and not yet cleared */
         bool jumped;    /* the clock has moved since the timers were last checked */
         bool stop, ended, abandoned;
         bool joined; /* somebody has joined the thread, or is about to */
@@ -140,9 +140,8 @@ static void wake_locked(tkc_loop *loop)
 {
     if (!loop->shared.waiting || loop->shared.woken)
         return;
-    uint64_t one = 1;
     loop->shared.woken = true;
-    (void)!write(loop->wake_fd, &one, sizeof one); /* never waits: the counter has room */
+    tkc_wake_set(&loop->wake);
 }
 
 void tkc_loop_post(tkc_loop *loop, tkc_task *task)
@@ -263,11 +262,10 @@ static bool begin_wait(tkc_loop *loop, int64_t limit_ms, int64_t *timeout_ms)
 
 static void end_wait(tkc_loop *loop)
 {
-    uint64_t count;
     pthread_mutex_lock(&loop->shared.lock);
     loop->shared.waiting = false;
     if (loop->shared.woken)
-        (void)!read(loop->wake_fd, &count, sizeof count);
+        tkc_wake_clear(&loop->wake);
     loop->shared.woken = false;
     pthread_mutex_unlock(&loop->shared.lock);
 }
@@ -284,7 +282,7 @@ static void free_loop(tkc_loop *loop)
 {
     loop->clock->detach(loop->clock->self, loop);
     loop->clock->release(loop->clock->self);
-    close(loop->wake_fd);
+    tkc_wake_close(&loop->wake);
     pthread_cond_destroy(&loop->shared.ended_cond);
     pthread_mutex_destroy(&loop->shared.lock);
     tkc_release(loop->a, loop, sizeof *loop);
@@ -305,9 +303,9 @@ static void *loop_main(void *arg)
         bool waits = begin_wait(loop, prepared, &timeout_ms);
         /* Sockets are served in every round, even if there is no time to wait. */
         if (waiter->wait)
-            waiter->wait(waiter->self, loop->wake_fd, waits ? timeout_ms : 0);
+            waiter->wait(waiter->self, loop->wake.fd, waits ? timeout_ms : 0);
         else if (waits)
-            wait_in_poll(loop->wake_fd, timeout_ms);
+            wait_in_poll(loop->wake.fd, timeout_ms);
         end_wait(loop);
     }
     pthread_mutex_lock(&loop->shared.lock);
@@ -334,8 +332,7 @@ tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc
     loop->a = a;
     loop->clock = clock;
     loop->shared.last = &loop->shared.first;
-    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (loop->wake_fd < 0) {
+    if (!tkc_wake_open(&loop->wake)) {
         tkc_fail_errno(err, "wake-up descriptor");
         goto no_fd;
     }
@@ -357,7 +354,7 @@ tkc_loop *tkc_loop_new(const tinkc_allocator *a, const tinkc_clock *clock, tinkc
     pthread_cond_destroy(&loop->shared.ended_cond);
 no_cond:
     pthread_mutex_destroy(&loop->shared.lock);
-    close(loop->wake_fd);
+    tkc_wake_close(&loop->wake);
 no_fd:
     tkc_release(a, loop, sizeof *loop);
     return NULL;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/platform.h"
 #include "base/str.h"
 
 struct tkc_upload {
@@ -44,7 +45,7 @@ enum { AHEAD = 4 << 20 };
 static void look_ahead(const tkc_upload *u, uint64_t at, uint64_t end)
 {
     if (at == 0 || at / AHEAD != end / AHEAD)
-        (void)posix_fadvise(u->fd, (off_t)((end / AHEAD + 1) * AHEAD), AHEAD, POSIX_FADV_WILLNEED);
+        tkc_read_ahead(u->fd, (int64_t)((end / AHEAD + 1) * AHEAD), AHEAD);
 }
 
 static bool changed(const tkc_upload *u)
@@ -73,7 +74,7 @@ tkc_upload *tkc_upload_open(const tinkc_allocator *a, const char *path, tinkc_er
     }
     u->size = (uint64_t)st.st_size;
     u->changed = st.st_mtim;
-    (void)posix_fadvise(u->fd, 0, AHEAD, POSIX_FADV_WILLNEED);
+    tkc_read_ahead(u->fd, 0, AHEAD);
     return u;
 }
 

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/platform.h"
 #include "base/str.h"
 #include "codec/jwt.h"
 
@@ -200,14 +201,12 @@ static bool spawn_shell(const char *command, int out_fd, pid_t *pid, tinkc_error
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&files, out_fd, 1);
     posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
-#if defined __GLIBC__ && __GLIBC_PREREQ(2, 34)
-    posix_spawn_file_actions_addclosefrom_np(&files, 3);
-#endif
+    (void)tkc_spawn_close_rest(&files);
     posix_spawnattr_init(&how);
     posix_spawnattr_setpgroup(&how, 0);
     posix_spawnattr_setsigmask(&how, &none);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    int bad = posix_spawn(pid, "/bin/sh", &files, &how, argv, environ);
+    int bad = posix_spawn(pid, "/bin/sh", &files, &how, argv, tkc_environment());
     posix_spawnattr_destroy(&how);
     posix_spawn_file_actions_destroy(&files);
     return bad == 0 ||
@@ -246,7 +245,7 @@ static void run_command(tkc_offload *o)
     pid_t pid;
     tkc_buf_init(&out, auth->client->a, CREDENTIAL_MAX);
     *err = (tinkc_error){ 0 };
-    if (pipe2(fds, O_CLOEXEC) != 0) {
+    if (!tkc_pipe(fds)) {
         tkc_fail(err, TINKC_E_CREDENTIAL_CMD, "credential command: no pipe for it");
         return;
     }

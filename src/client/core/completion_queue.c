@@ -9,17 +9,17 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "client/core/client_priv.h"
+#include "base/platform.h"
 #include "base/str.h"
 
 enum { MAX_EVENTS = 1024 };
 
 struct tinkc_queue {
     tinkc_client *client; /* a reference */
-    int fd;
+    tkc_wake wake; /* readable as long as the list has items */
     tkc_refs refs; /* the handle, futures and clients that send here, a run under way */
 
     pthread_mutex_t lock; /* a leaf */
@@ -39,8 +39,7 @@ tinkc_queue *tinkc_queue_new(tinkc_client *client, tinkc_error *err)
     tinkc_queue *queue = tkc_zalloc(client->a, sizeof *queue, err);
     if (!queue)
         return NULL;
-    queue->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (queue->fd < 0) {
+    if (!tkc_wake_open(&queue->wake)) {
         tkc_fail_errno(err, "queue descriptor");
         goto no_fd;
     }
@@ -53,7 +52,7 @@ tinkc_queue *tinkc_queue_new(tinkc_client *client, tinkc_error *err)
     return queue;
 
 no_cond:
-    close(queue->fd);
+    tkc_wake_close(&queue->wake);
 no_fd:
     tkc_release(client->a, queue, sizeof *queue);
     return NULL;
@@ -70,7 +69,7 @@ void tkc_queue_drop(tinkc_queue *queue)
         return;
     tinkc_client *client = queue->client;
     assert(!queue->running);
-    close(queue->fd);
+    tkc_wake_close(&queue->wake);
     pthread_cond_destroy(&queue->cond);
     pthread_mutex_destroy(&queue->lock);
     tkc_release(client->a, queue, sizeof *queue);
@@ -79,21 +78,19 @@ void tkc_queue_drop(tinkc_queue *queue)
 
 int tinkc_queue_fd(const tinkc_queue *queue)
 {
-    return queue ? queue->fd : -1;
+    return queue ? queue->wake.fd : -1;
 }
 
 /* Keeps the descriptor in step with the list. Needs the lock. */
 static void show_state(tinkc_queue *queue)
 {
-    uint64_t count = 1;
     bool should = queue->first != NULL;
     if (should == queue->readable)
         return;
     if (should)
-        while (write(queue->fd, &count, sizeof count) < 0 && errno == EINTR)
-            ;
+        tkc_wake_set(&queue->wake);
     else
-        (void)!read(queue->fd, &count, sizeof count);
+        tkc_wake_clear(&queue->wake);
     queue->readable = should;
 }
 

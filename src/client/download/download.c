@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/platform.h"
 #include "client/core/client_priv.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
@@ -297,7 +298,7 @@ static bool fetch_bytes(download_op *op, int fd, tkc_digest *digest, tinkc_error
     int fault =
         tkc_writer_flush(writer, fd); /* what has come is worth keeping after a failure, too */
     tkc_writer_free(writer, a);
-    if (ok && fault == 0 && fsync(fd) != 0)
+    if (ok && fault == 0 && tkc_sync_file(fd) != 0)
         fault = errno;
     errno = fault;
     return ok && (!fault || tkc_fail_errno(err, "%s", op->partial));

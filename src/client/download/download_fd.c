@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/platform.h"
 #include "client/core/client_priv.h"
 
 enum { LOOK_MS = 100 };
@@ -20,9 +21,7 @@ enum { LOOK_MS = 100 };
  * which wait for the disk whatever their mode says, there is only writing as it is. */
 static int open_again(int fd)
 {
-    char name[40];
-    (void)snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    return open(name, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    return tkc_open_again(fd, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
 bool tkc_fd_sink_open(tkc_fd_sink *o, int fd, tinkc_error *err)

@@ -55,7 +55,7 @@ typedef struct library_table {
 
 static const library_table *open_library(tinkc_error *err)
 {
-    static const char *const names[] = { "libarchive.so.13", "libarchive.13.dylib", NULL };
+    static const char *const names[] = { "libarchive.so.13", NULL };
     static const tkc_dl_symbol symbols[] = { SYMBOL(read_new),
                                              SYMBOL(read_free),
                                              SYMBOL(read_support_format_tar),

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "device/host_memory.h"
+#include "base/platform/proc_memory.h"
 #include "device/memory_plan.h"
 #include "support/test_case.h"
 
@@ -129,7 +129,7 @@ static void put(const char *name, const char *text)
 
 static void host_is(uint64_t address_space, uint64_t total, uint64_t available, const char *by)
 {
-    tke_host_memory m = tke_host_memory_read(root, address_space);
+    tkc_host_memory m = tkc_host_memory_read(root, address_space);
     assert_int_equal(m.total, total);
     assert_int_equal(m.available, available);
     assert_string_equal(m.bounded, by);

@@ -2,19 +2,32 @@
 #include "support/client/http_script.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Every wait of the transport: how long the last one may last, as epoll_wait understands it. */
+#include "base/platform.h"
+
+/* Every wait of the transport: how long the last one may last, as epoll_wait and poll understand it. */
 static atomic_int last_wait_ms;
+static atomic_bool in_epoll; /* then what waits in poll is not the transport */
 
 int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms)
 {
+    atomic_store(&in_epoll, true);
     atomic_store(&last_wait_ms, timeout_ms);
     return epoll_pwait(epoll, events, most, timeout_ms, NULL);
+}
+
+int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+    struct timespec limit = { timeout_ms / 1000, timeout_ms % 1000 * 1000000L };
+    if (!atomic_load(&in_epoll))
+        atomic_store(&last_wait_ms, timeout_ms);
+    return ppoll(fds, n, timeout_ms < 0 ? NULL : &limit, NULL);
 }
 
 /* The loop is at rest, so the wait that it is in, or about to begin, is the last one. */
@@ -435,7 +448,15 @@ TEST_WITH(files_limit_connections, setup, teardown)
     }
 }
 
-/* Without a descriptor to wait with, a request fails; the next one tries again. */
+static bool needs_descriptor(void)
+{
+    tinkc_error err = { 0 };
+    tkc_watch *watch = tkc_watch_new(NULL, &err);
+    tkc_watch_free(watch);
+    return !watch;
+}
+
+/* Without a descriptor to wait with, where one is needed, a request fails; the next one tries again. */
 TEST_WITH(no_descriptor_to_wait_with, setup, teardown)
 {
     struct rlimit before, none;
@@ -444,8 +465,11 @@ TEST_WITH(no_descriptor_to_wait_with, setup, teardown)
     none = before;
     none.rlim_cur = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    exchange *x = sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    bool needed = needs_descriptor();
+    exchange *x = needed ? sent(make("GET", "http://h", TINKC_POOL_TRAIN)) : NULL;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (!needed)
+        return;
     const char *want = failed_as(TINKC_E_CONNECTION, "epoll: ");
     assert_memory_equal(x->log, want, strlen(want) - 1);
     x->log[0] = 0;

@@ -1107,7 +1107,7 @@ static struct MHD_Daemon *refusing_start(unsigned int flags, uint16_t port,
 {
     va_list o;
     const tke_http *h = handle_user;
-    assert_int_equal(flags, MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
+    assert_int_equal(flags, MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME);
     assert_int_equal(port, 0);
     assert_true(accept == tke_peer_accept && handle == tke_request_handle && accept_user == h);
     va_start(o, handle_user);

@@ -1,10 +1,10 @@
-/* host_memory.c - reads /proc/meminfo, the limits of control groups (v1 and v2) and RLIMIT_AS.
+/* proc_memory.c - reads /proc/meminfo, the limits of control groups (v1 and v2) and RLIMIT_AS.
  *
  * A container sees the machine's /proc/meminfo, but its control group ends it at its own limit. The
  * limit that counts is the least of the group and all groups above it. Pages of files that a group
  * holds are given back before it ends anything, so they count as available.
  */
-#include "device/host_memory.h"
+#include "base/platform/proc_memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static const group_files v1 = { "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 static const group_files v2 = { "/sys/fs/cgroup", "memory.max", "memory.current",
                                 "inactive_file " };
 
-static void lower(tke_host_memory *m, uint64_t total, uint64_t available, const char *by)
+static void lower(tkc_host_memory *m, uint64_t total, uint64_t available, const char *by)
 {
     if (total < m->total)
         m->total = total;
@@ -71,7 +71,7 @@ static void lower(tke_host_memory *m, uint64_t total, uint64_t available, const 
 }
 
 /* One group; "max" and numbers beyond the machine do not limit it. */
-static void apply_group(tke_host_memory *m, const char *root, const group_files *f,
+static void apply_group(tkc_host_memory *m, const char *root, const group_files *f,
                         const char *folder)
 {
     char text[TEXT];
@@ -85,7 +85,7 @@ static void apply_group(tke_host_memory *m, const char *root, const group_files 
 }
 
 /* The group of this path and those above it, up to the mount. */
-static void apply_groups(tke_host_memory *m, const char *root, const group_files *f, tinkc_str path)
+static void apply_groups(tkc_host_memory *m, const char *root, const group_files *f, tinkc_str path)
 {
     char folder[2 * PATH];
     size_t mount = strlen(f->mount);
@@ -104,7 +104,7 @@ static void apply_groups(tke_host_memory *m, const char *root, const group_files
 }
 
 /* Lines of /proc/self/cgroup: "4:memory:/path" (v1), "0::/path" (v2). */
-static void apply_containers(tke_host_memory *m, const char *root)
+static void apply_containers(tkc_host_memory *m, const char *root)
 {
     char text[TEXT];
     tinkc_str rest = read_text(root, "/proc/self", "cgroup", text);
@@ -127,7 +127,7 @@ static void apply_containers(tke_host_memory *m, const char *root)
 }
 
 /* What the process has mapped so far counts against its limit. */
-static void apply_address_space(tke_host_memory *m, const char *root, uint64_t limit)
+static void apply_address_space(tkc_host_memory *m, const char *root, uint64_t limit)
 {
     char text[TEXT];
     uint64_t kib = 0;
@@ -138,10 +138,10 @@ static void apply_address_space(tke_host_memory *m, const char *root, uint64_t l
     lower(m, limit, used < limit ? limit - used : 0, "process");
 }
 
-tke_host_memory tke_host_memory_read(const char *root, uint64_t address_space)
+tkc_host_memory tkc_host_memory_read(const char *root, uint64_t address_space)
 {
     char text[TEXT];
-    tke_host_memory m = { .bounded = "machine" };
+    tkc_host_memory m = { .bounded = "machine" };
     tinkc_str all = read_text(root, "/proc", "meminfo", text);
     if (!named_number(all.data, "MemTotal:", &m.total))
         return m;
@@ -154,9 +154,21 @@ tke_host_memory tke_host_memory_read(const char *root, uint64_t address_space)
     return m;
 }
 
-tke_host_memory tke_host_memory_now(void)
+/* Where /proc is not mounted, what the C library knows of the machine. */
+static tkc_host_memory machine_alone(void)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    long all = sysconf(_SC_PHYS_PAGES), unused = sysconf(_SC_AVPHYS_PAGES);
+    return (tkc_host_memory){ .total = all > 0 ? (uint64_t)all * page : 0,
+                              .available = unused > 0 ? (uint64_t)unused * page : 0,
+                              .bounded = "machine" };
+}
+
+tkc_host_memory tkc_host_memory_now(void)
 {
     struct rlimit limit;
     bool bounded = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-    return tke_host_memory_read("", bounded ? (uint64_t)limit.rlim_cur : UINT64_MAX);
+    tkc_host_memory m =
+        tkc_host_memory_read("", bounded ? (uint64_t)limit.rlim_cur : UINT64_MAX);
+    return m.available ? m : machine_alone();
 }

@@ -1,0 +1,326 @@
+/* test_platform.c - what every implementation of platform.h promises, whichever this build has. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/platform.h"
+#include "base/thread.h"
+#include "support/check.h"
+#include "support/cli/own_folder.h"
+#include "support/patience.h"
+
+static bool is_cloexec(int fd)
+{
+    return (fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0;
+}
+
+static tkc_watch *new_watch(void)
+{
+    tinkc_error err = { 0 };
+    tkc_watch *watch = tkc_watch_new(NULL, &err);
+    assert_non_null(watch);
+    return watch;
+}
+
+/* ---- waiting ---- */
+
+TEST(a_wake_is_readable_until_it_is_cleared)
+{
+    tkc_wake wake;
+    tkc_ready ready;
+    tkc_watch *watch = new_watch();
+    (void)state;
+    assert_true(tkc_wake_open(&wake));
+    assert_true(is_cloexec(wake.fd) && is_cloexec(wake.ring_fd));
+    assert_true(tkc_watch_set(watch, wake.fd, TKC_READABLE, 7));
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    for (int i = 0; i < 100000; i++) /* more than a pipe holds */
+        tkc_wake_set(&wake);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, TINKC_FOREVER), 1);
+    assert_true(ready.mark == 7 && ready.what == TKC_READABLE);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 1); /* still */
+    tkc_wake_clear(&wake);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    tkc_wake_clear(&wake); /* does not wait */
+    tkc_watch_free(watch);
+    tkc_wake_close(&wake);
+}
+
+TEST(a_watch_reports_what_was_asked_for_and_what_broke)
+{
+    int ends[2];
+    tkc_ready ready = { 0 };
+    tkc_watch *watch = new_watch();
+    (void)state;
+    assert_true(tkc_socketpair(ends));
+    assert_true(is_cloexec(ends[0]) && is_cloexec(ends[1]));
+    assert_true(tkc_watch_set(watch, ends[0], TKC_READABLE, 1));
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    assert_true(tkc_watch_set(watch, ends[0], TKC_READABLE | TKC_WRITABLE, UINT64_MAX));
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 1);
+    assert_true(ready.mark == UINT64_MAX && ready.what == TKC_WRITABLE);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 1);
+    assert_int_equal(ready.what, TKC_READABLE | TKC_WRITABLE);
+    close(ends[1]);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 1);
+    assert_true(ready.what & TKC_BROKEN);
+    assert_true(tkc_watch_set(watch, ends[0], 0, 0)); /* wants no more */
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    close(ends[0]);
+    tkc_watch_free(watch);
+}
+
+TEST(a_closed_descriptor_leaves_the_watch)
+{
+    int one[2], two[2];
+    tkc_ready ready;
+    tkc_watch *watch = new_watch();
+    (void)state;
+    assert_true(tkc_pipe(one));
+    assert_true(tkc_watch_set(watch, one[0], TKC_READABLE, 1));
+    assert_int_equal(write(one[1], "x", 1), 1);
+    close(one[0]);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    assert_true(tkc_pipe(two)); /* takes the number that was free */
+    assert_int_equal(two[0], one[0]);
+    assert_int_equal(write(two[1], "x", 1), 1);
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 0);
+    assert_true(tkc_watch_set(watch, two[0], TKC_READABLE, 2));
+    assert_int_equal(tkc_watch_wait(watch, &ready, 1, 0), 1);
+    assert_int_equal(ready.mark, 2);
+    close(one[1]);
+    close(two[0]);
+    close(two[1]);
+    tkc_watch_free(watch);
+}
+
+/* With room for fewer than are ready, each has its turn. */
+TEST(nobody_in_a_watch_starves)
+{
+    enum { N = 9, ROOM = 2 };
+    tkc_wake wakes[N];
+    tkc_ready ready[ROOM];
+    int met[N] = { 0 };
+    tkc_watch *watch = new_watch();
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        assert_true(tkc_wake_open(&wakes[i]));
+        assert_true(tkc_watch_set(watch, wakes[i].fd, TKC_READABLE, (uint64_t)i));
+        tkc_wake_set(&wakes[i]);
+    }
+    for (int round = 0; round < N; round++) {
+        assert_int_equal(tkc_watch_wait(watch, ready, ROOM, 0), ROOM);
+        for (int i = 0; i < ROOM; i++)
+            met[ready[i].mark]++;
+    }
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(met[i], ROOM);
+        tkc_wake_close(&wakes[i]);
+    }
+    tkc_watch_free(watch);
+}
+
+TEST(a_condition_waits_until_its_deadline)
+{
+    pthread_cond_t cond;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    int64_t deadline_ns = tkc_deadline_ns(20);
+    (void)state;
+    assert_int_equal(tkc_cond_make(&cond), 0);
+    pthread_mutex_lock(&mutex);
+    while (tkc_cond_wait_until(&cond, &mutex, deadline_ns))
+        ;
+    pthread_mutex_unlock(&mutex);
+    assert_true(tkc_monotonic_ns() >= deadline_ns);
+    pthread_cond_destroy(&cond);
+}
+
+static void *wait_for_byte(void *arg)
+{
+    char byte;
+    (void)!read(*(int *)arg, &byte, 1);
+    return NULL;
+}
+
+TEST(a_thread_that_does_not_end_is_left_alone)
+{
+    int ends[2];
+    pthread_t thread;
+    (void)state;
+    assert_true(tkc_pipe(ends));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_byte, &ends[0]), 0);
+    tkc_join_within(thread, 0);
+    assert_int_equal(write(ends[1], "x", 1), 1); /* it is there to read it */
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_byte, &ends[0]), 0);
+    assert_int_equal(write(ends[1], "xx", 2), 2);
+    tkc_join_within(thread, PATIENCE_MS / 1000);
+    close(ends[1]);
+}
+
+/* ---- what a program that is started inherits ---- */
+
+/* How many descriptors from 3 on a shell finds open, but the one of its own listing. */
+static int inherited(bool closes)
+{
+    static const char *const text =
+        "n=0; for f in /dev/fd/*; do case $f in */[012]) ;; *) [ -e $f ] && n=$((n + 1)) ;; esac; done; exit $n";
+    char *argv[] = { (char *)"sh", (char *)"-c", (char *)(uintptr_t)text, NULL };
+    posix_spawn_file_actions_t files;
+    pid_t pid;
+    int status = -1;
+    assert_int_equal(posix_spawn_file_actions_init(&files), 0);
+    if (closes)
+        assert_int_equal(tkc_spawn_close_rest(&files), 0);
+    assert_int_equal(posix_spawn(&pid, "/bin/sh", &files, NULL, argv, tkc_environment()), 0);
+    posix_spawn_file_actions_destroy(&files);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+TEST(a_program_inherits_what_is_not_closed)
+{
+    int plain[2], ours[2], before = inherited(false);
+    (void)state;
+    assert_int_equal(pipe(plain), 0); /* as a library opens them */
+    assert_true(tkc_pipe(ours));
+    int fd = tkc_socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && is_cloexec(fd));
+    assert_int_equal(inherited(false), before + 2);
+    assert_true(inherited(true) <= before);
+    assert_int_equal(inherited(true), 0);
+    int all[] = { plain[0], plain[1], ours[0], ours[1], fd };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        close(all[i]);
+}
+
+TEST(nothing_is_open_from_a_number_on)
+{
+    int ends[2], status = -1;
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int kept = dup2(ends[1], 3);
+        tkc_close_from(4);
+        _exit(kept == 3 && fcntl(3, F_GETFD) >= 0 && fcntl(ends[0] == 3 ? 4 : ends[0], F_GETFD) < 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* ---- memory, files, the process ---- */
+
+TEST(pages_that_were_dropped_read_as_zero)
+{
+    size_t page = tkc_page_size();
+    (void)state;
+    unsigned char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    memset(at, 5, 2 * page);
+    tkc_pages_advise(at + page, page, TKC_PAGES_DROP);
+    assert_true(at[page - 1] == 5 && tkc_all_zero(at + page, page));
+    at[page] = 1; /* and can be written */
+    assert_int_equal(munmap(at, 2 * page), 0);
+}
+
+TEST(a_secret_is_wiped)
+{
+    char secret[] = "secret!";
+    (void)state;
+    tkc_wipe(secret, 6);
+    assert_memory_equal(secret, "\0\0\0\0\0\0!", sizeof secret);
+}
+
+TEST(random_bytes_fill_all_and_differ)
+{
+    unsigned char one[600] = { 0 }, two[600] = { 0 };
+    (void)state;
+    assert_true(tkc_random_bytes(one, sizeof one) && tkc_random_bytes(two, sizeof two));
+    assert_memory_not_equal(one, two, sizeof one);
+    assert_false(tkc_all_zero(one + sizeof one - 32, 32));
+    one[599] = 9;
+    assert_true(tkc_random_bytes(one, 599) && one[599] == 9);
+}
+
+TEST(an_error_has_a_text)
+{
+    (void)state;
+    assert_string_equal(tkc_errno_text(ENOENT), "No such file or directory");
+    assert_string_equal(tkc_errno_text(123456), "unknown error");
+}
+
+TEST(two_names_are_exchanged)
+{
+    tinkc_error err = { 0 };
+    (void)state;
+    assert_true(tkc_make_dirs("one", &err) && tkc_make_dirs("two/inner", &err));
+    assert_true(tkc_swap_names("one", "two"));
+    assert_true(tkc_is_dir("one/inner") && tkc_is_dir("two") && !tkc_is_dir("two/inner"));
+    assert_false(tkc_swap_names("one", "missing"));
+    assert_true(tkc_is_dir("one/inner"));
+}
+
+TEST(a_program_knows_where_it_is)
+{
+    char program[TKC_PATH], mine[TKC_PATH], library[TKC_PATH];
+    (void)state;
+    assert_true(tkc_program_path(program));
+    assert_true(program[0] == '/' && strstr(program, "platform"));
+    assert_true(tkc_library_path((const void *)(uintptr_t)is_cloexec, mine));
+    assert_string_equal(mine, program);
+    assert_true(tkc_library_path((const void *)(uintptr_t)_assert_true, library)); /* of cmocka */
+    assert_true(library[0] == '/' && strstr(library, "cmocka"));
+    assert_false(tkc_library_path(&state, library)); /* the stack is nobody's */
+}
+
+TEST(the_peer_of_a_socket_is_known)
+{
+    int ends[2];
+    uid_t user = (uid_t)-1;
+    (void)state;
+    assert_true(tkc_socketpair(ends) && tkc_peer_user(ends[0], &user));
+    assert_int_equal(user, geteuid());
+    assert_false(tkc_peer_user(-1, &user));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(a_decimal_ends_where_it_ends)
+{
+    char *end;
+    const char *text = "2.5e1x";
+    (void)state;
+    assert_true(tkc_parse_decimal(text, &end) == 25.0);
+    assert_ptr_equal(end, text + 5);
+    assert_true(tkc_parse_decimal("0,5", NULL) == 0.0);
+}
+
+TEST(the_machine_has_processors_memory_and_a_stack)
+{
+    tkc_host_memory m = tkc_host_memory_now();
+    uint64_t all, files;
+    uintptr_t low, high, here = (uintptr_t)&m;
+    (void)state;
+    assert_true(tkc_cpu_count() >= 1);
+    assert_true(m.available > 0 && m.available <= m.total && m.bounded);
+    tkc_resident_memory(&all, &files);
+    assert_true(all >= files && all < m.total);
+    assert_true(tkc_stack_bounds(&low, &high) && low < here && here < high);
+}
+
+RUN_TESTS(enter_folder, leave_folder)
