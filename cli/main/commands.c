@@ -4,6 +4,7 @@
  * If you add a command here, add its function to commands.h; nothing else needs to know.
  */
 #include "cli/main/child.h"
+#include "cli/models/model_folder.h"
 #include "cli/train/adapter_start.h"
 #include "cli/main/commands.h"
 #include "cli/track/metric_exports.h"
@@ -537,6 +538,7 @@ static const cli_option sample_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_BASE_BITS,
     CLI_FROM_ADAPTER,
     { .name = "base-model",
       .kind = CLI_TEXT,
@@ -624,6 +626,7 @@ static const cli_option chat_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_BASE_BITS,
     CLI_FROM_ADAPTER,
     { .name = "system",
       .letter = 's',
@@ -658,6 +661,7 @@ static const cli_option logprobs_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_BASE_BITS,
     CLI_FROM_ADAPTER,
     RENDERER_OPTION,
     { .name = "text", .kind = CLI_TEXT, .value = "TEXT", .help = "the text itself" },
@@ -675,6 +679,7 @@ static const cli_option train_sft_options[] = {
       .kind = CLI_FLAG,
       .help = "load the model even if it does not fit into memory" },
     MODEL_OPTION,
+    CLI_BASE_BITS,
     { .name = "data",
       .kind = CLI_FILE,
       .value = "FILE",
@@ -1107,6 +1112,7 @@ static const cli_option serve_options[] = {
       .value = "M",
       .repeats = true,
       .help = "folder, or NAME=FOLDER; may be repeated" },
+    CLI_BASE_BITS,
     { .name = "host",
       .kind = CLI_TEXT,
       .value = "ADDR",

@@ -21,6 +21,7 @@
 const char *const cli_profile_keys[] = { "base_url",
                                          "project_id",
                                          "model",
+                                         "base_bits",
                                          "renderer",
                                          "format",
                                          "color",
@@ -342,6 +343,8 @@ bool cli_config_check_value(const char *key, const char *value, char why[CLI_WHY
     if ((strcmp(key, "telemetry") == 0 || strcmp(key, "share_store") == 0) &&
         strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
         return (void)snprintf(why, CLI_WHY, "'%.60s' is not true or false", value), false;
+    if (strcmp(key, "base_bits") == 0 && strcmp(value, "4") != 0 && strcmp(value, "8") != 0)
+        return (void)snprintf(why, CLI_WHY, "'%.60s' is not 4 or 8", value), false;
     return !o || cli_check_value(o, value, why);
 }
 

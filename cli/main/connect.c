@@ -27,10 +27,11 @@
 
 /* ---- the shipped model ---- */
 
+/* folder: of a model, with "#4bit" or without. */
 static bool has_file(const char *folder, const char *name)
 {
     char path[4096];
-    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    int n = snprintf(path, sizeof path, "%.*s/%s", cli_plain_length(folder), folder, name);
     return n > 0 && (size_t)n < sizeof path && access(path, R_OK) == 0;
 }
 
@@ -72,10 +73,18 @@ static const char *setting(const cli_app *app, const char *option, const char *k
     return text && *text ? text : cli_config_get(app, key, NULL);
 }
 
+static bool names_gguf(const char *path)
+{
+    char *plain = cli_printf("%.*s", cli_plain_length(path), path);
+    bool gguf = plain && cli_is_gguf(plain);
+    free(plain);
+    return gguf;
+}
+
 /* A model's folder, or a GGUF file. */
 static bool is_model_folder(const char *folder)
 {
-    return cli_is_gguf(folder) ||
+    return names_gguf(folder) ||
            (has_file(folder, "config.json") && has_file(folder, "tokenizer.json"));
 }
 
@@ -88,8 +97,52 @@ static const char *whole_name(const char *model)
     free(given);
     free(whole);
     given = strdup(model);
-    whole = realpath(model, NULL);
+    char *plain = cli_printf("%.*s", cli_plain_length(model), model);
+    char *path = plain ? realpath(plain, NULL) : NULL;
+    whole = path ? cli_printf("%s%s", path, model + cli_plain_length(model)) : NULL;
+    free(plain);
+    free(path);
     return whole ? whole : model;
+}
+
+static const char *bits_wanted(const cli_app *app)
+{
+    bool option = cli_find_option(app->command, "base-bits", 9) != NULL;
+    return option ? setting(app, "base-bits", "base_bits") : NULL;
+}
+
+/* With --base-bits N a base model is called MODEL#Nbit, in the store, too: what is trained on it goes with
+ * these numbers and no others. A run says itself what it stands on. */
+static const char *name_in_bits(const cli_app *app, const char *model)
+{
+    static char *name; /* the last answer */
+    const char *bits = bits_wanted(app);
+    if (!bits || strncmp(model, "tinker://", 9) == 0 || has_file(model, "checkpoints.jsonl") ||
+        cli_base_bits(model))
+        return model;
+    free(name);
+    name = cli_printf("%s#%sbit", model, bits);
+    return name ? name : model;
+}
+
+/* --base-bits where it would have no effect. */
+static int check_bits(const cli_app *app, const char *model)
+{
+    const char *bits = cli_on_the_line(app, "base-bits") ? cli_text(app, "base-bits") : NULL;
+    int64_t wanted = 0;
+    if (!bits || !model)
+        return 0;
+    if (!cli_wants_local(app))
+        return cli_fail(app, "usage", "leave it out, or add --local",
+                        "--base-bits works with the local engine only");
+    (void)cli_parse_int(bits, &wanted);
+    char *logged = cli_logged_model(model); /* of a run; else config.json does not name one */
+    int64_t bits_now = cli_base_bits(logged ? logged : model);
+    free(logged);
+    if (bits_now == wanted)
+        return 0;
+    return cli_fail(app, "usage", "leave --base-bits out: a run keeps the base that it was trained on",
+                    "--base-bits %s cannot be had of %s", bits, model);
 }
 
 /* A name without a slash that is nothing here may be that of a run: then it stands for its folder. */
@@ -118,7 +171,8 @@ const char *cli_model(const cli_app *app)
         return run;
     if (!cli_wants_local(app))
         return model;
-    return !model ? "nano" : is_model_folder(model) ? whole_name(model) : model;
+    model = !model ? "nano" : is_model_folder(model) ? whole_name(model) : model;
+    return name_in_bits(app, model);
 }
 
 const char *cli_renderer(const cli_app *app, const char *model)
@@ -204,6 +258,23 @@ static int check_path(const cli_app *app, const char *model)
                     "%s is neither a model nor a log directory", model);
 }
 
+static char *named_folder(cli_app *app, const char *model, char **name, int *bad);
+
+/* The folder of a model in fewer bits: that of the whole one, with the same end. */
+static char *folder_in_bits(cli_app *app, const char *model, char **name, int *bad)
+{
+    char *plain = cli_printf("%.*s", cli_plain_length(model), model), *whole = NULL;
+    char *folder = plain ? named_folder(app, plain, &whole, bad) : NULL;
+    if (!folder && plain && !*bad)
+        folder = cli_base_folder(app, plain, bad);
+    char *packed = folder && !*bad ? cli_printf("%s%s", folder, model + strlen(plain)) : NULL;
+    *name = packed ? strdup(model) : NULL;
+    free(plain);
+    free(whole);
+    free(folder);
+    return packed;
+}
+
 /* The folder of a model: a folder of the user's, or one that was pulled from a hub; yours, NULL = it is
  * named otherwise. Pulling comes before the store is opened: it may take long. *name is what the
  * engine is to call it; yours. */
@@ -212,6 +283,8 @@ static char *named_folder(cli_app *app, const char *model, char **name, int *bad
     char *folder = NULL;
     if (!model)
         return NULL;
+    if (needs_weights(app) && cli_base_bits(model))
+        return folder_in_bits(app, model, name, bad);
     if (needs_weights(app) && cli_is_hub_name(model)) {
         folder = cli_hub_model(app, model, bad);
         *name = folder ? strdup(model) : NULL;
@@ -222,7 +295,7 @@ static char *named_folder(cli_app *app, const char *model, char **name, int *bad
     } else if (needs_weights(app)) {
         *bad = check_path(app, model);
     }
-    if (folder && !*bad && needs_weights(app) && !cli_flag(app, "force"))
+    if (folder && !*bad && needs_weights(app) && !cli_flag(app, "force") && !bits_wanted(app))
         *bad = cli_model_fits(app, folder);
     return folder;
 }
@@ -280,8 +353,8 @@ static int open_shared(cli_app *app, const char *store, const char *name, const 
 
 static int open_engine(cli_app *app)
 {
-    int bad = 0;
-    char *name = NULL, *folder = named_folder(app, cli_model(app), &name, &bad);
+    int bad = check_bits(app, cli_model(app));
+    char *name = NULL, *folder = bad ? NULL : named_folder(app, cli_model(app), &name, &bad);
     const char *store = cli_store_folder(app);
     if (!bad && !store)
         cli_warn(app, "no folder for the store can be made: nothing will be kept");
@@ -479,8 +552,10 @@ int cli_connect(cli_app *app)
         return 0;
     fill_options(app, &o);
     hand_on_settings(app);
-    if (!cli_wants_local(app))
-        return connect_service(app, &o);
+    if (!cli_wants_local(app)) {
+        int bad = check_bits(app, cli_model(app));
+        return bad ? bad : connect_service(app, &o);
+    }
     say_local(app);
     int bad = open_engine(app);
     char socket[TKC_SOCKET_PATH];
@@ -536,13 +611,17 @@ void cli_disconnect(cli_app *app)
 
 tinkc_tokenizer *cli_tokenizer(cli_app *app, const char *model, tinkc_error *err)
 {
-    if (has_file(model, "tokenizer.json") || has_file(model, "tiktoken.model") ||
-        access(model, R_OK) == 0)
-        return tinkc_tokenizer_open(model, NULL, err);
-    if (strcmp(model, "nano") == 0 && cli_nano_folder())
+    char plain[4096];
+    (void)snprintf(plain, sizeof plain, "%.*s", cli_plain_length(model), model);
+    if (has_file(plain, "tokenizer.json") || has_file(plain, "tiktoken.model") ||
+        access(plain, R_OK) == 0)
+        return tinkc_tokenizer_open(plain, NULL, err);
+    if (strcmp(plain, "nano") == 0 && cli_nano_folder())
         return tinkc_tokenizer_open(cli_nano_folder(), NULL, err);
     const char *store = cli_wants_local(app) ? cli_store_folder(app) : NULL;
     char *folder = store ? cli_store_models_get(store, model) : NULL;
+    if (folder)
+        folder[cli_plain_length(folder)] = '\0';
     if (folder && (has_file(folder, "tokenizer.json") || cli_is_gguf(folder))) {
         tinkc_tokenizer *remembered = tinkc_tokenizer_open(folder, NULL, err);
         free(folder);

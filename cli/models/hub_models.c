@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/main/config_file.h"
+#include "cli/models/model_folder.h"
 #include "cli/models/models.h"
 #include "cli/store/store_models.h"
 #include "cli/output/term.h"
@@ -263,8 +264,22 @@ static char *remembered_folder(const cli_app *app, const char *name)
     return NULL;
 }
 
+/* What was trained on packed weights is merged into the whole ones, which other programs have. */
+static char *whole_base(cli_app *app, const char *name, int *bad)
+{
+    char *plain = cli_printf("%.*s", cli_plain_length(name), name);
+    char *folder = plain ? cli_base_folder(app, plain, bad) : NULL;
+    if (folder)
+        cli_note(app, "trained on %s in %d bits; %s, as stored, is the base from here on", plain,
+                 cli_base_bits(name), folder);
+    free(plain);
+    return folder;
+}
+
 char *cli_base_folder(cli_app *app, const char *name, int *bad)
 {
+    if (cli_base_bits(name))
+        return whole_base(app, name, bad);
     if (strcmp(name, "nano") == 0 && cli_nano_folder())
         return strdup(cli_nano_folder());
     char *remembered = remembered_folder(app, name);

@@ -14,6 +14,18 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
+int cli_base_bits(const char *model)
+{
+    size_t n = strlen(model), end = sizeof "#4bit" - 1;
+    const char *at = n > end ? model + n - end : "";
+    return strcmp(at, "#4bit") == 0 ? 4 : strcmp(at, "#8bit") == 0 ? 8 : 0;
+}
+
+int cli_plain_length(const char *model)
+{
+    return (int)(strlen(model) - (cli_base_bits(model) ? sizeof "#4bit" - 1 : 0));
+}
+
 bool cli_is_gguf(const char *path)
 {
     struct stat file;
@@ -24,7 +36,7 @@ bool cli_is_gguf(const char *path)
 
 static json_t *load_config(const char *folder)
 {
-    char *path = cli_printf("%s/config.json", folder);
+    char *path = cli_printf("%.*s/config.json", cli_plain_length(folder), folder);
     json_t *config = path ? json_load_file(path, 0, NULL) : NULL;
     free(path);
     return config;
@@ -111,17 +123,19 @@ static bool is_weights(const char *name)
 void cli_folder_each_weights(const char *folder, bool (*fn)(const char *path, void *user),
                              void *user)
 {
-    DIR *dir = opendir(folder);
+    char *plain = cli_printf("%.*s", cli_plain_length(folder), folder);
+    DIR *dir = plain ? opendir(plain) : NULL;
     bool more = true;
     if (!dir && cli_is_gguf(folder)) /* further parts are read when they are used */
         (void)fn(folder, user);
     for (const struct dirent *e; dir && more && (e = readdir(dir));) {
-        char *path = is_weights(e->d_name) ? cli_printf("%s/%s", folder, e->d_name) : NULL;
+        char *path = is_weights(e->d_name) ? cli_printf("%s/%s", plain, e->d_name) : NULL;
         more = !path || fn(path, user);
         free(path);
     }
     if (dir)
         closedir(dir);
+    free(plain);
 }
 
 static bool add_size(const char *path, void *user)
@@ -146,10 +160,10 @@ int64_t cli_available_bytes(void)
     return available > 0 && available < INT64_MAX ? (int64_t)available : INT64_MAX;
 }
 
-int cli_model_fits(const cli_app *app, const char *folder)
+static int check_size(const cli_app *app, const char *folder, int64_t bytes)
 {
     char needed[CLI_SHORT_TEXT], free_text[CLI_SHORT_TEXT];
-    int64_t bytes = cli_folder_bytes(folder), available = cli_available_bytes();
+    int64_t available = cli_available_bytes();
     if (bytes <= available)
         return 0;
     cli_format_size(bytes, needed);
@@ -158,6 +172,13 @@ int cli_model_fits(const cli_app *app, const char *folder)
                     "%s does not fit into memory: its weights are %s (%lld bytes), %s (%lld bytes) "
                     "are available",
                     folder, needed, (long long)bytes, free_text, (long long)available);
+}
+
+int cli_model_fits(const cli_app *app, const char *folder)
+{
+    if (cli_base_bits(folder)) /* how large it is, is known when it is packed */
+        return 0;
+    return check_size(app, folder, cli_folder_bytes(folder));
 }
 
 /* ---- reading ahead ---- */
@@ -233,8 +254,50 @@ int cli_read_weights(const cli_app *app, const char *folder, int64_t least)
     return cli_stop_signal() ? cli_stop_exit() : 0;
 }
 
+/* ---- packing ---- */
+
+static bool show_packing(int64_t done, int64_t total, void *bar)
+{
+    cli_progress_step(bar, done, total, NULL);
+    return !cli_stop_signal();
+}
+
+/* "Qwen/Qwen3-8B: base weights in 4 bits: 4.5 for each number of the layers, ..." */
+static void say_cost(const cli_app *app, const char *folder, const tinkc_quantize_result *r)
+{
+    char before[CLI_SHORT_TEXT], after[CLI_SHORT_TEXT];
+    cli_format_size(r->bytes_before, before);
+    cli_format_size(r->bytes, after);
+    cli_note(app,
+             "base weights in %d bits (%s): %.1f bits for each number of the layers, %.1f of the "
+             "whole model; %s instead of %s",
+             cli_base_bits(folder), cli_base_bits(folder) == 4 ? "NF4" : "Q8_0", r->matrix_bits,
+             r->bits, after, before);
+}
+
+/* The first time the weights are read, packed and written to the user's cache; from then on they are there. */
+static int pack_weights(const cli_app *app, const char *folder)
+{
+    tinkc_error err = { 0 };
+    tinkc_quantize_result result = { 0 };
+    char *plain = cli_printf("%.*s", cli_plain_length(folder), folder);
+    tinkc_quantize_options o = { .model = plain, .bits = cli_base_bits(folder) };
+    cli_progress bar;
+    cli_catch_signals();
+    cli_progress_begin(&bar, app, "packing the weights", -1, true);
+    bool ok = tinkc_quantize(&o, show_packing, &bar, &result, &err);
+    cli_progress_end(&bar);
+    free(plain);
+    if (!ok)
+        return cli_stop_signal() ? cli_stop_exit() : cli_fail_error(app, &err, NULL);
+    say_cost(app, folder, &result);
+    return cli_flag(app, "force") ? 0 : check_size(app, folder, result.bytes);
+}
+
 int cli_load_weights(const cli_app *app, const char *folder)
 {
+    if (cli_base_bits(folder))
+        return pack_weights(app, folder);
     return cli_read_weights(app, folder, SHOWN_FROM);
 }
 

@@ -4,6 +4,16 @@
 
 #include "cli/main/app.h"
 
+#define CLI_BASE_BITS                                                                              \
+    {                                                                                              \
+        .name = "base-bits", .kind = CLI_CHOICE, .value = "N", .choices = "4|8",                   \
+        .help = "pack the base model's layers into so many bits (local engine only)"               \
+    }
+
+/* 4 or 8 where a name or folder ends in "#4bit" or "#8bit", which asks for layers in so many bits; else 0. */
+int cli_base_bits(const char *model);
+/* Its length without that. */
+int cli_plain_length(const char *model);
 /* Is it a file that ends in .gguf? */
 bool cli_is_gguf(const char *path);
 /* Of config.json, also where it is nested in text_config; 0 = it does not say. */
@@ -27,7 +37,8 @@ int cli_model_fits(const cli_app *, const char *folder);
 
 /* Reads the weights of a model above 1 GB into the system's file cache, in order and with a bar: the
  * engine maps them and would otherwise stop at every page. What is cached already is not read again; a
- * model that does not fit is left alone. 0, or the exit code after a signal. */
+ * model that does not fit is left alone. "FOLDER#4bit" is packed, with a bar, unless it is in the cache; what it
+ * costs is printed. 0, or the exit code after a signal or a report. */
 int cli_load_weights(const cli_app *, const char *folder);
 /* The same for weights of more than `least` bytes. */
 int cli_read_weights(const cli_app *, const char *folder, int64_t least);

@@ -62,7 +62,7 @@ static const cli_model_facts facts[] = {
 
 const cli_model_facts *cli_model_find(const char *name)
 {
-    size_t n = strcspn(name, ":"); /* variants: NAME:peft:... */
+    size_t n = strcspn(name, ":#"); /* variants: NAME:peft:..., NAME#4bit */
     for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
         if (strlen(facts[i].name) == n && memcmp(facts[i].name, name, n) == 0)
             return &facts[i];

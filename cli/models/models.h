@@ -20,7 +20,7 @@ enum { CLI_ADAPTER_BYTES = 5 * 4 };
 /* The shipped model learns fastest here: measured with the quickstart's lesson. */
 #define CLI_NANO_RATE 1e-3
 
-/* Everything from the first ':' is ignored. NULL = not known. */
+/* Everything from the first ':' or '#' is ignored. NULL = not known. */
 const cli_model_facts *cli_model_find(const char *name);
 /* The known name that this one is a misspelling of: other case or punctuation, or up to two other
  * letters, but the same digits, which tell models apart. Without "ORG/" in front, too. NULL = none. */

@@ -218,6 +218,19 @@ static int name_model(cli_app *app, const char *text, served *m)
     return bad;
 }
 
+/* --base-bits is for all that are served; FOLDER#4bit says it for one. */
+static int take_bits(cli_app *app, served *m)
+{
+    const char *bits = cli_text(app, "base-bits");
+    bits = bits ? bits : cli_config_get(app, "base_bits", NULL);
+    if (!bits || cli_base_bits(m->folder))
+        return 0;
+    char *packed = cli_printf("%s#%sbit", m->folder, bits);
+    free(m->folder);
+    m->folder = packed;
+    return packed ? 0 : cli_fail(app, "internal", NULL, "out of memory");
+}
+
 /* A signal ends the reading of large weights; later ones are the server's. */
 static int load_model(cli_app *app, const served *m)
 {
@@ -236,6 +249,7 @@ static int take_model(cli_app *app, served_list *list, const char *text)
 {
     served *m = &list->at[list->n++];
     int bad = name_model(app, text, m);
+    bad = bad ? bad : take_bits(app, m);
     return bad ? bad : load_model(app, m);
 }
 

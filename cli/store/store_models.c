@@ -51,7 +51,7 @@ char *cli_store_models_get(const char *store, const char *name)
 
 static bool is_model(const char *folder)
 {
-    char *config = cli_printf("%s/config.json", folder);
+    char *config = cli_printf("%.*s/config.json", cli_plain_length(folder), folder);
     bool there = config && access(config, R_OK) == 0;
     free(config);
     return there || cli_is_gguf(folder);

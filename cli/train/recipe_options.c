@@ -5,6 +5,7 @@
 #include "cli/main/child.h"
 #include "cli/train/recipe_options.h"
 
+#include "cli/models/model_folder.h"
 #include "cli/train/adapter_start.h"
 #include "cli/track/metric_exports.h"
 #include "cli/train/train_samples.h"
@@ -23,6 +24,7 @@
 #define MODEL                                                                                      \
     { .name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "M", .complete = "model",         \
       .cookbook = "model_name", .help = "base model, tinker:// path, log directory or local folder" }, \
+    CLI_BASE_BITS,                                                                                 \
     FIELD("renderer", CLI_TEXT, "NAME", NULL, "renderer_name",                                     \
           "chat format; default: the run's own, else the model's")
 

@@ -25,7 +25,8 @@ typedef struct opened { /* what a tke_model stands in */
     size_t n_files;
     tkc_map file_of;     /* tensor name -> tke_tensor_file; empty without an index */
     tke_gguf_files gguf; /* instead of files */
-    int32_t bits;        /* that layers are packed to; 0 = as stored */
+    tke_pack_options pack;  /* bits that layers are packed to; 0 = as stored */
+    tke_tensor_file packed; /* what it is packed to, or empty */
     tinkc_error *err;    /* while it is opened */
 } opened;
 
@@ -167,7 +168,8 @@ static bool find_tensors(opened *o, tinkc_error *err)
                       .files = o->gguf.n_parts ? (void *)&o->gguf : o,
                       .arena = &o->arena,
                       .err = err };
-    return tke_build_model(&b) && (!o->bits || tke_model_pack(&o->m, o->bits, &o->arena, err));
+    return tke_build_model(&b) &&
+           (!o->pack.bits || tke_model_pack(&o->m, &o->pack, &o->packed, &o->arena, err));
 }
 
 static bool make_rope(opened *o, tinkc_error *err)
@@ -216,8 +218,8 @@ static bool make_fingerprint(opened *m, tinkc_error *err)
         add_ends(&h, &m->files[i].mapping);
     for (size_t i = 0; i < m->gguf.n_parts; i++)
         add_ends(&h, &m->gguf.parts[i].map);
-    if (m->bits)
-        tkc_digest_add(&h, &m->bits, sizeof m->bits);
+    if (m->pack.bits)
+        tkc_digest_add(&h, &m->pack.bits, sizeof m->pack.bits);
     tkc_digest_hex(&h, m->m.fingerprint);
     return !tkc_failed(err);
 }
@@ -229,6 +231,7 @@ static void model_free(opened *m)
     for (size_t i = 0; i < m->n_files; i++)
         tke_tensor_file_close(&m->files[i]);
     tke_gguf_files_close(&m->gguf);
+    tke_tensor_file_close(&m->packed);
     tkc_map_free(&m->file_of);
     tkc_arena_free(&m->arena);
     tkc_release(NULL, m, sizeof *m);
@@ -243,13 +246,10 @@ static bool open_source(opened *m, tinkc_error *err)
            tke_gguf_config(&m->gguf, &m->m.config, err);
 }
 
-/* "#4bit" or "#8bit" behind a path asks for packed layers. A file of that very name wins. */
-static int32_t take_bits(tinkc_str *path)
+int32_t tke_model_bits(tinkc_str *name)
 {
-    int32_t bits = tkc_ends_with(*path, "#4bit") ? 4 : tkc_ends_with(*path, "#8bit") ? 8 : 0;
-    if (!bits || tkc_is_dir(path->data))
-        return 0;
-    path->len -= sizeof "#4bit" - 1;
+    int32_t bits = tkc_ends_with(*name, "#4bit") ? 4 : tkc_ends_with(*name, "#8bit") ? 8 : 0;
+    name->len -= bits ? sizeof "#4bit" - 1 : 0;
     return bits;
 }
 
@@ -257,7 +257,7 @@ static int32_t take_bits(tinkc_str *path)
 static bool find_source(opened *m, const char *folder, tinkc_error *err)
 {
     tinkc_str path = tkc_str(folder);
-    m->bits = take_bits(&path);
+    m->pack.bits = tkc_is_dir(folder) ? 0 : tke_model_bits(&path); /* a folder of that very name wins */
     m->m.folder = tkc_arena_str(&m->arena, path, err);
     if (!m->m.folder)
         return false;
@@ -267,6 +267,12 @@ static bool find_source(opened *m, const char *folder, tinkc_error *err)
 
 tke_model *tke_model_open(const char *folder, tinkc_error *err)
 {
+    return tke_model_open_watched(folder, NULL, NULL, err);
+}
+
+tke_model *tke_model_open_watched(const char *folder, tke_progress *progress, void *user,
+                                  tinkc_error *err)
+{
     if (tkc_failed(err))
         return NULL;
     opened *m = tkc_zalloc(NULL, sizeof *m, err);
@@ -275,8 +281,9 @@ tke_model *tke_model_open(const char *folder, tinkc_error *err)
     tkc_ref_init(&m->refs);
     tkc_arena_init(&m->arena, NULL, 0);
     tkc_map_init(&m->file_of, NULL);
-    if (find_source(m, folder, err) && open_source(m, err) && find_tensors(m, err) &&
-        make_rope(m, err) && make_fingerprint(m, err)) {
+    m->pack = (tke_pack_options){ .progress = progress, .user = user };
+    if (find_source(m, folder, err) && open_source(m, err) && make_fingerprint(m, err) &&
+        find_tensors(m, err) && make_rope(m, err)) {
         m->gguf.err = m->err = NULL;
         return &m->m;
     }

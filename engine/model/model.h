@@ -154,6 +154,9 @@ typedef struct tke_model {
     double rope_scale;            /* of cos and sin: 1 but for yarn */
     const char *folder; /* or the GGUF file */
     size_t n_bytes; /* of all mapped tensors */
+    struct {        /* matrices that were packed while it was opened */
+        size_t numbers, bytes, before; /* before: bytes as the files have them */
+    } packed;
     /* 64 hex digits over config, index and the first and last tensors' bytes: tells one set of
      * weights from another. */
     char fingerprint[65];
@@ -162,8 +165,15 @@ typedef struct tke_model {
 /* Reads the headers of the files, checks every tensor, maps the weights.
  * Errors: MODEL (names the file and the problem), UNSUPPORTED (names the feature), FILE. */
 tke_model *tke_model_open(const char *folder, tinkc_error *err);
+/* The same, and reports the packing of "FOLDER#4bit" and "FOLDER#8bit"; progress may be NULL, and stops it by
+ * returning false (CANCELLED). */
+typedef bool tke_progress(int64_t done, int64_t total, void *user);
+tke_model *tke_model_open_watched(const char *folder, tke_progress *, void *user, tinkc_error *err);
 tke_model *tke_model_keep(const tke_model *); /* one more reference */
 void tke_model_drop(tke_model *);             /* NULL allowed */
+
+/* "#4bit" or "#8bit" behind a path or name asks for packed layers: cuts it off. 0 = as stored. */
+int32_t tke_model_bits(tinkc_str *name);
 
 /* Keys and values that a position has in the cache: of the layers that attend, and of no others. */
 size_t tke_model_cache_numbers(const tke_model *);

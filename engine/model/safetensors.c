@@ -19,7 +19,7 @@
 #include "base/platform.h"
 #include "base/str.h"
 
-enum { HEADER_MAX = 100 * 1000 * 1000, DATA_ALIGN = 64 };
+enum { HEADER_MAX = 100 * 1000 * 1000, DATA_ALIGN = 64, ROOM_FROM = 1 << 20 };
 
 static const struct {
     const char *name;
@@ -366,49 +366,103 @@ static bool write_header(tkc_buf *out, const tke_file_tensor *sorted, size_t n,
     return true;
 }
 
-static bool write_parts(const char *path, const char *temporary, const tkc_buf *header,
-                        const tke_file_tensor *sorted, size_t n, uint32_t mode, tinkc_error *err)
+static bool give_up(tke_tensor_writer *w, const char *path)
 {
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
-    if (fd < 0)
-        return tkc_fail_errno(err, "%s", temporary);
-    bool ok = tkc_write_all(fd, header->data, header->len);
-    for (size_t i = 0; ok && i < n; i++)
-        ok = tkc_write_all(fd, sorted[i].data, sorted[i].n_bytes);
-    ok = ok && tkc_sync_file(fd) == 0;
-    int why = errno;
-    close(fd);
+    tkc_fail_errno(w->err, "%s", path);
+    return false;
+}
+
+/* Room for the whole file is taken now where the file system can: a full disk is noticed before the work. */
+static bool open_file(tke_tensor_writer *w, const tkc_buf *header, uint32_t mode)
+{
+    w->fd = open(w->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, (mode_t)mode);
+    if (w->fd < 0)
+        return give_up(w, w->temporary);
+    int why = w->end > ROOM_FROM ? tkc_reserve_file(w->fd, w->end) : 0;
     errno = why;
-    ok = ok && rename(temporary, path) == 0;
-    if (!ok) {
-        tkc_fail_errno(err, "%s", path);
-        unlink(temporary);
+    if (why)
+        return give_up(w, w->path);
+    return tkc_write_all(w->fd, header->data, header->len) || give_up(w, w->path);
+}
+
+static void place(tke_tensor_writer *w, size_t from)
+{
+    w->end = from;
+    for (size_t i = 0; i < w->n; i++) {
+        w->offsets[i] = w->end;
+        w->end += w->sorted[i].n_bytes;
     }
+}
+
+bool tke_tensor_writer_open(tke_tensor_writer *w, const char *path, const tke_file_tensor *tensors,
+                            size_t n, const char *const *metadata, uint32_t mode, tinkc_error *err)
+{
+    tkc_buf header;
+    *w = (tke_tensor_writer){ .fd = -1, .n = n, .err = err };
+    if (tkc_failed(err))
+        return false;
+    tkc_arena_init(&w->arena, NULL, 0);
+    tkc_buf_init(&header, NULL, HEADER_MAX);
+    w->sorted = tkc_arena_array(&w->arena, n ? n : 1, sizeof *w->sorted, err);
+    w->offsets = tkc_arena_array(&w->arena, n ? n : 1, sizeof *w->offsets, err);
+    w->path = tkc_arena_cstr(&w->arena, path, err);
+    w->temporary = tkc_arena_printf(&w->arena, err, "%s.tmp", path);
+    bool ok = !tkc_failed(err);
+    if (ok && n) {
+        memcpy(w->sorted, tensors, n * sizeof *w->sorted);
+        qsort(w->sorted, n, sizeof *w->sorted, by_size_and_name);
+    }
+    ok = ok && write_header(&header, w->sorted, n, metadata, err);
+    if (ok)
+        place(w, header.len);
+    ok = ok && open_file(w, &header, mode);
+    tkc_buf_free(&header);
+    if (!ok)
+        tke_tensor_writer_close(w);
     return ok;
+}
+
+bool tke_tensor_writer_put(tke_tensor_writer *w, const tke_file_tensor *of, size_t at,
+                           const void *data, size_t len)
+{
+    const tke_file_tensor *t =
+        w->n ? bsearch(of, w->sorted, w->n, sizeof *t, by_size_and_name) : NULL;
+    assert(t && at <= t->n_bytes && len <= t->n_bytes - at);
+    off_t place = (off_t)(w->offsets[t - w->sorted] + at);
+    if (lseek(w->fd, place, SEEK_SET) < 0 || !tkc_write_all(w->fd, data, len))
+        return give_up(w, w->path);
+    return true;
+}
+
+bool tke_tensor_writer_commit(tke_tensor_writer *w)
+{
+    if (tkc_sync_file(w->fd) != 0 || rename(w->temporary, w->path) != 0)
+        return give_up(w, w->path);
+    close(w->fd);
+    w->fd = -1;
+    return tkc_sync_parent(w->path, w->err);
+}
+
+void tke_tensor_writer_close(tke_tensor_writer *w)
+{
+    if (w->fd >= 0) {
+        close(w->fd);
+        (void)unlink(w->temporary);
+    }
+    tkc_arena_free(&w->arena);
+    w->fd = -1;
 }
 
 bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, size_t n,
                            const char *const *metadata, uint32_t mode, tinkc_error *err)
 {
-    tkc_arena arena;
-    tkc_buf header;
-    if (tkc_failed(err))
+    tke_tensor_writer w;
+    if (!tke_tensor_writer_open(&w, path, tensors, n, metadata, mode, err))
         return false;
-    tkc_arena_init(&arena, NULL, 0);
-    tkc_buf_init(&header, NULL, HEADER_MAX);
-    tke_file_tensor *sorted = tkc_arena_array(&arena, n ? n : 1, sizeof *sorted, err);
-    char *temporary = tkc_arena_printf(&arena, err, "%s.tmp", path);
-    bool ok = false;
-    if (sorted && temporary) {
-        if (n) {
-            memcpy(sorted, tensors, n * sizeof *sorted);
-            qsort(sorted, n, sizeof *sorted, by_size_and_name);
-        }
-        ok = write_header(&header, sorted, n, metadata, err) &&
-             write_parts(path, temporary, &header, sorted, n, mode, err) &&
-             tkc_sync_parent(path, err);
-    }
-    tkc_buf_free(&header);
-    tkc_arena_free(&arena);
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) /* in the order of the file */
+        ok = tke_tensor_writer_put(&w, &w.sorted[i], 0, w.sorted[i].data, w.sorted[i].n_bytes);
+    ok = ok && tke_tensor_writer_commit(&w);
+    tke_tensor_writer_close(&w);
     return ok;
 }

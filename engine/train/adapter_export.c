@@ -106,6 +106,18 @@ static void copy_targets(tke_export *j, const leaves *now, tkc_json *from, tkc_j
     tkc_jsonw_end(to);
 }
 
+/* Other programs know the model by its name without "#4bit". */
+static void copy_base(tkc_json *from, tkc_jsonw *to)
+{
+    if (tkc_json_peek(from) != TKC_JSON_STRING) {
+        tkc_jsonw_raw(to, tkc_json_skip(from));
+        return;
+    }
+    tinkc_str name = tkc_json_string(from);
+    (void)tke_model_bits(&name);
+    tkc_jsonw_str(to, name);
+}
+
 /* {} or {"in_proj": value}: a stacked matrix has its parts' rank and alpha together. */
 static void write_pattern(tkc_jsonw *to, const char *stacked, double value)
 {
@@ -156,6 +168,8 @@ static bool write_config(tke_export *j, const leaves *now, const char *stacked)
             tkc_jsonw_key_str(&to, key);
             if (tkc_str_is(key, "target_modules"))
                 copy_targets(j, now, &from, &to);
+            else if (tkc_str_is(key, "base_model_name_or_path"))
+                copy_base(&from, &to);
             else if (pattern < 0)
                 tkc_jsonw_raw(&to, tkc_json_skip(&from));
             else {

@@ -144,6 +144,8 @@ double tkc_parse_decimal(const char *text, char **end); /* strtod of the C local
 
 int tkc_sync_file(int fd); /* to the medium, not only to the drive's cache */
 int tkc_sync_data(int fd); /* likewise, without what only describes the file */
+/* Room for a new file of so many bytes: 0, or the errno of a disk that lacks it. Where room cannot be taken ahead, 0. */
+int tkc_reserve_file(int fd, size_t bytes);
 /* Exchanges two names in one step. */
 bool tkc_swap_names(const char *one, const char *two);
 void tkc_read_ahead(int fd, int64_t at, size_t len);

@@ -147,7 +147,7 @@ const char *tinkc_chat_renderer(const char *model)
     static const char inkling[] = "thinkingmachines/Inkling";
     if (!model)
         return NULL;
-    tinkc_str name = { model, tkc_str_find(tkc_str(model), ':') };
+    tinkc_str name = { model, strcspn(model, ":#") }; /* without variant and bits */
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (tkc_str_is(name, models[i][0]))
             return models[i][1];

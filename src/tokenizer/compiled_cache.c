@@ -14,6 +14,7 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "base/user_cache.h"
 #include "tokenizer/open_with.h"
 #include "tokenizer/load.h"
 
@@ -40,12 +41,7 @@ void tkc_origin_digest(const void *data, size_t len, unsigned char out[TKC_ORIGI
 
 const char *tkc_user_cache(tkc_arena *arena, tinkc_error *err)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (xdg && xdg[0] == '/')
-        return tkc_arena_printf(arena, err, "%s/tinkc/tokenizers", xdg);
-    if (home && home[0] == '/')
-        return tkc_arena_printf(arena, err, "%s/.cache/tinkc/tokenizers", home);
-    return "";
+    return tkc_cache_folder(arena, "tokenizers", err);
 }
 
 /* FOLDER/DIGEST.tkc, where DIGEST is of the source's full path. */
@@ -61,19 +57,6 @@ static bool in_user_cache(const char *source, const char *folder, char out[PATH_
     tkc_digest_hex(&d, hex);
     int n = snprintf(out, PATH_MAX_LEN, "%s/%s.tkc", folder, hex);
     return n > 0 && n < PATH_MAX_LEN;
-}
-
-/* Ours, and writable by no one else: the checks of a block prevent wild reads, not wrong tokens. */
-static bool is_ours(const struct stat *st)
-{
-    return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
-}
-
-static bool is_trusted(const char *path, const char *folder)
-{
-    struct stat st;
-    return stat(folder, &st) == 0 && S_ISDIR(st.st_mode) && is_ours(&st) && lstat(path, &st) == 0 &&
-           S_ISREG(st.st_mode) && is_ours(&st);
 }
 
 static bool is_fresh(const char *source, const tkc_origin *built, const tkc_origin *now)
@@ -99,7 +82,7 @@ bool tkc_cache_read(const char *source, const char *user_cache, tkc_tables *out)
     tinkc_error err = { 0 };
     tkc_mapping map;
     if (!tkc_origin_of(source, &now) || !in_user_cache(source, user_cache, path) ||
-        !is_trusted(path, user_cache) || !tkc_map_file(path, &map, &err))
+        !tkc_cache_trusted(path, user_cache) || !tkc_map_file(path, &map, &err))
         return false;
     if (!tkc_tables_attach(out, map.data, map.len, true, &err)) {
         tkc_unmap_file(&map);

@@ -156,6 +156,13 @@ int tkc_sync_data(int fd)
     return tkc_sync_file(fd);
 }
 
+int tkc_reserve_file(int fd, size_t bytes)
+{
+    (void)fd;
+    (void)bytes;
+    return 0;
+}
+
 bool tkc_swap_names(const char *one, const char *two)
 {
     return renamex_np(one, two, RENAME_SWAP) == 0;

@@ -183,6 +183,12 @@ int tkc_sync_data(int fd)
     return fdatasync(fd);
 }
 
+int tkc_reserve_file(int fd, size_t bytes)
+{
+    int why = posix_fallocate(fd, 0, (off_t)bytes);
+    return why == ENOSPC || why == EFBIG || why == EDQUOT ? why : 0;
+}
+
 bool tkc_swap_names(const char *one, const char *two)
 {
     return renameat2(AT_FDCWD, one, AT_FDCWD, two, RENAME_EXCHANGE) == 0;

@@ -318,4 +318,11 @@ TEST(packing_is_to_the_nearest_code)
         }
 }
 
-RUN_TESTS(NULL, NULL)
+/* The user's cache is test_pack_cache.c's. */
+static int without_cache(void **state)
+{
+    (void)state;
+    return setenv("XDG_CACHE_HOME", "/dev/null/none", 1);
+}
+
+RUN_TESTS(without_cache, NULL)
