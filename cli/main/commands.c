@@ -1975,6 +1975,21 @@ const cli_command cli_commands[] = {
       .examples = cli_export_examples,
       .run = cli_checkpoint_export,
       .arg_kind = "checkpoint" },
+    { .noun = "quantize",
+      .verb = NULL,
+      .args = "MODEL [OUT]",
+      .min_args = 1,
+      .max_args = 2,
+      .summary = "write a model in fewer bits, and say what that costs",
+      .details = "OUT is a folder that transformers, PEFT and vLLM read, or a .gguf file for llama.cpp and "
+                 "ollama;\n"
+                 "tinkc reads both, and trains on them. Without OUT the model is packed into the user's "
+                 "cache,\n"
+                 "where --base-bits finds it.",
+      .options = cli_quantize_options,
+      .examples = cli_quantize_examples,
+      .run = cli_quantize,
+      .arg_kind = "model" },
     { .noun = "serve",
       .verb = NULL,
       .args = "[MODEL]...",

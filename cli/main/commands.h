@@ -8,9 +8,11 @@ extern const cli_column cli_usage_columns[], cli_run_columns[], cli_checkpoint_c
     cli_model_columns[], cli_audit_columns[], cli_storage_columns[];
 
 /* Options and examples that stand beside their command. */
-extern const cli_option cli_pull_options[], cli_push_options[], cli_export_options[];
+extern const cli_option cli_pull_options[], cli_push_options[], cli_export_options[],
+    cli_quantize_options[];
 extern const char *const cli_pull_examples[], *const cli_push_examples[],
-                                                  *const cli_export_examples[];
+                                                  *const cli_export_examples[],
+                                                      *const cli_quantize_examples[];
 
 int cli_run_list(cli_app *);
 int cli_run_info(cli_app *);
@@ -28,6 +30,7 @@ int cli_checkpoint_url(cli_app *);
 int cli_checkpoint_copy(cli_app *);
 int cli_checkpoint_upload(cli_app *);
 int cli_checkpoint_export(cli_app *);
+int cli_quantize(cli_app *);
 int cli_session_list(cli_app *);
 int cli_session_info(cli_app *);
 int cli_session_move(cli_app *);

@@ -48,6 +48,15 @@ static inline size_t tke_format_bytes(const tke_format *f, size_t n)
 /* Row `row`, columns at .. at + n - 1 of any matrix, widened. Both are multiples of the block. */
 void tke_matrix_row(const tke_matrix *, int64_t row, int64_t at, int64_t n, tke_real *to);
 
+/* The sixteen numbers that NF4's codes name. */
+extern const float tke_nf4_values[16];
+
+enum { TKE_FP8_SIDE = 128 };
+/* FP8 of rows band * 128 and on (at most 128): codes of the whole matrix, factors of all its squares. The largest
+ * magnitude of a square becomes 448. False: a number is not finite. */
+bool tke_fp8_pack(const tke_matrix *from, int64_t rows, int64_t band, uint8_t *codes,
+                  float *factors);
+
 extern const tke_format tke_format_mxfp4, tke_format_mxfp4_blocks, tke_format_q4_0, tke_format_q4_1,
     tke_format_q5_0, tke_format_q5_1, tke_format_q8_0, tke_format_q4_k, tke_format_q5_k,
     tke_format_q6_k, tke_format_iq4_nl, tke_format_nf4, tke_format_fp8;

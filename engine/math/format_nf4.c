@@ -4,7 +4,7 @@
 
 enum { BLOCK = 64 };
 
-static const float values[16] = {
+const float tke_nf4_values[16] = {
     -1.0f,
     -0.6961928009986877f,
     -0.5250730514526367f,
@@ -31,7 +31,7 @@ FORMAT_INLINE void unpack(const tke_matrix *m, int64_t row, int64_t at, int64_t 
     for (; n > 0; n -= BLOCK, bytes += BLOCK / 2, to += BLOCK, largest++) {
         uint16_t table[16];
         for (int i = 0; i < 16; i++)
-            table[i] = format_round(values[i] * *largest);
+            table[i] = format_round(tke_nf4_values[i] * *largest);
         for (int i = 0; i < BLOCK / 2; i++) {
             to[2 * i] = table[bytes[i] >> 4];
             to[2 * i + 1] = table[bytes[i] & 15];

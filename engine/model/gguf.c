@@ -17,9 +17,9 @@
 #include "base/file.h"
 #include "base/platform.h"
 #include "base/str.h"
-#include "math/dtype.h"
+#include "math/format.h"
 
-enum { ALIGN = 32, VERSION = 3, COLS_MAX = 1 << 24 };
+enum { ALIGN = 32, VERSION = 3, COLS_MAX = 1 << 24, ROOM_FROM = 1 << 20 };
 enum { KEY_U32 = 4, KEY_I32 = 5, KEY_F32 = 6, KEY_BOOL = 7, KEY_STRING = 8, KEY_ARRAY = 9 };
 
 void tke_gguf_init(tke_gguf *g)
@@ -110,9 +110,7 @@ void tke_gguf_i32s(tke_gguf *g, const char *key, const int32_t *values, size_t n
 
 static uint64_t row_bytes(int type, size_t cols)
 {
-    return type == TKE_GGUF_F32    ? (uint64_t)cols * 4
-           : type == TKE_GGUF_Q8_0 ? (uint64_t)cols / TKE_GGUF_BLOCK * (TKE_GGUF_BLOCK + 2)
-                                   : (uint64_t)cols * 2;
+    return tke_format_bytes(tke_format_of_gguf((uint32_t)type), cols);
 }
 
 static uint64_t padded(uint64_t bytes)
@@ -143,6 +141,13 @@ static bool write_bytes(tke_gguf *g, const void *bytes, size_t len, tinkc_error 
     return tkc_write_all(g->fd, bytes, len) || tkc_fail_errno(err, "%s", g->temp);
 }
 
+/* A full disk is noticed before the work, where that can be. */
+static bool take_room(tke_gguf *g, uint64_t bytes, tinkc_error *err)
+{
+    errno = bytes > ROOM_FROM ? tkc_reserve_file(g->fd, (size_t)bytes) : 0;
+    return !errno || tkc_fail_errno(err, "%s", g->path);
+}
+
 bool tke_gguf_open(tke_gguf *g, const char *path, tkc_arena *arena, tinkc_error *err)
 {
     static const char zeros[ALIGN] = { 0 };
@@ -160,7 +165,7 @@ bool tke_gguf_open(tke_gguf *g, const char *path, tkc_arena *arena, tinkc_error 
             tkc_fail_errno(err, "%s", g->temp);
     }
     uint64_t len = head.len + g->keys.len + g->tensors.len;
-    bool ok = g->fd >= 0 && write_bytes(g, head.data, head.len, err) &&
+    bool ok = g->fd >= 0 && take_room(g, padded(len) + g->data_bytes, err) && write_bytes(g, head.data, head.len, err) &&
               write_bytes(g, g->keys.data, g->keys.len, err) &&
               write_bytes(g, g->tensors.data, g->tensors.len, err) &&
               write_bytes(g, zeros, (size_t)(padded(len) - len), err);
@@ -187,44 +192,20 @@ bool tke_gguf_close(tke_gguf *g, tinkc_error *err)
 
 /* ---- rows ---- */
 
-static void put_u16(unsigned char *out, uint16_t h)
-{
-    out[0] = (unsigned char)h;
-    out[1] = (unsigned char)(h >> 8);
-}
-
-/* A scale (largest magnitude / 127), then 32 integers. False: the scale does not fit an f16. */
-static bool quantize_block(const float *x, unsigned char *out)
-{
-    float most = 0;
-    for (int i = 0; i < TKE_GGUF_BLOCK; i++)
-        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    float scale = most / 127.0f, inverse = scale > 0 ? 1.0f / scale : 0;
-    uint16_t half = tke_f32_to_f16(scale);
-    put_u16(out, half);
-    for (int i = 0; i < TKE_GGUF_BLOCK; i++)
-        out[2 + i] = (unsigned char)(signed char)roundf(x[i] * inverse);
-    return (half & 0x7c00u) != 0x7c00u;
-}
-
-static bool convert(int type, const float *x, size_t n, unsigned char *out)
+/* n: whole blocks. False: a number does not fit. */
+static bool convert(const tke_format *f, const float *x, size_t n, unsigned char *out)
 {
     bool fits = true;
-    for (size_t i = 0; i < n; i++) {
-        if (!isfinite(x[i]))
-            return false;
-        if (type == TKE_GGUF_F32) {
-            memcpy(out + 4 * i, &x[i], 4);
-        } else if (type == TKE_GGUF_BF16) {
-            put_u16(out + 2 * i, tke_f32_to_bf16(x[i]));
-        } else if (type == TKE_GGUF_F16) {
-            uint16_t half = tke_f32_to_f16(x[i]);
-            put_u16(out + 2 * i, half);
-            fits = fits && (half & 0x7c00u) != 0x7c00u;
-        } else if (i % TKE_GGUF_BLOCK == 0) {
-            fits = quantize_block(x + i, out + i / TKE_GGUF_BLOCK * (TKE_GGUF_BLOCK + 2)) && fits;
-        }
-    }
+    float unused;
+    for (size_t i = 0; i < n; i++)
+        fits = fits && isfinite(x[i]);
+    for (size_t i = 0; f->pack && fits && i < n; i += (size_t)f->block)
+        fits = f->pack(x + i, out + tke_format_bytes(f, i), &unused);
+    if (f->pack || !fits)
+        return fits;
+    tke_narrow(tke_format_dtype(f), x, n, out);
+    for (size_t i = 0; f->gguf == TKE_GGUF_F16 && i < n; i++)
+        fits = fits && (out[2 * i + 1] & 0x7cu) != 0x7cu; /* not infinite */
     return fits;
 }
 
@@ -235,7 +216,7 @@ bool tke_gguf_row(tke_gguf *g, int type, const float *row, size_t cols, const ch
     unsigned char out[PIECE * 4];
     for (size_t at = 0; at < cols; at += PIECE) {
         size_t n = cols - at < PIECE ? cols - at : PIECE;
-        if (!convert(type, row + at, n, out))
+        if (!convert(tke_format_of_gguf((uint32_t)type), row + at, n, out))
             return tkc_fail(err, TINKC_E_MODEL,
                             "%s has numbers that this type cannot hold: choose another (bf16)",
                             name);

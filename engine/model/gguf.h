@@ -13,6 +13,7 @@
 enum { /* element types, by their numbers in files */
        TKE_GGUF_F32 = 0,
        TKE_GGUF_F16 = 1,
+       TKE_GGUF_Q4_0 = 2, /* blocks of 32: a scale in f16, 16 bytes */
        TKE_GGUF_Q8_0 = 8, /* blocks of 32: a scale in f16, 32 bytes */
        TKE_GGUF_BF16 = 30
 };

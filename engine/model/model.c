@@ -307,6 +307,13 @@ size_t tke_model_cache_numbers(const tke_model *m)
     return n;
 }
 
+size_t tke_model_files(const tke_model *m, const tke_tensor_file **files)
+{
+    const opened *mine = (const opened *)m;
+    *files = mine->files;
+    return mine->n_files;
+}
+
 void tke_model_drop(tke_model *m)
 {
     opened *mine = (opened *)m;

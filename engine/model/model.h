@@ -154,9 +154,6 @@ typedef struct tke_model {
     double rope_scale;            /* of cos and sin: 1 but for yarn */
     const char *folder; /* or the GGUF file */
     size_t n_bytes; /* of all mapped tensors */
-    struct {        /* matrices that were packed while it was opened */
-        size_t numbers, bytes, before; /* before: bytes as the files have them */
-    } packed;
     /* 64 hex digits over config, index and the first and last tensors' bytes: tells one set of
      * weights from another. */
     char fingerprint[65];
@@ -171,6 +168,9 @@ typedef bool tke_progress(int64_t done, int64_t total, void *user);
 tke_model *tke_model_open_watched(const char *folder, tke_progress *, void *user, tinkc_error *err);
 tke_model *tke_model_keep(const tke_model *); /* one more reference */
 void tke_model_drop(tke_model *);             /* NULL allowed */
+
+/* The tensor files of a folder; 0 of a GGUF file. */
+size_t tke_model_files(const tke_model *, const tke_tensor_file **);
 
 /* "#4bit" or "#8bit" behind a path or name asks for packed layers: cuts it off. 0 = as stored. */
 int32_t tke_model_bits(tinkc_str *name);

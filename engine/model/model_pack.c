@@ -48,6 +48,28 @@ static void pack_rows(void *arg, int64_t task, int32_t worker)
             pack_block(p, row, i * p->format->block, row * each + i);
 }
 
+typedef struct squares {
+    tke_matrix from;
+    int64_t rows;
+    uint8_t *codes;
+    float *factors;
+    atomic_bool bad;
+} squares;
+
+static void pack_band(void *arg, int64_t band, int32_t worker)
+{
+    squares *s = arg;
+    (void)worker;
+    if (!tke_fp8_pack(&s->from, s->rows, band, s->codes, s->factors))
+        atomic_store(&s->bad, true);
+}
+
+static bool report_bad(const tke_packer *k, const tke_pack_item *item, bool bad)
+{
+    return !bad || tkc_fail(k->err, TINKC_E_MODEL, "%s: '%s' has numbers that %s cannot hold",
+                            k->what, item->path, k->format->name);
+}
+
 bool tke_pack_matrix(const tke_packer *k, const tke_pack_item *item, uint8_t *codes, float *factors)
 {
     packing p = { .from = *item->m,
@@ -56,9 +78,17 @@ bool tke_pack_matrix(const tke_packer *k, const tke_pack_item *item, uint8_t *co
                   .codes = codes,
                   .factors = factors };
     tke_threads_run(k->threads, (p.rows + ROWS - 1) / ROWS, pack_rows, &p);
-    return !atomic_load(&p.bad) ||
-           tkc_fail(k->err, TINKC_E_MODEL, "%s: '%s' has numbers that %s cannot hold", k->what,
-                    item->path, k->format->name);
+    return report_bad(k, item, atomic_load(&p.bad));
+}
+
+bool tke_pack_squares(const tke_packer *k, const tke_pack_item *item, uint8_t *codes,
+                      float *factors)
+{
+    squares s = {
+        .from = *item->m, .rows = (int64_t)item->rows, .codes = codes, .factors = factors
+    };
+    tke_threads_run(k->threads, (s.rows + TKE_FP8_SIDE - 1) / TKE_FP8_SIDE, pack_band, &s);
+    return report_bad(k, item, atomic_load(&s.bad));
 }
 
 /* ---- which matrices ---- */
@@ -103,10 +133,9 @@ static void add_layer(tke_packer *k, tke_layer *l)
     add_stack(k, &x->out, x->n);
 }
 
-bool tke_packer_open(tke_packer *k, tke_model *m, int32_t bits, tinkc_error *err)
+bool tke_packer_open(tke_packer *k, tke_model *m, const tke_format *format, tinkc_error *err)
 {
-    *k = (tke_packer){ .what = m->folder, .err = err };
-    k->format = bits == 4 ? &tke_format_nf4 : &tke_format_q8_0;
+    *k = (tke_packer){ .what = m->folder, .format = format, .err = err };
     k->threads = tke_threads_new(0, err);
     for (size_t i = 0; k->threads && i < m->config.n_layers && !tkc_failed(err); i++)
         add_layer(k, &m->layers[i]);
@@ -138,9 +167,6 @@ void tke_pack_replace(tke_model *m, const tke_packer *k, const tke_pack_item *it
                              .dtype = tke_format_dtype(k->format),
                              .factors = factors };
     m->n_bytes = m->n_bytes - before + after;
-    m->packed.numbers += numbers;
-    m->packed.bytes += after;
-    m->packed.before += before;
 }
 
 static bool pack_in_memory(tke_model *m, const tke_packer *k, tkc_arena *arena)
@@ -160,7 +186,7 @@ bool tke_model_pack(tke_model *m, const tke_pack_options *o, tke_tensor_file *ca
                     tkc_arena *arena, tinkc_error *err)
 {
     tke_packer k;
-    bool ok = tke_packer_open(&k, m, o->bits, err);
+    bool ok = tke_packer_open(&k, m, o->bits == 4 ? &tke_format_nf4 : &tke_format_q8_0, err);
     k.progress = o->progress;
     k.user = o->user;
     ok = ok && (tke_pack_cached(m, &k, cache) || (!tkc_failed(err) && pack_in_memory(m, &k, arena)));

@@ -25,12 +25,14 @@ typedef struct tke_packer {
     tinkc_error *err;
 } tke_packer;
 
-/* bits: 4 (NF4) or 8 (Q8_0). Lists what can be packed; UNSUPPORTED if nothing can, or if weights are packed
+/* Lists what can be packed; UNSUPPORTED if nothing can, or if weights are packed
  * already. Close it in any case. */
-bool tke_packer_open(tke_packer *, tke_model *, int32_t bits, tinkc_error *err);
+bool tke_packer_open(tke_packer *, tke_model *, const struct tke_format *, tinkc_error *err);
 void tke_packer_close(tke_packer *);
 /* On all threads. MODEL: a number does not fit. */
 bool tke_pack_matrix(const tke_packer *, const tke_pack_item *, uint8_t *codes, float *factors);
+/* The same for FP8 in squares; factors: [rows / 128][columns / 128]. */
+bool tke_pack_squares(const tke_packer *, const tke_pack_item *, uint8_t *codes, float *factors);
 /* The model uses these numbers from now on. */
 void tke_pack_replace(tke_model *, const tke_packer *, const tke_pack_item *, const uint8_t *codes,
                       const float *factors);

@@ -53,6 +53,8 @@ bool tke_merge_begin(tke_merge *, tke_export *, const char *name, size_t rows, s
 void tke_merge_row(const tke_merge *, size_t i, float *row);
 void tke_merge_end(tke_merge *);
 
+/* Copies a model's small files, config.json apart. */
+bool tke_export_companions(tke_export *);
 /* The base model with the adapter merged, as a model folder. */
 bool tke_export_merged(tke_export *);
 

@@ -67,6 +67,20 @@ static void add_vector(writer *w, const char *name, const tke_real *vector, size
     e->heads = heads;
 }
 
+/* f16 where rows are not whole blocks. */
+static int type_of(const writer *w, size_t cols)
+{
+    bool blocks = w->type == TKE_GGUF_Q8_0 || w->type == TKE_GGUF_Q4_0;
+    return blocks && cols % TKE_GGUF_BLOCK ? TKE_GGUF_F16 : w->type;
+}
+
+/* Embedding and output layer lose more by four bits than they take. */
+static void spare(entry *e)
+{
+    if (e && e->type == TKE_GGUF_Q4_0)
+        e->type = TKE_GGUF_Q8_0;
+}
+
 static entry *add_matrix(writer *w, const char *name, const tke_weight *m, size_t heads)
 {
     entry *e = add(w, name);
@@ -76,7 +90,7 @@ static entry *add_matrix(writer *w, const char *name, const tke_weight *m, size_
     e->rows = m->out;
     e->cols = m->in;
     e->heads = heads;
-    e->type = w->type == TKE_GGUF_Q8_0 && m->in % TKE_GGUF_BLOCK ? TKE_GGUF_F16 : w->type;
+    e->type = type_of(w, m->in);
     return e;
 }
 
@@ -112,7 +126,7 @@ static void add_stack(writer *w, size_t layer, const char *name, const tke_stack
     e->cols = s->in;
     e->step = paired ? 2 : 1;
     e->first = paired ? which : 0;
-    e->type = w->type == TKE_GGUF_Q8_0 && s->in % TKE_GGUF_BLOCK ? TKE_GGUF_F16 : w->type;
+    e->type = type_of(w, s->in);
     e->a = tke_export_part(w->j, e->path, "lora_A");
     e->b = tke_export_part(w->j, e->path, "lora_B");
     snprintf(full, sizeof full, "blk.%zu.%s.bias", layer, name);
@@ -190,7 +204,7 @@ static void gather(writer *w)
 {
     const tke_config *c = &w->model->config;
     bool trained = w->j->adapter.n_tensors && tke_export_head(w->j, "lora_A");
-    add_matrix(w, "token_embd.weight", &w->model->embed, 0);
+    spare(add_matrix(w, "token_embd.weight", &w->model->embed, 0));
     add_frequencies(w);
     for (size_t i = 0; i < c->n_layers && !tkc_failed(w->j->err); i++)
         add_layer(w, i);
@@ -198,6 +212,7 @@ static void gather(writer *w)
     if (c->tied && !trained && !is_oss(w))
         return; /* readers use the embedding */
     entry *e = add_matrix(w, "output.weight", &w->model->head.w[0], 0);
+    spare(e);
     if (e && trained) {
         e->a = tke_export_head(w->j, "lora_A");
         e->b = tke_export_head(w->j, "lora_B");
@@ -262,6 +277,7 @@ static bool write_keys(writer *w)
     tinkc_error *err = w->j->err;
     uint64_t file_type = w->type == TKE_GGUF_F32    ? 0
                          : w->type == TKE_GGUF_F16  ? 1
+                         : w->type == TKE_GGUF_Q4_0 ? 2
                          : w->type == TKE_GGUF_Q8_0 ? 7
                                                     : 32;
     tke_gguf_str(&w->file, "general.architecture", tkc_str(c->arch), err);
@@ -403,6 +419,7 @@ static bool choose_type(writer *w)
     } types[] = { { "f16", TKE_GGUF_F16 },
                   { "bf16", TKE_GGUF_BF16 },
                   { "q8_0", TKE_GGUF_Q8_0 },
+                  { "q4_0", TKE_GGUF_Q4_0 },
                   { "f32", TKE_GGUF_F32 } };
     const char *asked = w->j->o->gguf_type ? w->j->o->gguf_type : "f16";
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
@@ -411,7 +428,7 @@ static bool choose_type(writer *w)
             return true;
         }
     return tkc_fail(w->j->err, TINKC_E_ARGUMENT,
-                    "gguf_type \"%.20s\" is none of f16, bf16, q8_0, f32", asked);
+                    "gguf_type \"%.20s\" is none of f16, bf16, q8_0, q4_0, f32", asked);
 }
 
 static bool no_form(const writer *w, const char *what)

@@ -425,6 +425,22 @@ static bool copy_file(tke_export *j, const char *name)
     return !tkc_failed(j->err) && tkc_write_file(target, bytes.data, bytes.len, 0644, j->err);
 }
 
+bool tke_export_companions(tke_export *j)
+{
+    static const char *const others[] = { "generation_config.json",
+                                          "tokenizer.json",
+                                          "tokenizer_config.json",
+                                          "special_tokens_map.json",
+                                          "vocab.json",
+                                          "merges.txt",
+                                          "chat_template.jinja",
+                                          "preprocessor_config.json" };
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
+        ok = copy_file(j, others[i]);
+    return ok;
+}
+
 static bool write_model_config(tke_export *j, const merged *how)
 {
     tkc_buf text;
@@ -451,14 +467,6 @@ static bool unpacks(tke_export *j)
 
 bool tke_export_merged(tke_export *j)
 {
-    static const char *const others[] = { "generation_config.json",
-                                          "tokenizer.json",
-                                          "tokenizer_config.json",
-                                          "special_tokens_map.json",
-                                          "vocab.json",
-                                          "merges.txt",
-                                          "chat_template.jinja",
-                                          "preprocessor_config.json" };
     merged how = { .untie =
                        j->base->config.tied && tke_export_head(j, "lora_A") && !j->o->drop_unembed,
                    .unpacked = unpacks(j) };
@@ -471,8 +479,5 @@ bool tke_export_merged(tke_export *j)
         merge_file(j, "model.safetensors", &how, NULL);
     else
         merge_shards(j, index, &how);
-    bool ok = !tkc_failed(j->err) && write_model_config(j, &how);
-    for (size_t i = 0; ok && i < sizeof others / sizeof *others; i++)
-        ok = copy_file(j, others[i]);
-    return ok;
+    return !tkc_failed(j->err) && write_model_config(j, &how) && tke_export_companions(j);
 }

@@ -612,7 +612,8 @@ TEST(test_refused)
 {
     char *folder = qwen_folder(NULL), *other = llama_folder(), *bare = tiny_folder();
     tinkc_error err = { 0 };
-    refused(folder, NULL, "q4_0", 0, TINKC_E_ARGUMENT, "\"q4_0\" is none of f16, bf16, q8_0, f32");
+    refused(folder, NULL, "q4_1", 0, TINKC_E_ARGUMENT,
+            "\"q4_1\" is none of f16, bf16, q8_0, q4_0, f32");
     refused(folder, NULL, NULL, 2, TINKC_E_CANCELLED, "stopped");
     refused(bare, NULL, NULL, 0, TINKC_E_MODEL, "config.json");
     tke_model *m = tke_model_open(other, &err);
