@@ -353,6 +353,8 @@ static int open_shared(cli_app *app, const char *store, const char *name, const 
 
 static int open_engine(cli_app *app)
 {
+    if (cli_text(app, "dtype")) /* for the engine here, and for a process that is started to have the store */
+        (void)setenv("TINKC_DTYPE", cli_text(app, "dtype"), 1);
     int bad = check_bits(app, cli_model(app));
     char *name = NULL, *folder = bad ? NULL : named_folder(app, cli_model(app), &name, &bad);
     const char *store = cli_store_folder(app);

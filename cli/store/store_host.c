@@ -2,7 +2,7 @@
  *
  * One thread polls the control socket and its connections. Lines from a command:
  *
- *     use TEXT            it uses the store from now on; TEXT says what it does  -> ok DEVICE
+ *     use TEXT            it uses the store from now on; TEXT says what it does  -> ok DEVICE<TAB>DTYPE
  *     model NAME<TAB>DIR  makes a folder's model known, and remembers it     -> ok | error ...
  *     adapter BASE<TAB>DIR  takes a PEFT adapter into the store   -> ok PATH<TAB>PATH | error ...
  *     status              -> one line of JSON
@@ -159,7 +159,9 @@ static void take_line(cli_store_host *h, user *u, char *line)
         u->uses = h->had_one = true;
         (void)snprintf(u->what, sizeof u->what, "%s", line + 4);
         char ok[80];
-        (void)snprintf(ok, sizeof ok, "ok %.60s\n", h->device);
+        const char *dtype = getenv("TINKC_DTYPE");
+        (void)snprintf(ok, sizeof ok, "ok %.60s\t%.8s\n", h->device,
+                       dtype && *dtype ? dtype : "auto");
         answer(u, ok);
     } else if (strncmp(line, "model ", 6) == 0) {
         take_model(h, u, line + 6);

@@ -206,6 +206,20 @@ static char *what_runs(const cli_app *app)
                       app->n_args ? app->args[0] : "");
 }
 
+/* Options of this command that came too late: answer is "DEVICE<TAB>DTYPE" of the process that is there. */
+static void warn_of_others(const cli_app *app, char *answer)
+{
+    char *dtype = strchr(answer, '\t');
+    if (dtype)
+        *dtype++ = '\0';
+    if (cli_given(app, "device") && strcmp(answer, device_of(app)) != 0)
+        cli_warn(app, "the store is open already, on device %s: --device %s has no effect", answer,
+                 device_of(app));
+    if (dtype && cli_given(app, "dtype") && strcmp(dtype, cli_text(app, "dtype")) != 0)
+        cli_warn(app, "the store is open already, with dtype %s: --dtype %s has no effect", dtype,
+                 cli_text(app, "dtype"));
+}
+
 /* One attempt: 1 linked, 0 try again, -1 failed with err set. */
 static int try_link(cli_app *app, const char *store, tinkc_error *err)
 {
@@ -222,9 +236,8 @@ static int try_link(cli_app *app, const char *store, tinkc_error *err)
         *p = *p == '\n' || *p == '\t' ? ' ' : *p;
     bool ok = use && ask(app, fd, use, line, &ended);
     free(use);
-    if (ok && cli_given(app, "device") && strcmp(line + 3, device_of(app)) != 0)
-        cli_warn(app, "the store is open already, on device %s: --device %s has no effect",
-                 line + 3, device_of(app));
+    if (ok)
+        warn_of_others(app, line + 3);
     if (ok) {
         app->store_fd = fd;
         return 1;

@@ -37,11 +37,22 @@ const tke_kernel_set *tke_set_avx512(bool bf16)
     return bf16 && __builtin_cpu_supports("avx512bf16") ? &bf16_set : &plain_set;
 }
 
+/* AMD's take twice the numbers in the same time. On Intel's they measured no gain. */
+bool tke_avx512_fast_bf16(void)
+{
+    return __builtin_cpu_is("amd") && tke_set_avx512(true) == &bf16_set;
+}
+
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
 
 #else
+
+bool tke_avx512_fast_bf16(void)
+{
+    return false;
+}
 
 const tke_kernel_set *tke_set_avx512(bool bf16)
 {

@@ -67,6 +67,9 @@ tke_cpu *tke_cpu_new(const tke_cpu_options *options, tinkc_error *err)
     tke_cpu_options o = options ? *options : (tke_cpu_options){ 0 };
     if (o.isa == TKE_ISA_AUTO && !choose_isa(&o.isa, err))
         return NULL;
+    if (o.precision == TKE_PRECISION_AUTO)
+        o.precision = o.isa == TKE_ISA_AVX512 && tke_avx512_fast_bf16() ? TKE_PRECISION_BF16
+                                                                        : TKE_PRECISION_F32;
     const tke_kernel_set *set = find_set(o.isa, o.precision == TKE_PRECISION_BF16);
     if (!set) {
         tkc_fail(err, TINKC_E_UNSUPPORTED, "this processor cannot run kernel set %d", (int)o.isa);

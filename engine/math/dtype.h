@@ -55,7 +55,8 @@ typedef float tke_real;
 
 enum {
     TKE_PRECISION_F32 = 0, /* products of fp32 numbers */
-    TKE_PRECISION_BF16 = 1 /* NT and NN with b stored as bf16 round a to bf16 too (fp32 sums) */
+    TKE_PRECISION_BF16 = 1, /* NT and NN with b stored as bf16 round a to bf16 too (fp32 sums) */
+    TKE_PRECISION_AUTO = 2  /* of options alone: BF16 where its dot products are faster */
 };
 
 /* What attention can do; a model beyond it is refused when it is opened. */

@@ -92,6 +92,8 @@ extern const tke_kernel_set tke_set_ref;
 const tke_kernel_set *tke_set_neon(void);
 const tke_kernel_set *tke_set_avx2(void);
 const tke_kernel_set *tke_set_avx512(bool bf16);
+/* Has this processor dot products of bf16 numbers that are faster than fp32 ones? */
+bool tke_avx512_fast_bf16(void);
 
 /* Between avx512.c and avx512bf16.c. */
 void tke_gemm_avx512(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,

@@ -32,7 +32,7 @@ enum { /* kernel sets, slowest first */
 typedef struct tke_cpu_options {
     int32_t n_threads; /* 0 = all processors */
     int32_t isa;       /* TKE_ISA_*; one that this machine lacks is an error */
-    int32_t precision; /* TKE_PRECISION_*; bf16 works everywhere, fast with avx512_bf16 */
+    int32_t precision; /* TKE_PRECISION_*, AUTO too; bf16 works everywhere, fast with avx512_bf16 */
 } tke_cpu_options;
 
 /* options NULL = all zero. */

@@ -219,6 +219,21 @@ static const char *device_name(const tinkc_engine_options *o)
     return o->device && *o->device ? o->device : getenv("TINKC_DEVICE");
 }
 
+/* The caller's choice, else TINKC_DTYPE, else auto. */
+static bool read_dtype(const tinkc_engine_options *o, int32_t *out, tinkc_error *err)
+{
+    static const char *const names[] = { [TKE_PRECISION_F32] = "f32",
+                                         [TKE_PRECISION_BF16] = "bf16",
+                                         [TKE_PRECISION_AUTO] = "auto" };
+    const char *env = getenv("TINKC_DTYPE"), *name = o->dtype;
+    if (!name)
+        name = env && *env ? env : "auto";
+    for (*out = 0; *out <= TKE_PRECISION_AUTO; ++*out)
+        if (tkc_cstr_eq(name, names[*out]))
+            return true;
+    return tkc_fail(err, TINKC_E_ARGUMENT, "dtype '%.60s' is none of auto, f32, bf16", name);
+}
+
 static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_error *err)
 {
     default_settings(s);
@@ -227,17 +242,14 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
     if (!tke_device_name_check(device_name(o), err))
         return false;
-    if (o->dtype && !tkc_cstr_eq(o->dtype, "auto") && !tkc_cstr_eq(o->dtype, "f32") &&
-        !tkc_cstr_eq(o->dtype, "bf16"))
-        return tkc_fail(err, TINKC_E_ARGUMENT, "dtype '%.60s' is none of auto, f32, bf16",
-                        o->dtype);
+    if (!read_dtype(o, &s->compute, err))
+        return false;
     if (!tkc_check_range(o->durability, 0, TINKC_DURABILITY_JOURNAL, "durability", err) ||
         !tkc_check_range(o->threads, 0, INT64_MAX, "threads", err) ||
         !tkc_check_range(o->memory_bytes, 0, INT64_MAX, "memory_bytes", err) ||
         !tkc_check_range(o->session_timeout_ms, 0, INT64_MAX, "session_timeout_ms", err) ||
         !tkc_check_range(o->max_lora_rank, 0, INT64_MAX, "max_lora_rank", err))
         return false;
-    s->compute = o->dtype && tkc_cstr_eq(o->dtype, "bf16") ? TKE_PRECISION_BF16 : TKE_PRECISION_F32;
     s->strict = o->strict;
     s->threads = o->threads;
     s->memory_bytes = o->memory_bytes ? o->memory_bytes : free_memory() / 10 * 9;
