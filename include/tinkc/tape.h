@@ -28,6 +28,9 @@
  * values of different kinds broadcast: a number to everything, a sequence's number to all its
  * tokens. Values that cannot be combined, and any other mistake, are recorded and reported by
  * tinkc_tape_backward; until then every call accepts what the one before returned.
+ *
+ * tinkc_loss_record (train.h) runs the same function at the service, where it can be computed
+ * example by example.
  */
 #ifndef TINKC_TAPE_H
 #define TINKC_TAPE_H
@@ -54,6 +57,9 @@ TINKC_API tinkc_tape *tinkc_tape_new(tinkc_loss *, tinkc_error *);
 TINKC_API tinkc_var tinkc_tape_logprobs(tinkc_tape *);
 /* The batch's weights, one for each token; 1 where an example has none. */
 TINKC_API tinkc_var tinkc_tape_weights(tinkc_tape *);
+/* The examples' input of this name: one number for each token, or one for each example. */
+TINKC_API tinkc_var tinkc_tape_token_input(tinkc_tape *, const char *name);
+TINKC_API tinkc_var tinkc_tape_sequence_input(tinkc_tape *, const char *name);
 /* rows[i] has as many numbers as example i has log-probabilities. Copied. */
 TINKC_API tinkc_var tinkc_tape_tokens(tinkc_tape *, const float *const *rows);
 /* One number for each example. Copied. */
@@ -91,7 +97,7 @@ TINKC_API tinkc_var tinkc_tape_slice(tinkc_tape *, tinkc_var a, size_t first, si
 
 /* ---- the end ---- */
 
-/* The value of a number; NAN of anything else. For metrics. */
+/* The value of a number; NAN of anything else, and while tinkc_loss_record records. For metrics. */
 TINKC_API double tinkc_tape_value(const tinkc_tape *, tinkc_var);
 
 /* Sets the loss to this number and the gradients of every log-probability. Call it once, last.

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -398,6 +399,58 @@ TEST(a_live_model_survives_its_program)
     tinkc_client_free(second);
 }
 
+/* ---- an answer without a limit of tokens ---- */
+
+static void count_cuts(int32_t level, const char *line, void *user)
+{
+    if (level == TINKC_LOG_WARN && strstr(line, "gave no limit of tokens and was cut"))
+        atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* Where the cache ends an answer the log says so; what ends by itself, or where it was asked to, was not
+ * cut. */
+TEST(the_log_says_which_answers_were_cut)
+{
+    static const int32_t many[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    static const char *const settings[] = { "kv_bytes", "1048576", NULL };
+    static const struct {
+        int32_t max_tokens;
+        bool never_stop;
+        int cuts;
+    } rows[] = { { 5, true, 0 }, { -1, false, 0 }, { -1, true, 1 } };
+    tinkc_error err = { 0 };
+    atomic_int cuts = 0;
+    char *wide = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 64, .context = 8192 });
+    tinkc_engine *mine = tinkc_engine_new(
+        &(tinkc_engine_options){
+            .threads = 1, .settings = settings, .log = count_cuts, .log_user = &cuts },
+        &err);
+    tinkc_engine_add_model(mine, "tiny", wide, &err);
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(mine) }, &err);
+    tinkc_sampler *sampler =
+        tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "tiny" }, &err);
+    assert_ok(err);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_sampling how = TINKC_SAMPLING_INIT;
+        how.max_tokens = rows[i].max_tokens;
+        how.never_stop = rows[i].never_stop;
+        how.stop_tokens = how.never_stop ? NULL : many;
+        how.n_stop_tokens = how.never_stop ? 0 : 16;
+        tinkc_future *f = tinkc_sample(sampler, text, 3, 1, &how, &err);
+        const tinkc_sequence *q = tinkc_samples_at(tinkc_future_samples(f, WAIT, &err), 0);
+        assert_ok(err);
+        assert_int_equal(q->stop_reason, how.never_stop ? TINKC_STOP_LENGTH : TINKC_STOP);
+        assert_true(q->tokens.len < 8192 - 3);
+        assert_int_equal(atomic_load(&cuts), rows[i].cuts);
+        tinkc_future_free(f);
+    }
+    tinkc_sampler_free(sampler);
+    tinkc_client_free(client);
+    tinkc_engine_free(mine);
+    tiny_model_remove(wide);
+}
+
 /* ---- losses of one's own, here and at the service ---- */
 
 static const float half[LENGTH - 1] = { 0.5f, 0.25f, 1, 1, 0.5f, 2, 1 };
@@ -405,11 +458,51 @@ static const float half[LENGTH - 1] = { 0.5f, 0.25f, 1, 1, 0.5f, 2, 1 };
 /* The sum of w times the square of each log-probability, with the tape. */
 static bool squares(tinkc_loss *loss, void *user, tinkc_error *err)
 {
-    const float *const rows[] = { user };
+    (void)user;
     tinkc_tape *t = tinkc_tape_new(loss, err);
     tinkc_var lp = tinkc_tape_logprobs(t);
-    tinkc_var each = tinkc_tape_mul(t, tinkc_tape_mul(t, lp, lp), tinkc_tape_tokens(t, rows));
+    tinkc_var each = tinkc_tape_mul(t, tinkc_tape_mul(t, lp, lp), tinkc_tape_token_input(t, "w"));
     return tinkc_tape_backward(t, tinkc_tape_sum(t, each), err);
+}
+
+/* Every operation that a service can be given, with what is the example's and what is fixed. */
+static bool all_operations(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), half_one = tinkc_tape_number(t, 0.5);
+    tinkc_var gain = tinkc_tape_sequence_input(t, "gain"), p = tinkc_tape_exp(t, lp);
+    tinkc_var ratio = tinkc_tape_div(t, p, tinkc_tape_add(t, half_one, half_one));
+    tinkc_var odds = tinkc_tape_log(t, tinkc_tape_sub(t, tinkc_tape_number(t, 1.5), p));
+    tinkc_var gate = tinkc_tape_sigmoid(t, tinkc_tape_mean_tokens(t, tinkc_tape_mul(t, lp, gain)));
+    tinkc_var soft = tinkc_tape_softplus(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), odds));
+    tinkc_var rest = tinkc_tape_sum_tokens(
+        t, tinkc_tape_mul(t, tinkc_tape_add(t, soft, ratio), tinkc_tape_token_input(t, "w")));
+    tinkc_var total = tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_neg(t, rest), gate));
+    tinkc_var least = tinkc_tape_min(t, lp, tinkc_tape_number(t, -4));
+    tinkc_var most = tinkc_tape_max(t, tinkc_tape_mul(t, lp, gain), odds);
+    lp = tinkc_tape_sub(t, tinkc_tape_add(t, lp, least), most);
+    tinkc_var more = tinkc_tape_sum(t, tinkc_tape_mul(t, lp, tinkc_tape_weights(t)));
+    total = tinkc_tape_sub(t, tinkc_tape_div(t, total, tinkc_tape_number(t, 3)), more);
+    return tinkc_tape_backward(t, tinkc_tape_mean(t, total), err);
+}
+
+/* Where two values are equal the first has the gradient (1, not 2 or between), and a clamp passes it at
+ * both of its bounds. */
+static bool kinks(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), same = tinkc_tape_constant(t, lp);
+    tinkc_var steep = tinkc_tape_sub(t, tinkc_tape_add(t, lp, lp), same);
+    tinkc_var zero = tinkc_tape_sub(t, lp, same), five = tinkc_tape_number(t, 5);
+    tinkc_var least = tinkc_tape_min(t, lp, steep);
+    tinkc_var most = tinkc_tape_mul(t, tinkc_tape_max(t, lp, steep), five);
+    tinkc_var low = tinkc_tape_clamp(t, zero, 0, 1);
+    tinkc_var high = tinkc_tape_mul(t, tinkc_tape_clamp(t, zero, -1, 0), five);
+    tinkc_var all = tinkc_tape_add(t, tinkc_tape_add(t, least, most), tinkc_tape_add(t, low, high));
+    tinkc_var out = tinkc_tape_mul(t, tinkc_tape_clamp(t, lp, 1, 2), five); /* no gradient */
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, tinkc_tape_add(t, all, out)), err);
 }
 
 /* The same as the service takes it. */
@@ -439,52 +532,208 @@ static double gradient_norm(tinkc_trainer *trainer)
     return norm;
 }
 
-static tinkc_batch *plain_batch(tinkc_client *client, const float *w)
+/* Two examples, of which the second is shorter. */
+static tinkc_batch *batch_with_inputs(tinkc_client *client)
 {
     tinkc_error err = { 0 };
     tinkc_batch *batch = tinkc_batch_new(client, &err);
     int64_t targets[LENGTH - 1];
     for (int i = 0; i < LENGTH - 1; i++)
         targets[i] = text[i + 1];
-    tinkc_batch_add_tokens(batch, text, LENGTH - 1, &err);
-    tinkc_batch_set_i64(batch, "target_tokens", targets, LENGTH - 1, &err);
-    if (w)
-        tinkc_batch_set_f32(batch, "w", w, LENGTH - 1, &err);
+    for (size_t i = 0; i < 2; i++) {
+        size_t n = LENGTH - 1 - 2 * i;
+        float gain = 1.5f - 2 * (float)i;
+        tinkc_batch_add_tokens(batch, text, n, &err);
+        tinkc_batch_set_i64(batch, "target_tokens", targets, n, &err);
+        tinkc_batch_set_f32(batch, "w", half + i, n, &err);
+        tinkc_batch_set_f32(batch, "weights", half + 2 * i, n, &err);
+        tinkc_batch_set_f32(batch, "gain", &gain, 1, &err);
+    }
     assert_ok(err);
     return batch;
 }
 
+static double norm_here(tinkc_trainer *trainer, const tinkc_batch *batch, tinkc_loss_fn *fn)
+{
+    tinkc_error err = { 0 };
+    tinkc_future *f = tinkc_forward_backward_custom(trainer, batch, 0, NULL, fn, NULL, &err);
+    (void)tinkc_future_fwdbwd(f, WAIT, &err);
+    assert_ok(err);
+    tinkc_future_free(f);
+    return gradient_norm(trainer);
+}
+
+/* Takes the future that uploads the loss. */
+static double norm_there(tinkc_trainer *trainer, const tinkc_batch *batch, tinkc_future *upload)
+{
+    tinkc_error err = { 0 };
+    const char *id = tinkc_future_loss_id(upload, WAIT, &err);
+    assert_ok(err);
+    tinkc_future *f = tinkc_forward_backward(trainer, batch, "custom",
+                                             &(tinkc_loss_options){ .loss_id = id }, &err);
+    (void)tinkc_future_fwdbwd(f, WAIT, &err);
+    assert_ok(err);
+    tinkc_future_free(f);
+    tinkc_future_free(upload);
+    return gradient_norm(trainer);
+}
+
+static bool close_norms(double a, double b)
+{
+    return a > 0 && b > a * (1 - 1e-5) && b < a * (1 + 1e-5);
+}
+
 TEST(a_loss_at_the_service_is_the_tapes)
 {
+    static tinkc_loss_fn *const recorded[] = { squares, all_operations, kinks };
     tinkc_error err = { 0 };
     tinkc_client *client = tinkc_client_new(
         &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
     tinkc_trainer *trainer =
         tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
     assert_ok(err);
-    tinkc_batch *bare = plain_batch(client, NULL), *full = plain_batch(client, half);
-    tinkc_future *f = tinkc_forward_backward_custom(trainer, bare, 0, NULL, squares,
-                                                    (void *)(uintptr_t)half, &err);
-    (void)tinkc_future_fwdbwd(f, WAIT, &err);
-    assert_ok(err);
-    tinkc_future_free(f);
-    double here = gradient_norm(trainer);
-    f = tinkc_loss_create(
-        client, &(tinkc_loss_graph){ .inputs = inputs, .ranks = ranks, .nodes_json = squares_json },
-        &err);
-    char *id = strdup(tinkc_future_loss_id(f, WAIT, &err));
-    assert_ok(err);
-    tinkc_future_free(f);
-    f = tinkc_forward_backward(trainer, full, "custom", &(tinkc_loss_options){ .loss_id = id },
-                               &err);
-    (void)tinkc_future_fwdbwd(f, WAIT, &err);
-    assert_ok(err);
-    tinkc_future_free(f);
-    double there = gradient_norm(trainer);
-    assert_true(here > 0 && there > here * (1 - 1e-5) && there < here * (1 + 1e-5));
-    free(id);
-    tinkc_batch_free(bare);
-    tinkc_batch_free(full);
+    tinkc_batch *batch = batch_with_inputs(client);
+    tinkc_loss_graph by_hand = { .inputs = inputs, .ranks = ranks, .nodes_json = squares_json };
+    assert_true(close_norms(norm_here(trainer, batch, squares),
+                            norm_there(trainer, batch, tinkc_loss_create(client, &by_hand, &err))));
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        double here = norm_here(trainer, batch, recorded[i]);
+        tinkc_future *f = tinkc_loss_record(client, "recorded", recorded[i], NULL, &err);
+        assert_ok(err);
+        double there = norm_there(trainer, batch, f);
+        if (!close_norms(here, there))
+            fail_msg("loss %zu: %.9g here, %.9g at the service", i, here, there);
+    }
+    tinkc_batch_free(batch);
+    tinkc_trainer_free(trainer);
+    tinkc_client_free(client);
+}
+
+/* ---- what a service cannot compute example by example ---- */
+
+static bool cannot_be_recorded(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    static const float *const rows[] = { half };
+    static const double ones[] = { 1 };
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t), sum = tinkc_tape_sum(t, lp), one;
+    tinkc_var each = tinkc_tape_sum_tokens(t, lp);
+    one = tinkc_tape_number(t, 1);
+    assert_true(isnan(tinkc_tape_value(t, one)));
+    switch (*(const int *)user) {
+    case 0:
+        return tinkc_tape_backward(t, tinkc_tape_mean(t, lp), err);
+    case 1:
+        return tinkc_tape_backward(t, tinkc_tape_sum(t, tinkc_tape_slice(t, each, 0, 2)), err);
+    case 2:
+        lp = tinkc_tape_mul(t, lp, tinkc_tape_tokens(t, rows));
+        break;
+    case 3:
+        lp = tinkc_tape_mul(t, lp, tinkc_tape_sequences(t, ones));
+        break;
+    case 4: /* of each example there would be one more */
+        return tinkc_tape_backward(t, tinkc_tape_add(t, sum, one), err);
+    case 5:
+        return tinkc_tape_backward(t, tinkc_tape_div(t, one, sum), err);
+    case 6:
+        return tinkc_tape_backward(t, tinkc_tape_mul(t, sum, sum), err);
+    case 7:
+        return tinkc_tape_backward(t, tinkc_tape_exp(t, sum), err);
+    case 8:
+        return tinkc_tape_backward(t, one, err);
+    case 9:
+        return tinkc_tape_backward(t, tinkc_tape_sum(t, tinkc_tape_weights(t)), err);
+    case 10:
+        lp = tinkc_tape_mul(t, lp, tinkc_tape_token_input(t, "logprobs"));
+        break;
+    case 11:
+        return tinkc_loss_metric(loss, "kl", 1, err);
+    case 12:
+        tinkc_loss_set(loss, 1);
+        return true;
+    case 13:
+        for (int i = 0; i < 20; i++) {
+            char name[] = { 'x', (char)('a' + i), 0 };
+            lp = tinkc_tape_mul(t, lp, tinkc_tape_token_input(t, name));
+        }
+        break;
+    default:
+        return false;
+    }
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, lp), err);
+}
+
+TEST(what_needs_other_examples_is_not_recorded)
+{
+    static const char *const says[] = { "tinkc_tape_mean: the service computes each example alone",
+                                        "tinkc_tape_slice: the service",
+                                        "tinkc_tape_token_input",
+                                        "tinkc_tape_sequence_input",
+                                        "tinkc_tape_add: a sum over the examples",
+                                        "tinkc_tape_div: a sum",
+                                        "tinkc_tape_mul: a sum",
+                                        "tinkc_tape_exp: a sum",
+                                        "depends on the log-probs",
+                                        "depends on the log-probs",
+                                        "name must be that of an input",
+                                        "kl: a loss that runs at the service",
+                                        "did not end with tinkc_tape_backward",
+                                        "more than 16 inputs",
+                                        "the loss function failed" };
+    tinkc_error err = { 0 };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    for (int i = 0; i < (int)(sizeof says / sizeof *says); i++) {
+        err = (tinkc_error){ 0 };
+        assert_null(tinkc_loss_record(client, NULL, cannot_be_recorded, &i, &err));
+        assert_int_equal(err.code, TINKC_E_CALLBACK);
+        if (!strstr(err.message, says[i]))
+            fail_msg("row %d: %s", i, err.message);
+    }
+    err = (tinkc_error){ 0 };
+    assert_null(tinkc_loss_record(client, NULL, NULL, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    tinkc_client_free(client);
+}
+
+/* An input that an example lacks, or that has another length, is named. */
+static bool needs_gain(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var lp = tinkc_tape_logprobs(t);
+    lp = tinkc_tape_mul(t, lp, tinkc_tape_sequence_input(t, user));
+    return tinkc_tape_backward(t, tinkc_tape_sum(t, lp), err);
+}
+
+TEST(inputs_that_do_not_fit_are_named)
+{
+    static const struct {
+        const char *name, *here, *there;
+    } rows[] = { { "gone", "the input gone has 0 numbers, not 1", "'gone' is missing" },
+                 { "w", "the input w has 7 numbers, not 1", "the dim has size 7, not 1" } };
+    tinkc_error err = { 0 };
+    tinkc_client *client = tinkc_client_new(
+        &(tinkc_client_options){ .transport = tinkc_engine_transport(engine) }, &err);
+    tinkc_trainer *trainer =
+        tinkc_trainer_new(client, &(tinkc_lora_options){ .base_model = "tiny", .rank = 4 }, &err);
+    tinkc_batch *batch = batch_with_inputs(client);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        void *name = (void *)(uintptr_t)rows[i].name;
+        err = (tinkc_error){ 0 };
+        assert_null(tinkc_forward_backward_custom(trainer, batch, 0, NULL, needs_gain, name, &err));
+        assert_non_null(strstr(err.message, rows[i].here));
+        err = (tinkc_error){ 0 };
+        tinkc_future *f = tinkc_loss_record(client, NULL, needs_gain, name, &err);
+        tinkc_loss_options o = { .loss_id = tinkc_future_loss_id(f, WAIT, &err) };
+        assert_ok(err);
+        tinkc_future *pass = tinkc_forward_backward(trainer, batch, "custom", &o, &err);
+        assert_null(tinkc_future_fwdbwd(pass, WAIT, &err));
+        if (!strstr(err.message, rows[i].there))
+            fail_msg("%s", err.message);
+        tinkc_future_free(pass);
+        tinkc_future_free(f);
+    }
+    tinkc_batch_free(batch);
     tinkc_trainer_free(trainer);
     tinkc_client_free(client);
 }

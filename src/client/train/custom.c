@@ -47,6 +47,9 @@ bool tinkc_loss_metric(tinkc_loss *loss, const char *name, double value, tinkc_e
         return false;
     if (!loss || !name || !name[0])
         return tkc_fail(err, TINKC_E_ARGUMENT, "%s: must not be empty", loss ? "name" : "loss");
+    if (loss->recorder)
+        return tkc_fail(err, TINKC_E_ARGUMENT,
+                        "%.64s: a loss that runs at the service has no metrics of its own", name);
     return tkc_metrics_put(&loss->metrics, name, value, &loss->arena, err);
 }
 
@@ -59,15 +62,8 @@ static bool check_inputs(const tinkc_batch *batch, tinkc_error *err)
     for (size_t i = 0; i < batch->n; i++) {
         const tkc_example *e = &batch->examples[i];
         bool targets = false;
-        for (size_t k = 0; k < e->n_inputs; k++) {
-            const char *name = e->inputs[k].name;
-            targets |= strcmp(name, "target_tokens") == 0;
-            if (strcmp(name, "target_tokens") != 0 && strcmp(name, "weights") != 0)
-                return tkc_fail(err, TINKC_E_ARGUMENT,
-                                "batch: example %zu has the input %s, which a loss of your own "
-                                "cannot have",
-                                i, name);
-        }
+        for (size_t k = 0; k < e->n_inputs; k++)
+            targets |= strcmp(e->inputs[k].name, "target_tokens") == 0;
         if (!targets)
             return tkc_fail(err, TINKC_E_ARGUMENT, "batch: example %zu has no target_tokens", i);
     }

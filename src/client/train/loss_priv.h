@@ -12,6 +12,7 @@ struct tinkc_loss {
     float **grads; /* for each example, as many as it has log-probabilities */
     double value;
     bool is_set;
+    tinkc_loss_graph *recorder; /* not NULL: no batch, the tape becomes these nodes */
     tinkc_metrics metrics;
     tkc_arena arena;
 };

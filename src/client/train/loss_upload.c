@@ -5,6 +5,7 @@
 #include "base/json_read.h"
 #include "base/str.h"
 #include "client/call/promise.h"
+#include "client/train/loss_priv.h"
 #include "client/train/trainer.h"
 #include "tinkc/train.h"
 #include "wire/endpoint.h"
@@ -167,6 +168,45 @@ tinkc_future *tinkc_loss_create(tinkc_client *client, const tinkc_loss_graph *gr
     u->message.custom_loss_seq_id = client->shared.next_loss_seq++;
     pthread_mutex_unlock(&client->shared.lock);
     return tkc_op_submit(&u->f);
+}
+
+/* ---- a tape ---- */
+
+/* Runs the function on no examples; the graph lies in the loss's memory. */
+static bool record(tinkc_loss *loss, tinkc_loss_fn *fn, void *user, tinkc_error *err)
+{
+    tinkc_error said = { 0 };
+    bool ok = fn(loss, user, &said) && !said.code;
+    if (ok && loss->recorder->nodes_json)
+        return true;
+    tkc_fail(err, TINKC_E_CALLBACK, "the loss function %s%.300s",
+             ok          ? "did not end with tinkc_tape_backward"
+             : said.code ? "cannot run at the service: "
+                         : "failed",
+             said.message);
+    err->cause = said.code;
+    return false;
+}
+
+tinkc_future *tinkc_loss_record(tinkc_client *client, const char *name, tinkc_loss_fn *fn,
+                                void *user, tinkc_error *err)
+{
+    tinkc_error local;
+    if (!tkc_enter(&err, &local) || !tkc_client_check(client, err))
+        return NULL;
+    if (!fn) {
+        tkc_fail(err, TINKC_E_ARGUMENT, "fn: must not be NULL");
+        return NULL;
+    }
+    tinkc_loss_graph graph = { .name = name };
+    tinkc_batch *none = tinkc_batch_new(client, err);
+    tinkc_loss loss = { .batch = none, .recorder = &graph };
+    tkc_arena_init(&loss.arena, client->a, 0);
+    tinkc_future *f =
+        none && record(&loss, fn, user, err) ? tinkc_loss_create(client, &graph, err) : NULL;
+    tkc_arena_free(&loss.arena);
+    tinkc_batch_free(none);
+    return f;
 }
 
 const char *tinkc_future_loss_id(tinkc_future *f, int64_t timeout_ms, tinkc_error *err)

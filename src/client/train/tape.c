@@ -9,59 +9,11 @@
  *
  * Pure maths; may touch: the loss it was made for.
  */
-#include "tinkc/tape.h"
-
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#include "client/train/loss_priv.h"
-
-enum { SHAPE_NUMBER = 0, SHAPE_LIST, SHAPE_SEQUENCES, SHAPE_TOKENS };
-
-typedef enum tape_op {
-    OP_LEAF,
-    OP_ADD,
-    OP_SUB,
-    OP_MUL,
-    OP_DIV,
-    OP_MIN,
-    OP_MAX,
-    OP_NEG,
-    OP_EXP,
-    OP_LOG,
-    OP_SIGMOID,
-    OP_SOFTPLUS,
-    OP_CLAMP,
-    OP_CONSTANT,
-    OP_SUM_TOKENS,
-    OP_MEAN_TOKENS,
-    OP_SUM,
-    OP_MEAN,
-    OP_SLICE
-} tape_op;
-
-typedef struct node {
-    tape_op op;
-    int32_t a, b; /* operands; b is -1 where an operation on elements has one */
-    int32_t shape;
-    size_t n;               /* elements */
-    double low, high;       /* of a clamp */
-    size_t first, step;     /* of a slice */
-    double *values, *grads; /* grads: NULL until the walk back needs them */
-} node;
-
-struct tinkc_tape {
-    tinkc_loss *loss;
-    tkc_arena *arena;
-    size_t n_sequences;
-    const size_t *begin; /* n_sequences + 1: where each sequence's tokens begin */
-    const size_t *owner; /* the sequence of each token */
-    node *nodes;
-    size_t n, cap;
-    int32_t logprobs; /* node, or -1 */
-    tinkc_error err;  /* the first mistake */
-};
+#include "client/train/tape_priv.h"
 
 static const tinkc_var bad = { -1 };
 
@@ -124,18 +76,25 @@ static size_t at(const tinkc_tape *t, const node *x, int32_t shape, size_t k)
 
 /* ---- leaves ---- */
 
-static node *add_leaf(tinkc_tape *t, int32_t shape)
+static node *add_input(tinkc_tape *t, int32_t shape, const char *name)
 {
     if (!t)
         return NULL;
-    return add_node(t, (node){ .op = OP_LEAF, .shape = shape, .n = shape_count(t, shape) });
+    const char *input = name ? tkc_arena_cstr(t->arena, name, &t->err) : NULL;
+    return add_node(
+        t, (node){ .op = OP_LEAF, .shape = shape, .n = shape_count(t, shape), .input = input });
+}
+
+static node *add_leaf(tinkc_tape *t, int32_t shape)
+{
+    return add_input(t, shape, NULL);
 }
 
 tinkc_var tinkc_tape_logprobs(tinkc_tape *t)
 {
     if (t && t->logprobs >= 0)
         return (tinkc_var){ t->logprobs };
-    node *x = add_leaf(t, SHAPE_TOKENS);
+    node *x = add_input(t, SHAPE_TOKENS, "logprobs");
     for (size_t i = 0; x && i < t->n_sequences; i++) {
         tinkc_f32s p = tinkc_tensor_f32s(tinkc_loss_logprobs(t->loss, i));
         for (size_t k = 0; k < p.len; k++)
@@ -148,7 +107,7 @@ tinkc_var tinkc_tape_logprobs(tinkc_tape *t)
 
 tinkc_var tinkc_tape_weights(tinkc_tape *t)
 {
-    node *x = add_leaf(t, SHAPE_TOKENS);
+    node *x = add_input(t, SHAPE_TOKENS, "weights");
     for (size_t i = 0; x && i < t->n_sequences; i++) {
         tinkc_f32s w =
             tinkc_tensor_f32s(tkc_batch_show(tinkc_loss_batch(t->loss), i, "weights", &t->err));
@@ -159,6 +118,47 @@ tinkc_var tinkc_tape_weights(tinkc_tape *t)
             x->values[t->begin[i] + k] = k < w.len ? (double)w.data[k] : w.data ? 0 : 1;
     }
     return var_of(t, x);
+}
+
+/* The batch's input of this name: `n` numbers of example i. */
+static bool copy_input(tinkc_tape *t, const char *name, size_t i, size_t n, double *to)
+{
+    const tinkc_tensor *from = tkc_batch_show(tinkc_loss_batch(t->loss), i, name, &t->err);
+    tinkc_f32s f = tinkc_tensor_f32s(from);
+    tinkc_i64s k = tinkc_tensor_i64s(from);
+    if (tkc_failed(&t->err))
+        return false;
+    if (!from || f.len + k.len != n)
+        return tkc_fail(&t->err, TINKC_E_ARGUMENT,
+                        "example %zu: the input %.64s has %zu numbers, not %zu", i, name,
+                        f.len + k.len, n);
+    for (size_t e = 0; e < n; e++)
+        to[e] = f.data ? (double)f.data[e] : (double)k.data[e];
+    return true;
+}
+
+static tinkc_var named_input(tinkc_tape *t, const char *call, int32_t shape, const char *name)
+{
+    if (!name || !name[0] || strcmp(name, "logprobs") == 0)
+        return mistake(t, call, "name must be that of an input of the examples");
+    node *x = add_input(t, shape, name);
+    for (size_t i = 0; x && i < t->n_sequences; i++) {
+        bool tokens = shape == SHAPE_TOKENS;
+        if (!copy_input(t, name, i, tokens ? t->begin[i + 1] - t->begin[i] : 1,
+                        x->values + (tokens ? t->begin[i] : i)))
+            return bad;
+    }
+    return var_of(t, x);
+}
+
+tinkc_var tinkc_tape_token_input(tinkc_tape *t, const char *name)
+{
+    return named_input(t, "tinkc_tape_token_input", SHAPE_TOKENS, name);
+}
+
+tinkc_var tinkc_tape_sequence_input(tinkc_tape *t, const char *name)
+{
+    return named_input(t, "tinkc_tape_sequence_input", SHAPE_SEQUENCES, name);
 }
 
 tinkc_var tinkc_tape_tokens(tinkc_tape *t, const float *const *rows)
@@ -354,7 +354,7 @@ static tinkc_var reduce(tinkc_tape *t, const char *call, tape_op op, tinkc_var v
         return mistake(t, call, "a value that is not on this tape");
     if (by_tokens && a->shape != SHAPE_TOKENS)
         return mistake(t, call, "needs a value with one number a token");
-    if (op == OP_MEAN && a->n == 0)
+    if (op == OP_MEAN && a->n == 0 && !t->loss->recorder)
         return mistake(t, call, "the mean of nothing");
     int32_t shape = by_tokens ? SHAPE_SEQUENCES : SHAPE_NUMBER;
     node *x =
@@ -392,12 +392,12 @@ tinkc_var tinkc_tape_slice(tinkc_tape *t, tinkc_var va, size_t first, size_t ste
     const node *a = node_of(t, va);
     if (!a || (a->shape != SHAPE_SEQUENCES && a->shape != SHAPE_LIST))
         return mistake(t, "tinkc_tape_slice", "needs a value with one number a sequence");
-    if (step == 0 || first >= a->n)
+    if (step == 0 || (first >= a->n && !t->loss->recorder))
         return mistake(t, "tinkc_tape_slice", "step is 0, or first lies past the end");
     node *x = add_node(t, (node){ .op = OP_SLICE,
                                   .a = va.index,
                                   .shape = SHAPE_LIST,
-                                  .n = (a->n - first - 1) / step + 1,
+                                  .n = a->n > first ? (a->n - first - 1) / step + 1 : 0,
                                   .first = first,
                                   .step = step });
     if (!x)
@@ -477,8 +477,10 @@ bool tinkc_tape_backward(tinkc_tape *t, tinkc_var loss, tinkc_error *err)
     const node *end = node_of(t, loss);
     if (!end || end->shape != SHAPE_NUMBER)
         (void)mistake(t, "tinkc_tape_backward", "the loss must be one number on this tape");
+    if (t->loss->recorder && !tkc_failed(&t->err))
+        (void)tkc_tape_record(t, loss.index);
     double *grads = tkc_failed(&t->err) ? NULL : grads_of(t, loss.index);
-    if (grads) {
+    if (grads && !t->loss->recorder) {
         grads[0] = 1;
         for (size_t i = (size_t)loss.index + 1; i-- > 0;)
             if (t->nodes[i].grads && !node_back(t, &t->nodes[i]))
@@ -489,14 +491,14 @@ bool tinkc_tape_backward(tinkc_tape *t, tinkc_var loss, tinkc_error *err)
         return false;
     }
     write_gradients(t);
-    tinkc_loss_set(t->loss, tinkc_tape_value(t, loss));
+    tinkc_loss_set(t->loss, t->nodes[loss.index].values[0]);
     return true;
 }
 
 double tinkc_tape_value(const tinkc_tape *t, tinkc_var v)
 {
     const node *x = node_of(t, v);
-    return x && x->shape == SHAPE_NUMBER ? x->values[0] : (double)NAN;
+    return x && x->shape == SHAPE_NUMBER && !t->loss->recorder ? x->values[0] : (double)NAN;
 }
 
 /* ---- life ---- */
