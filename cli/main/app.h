@@ -245,6 +245,9 @@ char *cli_add_named(cli_app *, const char *model, int *bad);
 char *cli_named_here(cli_app *, const char *model, int *bad);
 /* Where the shipped model lies; NULL if it was not installed. */
 const char *cli_nano_folder(void);
+/* Logs of the library and of an engine: a line on stderr. user: the app, or NULL. */
+void cli_log_line(int32_t level, const char *line, void *user);
+int32_t cli_log_level(const cli_app *, int32_t quietest);
 /* The user's data folder for the local store, made if missing; NULL = cannot. */
 const char *cli_store_folder(const cli_app *);
 void cli_disconnect(cli_app *);

@@ -328,8 +328,13 @@ static int load_weights(const cli_app *app, const char *named, const char *store
 static int open_alone(cli_app *app, const char *store, const char *name, const char *folder)
 {
     tinkc_error err = { 0 };
-    app->engine = tinkc_engine_new(
-        &(tinkc_engine_options){ .store = store, .device = cli_text(app, "device") }, &err);
+    app->engine =
+        tinkc_engine_new(&(tinkc_engine_options){ .store = store,
+                                                  .device = cli_text(app, "device"),
+                                                  .log = cli_log_line,
+                                                  .log_user = app,
+                                                  .log_level = cli_log_level(app, TINKC_LOG_WARN) },
+                         &err);
     if (err.code == TINKC_E_STORE && err.cause == TINKC_E_CONFLICT)
         return cli_fail(
             app, "local_io",
@@ -432,14 +437,19 @@ char *cli_add_named(cli_app *app, const char *model, int *bad)
 
 /* ---- the client ---- */
 
-static void log_line(int32_t level, const char *line, void *user)
+void cli_log_line(int32_t level, const char *line, void *user)
 {
     static const char *const names[] = { "", "error", "warning", "info", "debug" };
     const cli_app *app = user;
-    if (app->quiet && level > TINKC_LOG_ERROR)
+    if (app && app->quiet && level > TINKC_LOG_ERROR)
         return;
     cli_progress_clear();
     fprintf(stderr, "%s: %s\n", names[level], line);
+}
+
+int32_t cli_log_level(const cli_app *app, int32_t quietest)
+{
+    return app->verbose >= 2 ? TINKC_LOG_DEBUG : app->verbose == 1 ? TINKC_LOG_INFO : quietest;
 }
 
 /* Management gives up after half a minute, work after five: --retry-for overrides both. */
@@ -466,11 +476,9 @@ static void fill_options(cli_app *app, tinkc_client_options *o)
     o->project_id = setting(app, "project", "project_id");
     o->user_metadata = app->session_metadata;
     o->user_agent = "tinkc-cli/" TINKC_VERSION;
-    o->log = log_line;
+    o->log = cli_log_line;
     o->log_user = app;
-    o->log_level = app->verbose >= 2   ? TINKC_LOG_DEBUG
-                   : app->verbose == 1 ? TINKC_LOG_INFO
-                                       : TINKC_LOG_ERROR;
+    o->log_level = cli_log_level(app, TINKC_LOG_ERROR);
     o->retry_window_ms = app->retry_window_ms = retry_window_ms(app);
     /* Ten attempts at one exchange take a minute by themselves: with less than that to spend, the
      * time alone decides. */

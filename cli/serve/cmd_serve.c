@@ -148,6 +148,9 @@ static int open_engine(cli_app *app)
         .durability = durability(app),
         .max_lora_rank = (int32_t)cli_int(app, "max-rank"),
         .settings = set.pairs,
+        .log = cli_log_line,
+        .log_user = app,
+        .log_level = cli_log_level(app, TINKC_LOG_WARN),
     };
     app->engine = bad ? NULL : wait_for_store(app, &o, &err);
     if (app->engine && o.store)

@@ -370,8 +370,11 @@ static tinkc_engine *open_engine(const char *store, const char *device, int64_t 
     for (;;) {
         *err = (tinkc_error){ 0 };
         tinkc_engine *engine = tinkc_engine_new(
-            &(tinkc_engine_options){
-                .store = store, .device = device, .durability = TINKC_DURABILITY_JOURNAL },
+            &(tinkc_engine_options){ .store = store,
+                                     .device = device,
+                                     .durability = TINKC_DURABILITY_JOURNAL,
+                                     .log = cli_log_line, /* host.log of the store */
+                                     .log_level = TINKC_LOG_WARN },
             err);
         if (engine || err->cause != TINKC_E_CONFLICT || cli_now_ms() > until)
             return engine;

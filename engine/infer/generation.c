@@ -524,7 +524,10 @@ const float *tke_gen_alternative_logprobs(const tke_gen *g)
 
 bool tke_gen_capped(const tke_gen *g)
 {
-    return g->capped;
+    bool ran_out = false; /* what ended by itself was not cut */
+    for (size_t i = 0; i < g->r.n_samples; i++)
+        ran_out = ran_out || !g->seqs[i].stopped;
+    return g->capped && ran_out;
 }
 
 size_t tke_gen_cache_hits(const tke_gen *g)

@@ -120,7 +120,7 @@ const float *tke_gen_target_logprobs(const tke_gen *);
 /* [n_prompt - 1, n_alternatives], with the model's own log-probs. */
 const int32_t *tke_gen_alternatives(const tke_gen *);
 const float *tke_gen_alternative_logprobs(const tke_gen *);
-bool tke_gen_capped(const tke_gen *); /* the cache, not the request, ended or bounds a sample */
+bool tke_gen_capped(const tke_gen *); /* the cache, not the request, ended a sample */
 size_t tke_gen_cache_hits(const tke_gen *); /* prompt tokens served from the cache */
 
 /* ---- memory ---- */

@@ -289,7 +289,7 @@ static void finish(tke_service *svc, tke_gen *gen)
     forget_running(svc, job);
     if (!tkc_failed(&err))
         count_sample(svc, job, gen);
-    if (tke_gen_capped(gen))
+    if (!tkc_failed(&err) && tke_gen_capped(gen))
         tkc_log_line(&svc->log, TINKC_LOG_WARN,
                      "request %s gave no limit of tokens and was cut where the memory for its keys "
                      "and values ends (setting kv_bytes)",

@@ -184,10 +184,10 @@ TEST(test_log_lines)
     app = (cli_app){ .command = cli_find("run", "list") };
     hold_output();
     for (int32_t level = TINKC_LOG_ERROR; level <= TINKC_LOG_DEBUG; level++)
-        log_line(level, "x", &app);
+        cli_log_line(level, "x", &app);
     app.quiet = true;
     for (int32_t level = TINKC_LOG_ERROR; level <= TINKC_LOG_DEBUG; level++)
-        log_line(level, "y", &app);
+        cli_log_line(level, "y", &app);
     char *said = release_output();
     assert_string_equal(said, "error: x\nwarning: x\ninfo: x\ndebug: x\nerror: y\n");
     free(said);
