@@ -12,7 +12,21 @@
 #include "cli/output/text.h"
 #include "cli/models/weights.h"
 
+static char *run_cell(const cli_app *app, const json_t *checkpoint, bool people)
+{
+    tinkc_path path;
+    tinkc_error ignored = { 0 };
+    const char *text = json_string_value(json_object_get(checkpoint, "tinker_path"));
+    (void)people;
+    if (!text || !tinkc_path_parse(text, &path, &ignored))
+        return NULL;
+    char *run = strndup(path.run_id.data, path.run_id.len), *name = cli_run_name(app, run);
+    free(run);
+    return name;
+}
+
 const cli_column cli_checkpoint_columns[] = {
+    { .name = "name", .header = "Run", .cell = run_cell, .is_name = true },
     { .name = "id", .header = "Checkpoint ID", .path = "checkpoint_id", .is_default = true },
     { .name = "type",
       .header = "Type",
@@ -150,7 +164,8 @@ int cli_checkpoint_list(cli_app *app)
         bad = cli_connect(app);
     if (bad)
         return bad;
-    how.run_id = cli_text(app, "run-id");
+    char *run = cli_given(app, "run-id") ? cli_run_id(app, cli_text(app, "run-id")) : NULL;
+    how.run_id = run;
     how.project_id = NULL;
     if (filtered(app))
         how.limit = 0; /* the limit counts what passes */
@@ -163,6 +178,7 @@ int cli_checkpoint_list(cli_app *app)
           : err.code ? cli_fail_error(app, &err, NULL)
                      : show_list(app, &how, total, p.items);
     json_decref(p.items);
+    free(run);
     return bad;
 }
 

@@ -8,6 +8,7 @@
 #include "cli/output/list.h"
 #include "cli/output/records.h"
 #include "cli/output/text.h"
+#include "cli/store/logged_runs.h"
 
 const char *const cli_time_keys[] = { "time", "last_request_time", "expires_at", "timestamp",
                                       NULL };
@@ -76,7 +77,34 @@ static char *status_cell(const cli_app *app, const json_t *run, bool people)
     return strdup(json_is_true(json_object_get(run, "corrupted")) ? "Failed" : "OK");
 }
 
+static const json_t *logged_runs(const cli_app *app)
+{
+    static json_t *known;
+    if (!known)
+        known = cli_logged_runs(cli_store_folder(app));
+    return known;
+}
+
+char *cli_run_name(const cli_app *app, const char *run_id)
+{
+    const char *name = run_id ? cli_logged_run_name(logged_runs(app), run_id) : NULL;
+    return name ? strdup(name) : NULL;
+}
+
+char *cli_run_id(const cli_app *app, const char *given)
+{
+    const char *id = cli_logged_run_id(logged_runs(app), given);
+    return strdup(id ? id : given);
+}
+
+static char *name_cell(const cli_app *app, const json_t *run, bool people)
+{
+    (void)people;
+    return cli_run_name(app, json_string_value(json_object_get(run, "training_run_id")));
+}
+
 const cli_column cli_run_columns[] = {
+    { .name = "name", .header = "Name", .cell = name_cell, .is_name = true },
     { .name = "id", .header = "Run ID", .path = "training_run_id", .is_default = true },
     { .name = "model",
       .header = "Base Model",
@@ -178,6 +206,8 @@ static json_t *run_rows(const cli_app *app, const json_t *run)
     char *lora = lora_cell(app, run, true), *status = status_cell(app, run, true);
     char *shown = lora && strncmp(lora, "Rank", 4) == 0 ? cli_printf("Yes (%s)", lora)
                                                         : strdup(lora ? lora : "");
+    char *name = name_cell(app, run, true);
+    cli_row(rows, "Name", name);
     cli_row(rows, "Run ID", text_at(run, "training_run_id"));
     cli_row(rows, "Base Model", text_at(run, "base_model"));
     cli_row(rows, "Owner", text_at(run, "model_owner"));
@@ -196,6 +226,7 @@ static json_t *run_rows(const cli_app *app, const json_t *run)
         cli_row(rows, label ? label : key, json_string_value(value));
         free(label);
     }
+    free(name);
     free(lora);
     free(status);
     free(shown);
@@ -220,13 +251,14 @@ int cli_run_info(cli_app *app)
     int bad = cli_connect(app);
     if (bad)
         return bad;
-    tinkc_future *f = tinkc_run_get(app->client, app->args[0], cli_list_options(app).scope, &err);
+    char *id = cli_run_id(app, app->args[0]);
+    tinkc_future *f = tinkc_run_get(app->client, id, cli_list_options(app).scope, &err);
     json_t *run = NULL, *rows = NULL;
     if (cli_wait(app, f, NULL, &err)) {
         run = run_json(app, tinkc_future_run(f, 0, &err)->json);
         rows = run_rows(app, run);
         if (cli_flag(app, "checkpoints"))
-            add_checkpoints(app, app->args[0], run, rows, &err);
+            add_checkpoints(app, id, run, rows, &err);
     }
     tinkc_future_free(f);
     if (err.code) {
@@ -238,5 +270,6 @@ int cli_run_info(cli_app *app)
     }
     json_decref(run);
     json_decref(rows);
+    free(id);
     return bad;
 }

@@ -8,7 +8,6 @@
 #include "cli/output/out.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
-#include "cli/store/logged_runs.h"
 
 typedef struct doomed {
     char *id;
@@ -28,10 +27,7 @@ static int find_run(cli_app *app, const char *given, doomed *d)
 {
     tinkc_error err = { 0 };
     int64_t total;
-    json_t *named = cli_logged_runs(cli_store_folder(app));
-    const char *id = cli_logged_run_id(named, given);
-    *d = (doomed){ .id = strdup(id ? id : given), .name = given };
-    json_decref(named);
+    *d = (doomed){ .id = cli_run_id(app, given), .name = given };
     tinkc_future *f = tinkc_run_get(app->client, d->id, TINKC_OWNED, &err);
     if (cli_wait(app, f, NULL, &err)) {
         tinkc_list_options how = { .run_id = d->id };
@@ -85,7 +81,8 @@ static int delete_run(cli_app *app, const doomed *d)
     if (status == 404 || status == 405)
         cli_note(app, "%s: the service keeps its entry; its checkpoints are gone", d->name);
     else if (status >= 400)
-        return cli_fail(app, status == 409 ? "conflict" : "server_error", NULL, "%s: %s", d->name, said);
+        return cli_fail(app, status == 409 ? "conflict" : "server_error", NULL, "%s: %s", d->name,
+                        said);
     return 0;
 }
 
@@ -127,8 +124,8 @@ static int delete_runs(cli_app *app, const doomed *all, size_t n)
     json_t *v = json_pack("{s:o,s:I}", "deleted_runs", ids, "deleted_checkpoints",
                           (json_int_t)n_checkpoints);
     int printed = bad && !done ? (json_decref(v), 0)
-                               : cli_print_done(app, v, "Deleted %zu run(s), %zu checkpoint(s)", done,
-                                                n_checkpoints);
+                               : cli_print_done(app, v, "Deleted %zu run(s), %zu checkpoint(s)",
+                                                done, n_checkpoints);
     return bad ? bad : printed;
 }
 
@@ -147,7 +144,8 @@ int cli_run_delete(cli_app *app)
             show(&all[i]);
     }
     if (!bad && n_public && !cli_flag(app, "published"))
-        bad = cli_fail(app, "usage", "--published deletes them, too; tinkc checkpoint unpublish takes them back",
+        bad = cli_fail(app, "usage",
+                       "--published deletes them, too; tinkc checkpoint unpublish takes them back",
                        "%zu of the checkpoints are published: others may use them", n_public);
     if (!bad && !cli_flag(app, "dry-run")) {
         bad = confirm(app, app->n_args);

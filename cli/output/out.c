@@ -378,7 +378,7 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
     *n = 0;
     if (!names) {
         for (const cli_column *c = all; c->name; c++)
-            if (c->is_default)
+            if (c->is_default || (c->is_name && app->format == CLI_TABLE))
                 chosen[(*n)++] = c;
         return 0;
     }
@@ -413,10 +413,30 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
 
 /* ---- tables ---- */
 
+/* Takes out the names that no item has; how many columns are left. */
+static size_t drop_nameless(const cli_app *app, const cli_column **columns, size_t n,
+                            const json_t *items)
+{
+    size_t kept = 0;
+    for (size_t c = 0; c < n; c++) {
+        bool any = !columns[c]->is_name;
+        for (size_t r = 0; r < json_array_size(items) && !any; r++) {
+            char *text = cell_text(app, columns[c], json_array_get(items, r), true);
+            any = text && *text;
+            free(text);
+        }
+        if (any)
+            columns[kept++] = columns[c];
+    }
+    return kept;
+}
+
 static int print_table(const cli_app *app, const cli_list *list, const cli_column **columns,
                        size_t n, const json_t *items)
 {
     bool asked = cli_find_option(app->command, "columns", 7) && cli_given(app, "columns");
+    if (!asked)
+        n = drop_nameless(app, columns, n, items);
     size_t left_out = n > CLI_MAX_COLUMNS ? n - CLI_MAX_COLUMNS : 0;
     cli_table *t = cli_table_new(json_array_size(items), n -= left_out);
     if (!t)

@@ -25,6 +25,7 @@ struct cli_column {
     bool is_default; /* shown when --columns was not given                    */
     bool spare;      /* left out of a table that is too wide, unless asked for */
     bool is_id;      /* --format id prints it instead of the first            */
+    bool is_name;    /* given by people: in tables by default, if any item has one */
     int fit;         /* CLI_FIT_* (fit_table.h)                                   */
 };
 

@@ -1063,6 +1063,34 @@ def more_commands():
     check("plugin listed", "  hello\n" in tinkc("help", env=path).stdout)
 
 
+def names():
+    """Runs go by the names that people gave: first in tables, nowhere in what programs read; a list without any has no column."""
+    data = pathlib.Path(home, "named")
+    (data / "tinkc/store").mkdir(parents=True)
+    lines = []
+    for name, run in (("faq", "run-1"), ("faq", "run-3"), ("gone", "run-2")):
+        folder = data / run / name
+        folder.mkdir(parents=True)
+        lines.append(json.dumps({"dir": str(folder), "run": run}))
+    folder.rmdir()
+    (data / "tinkc/store/runs.jsonl").write_text("\n".join(lines) + "\n")
+    env = {"XDG_DATA_HOME": str(data), "COLUMNS": "200"}
+    lists = ("run", "list"), ("checkpoint", "list", "--run-id", "run-1")
+    for args, header, first in zip(lists, ("Name ", "Run "), ("faq   run-1 ", "faq  sampler_weights/")):
+        named, plain = (tinkc(*args, "-f", "table", env=e).stdout.splitlines() for e in (env, {"COLUMNS": "200"}))
+        check(f"names first in {args}", named[1].startswith(header) and named[3].startswith(first), named)
+        check(f"no column without names in {args}", "".join(named[1].split()[1:]) == "".join(plain[1].split()), plain)
+        for form in ("json", "jsonl", "tsv", "csv", "id"):
+            check(f"{form} of {args} has no names", tinkc(*args, "-f", form, env=env).stdout == tinkc(*args, "-f", form).stdout)
+    rows = tinkc("run", "list", "-f", "table", env=env).stdout.splitlines()[3:]
+    check("every run of a name, none whose folder is gone", [r.split()[0] for r in rows] == ["faq", "run-2", "faq"], rows)
+    check("asked for, names are columns", tinkc("run", "list", "-f", "tsv", "-c", "id,name", env=env).stdout ==
+          "Run ID\tName\nrun-1\tfaq\nrun-2\t\nrun-3\tfaq\n")
+    for args in (("run", "info"), ("checkpoint", "list", "--run-id")):
+        check(f"{args} takes a name", tinkc(*args, "faq", "--json", env=env).stdout == tinkc(*args, "run-3", "--json").stdout)
+    check("a record begins with the name", "\nName  " in tinkc("run", "info", "run-1", "-f", "table", env=env).stdout)
+
+
 def settings():
     """Keys of the files that stand in for options, unknown ones, and who may set what."""
     folder = pathlib.Path(home, "settings")
@@ -1389,7 +1417,7 @@ def local_work():
 
 
 for group in (grammar, refusals, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
-              compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, local_work):
+              compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, names, local_work):
     if not wanted or group.__name__ in wanted:
         group()
 shutil.rmtree(home, ignore_errors=True)
