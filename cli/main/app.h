@@ -243,6 +243,9 @@ char *cli_add_named(cli_app *, const char *model, int *bad);
 /* The folder of a model that is found without the service or a hub; yours. NULL: it cannot, or *bad is
  * an exit code after reporting that the name leads nowhere. */
 char *cli_named_here(cli_app *, const char *model, int *bad);
+/* What is written like a path, but is neither a model nor a log directory, cannot be what was meant: says what it is.
+ * 0, or an exit code after reporting. */
+int cli_check_model_path(const cli_app *, const char *model);
 /* Where the shipped model lies; NULL if it was not installed. */
 const char *cli_nano_folder(void);
 /* Logs of the library and of an engine: a line on stderr. user: the app, or NULL. */

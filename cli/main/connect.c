@@ -240,8 +240,7 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* A path that is neither a model nor a log directory cannot be what was meant: says what it is. */
-static int check_path(const cli_app *app, const char *model)
+int cli_check_model_path(const cli_app *app, const char *model)
 {
     bool gguf = ends_with(model, ".gguf");
     if ((!looks_like_path(model) && !gguf) || has_file(model, "checkpoints.jsonl"))
@@ -293,7 +292,7 @@ static char *named_folder(cli_app *app, const char *model, char **name, int *bad
         folder = strdup(model);
         *name = strdup(model);
     } else if (needs_weights(app)) {
-        *bad = check_path(app, model);
+        *bad = cli_check_model_path(app, model);
     }
     if (folder && !*bad && needs_weights(app) && !cli_flag(app, "force") && !bits_wanted(app))
         *bad = cli_model_fits(app, folder);
@@ -413,7 +412,7 @@ char *cli_named_here(cli_app *app, const char *model, int *bad)
     if (strcmp(model, "nano") == 0 && cli_nano_folder())
         return strdup(cli_nano_folder());
     tinkc_error err = { 0 };
-    *bad = check_path(app, model);
+    *bad = cli_check_model_path(app, model);
     char *folder = !*bad && store ? cli_store_models_get(store, model) : NULL;
     bool logged = has_file(model, "checkpoints.jsonl");
     if (!folder && !*bad && !logged && unknown_here(model, &err))

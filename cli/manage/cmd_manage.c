@@ -371,9 +371,10 @@ int cli_model_info(cli_app *app)
     int bad;
     tinkc_error err = { 0 };
     const char *name = app->args[0];
-    if (cli_is_model_config(name))
+    if (cli_is_model_config(name) || cli_is_gguf(name))
         return cli_folder_info(app, name);
-    tinkc_future *f = get_capabilities(app, &bad);
+    bad = cli_check_model_path(app, name);
+    tinkc_future *f = bad ? NULL : get_capabilities(app, &bad);
     if (!f)
         return bad;
     const cli_model_facts *facts = cli_model_find(name);

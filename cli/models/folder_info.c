@@ -84,8 +84,8 @@ static void add_size(json_t *rows, json_t *v, const char *label, const char *key
 {
     char text[CLI_SHORT_TEXT];
     cli_format_size(bytes, text);
-    cli_row(rows, label, text);
-    json_object_set_new(v, key, json_integer(bytes));
+    cli_row(rows, label, bytes ? text : NULL); /* a GGUF file says too little */
+    json_object_set_new(v, key, bytes ? json_integer(bytes) : json_null());
 }
 
 static void add_number(json_t *rows, json_t *v, const char *label, const char *key, int64_t n)
@@ -112,12 +112,12 @@ int cli_folder_info(const cli_app *app, const char *folder)
     contents c = { 0 };
     tinkc_error why = { 0 };
     char text[CLI_SHORT_TEXT], rate_why[96];
-    char *family = cli_folder_type(folder);
+    char *family = cli_is_gguf(folder) ? strdup("GGUF file") : cli_folder_type(folder);
     cli_folder_each_weights(folder, count_file, &c);
     bool takes = engine_takes(folder, &why);
-    json_t *rows = json_array(), *v = json_pack("{s:o,s:s?,s:b,s:s?}", "model",
-                                                cli_json_text(folder), "family", family, "supported",
-                                                takes, "reason", takes ? NULL : why.message);
+    json_t *rows = json_array(),
+           *v = json_pack("{s:o,s:s?,s:b,s:s?}", "model", cli_json_text(folder), "family", family,
+                          "supported", takes, "reason", takes ? NULL : why.message);
     cli_row(rows, "Model", folder);
     cli_row(rows, "Family", family);
     char *runs = takes ? strdup("Yes") : cli_printf("No: %s", why.message);
@@ -125,7 +125,7 @@ int cli_folder_info(const cli_app *app, const char *folder)
     cli_format_count(c.parameters, text);
     char *parameters = cli_printf("%s, %s", text, c.dtype);
     cli_row(rows, "Parameters", c.parameters ? parameters : NULL);
-    json_object_set_new(v, "parameters", json_integer(c.parameters));
+    json_object_set_new(v, "parameters", c.parameters ? json_integer(c.parameters) : json_null());
     json_object_set_new(v, "dtype", c.parameters ? json_string(c.dtype) : json_null());
     add_number(rows, v, "Layers", "layers", cli_folder_number(folder, "num_hidden_layers"));
     add_number(rows, v, "Hidden Size", "hidden_size", cli_folder_number(folder, "hidden_size"));

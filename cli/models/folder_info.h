@@ -4,7 +4,7 @@
 
 #include "cli/main/app.h"
 
-/* Shows what the folder holds. The exit code. */
+/* Shows what the folder, or GGUF file, holds. The exit code. */
 int cli_folder_info(const cli_app *, const char *folder);
 
 #endif

@@ -1063,6 +1063,25 @@ def more_commands():
     check("plugin listed", "  hello\n" in tinkc("help", env=path).stdout)
 
 
+def model_files():
+    """model info of what lies on the disk: a GGUF file, and what is not a model."""
+    folder = pathlib.Path(home, "models-here")
+    (folder / "peft").mkdir(parents=True)
+    (folder / "peft/adapter_config.json").write_text("{}")
+    (folder / "broken.gguf").write_bytes(b"GGUF" + bytes(96))
+    exits(2, "model", "info", "./peft", cwd=folder, says="./peft is a PEFT adapter, not a model\nhint: name its base model with -m")
+    exits(3, "model", "info", "./none", cwd=folder, says="there is no such folder: ./none")
+    exits(3, "model", "info", "none.gguf", cwd=folder, says="there is no such file: none.gguf")
+    exits(3, "model", "info", ".", cwd=folder, says=". is neither a model nor a log directory")
+    r = tinkc("model", "info", "broken.gguf", "--json", cwd=folder)
+    info = json.loads(r.stdout or "{}")
+    check("a GGUF file that cannot be used says why", r.returncode == 0 and info["family"] == "GGUF file" and
+          not info["supported"] and "broken.gguf" in info["reason"] and info["weight_bytes"] == 100, r)
+    r = tinkc("model", "info", "broken.gguf", "-f", "table", cwd=folder)
+    check("what is not known of a file has no row", "Runs Here" in r.stdout and "Parameters" not in r.stdout and
+          "token of a sequence" not in r.stdout, r.stdout)
+
+
 def names():
     """Runs go by the names that people gave: first in tables, nowhere in what programs read; a list without any has no column."""
     data = pathlib.Path(home, "named")
@@ -1417,7 +1436,7 @@ def local_work():
 
 
 for group in (grammar, refusals, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
-              compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, names, local_work):
+              compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, names, model_files, local_work):
     if not wanted or group.__name__ in wanted:
         group()
 shutil.rmtree(home, ignore_errors=True)
