@@ -115,13 +115,18 @@ static const char *bits_wanted(const cli_app *app)
  * these numbers and no others. A run says itself what it stands on. */
 static const char *name_in_bits(const cli_app *app, const char *model)
 {
-    static char *name; /* the last answer */
+    static char *name; /* the last answer: callers keep it, as cli_model's others */
     const char *bits = bits_wanted(app);
     if (!bits || strncmp(model, "tinker://", 9) == 0 || has_file(model, "checkpoints.jsonl") ||
         cli_base_bits(model))
         return model;
+    char *now = cli_printf("%s#%sbit", model, bits);
+    if (name && now && strcmp(name, now) == 0) {
+        free(now);
+        return name;
+    }
     free(name);
-    name = cli_printf("%s#%sbit", model, bits);
+    name = now;
     return name ? name : model;
 }
 

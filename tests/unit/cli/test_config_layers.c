@@ -552,6 +552,20 @@ static void put_use(const char *noun, const char *verb, const char *text, const 
     cli_config_free(app.config);
 }
 
+/* Callers keep what cli_model gives them, with --base-bits, too. */
+TEST(a_name_in_bits_stays_where_it_is)
+{
+    cli_app app = { .command = cli_find("train", "sft"), .deadline_ms = INT64_MAX };
+    load(&app);
+    assert_int_equal(cli_set_value(&app, "local", "on", CLI_FROM_PROGRAM, "test"), 0);
+    assert_int_equal(cli_set_value(&app, "base-bits", "4", CLI_FROM_PROGRAM, "test"), 0);
+    const char *model = cli_model(&app);
+    assert_string_equal(model, "nano#4bit");
+    assert_ptr_equal(cli_model(&app), model);
+    cli_parse_free(&app);
+    cli_config_free(app.config);
+}
+
 TEST_WITH(test_what_it_uses, open_sheet, close_sheet)
 {
     static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN",
