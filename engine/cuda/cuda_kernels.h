@@ -82,6 +82,10 @@ int tcu_lora_high(const tcu_lora *, const tcu_bf16 *low, const float *base, cons
 /* z += scale B low, in fp32. */
 int tcu_lora_logits(const tcu_lora *, const tcu_bf16 *low, float *z, tcu_stream);
 int tcu_lora_dlow(const tcu_lora *, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_stream);
+/* The same of one matrix with very many outputs, by up to TCU_DLOW_PARTS chains that are added in order; sums: so many times
+ * rows of ld_low. */
+enum { TCU_DLOW_PARTS = 16 };
+int tcu_lora_dlow_wide(const tcu_lora *, const tcu_bf16 *dy, float *sums, int32_t rows, tcu_bf16 *dlow, tcu_stream);
 /* The adapter's part of dx: bf16(dlow A), -0 in rows without an adapter. */
 int tcu_lora_dx(const tcu_lora *, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_stream);
 int tcu_lora_da(const tcu_lora *, const tcu_bf16 *dlow, const tcu_bf16 *x, tcu_stream);

@@ -127,7 +127,10 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
                 "the gradient of the logits", err))
         return false;
     if (t->head_adapters &&
-        (!tcu_ok(d, tcu_lora_dlow(&p, dz_of_rows, t->dlow_head, d->stream), "dlow", err) ||
+        (!tcu_ok(d,
+                 tcu_lora_dlow_wide(&p, dz_of_rows, t->dlow_parts - (int64_t)c->begin * p.ld_low,
+                                    t->chunk, t->dlow_head, d->stream),
+                 "dlow", err) ||
          !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
          !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->shared.a, d->stream), "dA", err)))
         return false;

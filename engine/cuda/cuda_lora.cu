@@ -57,6 +57,42 @@ template <int BM, bool BACK> __global__ void to_low(tcu_lora p, const bf16 *x, b
     });
 }
 
+/* Part z of a group's dlow, in fp32 and without the scale: the chain over p's outputs [z width, (z + 1) width). rows: of `sums`, for
+ * each part. */
+__global__ void dlow_part(tcu_lora p, const bf16 *dy, int width, float *sums, int rows)
+{
+    typedef shape<64, 32, 4, 1, false, true, 64> S;
+    __shared__ __align__(128) bf16 shared[S::BYTES / 2];
+    place at;
+    if (!find(p, blockIdx.x, &at) || (int)blockIdx.y * S::BN >= at.s.padded)
+        return;
+    int n0 = blockIdx.y * S::BN, first = blockIdx.z * width, k = min(at.g.out[0] - first, width), padded = at.s.padded;
+    operand oa = { dy + at.row * (int64_t)p.ld_out + first, p.ld_out, at.n, NULL };
+    operand ob = { at.s.operands + at.g.b[0] + (int64_t)first * padded + n0, padded, padded - n0, NULL };
+    float acc[S::MT][S::NT][4] = {};
+    chain<S, false>(acc, oa, ob, k, 1, shared);
+    float *to = sums + ((int64_t)blockIdx.z * rows + at.row) * p.ld_low + n0;
+    each<S>(acc, [&](int i, int j, float *v) {
+        if (i < at.n && n0 + j < padded)
+            *(float2 *)(to + (int64_t)i * p.ld_low + j) = make_float2(v[0], v[1]);
+    });
+}
+
+/* dlow = scale (the sum of the parts, in their order). grid: tiles. */
+__global__ void join_dlow(tcu_lora p, const float *sums, int parts, int rows, bf16 *dlow)
+{
+    place at;
+    if (!find(p, blockIdx.x, &at))
+        return;
+    for (int i = threadIdx.x; i < at.n * at.s.padded; i += blockDim.x) {
+        int64_t here = (int64_t)(at.row + i / at.s.padded) * p.ld_low + i % at.s.padded;
+        float sum = 0;
+        for (int z = 0; z < parts; z++)
+            sum += sums[(int64_t)z * rows * p.ld_low + here];
+        dlow[here] = narrow(sum * at.s.scale);
+    }
+}
+
 /* A lane of four gets word l of each: row l of the 4 x 4 words that they hold by columns. */
 DEVICE uint4 exchange(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
@@ -396,6 +432,22 @@ int tcu_lora_dlow(const tcu_lora *p, const tcu_bf16 *dy, tcu_bf16 *dlow, tcu_str
     if (!p->most || !p->n_tiles)
         return 0;
     to_low<64, true><<<dim3(p->n_tiles, tiles_of(p->most, 32), p->n), 128, 0, stream>>>(*p, dy, dlow);
+    return cudaGetLastError();
+}
+
+/* Blocks of one chain each would leave most of the card idle. The number of parts depends on the outputs alone. */
+static int width_of_parts(const tcu_lora *p)
+{
+    return tiles_of(tiles_of(p->out[0], TCU_DLOW_PARTS), 64) * 64;
+}
+
+int tcu_lora_dlow_wide(const tcu_lora *p, const tcu_bf16 *dy, float *sums, int32_t rows, tcu_bf16 *dlow, tcu_stream stream)
+{
+    if (!p->most || !p->n_tiles)
+        return 0;
+    int width = width_of_parts(p), parts = tiles_of(p->out[0], width);
+    dlow_part<<<dim3(p->n_tiles, tiles_of(p->most, 32), parts), 128, 0, stream>>>(*p, dy, width, sums, rows);
+    join_dlow<<<p->n_tiles, 256, 0, stream>>>(*p, sums, parts, rows, dlow);
     return cudaGetLastError();
 }
 

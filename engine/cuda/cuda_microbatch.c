@@ -90,6 +90,7 @@ static void place(tcu_walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_
     TCU_TAKE(w, t->parts, s->depth == TKE_DEPTH_ALL ? chunk * h * (size_t)tcu_head_parts(m) : 1);
     TCU_TAKE(w, t->low_head, n * most);
     TCU_TAKE(w, t->dlow_head, n * most);
+    TCU_TAKE(w, t->dlow_parts, TCU_DLOW_PARTS * chunk * most);
 }
 
 static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)

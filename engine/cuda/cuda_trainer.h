@@ -36,6 +36,7 @@ struct tcu_trainer {
     int32_t chunk; /* rows */
     float *z, *max, *log_sum, *fix, *parts;
     tcu_bf16 *low_head, *dlow_head;
+    float *dlow_parts; /* [TCU_DLOW_PARTS][chunk][most] */
 };
 
 tcu_acts *tcu_trainer_acts(tcu_trainer *, size_t layer);

@@ -30,6 +30,7 @@ struct tke_trainer {
     tke_device_trainer *work;
     tke_trainer_options o;
     int64_t token_ns[TKE_DEPTH_ALL + 1]; /* what a token took last, by depth; 0 = not known */
+    bool started[TKE_DEPTH_ALL + 1];     /* has one of this depth run? */
     bool ran;                            /* a microbatch of this tke_trainer_run */
 };
 
@@ -268,7 +269,7 @@ static size_t most_rows(const tke_trainer *t, int32_t depth)
 {
     int64_t each = t->token_ns[depth];
     size_t most = t->o.microbatch_tokens;
-    if (!t->o.slice_ns)
+    if (!t->o.slice_ns || (!each && t->o.starts_slowly))
         return most;
     size_t in_time = each ? (size_t)(t->o.slice_ns / each) : FEW_TOKENS;
     if (in_time < FEW_TOKENS)
@@ -384,8 +385,9 @@ static bool run_measured(attempt *a, tke_item *items, size_t n_items,
     int64_t start = t->o.now_ns();
     bool ok = run_microbatch(a, items, n_items, size, arena);
     int64_t each = (t->o.now_ns() - start) / (int64_t)size->n;
-    t->token_ns[size->depth] = each > 0 ? each : 1;
-    t->ran = true;
+    if (t->started[size->depth] || !t->o.starts_slowly)
+        t->token_ns[size->depth] = each > 0 ? each : 1;
+    t->ran = t->started[size->depth] = true;
     return ok;
 }
 

@@ -29,9 +29,12 @@ typedef struct tke_trainer_options {
      * change neither this trainer nor the adapters of its passes. NULL = none. */
     void (*between)(void *user);
     void *user;
-    /* How long a microbatch should take, at the rate of those before it; the first of a trainer is
+    /* How long a microbatch should take, at the rate of the one before it; the first of a trainer is
      * small. 0 = no bound. The same bits. */
     int64_t slice_ns;
+    /* The first takes longer than all that follow (a card chooses its algorithms): it is not
+     * measured, and as large as it may be. */
+    bool starts_slowly;
     int64_t (*now_ns)(void); /* NULL = the monotonic clock */
 } tke_trainer_options;
 

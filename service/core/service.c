@@ -196,7 +196,6 @@ static void default_settings(tke_settings *s)
                          .max_kept_bytes = (int64_t)256 << 20,
                          .max_lora_rank = 256,
                          .lora_alpha = 32,
-                         .microbatch_tokens = 8192,
                          .train_share = 0.5,
                          .prefill_chunk = 512,
                          .max_sample_queue = 2000,
@@ -267,8 +266,6 @@ static bool read_options(tke_settings *s, const tinkc_engine_options *o, tinkc_e
         return false;
     if (s->pending_status != 200 && s->pending_status != 408)
         return tkc_fail(err, TINKC_E_ARGUMENT, "setting pending_status: 200 or 408");
-    if (s->max_batch_tokens && s->microbatch_tokens > s->max_batch_tokens)
-        s->microbatch_tokens = s->max_batch_tokens;
     if (!s->max_queued_bytes)
         s->max_queued_bytes =
             s->memory_bytes / 4 > (int64_t)64 << 20 ? s->memory_bytes / 4 : (int64_t)64 << 20;
@@ -321,6 +318,15 @@ static void init_maps(tke_service *svc)
     svc->samples_end = &svc->samples;
 }
 
+/* What is not set follows from the device. */
+static void settle_microbatch(tke_settings *s, const tke_device_info *info)
+{
+    if (!s->microbatch_tokens)
+        s->microbatch_tokens = (int64_t)info->microbatch_tokens;
+    if (s->max_batch_tokens && s->microbatch_tokens > s->max_batch_tokens)
+        s->microbatch_tokens = s->max_batch_tokens;
+}
+
 static void open_device(tke_service *svc, const tinkc_engine_options *o, tinkc_error *err)
 {
     tke_device_info info;
@@ -331,6 +337,7 @@ static void open_device(tke_service *svc, const tinkc_engine_options *o, tinkc_e
     if (!svc->device)
         return;
     svc->device->ops->info(svc->device, &info);
+    settle_microbatch(&svc->set, &info);
     svc->memory_bounded = info.memory_bytes ? "card"
                           : o->memory_bytes ? "setting"
                                             : tkc_host_memory_now().bounded;

@@ -53,7 +53,7 @@ typedef struct tke_settings {
     int64_t max_ephemeral;      /* per session; beyond it the least recently used go */
     int64_t max_lora_rank;
     int64_t lora_alpha;
-    int64_t microbatch_tokens;
+    int64_t microbatch_tokens; /* 0 until the device is open: its own */
     double train_share;
     int64_t kv_bytes, prefill_chunk;
     int64_t max_context;      /* of every base model; 0 = the model's own */

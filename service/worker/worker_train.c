@@ -88,25 +88,22 @@ static bool encode_pass(tke_job *job, const tke_pass *pass, tinkc_error *err)
 
 /* ---- passes ---- */
 
-/* What a sample may have to wait for a microbatch. On a card one of full size is about as short. */
-static int64_t slice_ns(tke_service *svc)
-{
-    tke_device_info info;
-    svc->device->ops->info(svc->device, &info);
-    return info.memory_bytes ? 0 : 500000000;
-}
+enum { SLICE_NS = 600000000 }; /* what a sample may have to wait for a microbatch */
 
 static void ready_trainer(tke_service *svc, tke_base *base, tinkc_error *err)
 {
+    tke_device_info info;
     if (base->trainer || !tke_work_base(svc, base, err))
         return;
+    svc->device->ops->info(svc->device, &info);
     base->trainer = tke_trainer_new(
         base->loaded,
         &(tke_trainer_options){ .microbatch_tokens = (size_t)svc->set.microbatch_tokens,
                                 .keep = svc->set.keep,
                                 .between = tke_work_between,
                                 .user = svc,
-                                .slice_ns = slice_ns(svc) },
+                                .slice_ns = SLICE_NS,
+                                .starts_slowly = info.memory_bytes > 0 },
         err);
 }
 

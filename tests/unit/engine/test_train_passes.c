@@ -524,6 +524,24 @@ TEST(microbatches_fit_their_slice)
     tke_trainer_free(t);
 }
 
+/* A device that starts slowly has full microbatches from the beginning; what the first of them took says nothing about the others. */
+TEST(a_slow_start_is_not_measured)
+{
+    tke_trainer *t = sharing_trainer(600000, 1000);
+    tke_trainer_free(t);
+    tinkc_error err = { 0 };
+    t = tke_trainer_new(loaded,
+                        &(tke_trainer_options){ .memory_bytes = 1 << 30,
+                                                .microbatch_tokens = 1000,
+                                                .slice_ns = 600000,
+                                                .starts_slowly = true,
+                                                .now_ns = now_ns },
+                        &err);
+    slices(t, 100000, (size_t[]){ 1000, 1000 }, 2); /* the second is measured, for the next run */
+    slices(t, 1000, (size_t[]){ 250, 600, 600, 550 }, 4);
+    tke_trainer_free(t);
+}
+
 /* Losses, adapters, directions, soft targets and sizes of all kinds in one call. */
 TEST(test_mixed_passes)
 {
