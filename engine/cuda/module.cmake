@@ -29,7 +29,6 @@ list(APPEND cuda_code -gencode=arch=compute_80,code=compute_80)
 set(cuda_flags -O3 --fmad=false -std=c++17 -lineinfo
     -Xcompiler=-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-fno-rtti)
 file(GLOB cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.cu)
-file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.h ${CMAKE_SOURCE_DIR}/engine/cuda/*.cuh)
 file(GLOB cuda_host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/cuda/*.c)
 set(cuda_objects)
 file(GLOB cuda_formats CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/engine/math/format*.c)
@@ -37,8 +36,9 @@ file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cuda)
 foreach(source ${cuda_kernels})
     get_filename_component(name ${source} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-    add_custom_command(OUTPUT ${object} DEPENDS ${source} ${cuda_headers} VERBATIM COMMENT "nvcc ${name}"
-        COMMAND $ENV{CMAKE_CUDA_COMPILER_LAUNCHER} ${NVCC} ${cuda_flags} ${cuda_code} -I${CMAKE_SOURCE_DIR}/engine -c ${source} -o ${object})
+    add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "nvcc ${name}"
+        COMMAND ${CMAKE_C_COMPILER_LAUNCHER} ${NVCC} ${cuda_flags} ${cuda_code} -I${CMAKE_SOURCE_DIR}/engine
+                -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object})
     list(APPEND cuda_objects ${object})
 endforeach()
 
