@@ -410,7 +410,12 @@ TEST(bad_options)
 TEST(good_options)
 {
     tinkc_error err;
-    static const char *const types[] = { "auto", "f32", "bf16" };
+    static const struct {
+        const char *name;
+        int32_t compute;
+    } types[] = { { "auto", TKE_PRECISION_AUTO },
+                  { "f32", TKE_PRECISION_F32 },
+                  { "bf16", TKE_PRECISION_BF16 } };
     char *folder = tiny_folder();
     for (int durability = 0; durability <= TINKC_DURABILITY_JOURNAL; durability++) {
         tinkc_engine *engine = make(&(tinkc_engine_options){ .threads = 3,
@@ -430,9 +435,9 @@ TEST(good_options)
     }
     tiny_model_remove(folder);
     for (int i = 0; i < 3; i++) {
-        tinkc_engine *engine =
-            make(&(tinkc_engine_options){ .threads = 1, .device = "cpu", .dtype = types[i] }, &err);
-        assert_int_equal(set_of(engine)->compute, i == 2 ? TKE_PRECISION_BF16 : TKE_PRECISION_F32);
+        tinkc_engine *engine = make(
+            &(tinkc_engine_options){ .threads = 1, .device = "cpu", .dtype = types[i].name }, &err);
+        assert_int_equal(set_of(engine)->compute, types[i].compute);
         tinkc_engine_free(engine);
     }
     setenv("TINKC_DEVICE", "toaster", 1); /* asked for where no option says otherwise */
