@@ -106,14 +106,6 @@ struct tkc_watch {
     size_t first; /* where to look first: nobody is always last */
 };
 
-tkc_watch *tkc_watch_new(const tinkc_allocator *a, tinkc_error *err)
-{
-    tkc_watch *watch = tkc_zalloc(a, sizeof *watch, err);
-    if (watch)
-        watch->a = a;
-    return watch;
-}
-
 void tkc_watch_free(tkc_watch *watch)
 {
     if (!watch)
@@ -121,6 +113,30 @@ void tkc_watch_free(tkc_watch *watch)
     tkc_release(watch->a, watch->fds, watch->fds_cap * sizeof *watch->fds);
     tkc_release(watch->a, watch->marks, watch->marks_cap * sizeof *watch->marks);
     tkc_release(watch->a, watch, sizeof *watch);
+}
+
+static bool make_room(tkc_watch *watch, tinkc_error *err)
+{
+    struct pollfd *fds =
+        tkc_grow(watch->a, watch->fds, &watch->fds_cap, watch->n + 1, sizeof *fds, err);
+    watch->fds = fds ? fds : watch->fds;
+    uint64_t *marks =
+        tkc_grow(watch->a, watch->marks, &watch->marks_cap, watch->n + 1, sizeof *marks, err);
+    watch->marks = marks ? marks : watch->marks;
+    return fds && marks;
+}
+
+/* With room for the first few: one that cannot take the descriptor that wakes it would be of no use. */
+tkc_watch *tkc_watch_new(const tinkc_allocator *a, tinkc_error *err)
+{
+    tkc_watch *watch = tkc_zalloc(a, sizeof *watch, err);
+    if (!watch)
+        return NULL;
+    watch->a = a;
+    if (make_room(watch, err))
+        return watch;
+    tkc_watch_free(watch);
+    return NULL;
 }
 
 static size_t place_of(const tkc_watch *watch, int fd)
@@ -134,20 +150,12 @@ static size_t place_of(const tkc_watch *watch, int fd)
 static bool add_place(tkc_watch *watch)
 {
     tinkc_error err = { 0 };
-    struct pollfd *fds = tkc_grow(watch->a, watch->fds, &watch->fds_cap, watch->n + 1, sizeof *fds,
-                                  &err);
-    if (fds)
-        watch->fds = fds;
-    uint64_t *marks = fds ? tkc_grow(watch->a, watch->marks, &watch->marks_cap, watch->n + 1,
-                                     sizeof *marks, &err)
-                          : NULL;
-    if (!marks) {
-        errno = ENOMEM;
-        return false;
+    if (make_room(watch, &err)) {
+        watch->n++;
+        return true;
     }
-    watch->marks = marks;
-    watch->n++;
-    return true;
+    errno = ENOMEM;
+    return false;
 }
 
 bool tkc_watch_set(tkc_watch *watch, int fd, uint32_t what, uint64_t mark)
