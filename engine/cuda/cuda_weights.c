@@ -29,6 +29,8 @@ static bool runs_experts(const tke_model *m, const tke_experts *x)
                       other->route != x->route || other->limit != x->limit))
             return false;
     }
+    if (x->gate.bias && !x->paired) /* gpt-oss of a GGUF file */
+        return false;
     return !x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID &&
            x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
            x->top <= TCU_MAX_TOP;

@@ -235,6 +235,11 @@ static void put_flag(writer *w, const char *key, bool value)
     tkc_jsonw_bool(&w->w, value);
 }
 
+static bool is_oss(const writer *w)
+{
+    return strcmp(w->arch, "gpt-oss") == 0;
+}
+
 static bool put_rope(writer *w)
 {
     char key[NAME_LEN];
@@ -248,6 +253,8 @@ static bool put_rope(writer *w)
     put_text(w, "rope_type", type);
     put_number(w, "rope.scaling.factor", "factor");
     put_number(w, "rope.scaling.original_context_length", "original_max_position_embeddings");
+    if (is_oss(w)) /* as published; files do not say it */
+        put_flag(w, "truncate", false);
     tkc_jsonw_end(&w->w);
     return !tkc_failed(w->err);
 }
@@ -307,14 +314,17 @@ static void put_sizes(writer *w)
     put_number(w, "block_count", "num_hidden_layers");
     put_number(w, "context_length", "max_position_embeddings");
     put_number(w, "embedding_length", "hidden_size");
-    put_number(w, "feed_forward_length", "intermediate_size");
+    if (!is_oss(w)) /* all of its layers have experts */
+        put_number(w, "feed_forward_length", "intermediate_size");
     put_number(w, "attention.head_count", "num_attention_heads");
     put_number(w, "attention.head_count_kv", "num_key_value_heads");
     put_number(w, "attention.key_length", "head_dim");
     put_number(w, "attention.layer_norm_rms_epsilon", "rms_norm_eps");
     put_number(w, "expert_count", "num_experts");
     put_number(w, "expert_used_count", "num_experts_per_tok");
-    put_number(w, "expert_feed_forward_length", "moe_intermediate_size");
+    put_number(w, "expert_feed_forward_length", is_oss(w) ? "intermediate_size" : "moe_intermediate_size");
+    if (is_oss(w))
+        put_number(w, "attention.sliding_window", "sliding_window");
     put_flag(w, "norm_topk_prob", true);
 }
 
@@ -328,7 +338,8 @@ static bool refuse_features(writer *w)
     char key[NAME_LEN];
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         snprintf(key, sizeof key, "%s.%s", w->arch, keys[i]);
-        if (tkc_gguf_find(w->g, key) && tkc_gguf_double(w->g, key, 0, w->err) > 0)
+        bool reads = is_oss(w) && strcmp(keys[i], "attention.sliding_window") == 0;
+        if (!reads && tkc_gguf_find(w->g, key) && tkc_gguf_double(w->g, key, 0, w->err) > 0)
             return tkc_fail(w->err, TINKC_E_UNSUPPORTED, "%s: key '%s' is not supported",
                             w->g->what, key);
     }
@@ -352,7 +363,8 @@ static bool choose_arch(writer *w, tinkc_str *model_type)
     static const char *const archs[][2] = { { "llama", "llama" },
                                             { "qwen2", "qwen2" },
                                             { "qwen3", "qwen3" },
-                                            { "qwen3moe", "qwen3_moe" } };
+                                            { "qwen3moe", "qwen3_moe" },
+                                            { "gpt-oss", "gpt_oss" } };
     tinkc_str name = tkc_gguf_str(w->g, "general.architecture", w->err);
     for (size_t i = 0; name.data && i < sizeof archs / sizeof *archs; i++)
         if (tkc_str_is(name, archs[i][0])) {
@@ -364,7 +376,7 @@ static bool choose_arch(writer *w, tinkc_str *model_type)
         return false;
     return tkc_fail(w->err, TINKC_E_UNSUPPORTED,
                     "%s: key 'general.architecture': '%.*s' is not supported; supported are llama, "
-                    "qwen2, qwen3 and qwen3moe",
+                    "qwen2, qwen3, qwen3moe and gpt-oss",
                     w->g->what, (int)(name.len < 60 ? name.len : 60), name.data ? name.data : "");
 }
 
@@ -419,6 +431,7 @@ static const struct {
     { "mlp.down_proj", "ffn_down", false },       { "mlp.gate", "ffn_gate_inp", false },
     { "gate_proj", "ffn_gate_exps", true },       { "up_proj", "ffn_up_exps", true },
     { "down_proj", "ffn_down_exps", true },
+    { "mlp.router", "ffn_gate_inp", false },
 };
 
 /* "12." before what follows. */
@@ -428,9 +441,27 @@ static bool take_index(tinkc_str *rest, uint64_t *index)
     return tkc_str_cut(rest, '.', &digits) && rest->data && tkc_parse_u64(digits, index);
 }
 
+/* gpt-oss has a norm of another name, and one number of each head. */
+static bool own_name(uint64_t layer, tinkc_str rest, renamed *out)
+{
+    static const char *const names[][2] = {
+        { "post_attention_layernorm.weight", "post_attention_norm.weight" },
+        { "self_attn.sinks", "attn_sinks.weight" },
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (tkc_str_is(rest, names[i][0])) {
+            snprintf(out->name, sizeof out->name, "blk.%llu.%s", (unsigned long long)layer,
+                     names[i][1]);
+            return true;
+        }
+    return false;
+}
+
 static bool rename_module(const tke_config *c, uint64_t layer, tinkc_str rest, renamed *out)
 {
     static const char prefix[] = "mlp.experts.";
+    if (c->family == &tke_family_gpt_oss && own_name(layer, rest, out))
+        return true;
     const char *end = tkc_ends_with(rest, ".weight") ? ".weight" : ".bias";
     uint64_t expert = 0;
     if (!tkc_ends_with(rest, end))
@@ -496,12 +527,14 @@ static const tke_file_tensor *describe(const tke_gguf_files *f, const tkc_gguf *
     tke_dtype dtype = tke_format_dtype(format);
     tke_file_tensor *out = tkc_arena_array(f->arena, 1, sizeof *out, f->err);
     size_t row_bytes = tke_format_bytes(format, (size_t)t->dims[0]), rows = (size_t)t->dims[1];
+    if (as->expert >= 0 && t->n_dims == 2) /* biases */
+        rows = 1;
     if (!out)
         return NULL;
     out->name = t->name;
     out->dtype = tke_is_packed(dtype) ? TKE_FILE_U8 : (int32_t)dtype;
     out->packed = tke_is_packed(dtype) ? (int32_t)dtype : 0;
-    out->n_dims = as->expert >= 0 ? 2 : t->n_dims;
+    out->n_dims = as->expert >= 0 ? t->n_dims - 1 : t->n_dims;
     for (int i = 0; i < out->n_dims; i++)
         out->dims[i] = (int64_t)t->dims[out->n_dims - 1 - i];
     out->data = in->data.data + t->offset;
@@ -517,6 +550,13 @@ static const tke_file_tensor *describe(const tke_gguf_files *f, const tkc_gguf *
     return out->data ? out : NULL;
 }
 
+/* A matrix of each expert, or a bias. */
+static bool has_expert(const tkc_gguf_tensor *t, uint64_t expert)
+{
+    bool bias = tkc_ends_with(tkc_str(t->name), ".bias");
+    return t->n_dims == (bias ? 2 : 3) && expert < t->dims[t->n_dims - 1];
+}
+
 const tke_file_tensor *tke_gguf_files_find(void *files, const char *name)
 {
     const tke_gguf_files *f = files;
@@ -525,7 +565,7 @@ const tke_file_tensor *tke_gguf_files_find(void *files, const char *name)
     if (!rename_tensor(f->config, name, &as))
         return NULL;
     const tkc_gguf_tensor *t = find_tensor(f, as.name, &in);
-    if (!t || (as.expert >= 0 && (t->n_dims != 3 || (uint64_t)as.expert >= t->dims[2])))
+    if (!t || (as.expert >= 0 && !has_expert(t, (uint64_t)as.expert)))
         return NULL;
     return describe(f, in, t, &as);
 }

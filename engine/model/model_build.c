@@ -285,11 +285,28 @@ void tke_build_dense(tke_builder *b, bool squared)
 
 /* ---- experts ---- */
 
+/* experts.E.NAME.bias, where they have one. */
+static const tke_real *separate_biases(tke_builder *b, const char *name, size_t n, size_t out)
+{
+    char path[PATH_LEN / 2];
+    snprintf(path, sizeof path, "%s.experts.0.%s.bias", b->feed_at, name);
+    tke_real *all = tke_build_has(b, path) ? tkc_arena_array(b->arena, n * out, sizeof *all, b->err)
+                                           : NULL;
+    for (size_t e = 0; all && e < n && b->n_bad < MOST_BAD; e++) {
+        snprintf(path, sizeof path, "%s.experts.%zu.%s.bias", b->feed_at, e, name);
+        const tke_real *one = layer_vector(b, path, out);
+        if (one)
+            memcpy(all + e * out, one, out * sizeof *all);
+    }
+    return all;
+}
+
 /* Separate tensors: experts.E.NAME.weight. */
 static void stack_separate(tke_builder *b, const char *name, size_t n, tke_stack *s)
 {
     char path[PATH_LEN];
     tke_matrix *m = tkc_arena_array(b->arena, n, sizeof *m, b->err);
+    s->bias = separate_biases(b, name, n, s->out);
     for (size_t e = 0; m && e < n && b->n_bad < MOST_BAD; e++) {
         snprintf(path, sizeof path, "model.layers.%zu.%s.experts.%zu.%s.weight", b->index,
                  b->feed_at, e, name);
@@ -408,6 +425,8 @@ static void find_stacks(tke_builder *b, size_t hidden, tke_experts *x)
 {
     x->gate = x->up = (tke_stack){ .out = x->inner, .in = hidden };
     x->out = (tke_stack){ .out = hidden, .in = x->inner };
+    if (x->paired && tke_build_has(b, join(b, b->feed_at, "experts.0.gate_proj.weight")))
+        x->paired = false; /* GGUF files keep gates and ups apart */
     if (x->paired) {
         x->gate.out = 2 * x->inner;
         stack_paired(b, "gate_up_proj", x->n, &x->gate);
