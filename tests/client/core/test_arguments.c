@@ -165,9 +165,6 @@ TEST_WITH(training, setup, teardown)
         REFUSED(tinkc_forward(trainer, other, "x", NULL, &err), TENSOR, "batch: example 0 has 3");
         tinkc_batch_free(other);
     }
-    tinkc_batch_set_f32(batch, "advantages", numbers, 3, &err);
-    REFUSED(tinkc_forward_backward_custom(trainer, batch, 0, NULL, tinkc_loss_dpo, NULL, &err),
-            ARGUMENT, "batch");
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
