@@ -1507,6 +1507,7 @@ const cli_command cli_commands[] = {
                  "peft: an adapter for PEFT and vLLM.\n"
                  "merged: a model folder for transformers.\n"
                  "gguf: one file for llama.cpp and ollama.\n"
+                 "gguf-lora: the adapter alone, for llama.cpp's --lora.\n"
                  "hosted: the names that the hosted service gives an adapter's tensors.",
       .options = cli_export_options,
       .examples = cli_export_examples,

@@ -28,7 +28,7 @@ const cli_option cli_export_options[] = {
       .kind = CLI_CHOICE,
       .value = "FORM",
       .default_value = "peft",
-      .choices = "peft|merged|gguf|hosted",
+      .choices = "peft|merged|gguf|gguf-lora|hosted",
       .help = "what to make" },
     { .name = "type",
       .kind = CLI_CHOICE,
@@ -133,7 +133,7 @@ static int find_source(export *x)
         bad = fetch_source(x);
     if (!x->adapter)
         x->adapter = x->fetched;
-    bool needed = strcmp(x->to, "merged") == 0 || strcmp(x->to, "gguf") == 0;
+    bool needed = strcmp(x->to, "merged") == 0 || strncmp(x->to, "gguf", 4) == 0;
     if (!bad && needed)
         bad = find_base(x);
     else if (!bad && cli_text(x->app, "base"))
@@ -145,18 +145,19 @@ static int find_source(export *x)
 
 static int convert(const export *x)
 {
-    bool gguf = strcmp(x->to, "gguf") == 0;
+    bool gguf = strncmp(x->to, "gguf", 4) == 0;
     tinkc_adapter_options o = { .adapter = x->adapter,
                                 .base_model = x->base,
                                 .target = x->target,
-                                .format = gguf                           ? TINKC_ADAPTER_GGUF
+                                .format = strcmp(x->to, "gguf-lora") == 0 ? TINKC_ADAPTER_GGUF_LORA
+                                          : gguf                         ? TINKC_ADAPTER_GGUF
                                           : strcmp(x->to, "merged") == 0 ? TINKC_ADAPTER_MERGED
                                           : strcmp(x->to, "hosted") == 0 ? TINKC_ADAPTER_HOSTED
                                                                          : TINKC_ADAPTER_PEFT,
                                 .gguf_type = gguf ? cli_text(x->app, "type") : NULL,
                                 .drop_unembed = cli_flag(x->app, "drop-unembed") };
     if (cli_given(x->app, "type") && !gguf)
-        return cli_fail(x->app, "usage", NULL, "--type is for --to gguf");
+        return cli_fail(x->app, "usage", NULL, "--type is for --to gguf and gguf-lora");
     int bad = cli_make_form(x->app, &o, "Exporting");
     if (!bad && o.drop_unembed)
         cli_note(x->app,

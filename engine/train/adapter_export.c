@@ -210,14 +210,14 @@ static bool check_options(const tinkc_adapter_options *o, tinkc_error *err)
     bool plain = o && o->format == TINKC_ADAPTER_GGUF; /* GGUF works without an adapter */
     if (!o || (!o->adapter && !plain) || !o->target)
         return tkc_fail(err, TINKC_E_ARGUMENT, "adapter and target are required");
-    if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_GGUF)
+    if (o->format < TINKC_ADAPTER_PEFT || o->format > TINKC_ADAPTER_GGUF_LORA)
         return tkc_fail(err, TINKC_E_ARGUMENT, "format is none of TINKC_ADAPTER_*");
     if (!tkc_all_zero(o->reserved_bools, sizeof o->reserved_bools) ||
         !tkc_all_zero(o->reserved, sizeof o->reserved))
         return tkc_fail(err, TINKC_E_ARGUMENT, "reserved fields must be zero");
     if (o->format >= TINKC_ADAPTER_MERGED && !o->base_model)
         return tkc_fail(err, TINKC_E_ARGUMENT, "base_model is required for merging");
-    if (o->gguf_type && !plain)
+    if (o->gguf_type && !plain && o->format != TINKC_ADAPTER_GGUF_LORA)
         return tkc_fail(err, TINKC_E_ARGUMENT, "gguf_type is for GGUF alone");
     if (tkc_is_dir(o->target) || tkc_is_file(o->target))
         return tkc_fail(err, TINKC_E_EXISTS, "%s: already exists", o->target);
@@ -247,6 +247,7 @@ static bool make_folder(tke_export *j)
 
 static bool run(tke_export *j)
 {
+    bool merges = j->o->format == TINKC_ADAPTER_MERGED || j->o->format == TINKC_ADAPTER_GGUF;
     if (j->o->base_model && !(j->base = tke_model_open(j->o->base_model, j->err)))
         return false;
     if (j->o->adapter && !open_adapter(j))
@@ -254,10 +255,10 @@ static bool run(tke_export *j)
     if (j->o->format >= TINKC_ADAPTER_MERGED && j->o->adapter &&
         !tke_adapter_check(j->base, j->o->adapter, j->err)) /* every name and shape */
         return false;
-    if (j->o->format >= TINKC_ADAPTER_MERGED && j->o->drop_unembed && tke_export_head(j, "lora_A"))
+    if (merges && j->o->drop_unembed && tke_export_head(j, "lora_A"))
         return tkc_fail(j->err, TINKC_E_UNSUPPORTED,
                         "merging without the unembedding is not supported");
-    return j->o->format == TINKC_ADAPTER_GGUF ? tke_export_gguf(j) : make_folder(j);
+    return j->o->format >= TINKC_ADAPTER_GGUF ? tke_export_gguf(j) : make_folder(j);
 }
 
 bool tinkc_adapter_export(const tinkc_adapter_options *o, tinkc_progress_fn *progress, void *user,

@@ -1,6 +1,6 @@
 /* adapter_gguf.c - a model, with an adapter merged into it, as one GGUF file.
  *
- * Names and shapes are llama.cpp's. Matrices get the requested type, norms and biases stay f32.
+ * Or the adapter alone, which llama.cpp adds to a file of the base. Names and shapes are llama.cpp's. Matrices get the requested type, norms and biases stay f32.
  * Llama's q and k are stored for llama.cpp's rotation of neighbouring pairs (not halves), so their
  * rows are permuted; Qwen's are not. May touch: the model's folder, the adapter, the target.
  */
@@ -409,6 +409,85 @@ static bool write_all(writer *w)
     return ok && tke_gguf_close(&w->file, j->err);
 }
 
+static bool no_form(const writer *w, const char *what)
+{
+    return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                    "%s: %s has no GGUF form for %s models; export "
+                    "to a Hugging Face folder instead",
+                    w->j->o->base_model, what, w->model->config.arch);
+}
+
+/* ---- the adapter alone: NAME.lora_a [rank, in] and NAME.lora_b [out, rank] for each of its matrices ---- */
+
+static void factor_name(const entry *e, bool b, char out[NAME_LEN + 8])
+{
+    snprintf(out, NAME_LEN + 8, "%s.lora_%c", e->name, b ? 'b' : 'a');
+}
+
+/* Rows of A as they are, of B in the order of the matrix's. */
+static bool write_factor(writer *w, const entry *e, bool b)
+{
+    const tke_file_tensor *t = b ? e->b : e->a;
+    size_t rank = (size_t)w->j->spec.rank, rows = b ? e->rows : rank, cols = b ? rank : e->cols;
+    char name[NAME_LEN + 8];
+    float *row = tkc_alloc(NULL, cols * sizeof *row, w->j->err);
+    bool ok = row != NULL;
+    factor_name(e, b, name);
+    for (size_t i = 0; ok && i < rows; i++) {
+        size_t at = b ? source_row(e, i, rows) : i;
+        tke_widen((tke_dtype)t->dtype, t->data + at * cols * tke_file_dtype_size(t->dtype), cols,
+                  row);
+        ok = tke_gguf_row(&w->file, type_of(w, cols), row, cols, name, w->j->err);
+    }
+    tkc_release(NULL, row, cols * sizeof *row);
+    size_t bytes = (size_t)w->file.written;
+    return ok && tke_gguf_pad(&w->file, w->j->err) && tke_export_advance(w->j, bytes);
+}
+
+/* Only what the adapter has is kept; a matrix that a file of the base model lacks is refused. */
+static bool keep_adapted(writer *w)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->n; i++) {
+        const entry *e = &w->entries[i];
+        bool head = strcmp(e->name, "output.weight") == 0;
+        if (!e->a || !e->b || (head && w->j->o->drop_unembed))
+            continue;
+        if (e->n)
+            return no_form(w, "an adapter of experts alone");
+        if (head && w->model->config.tied && !is_oss(w))
+            return no_form(w, "an adapter of an output layer that is the embedding (drop_unembed)");
+        w->entries[n++] = *e;
+    }
+    w->n = n;
+    return n > 0 || tkc_fail(w->j->err, TINKC_E_UNSUPPORTED, "%s: nothing is left of it",
+                             w->j->o->adapter);
+}
+
+static bool write_adapter(writer *w)
+{
+    tke_export *j = w->j;
+    char name[NAME_LEN + 8];
+    size_t rank = (size_t)j->spec.rank;
+    tke_gguf_str(&w->file, "general.architecture", tkc_str(w->model->config.arch), j->err);
+    tke_gguf_str(&w->file, "general.type", tkc_str("adapter"), j->err);
+    tke_gguf_str(&w->file, "general.name", model_name(j->o->adapter), j->err);
+    tke_gguf_str(&w->file, "adapter.type", tkc_str("lora"), j->err);
+    tke_gguf_f32(&w->file, "adapter.lora.alpha", j->spec.alpha, j->err);
+    for (size_t i = 0; i < 2 * w->n; i++) {
+        const entry *e = &w->entries[i / 2];
+        bool b = i % 2;
+        factor_name(e, b, name);
+        tke_gguf_tensor(&w->file, name, type_of(w, b ? rank : e->cols), 0, b ? e->rows : rank,
+                        b ? rank : e->cols, j->err);
+    }
+    j->total = (int64_t)w->file.data_bytes;
+    bool ok = !tkc_failed(j->err) && tke_gguf_open(&w->file, j->o->target, &j->arena, j->err);
+    for (size_t i = 0; ok && i < 2 * w->n; i++)
+        ok = write_factor(w, &w->entries[i / 2], i % 2);
+    return ok && tke_gguf_close(&w->file, j->err);
+}
+
 /* ---- the call ---- */
 
 static bool choose_type(writer *w)
@@ -429,14 +508,6 @@ static bool choose_type(writer *w)
         }
     return tkc_fail(w->j->err, TINKC_E_ARGUMENT,
                     "gguf_type \"%.20s\" is none of f16, bf16, q8_0, q4_0, f32", asked);
-}
-
-static bool no_form(const writer *w, const char *what)
-{
-    return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
-                    "%s: %s has no GGUF form for %s models; export "
-                    "to a Hugging Face folder instead",
-                    w->j->o->base_model, what, w->model->config.arch);
 }
 
 /* llama.cpp knows one form of gpt-oss: windows in even layers, clamps at 7. */
@@ -482,7 +553,11 @@ bool tke_export_gguf(tke_export *j)
     bool ok = choose_type(&w) && check_model(&w);
     if (ok)
         gather(&w);
-    ok = ok && !tkc_failed(j->err) && write_keys(&w) && write_all(&w);
+    ok = ok && !tkc_failed(j->err);
+    if (j->o->format == TINKC_ADAPTER_GGUF_LORA)
+        ok = ok && keep_adapted(&w) && write_adapter(&w);
+    else
+        ok = ok && write_keys(&w) && write_all(&w);
     tke_gguf_end(&w.file);
     tkc_release(NULL, w.entries, w.cap * sizeof *w.entries);
     return ok;

@@ -350,7 +350,7 @@ TEST(test_exports)
     saved = tiny_folder();
     snprintf(target, sizeof target, "%s/out", room);
     assert_true(tke_snapshot_write(s, saved, &(tke_adapter_save){ .base_name = "t" }, &err));
-    for (format = TINKC_ADAPTER_PEFT; format <= TINKC_ADAPTER_GGUF; format++)
+    for (format = TINKC_ADAPTER_PEFT; format <= TINKC_ADAPTER_GGUF_LORA; format++)
         every_allocation(export, nothing_left);
     tke_snapshot_drop(s);
     tke_adapter_free(a);

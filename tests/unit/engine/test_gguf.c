@@ -573,6 +573,59 @@ TEST(test_numbers_of_llama)
     tiny_model_remove(folder);
 }
 
+/* What llama.cpp computes with both files: base + alpha / rank * B A. */
+TEST(an_adapter_alone_and_the_base_make_the_merged_file)
+{
+    tinkc_error err = { 0 };
+    char *folder = llama_folder(), path[512], *room = tiny_folder();
+    tke_model *m = tke_model_open(folder, &err);
+    tke_device *d = device_cpu(1);
+    tke_adapter *a = adapter_of(d, m, 7);
+    char *adapter = save(a);
+    matrix list[9];
+    size_t n = matrices_of(m, list) - 1; /* the embedding has none */
+    path_in(path, room);
+    tinkc_adapter_options o = { .adapter = adapter,
+                                .base_model = folder,
+                                .target = path,
+                                .format = TINKC_ADAPTER_GGUF_LORA,
+                                .gguf_type = "f32" };
+    assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
+    gguf *lora = gguf_read(path), *base = written(folder, NULL, "f32"),
+         *merged = written(folder, adapter, "f32");
+    assert_int_equal(lora->n, 2 * n);
+    assert_non_null(strstr(lora->keys, "general.type=adapter\n"));
+    assert_non_null(strstr(lora->keys, "adapter.type=lora\nadapter.lora.alpha=5"));
+    for (size_t i = 0; i < n; i++) {
+        char names[2][80];
+        snprintf(names[0], sizeof names[0], "%s.lora_a", list[i].name);
+        snprintf(names[1], sizeof names[1], "%s.lora_b", list[i].name);
+        const tensor *ta = find(lora, names[0]), *tb = find(lora, names[1]);
+        const tensor *from = find(base, list[i].name), *to = find(merged, list[i].name);
+        size_t in = list[i].w->in;
+        assert_true(ta && tb && from && to);
+        assert_true(ta->dims[0] == in && ta->dims[1] == 3 && tb->dims[0] == 3 &&
+                    tb->dims[1] == list[i].w->out);
+        for (size_t k = 0; k < in * list[i].w->out; k++) {
+            double sum = 0;
+            for (size_t r = 0; r < 3; r++)
+                sum += stored(tb, k / in * 3 + r) * stored(ta, r * in + k % in);
+            double want = stored(from, k) + 5.0 / 3 * sum;
+            if (fabs(stored(to, k) - want) > 1e-5)
+                fail_msg("%s[%zu] is %g, not %g", list[i].name, k, stored(to, k), want);
+        }
+    }
+    gguf_free(lora);
+    gguf_free(base);
+    gguf_free(merged);
+    tke_adapter_free(a);
+    tke_device_close(d);
+    tke_model_drop(m);
+    tiny_model_remove(adapter);
+    tiny_model_remove(room);
+    tiny_model_remove(folder);
+}
+
 /* Tied: the head is written only where the adapter changed it. Rows of 48 have no blocks of 32. */
 TEST(test_numbers_of_qwen)
 {

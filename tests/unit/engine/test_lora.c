@@ -363,7 +363,7 @@ TEST(test_export_options)
             o.format = -1;
             break;
         case 4:
-            o.format = TINKC_ADAPTER_GGUF + 1;
+            o.format = TINKC_ADAPTER_GGUF_LORA + 1;
             break;
         case 5:
             memset(o.reserved_bools, 1, 1);
