@@ -16,34 +16,31 @@ int32_t tcu_padded_rank(size_t rank)
     return (int32_t)((rank + RANK_STEP - 1) / RANK_STEP * RANK_STEP);
 }
 
-static int32_t round_8(size_t n)
-{
-    return (int32_t)((n + 7) / 8 * 8);
-}
-
-static int64_t place_group(const tke_lora_group *from, int32_t padded, int64_t at, tcu_group *to)
+static int64_t place_group(const tke_lora_group *from, const tcu_sides *sides, int32_t padded,
+                           int64_t at, tcu_group *to)
 {
     to->n = (int32_t)from->n;
-    to->in = (int32_t)from->in;
-    bool own_a = from->n && from->of->shared == TKE_SHARED_B,
-         own_b = from->n && from->of->shared == TKE_SHARED_A;
-    to->n_a = own_a ? (int32_t)from->n_a : 1;
-    to->n_b = own_b ? (int32_t)from->n_b : 1;
-    to->own_in = own_a ? round_8(from->in) : to->in;
-    to->own_out = own_b ? round_8(from->out[0]) : 0;
+    to->n_a = from->n && from->of->shared == TKE_SHARED_B ? (int32_t)from->n_a : 1;
+    to->n_b = from->n && from->of->shared == TKE_SHARED_A ? (int32_t)from->n_b : 1;
+    if (!from->n)
+        return at;
+    to->side_in = sides->in;
+    to->in = tcu_side_width(sides->in, from->in);
     to->a = at;
     to->master_a = (int64_t)from->a;
-    at += (int64_t)to->n_a * to->n * padded * to->own_in;
+    at += (int64_t)to->n_a * to->n * padded * to->in;
     for (size_t i = 0; i < from->n; i++) {
         to->b[i] = at;
-        to->out[i] = (int32_t)from->out[i];
+        to->side_out[i] = sides->out[i];
+        to->out[i] = tcu_side_width(sides->out[i], from->out[i]);
         to->master_b[i] = (int64_t)from->b[i];
-        at += (int64_t)to->n_b * (own_b ? to->own_out : to->out[i]) * padded;
+        at += (int64_t)to->n_b * to->out[i] * padded;
     }
     return at;
 }
 
-static bool make_groups(tcu_block *b, const tke_lora_layout *l, tinkc_error *err)
+static bool make_groups(tcu_block *b, const tke_lora_layout *l, const tcu_model *m,
+                        tinkc_error *err)
 {
     size_t bytes = l->n_groups * sizeof(tcu_group);
     int64_t at = 0;
@@ -52,7 +49,7 @@ static bool make_groups(tcu_block *b, const tke_lora_layout *l, tinkc_error *err
     b->padded = tcu_padded_rank(l->rank);
     b->n_groups = (int32_t)l->n_groups;
     for (size_t i = 0; host && i < l->n_groups; i++)
-        at = place_group(&l->groups[i], b->padded, at, &host[i]);
+        at = place_group(&l->groups[i], &m->sides[i], b->padded, at, &host[i]);
     b->n_operands = (size_t)at;
     b->has_head = host && host[l->n_groups - 1].n > 0;
     b->groups = host ? tcu_take(b->device, bytes, TCU_FOR_ADAPTERS, err) : NULL;
@@ -206,10 +203,11 @@ bool tcu_block_read(const tcu_block *b, float *to, tinkc_error *err)
     return ok;
 }
 
-bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *err)
+bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, const tcu_model *m,
+                     tinkc_error *err)
 {
     tcu_device *d = b->device;
-    if (!tcu_block_use(b, err) || (!b->groups && !make_groups(b, layout, err)))
+    if (!tcu_block_use(b, err) || (!b->groups && !make_groups(b, layout, m, err)))
         return false;
     if (!b->operands)
         b->operands = tcu_take(d, b->n_operands * sizeof *b->operands, TCU_FOR_ADAPTERS, err);
@@ -228,24 +226,28 @@ bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, tinkc_error *e
 /* The groups that have a part, as in tcu_block; false if layers differ. */
 static bool find_adapted(const tke_lora_layout *l, const tcu_model *m, uint32_t *adapted)
 {
-    *adapted = l->groups[m->head_group].n ? UINT32_C(1) << TCU_HEAD : 0;
-    for (size_t of = 0; of < TCU_GROUPS; of++)
-        *adapted |= (uint32_t)(l->groups[m->layers[0].group[of]].n > 0) << of;
-    for (size_t i = 0; i < m->config.n_layers; i++)
-        for (size_t of = 0; of < TCU_GROUPS; of++)
-            if ((l->groups[m->layers[i].group[of]].n > 0) != (*adapted >> of & 1))
+    *adapted = (uint32_t)(l->groups[m->head_group.group].n > 0) << TCU_DECODE_GROUPS;
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        const tcu_linear *list[TCU_DECODE_GROUPS];
+        tcu_decode_groups(&m->layers[i], list);
+        for (size_t of = 0; of < TCU_DECODE_GROUPS; of++) {
+            uint32_t has = l->groups[list[of]->group].n > 0;
+            if (i && has != (*adapted >> of & 1))
                 return false;
+            *adapted |= has << of;
+        }
+    }
     return true;
 }
 
 /* The groups' places follow each other as in make_groups. */
-static bool fill_maps(const tcu_block *b, const tke_lora_layout *l, unsigned char *maps,
-                      tinkc_error *err)
+static bool fill_maps(const tcu_block *b, const tke_lora_layout *l, const tcu_model *m,
+                      unsigned char *maps, tinkc_error *err)
 {
     int64_t at = 0;
     for (size_t i = 0; i < l->n_groups; i++) {
         tcu_group g = { 0 };
-        at = place_group(&l->groups[i], b->padded, at, &g);
+        at = place_group(&l->groups[i], &m->sides[i], b->padded, at, &g);
         if (g.n && !tcu_ok(b->device,
                            tcu_decode_map(maps + i * TCU_MAP_BYTES, b->operands + g.a,
                                           (int64_t)g.n * b->padded, g.in),
@@ -263,7 +265,7 @@ bool tcu_block_maps(tcu_block *b, const tke_lora_layout *l, const tcu_model *m, 
     if (!find_adapted(l, m, &b->adapted))
         return false;
     unsigned char *host = tkc_zalloc(NULL, bytes, err),
-                  *card = host && fill_maps(b, l, host, err)
+                  *card = host && fill_maps(b, l, m, host, err)
                               ? tcu_take(b->device, bytes, TCU_FOR_ADAPTERS, err)
                               : NULL;
     bool ok = card && tcu_upload(b->device, card, host, bytes, err) && tcu_wait(b->device, err);

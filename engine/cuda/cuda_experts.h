@@ -10,12 +10,6 @@
 
 #include "cuda/cuda_kernels.h"
 
-#ifdef __CUDACC__
-#define TCU_BOTH static inline __host__ __device__
-#else
-#define TCU_BOTH static inline
-#endif
-
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -6,16 +6,31 @@
  * Rounding points: logits and weights are fp32; gate and up are bf16(fma(scale, B_e low, W_e x) + bias), an expert's result
  * bf16(W_e h + bias); the weighted sums are fp32, and y = bf16(fma(scale, B sum(w A_e h), sum(w result))).
  */
-#include <string.h>
-#include "cuda/cuda_state.h"
+#include "cuda/cuda_part.h"
 
-enum { FEW_ROWS = 256, ALIGN = 256 };
+enum { FEW_ROWS = 256 };
 
-void tcu_walk_take(tcu_walk *w, void *out, size_t count, size_t size)
+/* kept: gates and ups of pairs, A x of the groups, who goes where */
+enum { GU, LOW_IN, LOW_OUT, CHOSEN, PAIR_OF, SLOT_OF, WEIGHT, START, TILES, COUNTS, LOGITS };
+/* work: what pairs make, in bf16 and in fp32; a stack without packing; logits that nobody reads again; backward */
+enum { M, WIDE, LOW, UNPACKED, CHOICE, DM, PAIR_LOW, DWEIGHT, DLOGITS, STEPS, N_STEPS };
+
+static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
 {
-    void *p = w->at ? w->at + w->used : NULL;
-    memcpy(out, &p, sizeof p);
-    w->used += (count * size + ALIGN - 1) / ALIGN * ALIGN;
+    const tke_experts *x = l->experts;
+    (void)m;
+    if (x->n > TCU_MAX_EXPERTS || x->top > TCU_MAX_TOP)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "%zu experts, %zu of them for a row (up to %d, %d)",
+                        x->n, x->top, TCU_MAX_EXPERTS, TCU_MAX_TOP);
+    if (x->gate.bias && !x->paired) /* gpt-oss of a GGUF file */
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "biases of gates and of ups apart");
+    return (!x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID) ||
+           tkc_fail(err, TINKC_E_UNSUPPORTED, "shared experts, squared ReLU or a sigmoid router");
+}
+
+static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
+{
+    tcu_load_experts(loader, from->experts, &to->experts);
 }
 
 /* ---- memory ---- */
@@ -25,345 +40,360 @@ static int32_t tile_rows(size_t n)
     return n <= FEW_ROWS ? TCU_FEW_TILE : TCU_MANY_TILE;
 }
 
-void tcu_experts_keep(tcu_walk *w, const tcu_model *m, size_t n, size_t most, tcu_acts *t)
+/* Is more than the chosen experts' weights needed to go back through the router? */
+static bool keeps_logits(const tcu_experts *x)
 {
-    const tcu_experts_size *x = &m->experts;
-    size_t pairs = n * (size_t)x->top, experts = (size_t)x->n;
+    return x->of->route != TKE_ROUTE_CHOSEN;
+}
+
+static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
+                 tcu_slots *t)
+{
+    const tcu_experts *x = &l->experts;
+    size_t n = s->n, pairs = n * (size_t)x->top, experts = (size_t)x->n;
     size_t few_pairs = (n < FEW_ROWS ? n : FEW_ROWS) * (size_t)x->top;
     size_t few = (size_t)tcu_tile_room((int32_t)few_pairs, x->n, TCU_FEW_TILE),
            many = (size_t)tcu_tile_room((int32_t)pairs, x->n, TCU_MANY_TILE);
-    TCU_TAKE(w, t->gu, pairs * 2 * (size_t)x->width);
-    TCU_TAKE(w, t->low[TCU_GATE_UP], n * 2 * most);
-    TCU_TAKE(w, t->low[TCU_DOWN], n * most);
-    TCU_TAKE(w, t->pairs.chosen, pairs);
-    TCU_TAKE(w, t->pairs.pair_of, pairs);
-    TCU_TAKE(w, t->pairs.slot_of, pairs);
-    TCU_TAKE(w, t->pairs.weight, pairs);
-    TCU_TAKE(w, t->pairs.start, experts + 1);
-    TCU_TAKE(w, t->pairs.tiles, few > many ? few : many);
-    TCU_TAKE(w, t->pairs.counts, (size_t)tcu_order_chunks((int32_t)pairs) * experts);
-    t->logits = NULL;
-    if (x->all)
-        TCU_TAKE(w, t->logits, n * (size_t)x->padded);
+    (void)m;
+    TCU_SLOT(w, t, GU, tcu_bf16, pairs * (size_t)x->in.n * (size_t)x->width);
+    TCU_SLOT(w, t, LOW_IN, tcu_bf16, n * (size_t)x->in.n * s->most);
+    TCU_SLOT(w, t, LOW_OUT, tcu_bf16, n * s->most);
+    TCU_SLOT(w, t, CHOSEN, int32_t, pairs);
+    TCU_SLOT(w, t, PAIR_OF, int32_t, pairs);
+    TCU_SLOT(w, t, SLOT_OF, int32_t, pairs);
+    TCU_SLOT(w, t, WEIGHT, float, pairs);
+    TCU_SLOT(w, t, START, int32_t, experts + 1);
+    TCU_SLOT(w, t, TILES, tcu_tile, few > many ? few : many);
+    TCU_SLOT(w, t, COUNTS, int32_t, (size_t)tcu_order_chunks((int32_t)pairs) * experts);
+    if (keeps_logits(x))
+        TCU_SLOT(w, t, LOGITS, float, n * (size_t)x->padded);
 }
 
-void tcu_experts_place(tcu_walk *w, const tcu_model *m, size_t n, size_t most, size_t n_data,
-                       tcu_experts_work *t)
+static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
+                 tcu_slots *t)
 {
-    const tcu_experts_size *x = &m->experts;
-    size_t pairs = n * (size_t)x->top;
-    TCU_TAKE(w, t->logits, n * (size_t)x->padded);
-    TCU_TAKE(w, t->wide, pairs * (size_t)m->hidden);
-    TCU_TAKE(w, t->low, pairs * 2 * most);
-    TCU_TAKE(w, t->unpacked, x->unpacked);
-    if (!n_data)
+    const tcu_experts *x = &l->experts;
+    size_t n = s->n, pairs = n * (size_t)x->top, in = (size_t)x->in.n;
+    TCU_SLOT(w, t, M, tcu_bf16, pairs * (size_t)x->width);
+    TCU_SLOT(w, t, WIDE, tcu_bf16, pairs * (size_t)m->hidden);
+    TCU_SLOT(w, t, LOW, float, pairs * in * s->most);
+    TCU_SLOT(w, t, UNPACKED, tcu_bf16, x->unpacked);
+    TCU_SLOT(w, t, CHOICE, float, n * (size_t)x->padded);
+    if (!s->n_data)
         return;
-    TCU_TAKE(w, t->pair_low, pairs * 2 * most);
-    TCU_TAKE(w, t->dweight, pairs);
-    TCU_TAKE(w, t->dlogits, n * (size_t)x->padded);
-    TCU_TAKE(w, t->steps, (size_t)tcu_steps_at((int32_t)pairs, x->n, (int32_t)n_data) + 1);
-    TCU_TAKE(w, t->n_steps, (size_t)x->n);
+    TCU_SLOT(w, t, DM, tcu_bf16, pairs * (size_t)x->width);
+    TCU_SLOT(w, t, PAIR_LOW, tcu_bf16, pairs * in * s->most);
+    TCU_SLOT(w, t, DWEIGHT, float, pairs);
+    TCU_SLOT(w, t, DLOGITS, tcu_bf16, n * (size_t)x->padded);
+    TCU_SLOT(w, t, STEPS, tcu_step,
+             (size_t)tcu_steps_at((int32_t)pairs, x->n, (int32_t)s->n_data) + 1);
+    TCU_SLOT(w, t, N_STEPS, int32_t, (size_t)x->n);
 }
 
 /* ---- what forward and backward share ---- */
 
-static const tcu_experts *experts_of(const tcu_rows *r, size_t layer)
+static const tcu_experts *experts_of(const tcu_turn *u)
 {
-    return &r->model->layers[layer].experts;
+    return &u->layer->experts;
 }
 
 /* The tables of the rows at hand, which may be fewer than there is room for. */
-static void describe_pairs(const tcu_rows *r, tcu_acts *t)
+static tcu_pairs pairs_of(const tcu_turn *u)
 {
-    t->pairs.n = r->n;
-    t->pairs.top = r->model->experts.top;
-    t->pairs.n_experts = r->model->experts.n;
-    t->pairs.tile_rows = tile_rows((size_t)r->n);
+    void *const *t = u->keep->at;
+    return (tcu_pairs){ .n = u->rows->n,
+                        .top = experts_of(u)->top,
+                        .n_experts = experts_of(u)->n,
+                        .tile_rows = tile_rows((size_t)u->rows->n),
+                        .chosen = t[CHOSEN],
+                        .pair_of = t[PAIR_OF],
+                        .slot_of = t[SLOT_OF],
+                        .start = t[START],
+                        .weight = t[WEIGHT],
+                        .tiles = t[TILES],
+                        .counts = t[COUNTS] };
 }
 
-static tcu_router router_of(const tcu_rows *r, size_t layer)
+static tcu_router router_of(const tcu_turn *u)
 {
-    return (tcu_router){ .all = r->model->experts.all,
-                         .ld = r->model->experts.padded,
-                         .bias = experts_of(r, layer)->router_bias,
-                         .present = r->positions };
+    return (tcu_router){ .all = experts_of(u)->of->route == TKE_ROUTE_ALL,
+                         .ld = experts_of(u)->padded,
+                         .bias = experts_of(u)->router_bias,
+                         .present = u->rows->positions };
 }
 
-static tcu_expert_act act_of(const tcu_rows *r)
+static tcu_expert_act act_of(const tcu_turn *u)
 {
-    const tcu_experts_size *x = &r->model->experts;
-    return (tcu_expert_act){ .width = x->width, .limit = x->limit, .alpha = x->alpha };
+    const tcu_experts *x = experts_of(u);
+    return (tcu_expert_act){ .width = x->width,
+                             .limit = (float)x->of->limit,
+                             .alpha = (float)x->of->alpha };
 }
 
-static float *logits_of(const tcu_acts *t)
+static float *logits_of(const tcu_turn *u)
 {
-    return t->logits ? t->logits : t->work->logits;
+    return keeps_logits(experts_of(u)) ? u->keep->at[LOGITS] : u->work->at[CHOICE];
 }
 
 /* A stack that products can read: few rows read packed ones. */
-static bool ready_stack(const tcu_rows *r, const tcu_stack *s, const tcu_acts *t, bool transposed,
-                        tcu_stack *out, tinkc_error *err)
+static bool ready_stack(const tcu_turn *u, const tcu_stack *s, const tcu_pairs *pairs,
+                        bool transposed, tcu_stack *out, tinkc_error *err)
 {
-    tcu_device *d = r->model->device;
+    tcu_device *d = u->rows->model->device;
     *out = *s;
-    if (s->w || (!transposed && t->pairs.tile_rows == TCU_FEW_TILE))
+    if (s->w || (!transposed && pairs->tile_rows == TCU_FEW_TILE))
         return true;
-    out->w = t->work->unpacked;
-    return tcu_ok(d, tcu_unpack(s, &t->pairs, out->w, d->stream), "unpacking experts", err);
+    out->w = u->work->at[UNPACKED];
+    return tcu_ok(d, tcu_unpack(s, pairs, out->w, d->stream), "unpacking experts", err);
 }
 
-static tcu_grouped grouped_of(const tcu_rows *r, size_t layer, int of, const tcu_acts *t)
+static tcu_grouped grouped_of(const tcu_turn *u, const tcu_linear *g)
 {
-    return (tcu_grouped){ .pairs = t->pairs,
+    return (tcu_grouped){ .pairs = pairs_of(u),
                           .parts = 1,
-                          .lora = tcu_rows_lora(r, layer, of),
-                          .segment_of = r->segment_of };
+                          .lora = tcu_rows_lora(u->rows, g),
+                          .segment_of = u->rows->segment_of };
 }
 
 /* The experts' product with x; `how` says everything but the matrices. */
-static bool multiply(const tcu_rows *r, const tcu_stack *s, const tcu_acts *t, tcu_grouped *how,
-                     tinkc_error *err)
+static bool multiply(const tcu_turn *u, const tcu_stack *s, tcu_grouped *how, tinkc_error *err)
 {
-    tcu_device *d = r->model->device;
+    tcu_device *d = u->rows->model->device;
     how->bias = how->transposed ? NULL : s->bias;
-    return ready_stack(r, s, t, how->transposed, &how->w, err) &&
+    return ready_stack(u, s, &how->pairs, how->transposed, &how->w, err) &&
            tcu_ok(d, tcu_grouped_product(how, d->stream), "experts", err);
 }
 
 /* ---- forward ---- */
 
-static bool route(const tcu_rows *r, size_t layer, tcu_acts *t, tinkc_error *err)
+static bool route(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
-    tcu_model *m = r->model;
+    tcu_model *m = u->rows->model;
     tcu_device *d = m->device;
-    tcu_router router = router_of(r, layer);
+    tcu_router router = router_of(u);
+    tcu_pairs pairs = pairs_of(u);
+    const tcu_experts *x = experts_of(u);
     tcu_product q = { .wide = true,
-                      .x = t->b,
-                      .w = experts_of(r, layer)->router,
-                      .y = logits_of(t),
+                      .x = a,
+                      .w = x->router,
+                      .y = logits_of(u),
                       .ldx = m->hidden,
-                      .ldy = m->experts.padded,
-                      .m = r->padded,
-                      .n = m->experts.padded,
+                      .ldy = x->padded,
+                      .m = u->rows->padded,
+                      .n = x->padded,
                       .k = m->hidden,
-                      .valid = r->n };
-    describe_pairs(r, t);
+                      .valid = u->rows->n };
     return tcu_multiply(d, &q, err) &&
-           tcu_ok(d, tcu_route(&router, logits_of(t), &t->pairs, d->stream), "routing", err);
+           tcu_ok(d, tcu_route(&router, logits_of(u), &pairs, d->stream), "routing", err);
 }
 
-/* A x of the adapters of gate and up, once for a row. */
-static bool make_low(const tcu_rows *r, size_t layer, const tcu_acts *t, tinkc_error *err)
+/* a -> gu, m of pairs. */
+static bool make_inner(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
-    tcu_device *d = r->model->device;
-    tcu_lora p = tcu_rows_lora(r, layer, TCU_GATE_UP);
-    if (!p.most)
-        return true;
-    int rc = p.tile_rows == 16 ? tcu_small(false, t->b, NULL, NULL, 0, 0, 0, p.in, &p,
-                                           t->low[TCU_GATE_UP], d->stream)
-                               : tcu_lora_low(&p, t->b, t->low[TCU_GATE_UP], d->stream);
-    return tcu_ok(d, rc, "multiplying with an adapter", err);
-}
-
-/* b -> gu, m of pairs. */
-static bool make_inner(const tcu_rows *r, size_t layer, tcu_acts *t, tinkc_error *err)
-{
-    tcu_device *d = r->model->device;
-    tcu_grouped g = grouped_of(r, layer, TCU_GATE_UP, t);
-    tcu_expert_act act = act_of(r);
-    g.x = t->b;
-    g.ldx = r->model->hidden;
+    tcu_device *d = u->rows->model->device;
+    const tcu_experts *x = experts_of(u);
+    void *const *t = u->keep->at;
+    tcu_grouped g = grouped_of(u, &x->in);
+    tcu_expert_act act = act_of(u);
+    g.x = a;
+    g.ldx = u->rows->model->hidden;
     g.by_row = true;
-    g.parts = 2;
-    g.y = t->gu;
-    g.low = t->low[TCU_GATE_UP];
+    g.parts = x->in.n;
+    g.y = t[GU];
+    g.low = t[LOW_IN];
     g.ld_low = g.lora.ld_low;
-    return make_low(r, layer, t, err) && multiply(r, &experts_of(r, layer)->in, t, &g, err) &&
-           tcu_ok(d, tcu_act(&act, t->gu, t->m, (int64_t)r->n * t->pairs.top, d->stream), "SwiGLU",
-                  err);
+    return tcu_group_low(u, &x->in, a, t[LOW_IN], err) && multiply(u, &x->gate_up, &g, err) &&
+           tcu_ok(d,
+                  tcu_act(&act, t[GU], u->work->at[M], (int64_t)u->rows->n * x->top, d->stream),
+                  "SwiGLU", err);
 }
 
 /* The weighted sum of A_e h_e, once for a row. */
-static bool make_low_down(const tcu_rows *r, size_t layer, const tcu_acts *t, tinkc_error *err)
+static bool make_low_down(const tcu_turn *u, tinkc_error *err)
 {
-    tcu_device *d = r->model->device;
-    tcu_grouped g = grouped_of(r, layer, TCU_DOWN, t);
-    g.x = t->m;
-    g.ldx = g.w.in = r->model->experts.width;
+    tcu_device *d = u->rows->model->device;
+    tcu_grouped g = grouped_of(u, &experts_of(u)->out);
+    float *low = u->work->at[LOW];
+    g.x = u->work->at[M];
+    g.ldx = g.w.in = experts_of(u)->width;
     int64_t ld = g.lora.ld_low;
     return !g.lora.most ||
-           (tcu_ok(d, tcu_own_low(&g, false, t->work->low, ld, d->stream),
-                   "multiplying with an adapter", err) &&
+           (tcu_ok(d, tcu_own_low(&g, false, low, ld, d->stream), "multiplying with an adapter",
+                   err) &&
             tcu_ok(d,
-                   tcu_pairs_low(&t->pairs, true, t->work->low, (int32_t)ld, t->low[TCU_DOWN],
-                                 d->stream),
+                   tcu_pairs_low(&g.pairs, true, low, (int32_t)ld, u->keep->at[LOW_OUT], d->stream),
                    "adding experts", err));
 }
 
-static bool make_output(const tcu_rows *r, size_t layer, tcu_acts *t, tinkc_error *err)
+static bool make_output(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
 {
-    tcu_model *m = r->model;
+    tcu_model *m = u->rows->model;
     tcu_device *d = m->device;
-    tcu_grouped g = grouped_of(r, layer, TCU_DOWN, t);
+    const tcu_experts *x = experts_of(u);
+    tcu_grouped g = grouped_of(u, &x->out);
     bool adapters = g.lora.most > 0;
-    g.x = t->m;
-    g.ldx = m->experts.width;
-    g.y = t->work->wide;
-    return multiply(r, &experts_of(r, layer)->out, t, &g, err) &&
+    g.x = u->work->at[M];
+    g.ldx = x->width;
+    g.y = u->work->at[WIDE];
+    return multiply(u, &x->down, &g, err) &&
            tcu_ok(d,
-                  tcu_pairs_combine(&t->pairs, g.y, m->hidden, adapters ? t->wide : NULL, t->y,
+                  tcu_pairs_combine(&g.pairs, g.y, m->hidden, adapters ? u->wide : NULL, y,
                                     d->stream),
                   "adding experts", err) &&
            (!adapters ||
-            tcu_ok(d, tcu_lora_high(&g.lora, t->low[TCU_DOWN], t->wide, NULL, t->y, d->stream),
+            tcu_ok(d, tcu_lora_high(&g.lora, u->keep->at[LOW_OUT], u->wide, NULL, y, d->stream),
                    "adding an adapter", err));
 }
 
-bool tcu_experts_forward(const tcu_rows *r, size_t layer, tcu_acts *t, bool output, tinkc_error *err)
+static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
-    return route(r, layer, t, err) && make_inner(r, layer, t, err) &&
-           make_low_down(r, layer, t, err) && (!output || make_output(r, layer, t, err));
+    return route(u, a, err) && make_inner(u, a, err) && make_low_down(u, err) &&
+           (!y || make_output(u, y, err));
 }
 
 /* ---- backward ---- */
 
 /* dy -> dm of each pair, before its weight; gradients of the shared B. */
-static bool down_backward(const tcu_experts_back *b, tinkc_error *err)
+static bool down_backward(const tcu_turn *u, const tcu_bf16 *dy, tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_device *d = r->model->device;
-    tcu_acts *t = b->acts;
-    tcu_grouped g = grouped_of(r, b->layer, TCU_DOWN, t);
-    g.x = b->dy;
-    g.ldx = r->model->hidden;
+    tcu_device *d = u->rows->model->device;
+    tcu_grouped g = grouped_of(u, &experts_of(u)->out);
+    g.x = dy;
+    g.ldx = u->rows->model->hidden;
     g.by_row = g.transposed = true;
-    g.y = b->dm;
-    g.low = b->dlow;
+    g.y = u->work->at[DM];
+    g.low = u->dlow;
     g.ld_low = g.lora.ld_low;
-    return tcu_ok(d, tcu_lora_dlow(&g.lora, b->dy, b->dlow, d->stream), "dlow", err) &&
-           tcu_ok(d, tcu_lora_db(&g.lora, b->dy, t->low[TCU_DOWN], d->stream), "dB", err) &&
-           multiply(r, &experts_of(r, b->layer)->out, t, &g, err);
+    return tcu_ok(d, tcu_lora_dlow(&g.lora, dy, u->dlow, d->stream), "dlow", err) &&
+           tcu_ok(d, tcu_lora_db(&g.lora, dy, u->keep->at[LOW_OUT], d->stream), "dB", err) &&
+           multiply(u, &experts_of(u)->down, &g, err);
 }
 
-static tcu_own_gradient gradient_of(const tcu_experts_back *b, int of, const tcu_bf16 *dy,
+static tcu_own_gradient gradient_of(const tcu_turn *u, const tcu_linear *of, const tcu_bf16 *dy,
                                     int32_t parts)
 {
-    tcu_own_gradient g = { .pairs = b->acts->pairs,
-                           .lora = tcu_rows_lora(b->rows, b->layer, of),
-                           .steps = b->acts->work->steps,
-                           .n_steps = b->acts->work->n_steps,
-                           .n_data = b->rows->n_data,
+    tcu_own_gradient g = { .pairs = pairs_of(u),
+                           .lora = tcu_rows_lora(u->rows, of),
+                           .steps = u->work->at[STEPS],
+                           .n_steps = u->work->at[N_STEPS],
+                           .n_data = u->rows->n_data,
                            .dy = dy,
-                           .low = b->acts->work->pair_low,
-                           .width = b->rows->model->experts.width,
+                           .low = u->work->at[PAIR_LOW],
+                           .width = experts_of(u)->width,
                            .parts = parts };
     g.ld_low = g.lora.ld_low;
     return g;
 }
 
 /* A_e += (w dlow)^T h; then dm -> the gradients of gate and up, over them, and of the router's weights. */
-static bool inner_backward(const tcu_experts_back *b, tinkc_error *err)
+static bool inner_backward(const tcu_turn *u, const tcu_bf16 *dy, tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_device *d = r->model->device;
-    tcu_acts *t = b->acts;
-    tcu_expert_act act = act_of(r);
-    tcu_own_gradient g = gradient_of(b, TCU_DOWN, t->m, 0);
+    tcu_device *d = u->rows->model->device;
+    void *const *w = u->work->at;
+    tcu_expert_act act = act_of(u);
+    tcu_own_gradient g = gradient_of(u, &experts_of(u)->out, w[M], 0);
     return tcu_ok(d,
-                  tcu_pairs_spread(&t->pairs, true, b->dlow, (int32_t)g.ld_low, t->work->pair_low,
+                  tcu_pairs_spread(&g.pairs, true, u->dlow, (int32_t)g.ld_low, w[PAIR_LOW],
                                    d->stream),
                   "dlow", err) &&
            tcu_ok(d, tcu_own_grow(&g, d->stream), "dA", err) &&
            tcu_ok(d,
-                  tcu_act_back(&act, &t->pairs, t->gu, t->m, b->dm,
-                               experts_of(r, b->layer)->out.bias, b->dy, r->model->hidden,
-                               t->work->dweight, d->stream),
+                  tcu_act_back(&act, &g.pairs, u->keep->at[GU], w[M], w[DM],
+                               experts_of(u)->down.bias, dy, u->rows->model->hidden, w[DWEIGHT],
+                               d->stream),
                   "SwiGLU", err);
 }
 
 /* The gradients of gate and up -> those of their adapters; dlow of rows. */
-static bool factors_backward(const tcu_experts_back *b, tinkc_error *err)
+static bool factors_backward(const tcu_turn *u, const tcu_bf16 *a, tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_device *d = r->model->device;
-    tcu_acts *t = b->acts;
-    tcu_own_gradient own = gradient_of(b, TCU_GATE_UP, t->gu, 2);
-    tcu_grouped g = grouped_of(r, b->layer, TCU_GATE_UP, t);
-    g.x = t->gu;
-    g.ldx = 2 * (int64_t)own.width;
+    tcu_device *d = u->rows->model->device;
+    void *const *t = u->keep->at, *const *w = u->work->at;
+    const tcu_linear *in = &experts_of(u)->in;
+    tcu_own_gradient own = gradient_of(u, in, t[GU], in->n);
+    tcu_grouped g = grouped_of(u, in);
+    g.x = t[GU];
+    g.ldx = in->n * (int64_t)own.width;
     g.w.in = own.width;
-    g.parts = 2;
+    g.parts = in->n;
     return tcu_ok(d,
-                  tcu_pairs_spread(&t->pairs, false, t->low[TCU_GATE_UP], (int32_t)own.ld_low,
-                                   t->work->pair_low, d->stream),
+                  tcu_pairs_spread(&g.pairs, false, t[LOW_IN], (int32_t)own.ld_low, w[PAIR_LOW],
+                                   d->stream),
                   "low", err) &&
            tcu_ok(d, tcu_own_grow(&own, d->stream), "dB", err) &&
-           tcu_ok(d, tcu_own_low(&g, true, t->work->low, own.ld_low, d->stream), "dlow", err) &&
+           tcu_ok(d, tcu_own_low(&g, true, w[LOW], own.ld_low, d->stream), "dlow", err) &&
            tcu_ok(d,
-                  tcu_pairs_low(&t->pairs, false, t->work->low, (int32_t)own.ld_low, b->dlow,
-                                d->stream),
+                  tcu_pairs_low(&g.pairs, false, w[LOW], (int32_t)own.ld_low, u->dlow, d->stream),
                   "dlow", err) &&
-           tcu_ok(d, tcu_lora_da(&g.lora, b->dlow, t->b, d->stream), "dA", err);
+           tcu_ok(d, tcu_lora_da(&g.lora, u->dlow, a, d->stream), "dA", err);
 }
 
-/* What the router passes on to b, in fp32 (t->wide). */
-static bool router_backward(const tcu_experts_back *b, tinkc_error *err)
+/* What the router passes on to its input, in fp32 (u->wide). */
+static bool router_backward(const tcu_turn *u, tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_model *m = r->model;
+    tcu_model *m = u->rows->model;
     tcu_device *d = m->device;
-    tcu_acts *t = b->acts;
-    tcu_router router = router_of(r, b->layer);
+    void *const *w = u->work->at;
+    const tcu_experts *x = experts_of(u);
+    tcu_router router = router_of(u);
+    tcu_pairs pairs = pairs_of(u);
     tcu_product q = { .transposed = true,
                       .wide = true,
-                      .x = t->work->dlogits,
-                      .w = experts_of(r, b->layer)->router,
-                      .y = t->wide,
-                      .ldx = m->experts.padded,
+                      .x = w[DLOGITS],
+                      .w = x->router,
+                      .y = u->wide,
+                      .ldx = x->padded,
                       .ldy = m->hidden,
-                      .m = r->padded,
+                      .m = u->rows->padded,
                       .n = m->hidden,
-                      .k = m->experts.padded,
-                      .valid = r->n };
+                      .k = x->padded,
+                      .valid = u->rows->n };
     return tcu_ok(d,
-                  tcu_route_back(&router, logits_of(t), &t->pairs, t->work->dweight,
-                                 t->work->dlogits, d->stream),
+                  tcu_route_back(&router, logits_of(u), &pairs, w[DWEIGHT], w[DLOGITS], d->stream),
                   "routing", err) &&
            tcu_multiply(d, &q, err);
 }
 
-static bool input_backward(const tcu_experts_back *b, tinkc_error *err)
+static bool input_backward(const tcu_turn *u, tcu_bf16 *dx, tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_device *d = r->model->device;
-    tcu_acts *t = b->acts;
-    tcu_grouped g = grouped_of(r, b->layer, TCU_GATE_UP, t);
+    tcu_device *d = u->rows->model->device;
+    const tcu_experts *x = experts_of(u);
+    tcu_grouped g = grouped_of(u, &x->in);
     tcu_lora p = g.lora;
-    g.x = t->gu;
-    g.ldx = 2 * (int64_t)r->model->experts.width;
+    g.x = u->keep->at[GU];
+    g.ldx = x->in.n * (int64_t)x->width;
     g.transposed = true;
-    g.y = t->work->wide;
-    return router_backward(b, err) && multiply(r, &experts_of(r, b->layer)->in, t, &g, err) &&
-           tcu_ok(d, tcu_lora_dx(&p, b->dlow, b->dx, d->stream), "dx of an adapter", err) &&
+    g.y = u->work->at[WIDE];
+    return router_backward(u, err) && multiply(u, &x->gate_up, &g, err) &&
+           tcu_ok(d, tcu_lora_dx(&p, u->dlow, dx, d->stream), "dx of an adapter", err) &&
            tcu_ok(d,
-                  tcu_pairs_gradient(&t->pairs, g.y, r->model->hidden, t->wide, p.most > 0, b->dx,
+                  tcu_pairs_gradient(&g.pairs, g.y, u->rows->model->hidden, u->wide, p.most > 0, dx,
                                      d->stream),
                   "adding experts", err);
 }
 
-bool tcu_experts_backward(const tcu_experts_back *b, tinkc_error *err)
+static bool backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, tcu_bf16 *dx,
+                     tinkc_error *err)
 {
-    const tcu_rows *r = b->rows;
-    tcu_device *d = r->model->device;
-    tcu_acts *t = b->acts;
-    tcu_expert_act act = act_of(r);
-    describe_pairs(r, t);
-    return tcu_ok(d, tcu_act(&act, t->gu, t->m, (int64_t)r->n * t->pairs.top, d->stream), "SwiGLU",
-                  err) &&
+    tcu_device *d = u->rows->model->device;
+    void *const *w = u->work->at;
+    tcu_expert_act act = act_of(u);
+    tcu_pairs pairs = pairs_of(u);
+    return tcu_ok(d,
+                  tcu_act(&act, u->keep->at[GU], w[M], (int64_t)u->rows->n * pairs.top, d->stream),
+                  "SwiGLU", err) &&
            tcu_ok(d,
-                  tcu_expert_steps(&t->pairs, r->starts, r->n_data, t->work->steps,
-                                   t->work->n_steps, d->stream),
+                  tcu_expert_steps(&pairs, u->rows->starts, u->rows->n_data, w[STEPS], w[N_STEPS],
+                                   d->stream),
                   "steps of experts", err) &&
-           down_backward(b, err) && inner_backward(b, err) && factors_backward(b, err) &&
-           (!b->below || input_backward(b, err));
+           down_backward(u, dy, err) && inner_backward(u, dy, err) &&
+           factors_backward(u, a, err) && (!dx || input_backward(u, dx, err));
 }
+
+const tcu_part tcu_part_experts = { .runs = runs,
+                                    .weights = weights,
+                                    .keep = keep,
+                                    .work = work,
+                                    .forward = forward,
+                                    .backward = backward,
+                                    .step = forward };

@@ -297,10 +297,9 @@ template <int BM, bool BACK> __global__ void __launch_bounds__(BM == 16 ? 64 : 1
         if (!g->n)
             continue;
         int64_t e = t.segment;
-        int width = p.w.in, k = BACK ? g->own_out : g->own_in; /* x: parts of `width` columns side by side */
+        int width = p.w.in, k = BACK ? g->out[part] : g->in; /* x: parts of `width` columns side by side */
         picked a = { p.x + part * width, p.ldx, n, rows.x };
-        operand b = { s.operands + (BACK ? g->b[part] + e * g->own_out * s.padded + n0 : g->a + (e * s.padded + n0) * g->own_in),
-                      BACK ? s.padded : g->own_in, s.padded - n0, NULL };
+        operand b = { s.operands + (BACK ? g->b[part] + e * k * s.padded + n0 : g->a + (e * s.padded + n0) * k), BACK ? s.padded : k, s.padded - n0, NULL };
         float acc[S::MT][S::NT][4] = {}, scale = BACK ? s.scale : 1;
         chain<S, false>(acc, a, b, k, 1, ring);
         each<S>(acc, [&](int r, int j, float *v) {
@@ -376,10 +375,11 @@ __global__ void __launch_bounds__(128) grow_own_b(tcu_own_gradient p)
     if (!find_steps(p, (int)expert, segment, &at) || n0 >= at.s.rank)
         return;
     int rank = at.s.rank, out = at.g->out[part];
+    tcu_side side = at.g->side_out[part];
     operand a = { p.dy + part * p.width + m0, (int64_t)p.parts * p.width, p.width - m0, NULL };
     operand b = { p.low + part * at.s.padded + n0, p.ld_low, at.s.padded - n0, NULL };
-    float *grads = at.s.grads + at.g->master_b[part] + (expert * out + m0) * rank + n0;
-    grow<S, true>(a, b, at.steps, at.n, at.s.scale, out - m0, rank - n0, grads, rank, (bf16 *)shared);
+    float *grads = at.s.grads + at.g->master_b[part] + expert * tcu_side_count(side, out) * rank;
+    grow<S, true>(a, b, at.steps, at.n, at.s.scale, (bf16 *)shared, master_b{ grads, side, rank, out, m0, n0 });
 }
 
 /* grid: expert * segments + segment, columns of A, rows of A. */
@@ -395,8 +395,8 @@ __global__ void __launch_bounds__(128) grow_own_a(tcu_own_gradient p)
     int in = at.g->in;
     operand a = { p.low + m0, p.ld_low, at.s.padded - m0, NULL };
     operand b = { p.dy + n0, p.width, p.width - n0, NULL };
-    float *grads = at.s.grads + at.g->master_a + (expert * at.s.rank + m0) * in + n0;
-    grow<S, false>(a, b, at.steps, at.n, 1, at.s.rank - m0, in - n0, grads, in, (bf16 *)shared);
+    float *grads = at.s.grads + at.g->master_a + expert * at.s.rank * tcu_side_count(at.g->side_in, in);
+    grow<S, false>(a, b, at.steps, at.n, 1, (bf16 *)shared, master_a{ grads, at.g->side_in, at.s.rank, in, m0, n0 });
 }
 
 int tcu_own_grow(const tcu_own_gradient *p, tcu_stream stream)

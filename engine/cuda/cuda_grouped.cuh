@@ -36,9 +36,9 @@ DEVICE bool own_factor(const tcu_grouped &p, const place &at, const tcu_segment 
     if (!g->n)
         return false;
     if (p.transposed)
-        *b = { s.operands + g->a + e * s.padded * g->own_in + at.n0, g->own_in, at.columns, NULL };
+        *b = { s.operands + g->a + e * s.padded * g->in + at.n0, g->in, at.columns, NULL };
     else
-        *b = { s.operands + g->b[at.part] + (e * g->own_out + at.n0) * s.padded, s.padded, at.columns, NULL };
+        *b = { s.operands + g->b[at.part] + (e * g->out[at.part] + at.n0) * s.padded, s.padded, at.columns, NULL };
     return true;
 }
 

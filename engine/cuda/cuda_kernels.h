@@ -21,6 +21,11 @@ typedef __nv_bfloat16 tcu_bf16;
 typedef uint16_t tcu_bf16;
 #endif
 typedef struct CUstream_st *tcu_stream;
+#ifdef __CUDACC__
+#define TCU_BOTH static inline __host__ __device__
+#else
+#define TCU_BOTH static inline
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,20 +33,25 @@ extern "C" {
 
 /* ---- low-rank adapters ---- */
 
-enum { TCU_GROUP_MAX = 3, TCU_LORA_ROWS = 64, TCU_STEP_ROWS = 16, TCU_STRIP_RANK = 64 };
+enum { TCU_GROUP_MAX = 4, TCU_LORA_ROWS = 64, TCU_STEP_ROWS = 16, TCU_STRIP_RANK = 64 };
+
+/* How the numbers of a side of a matrix lie on the card: runs of `run` numbers, each followed by zeros up to `step`, a multiple of 8. A
+ * head of 10 numbers has a step of 16; a side without parts is one run. */
+typedef struct tcu_side {
+    int32_t run, step;
+} tcu_side;
 
 typedef struct
     tcu_group { /* of one adapter; offsets in elements; rank is padded to 16 in the operands */
     int32_t n;  /* matrices; 0 = none */
-    int32_t in;
+    int32_t in; /* with the zeros of its side */
     int64_t a;                /* operands: A [n * padded, in] */
     int64_t b[TCU_GROUP_MAX]; /* operands: B [out, padded] */
     int32_t out[TCU_GROUP_MAX];
-    int64_t master_a;                /* in the fp32 block: A [n * rank, in] */
+    int64_t master_a;                /* in the fp32 block, without those zeros: A [n * rank, in] */
     int64_t master_b[TCU_GROUP_MAX]; /* B [out, rank] */
-    /* Copies of A and of each B: 1, or the experts'. Operands of A have rows of own_in numbers, of an expert's own B own_out rows
-     * (0: all share B), both rounded up to 8 there; what is past the factor's size is zero. */
-    int32_t n_a, n_b, own_in, own_out;
+    tcu_side side_in, side_out[TCU_GROUP_MAX];
+    int32_t n_a, n_b; /* copies of A and of each B: 1, or the experts' */
 } tcu_group;
 
 typedef struct tcu_segment { /* rows of one adapter */
@@ -62,6 +72,20 @@ typedef struct tcu_step { /* 1 to 16 rows of one datum */
     int32_t row, n;
 } tcu_step;
 
+/* ---- sequences with a state ---- */
+
+enum { TCU_PIECE_ROWS = 64 };
+typedef struct tcu_run {   /* rows of one sequence in a batch */
+    int32_t row, n;        /* first row, number; n = 0: not there */
+    int32_t position;      /* of its first row; 0 in training */
+    int32_t slot;          /* of its state, which is worthless at position 0; -1 in training */
+    int32_t piece, n_pieces;
+} tcu_run;
+typedef struct tcu_piece { /* its rows that lie in one chunk of TCU_PIECE_ROWS positions */
+    int32_t run, row, n, position;
+    int32_t edge; /* training: which state lies before it, counted over all pieces that begin past position 0; else -1 */
+} tcu_piece;
+
 typedef struct tcu_lora {
     const tcu_segment *segments;
     const tcu_tile *tiles;
@@ -74,6 +98,26 @@ typedef struct tcu_lora {
     int32_t ld_out; /* of y and dy: the matrices of a group lie side by side */
     int32_t ld_low; /* of low and dlow */
 } tcu_lora;
+
+/* Numbers of a side without its zeros. */
+TCU_BOTH int32_t tcu_side_count(tcu_side s, int32_t n)
+{
+    return s.run == s.step ? n : n / s.step * s.run;
+}
+
+/* The other way round. */
+TCU_BOTH int32_t tcu_side_width(tcu_side s, size_t n)
+{
+    return s.run == s.step ? (int32_t)n : (int32_t)(n / (size_t)s.run) * s.step;
+}
+
+/* The place of number i of a side among those; -1 = it is a zero. */
+TCU_BOTH int32_t tcu_side_place(tcu_side s, int32_t i)
+{
+    if (s.run == s.step)
+        return i;
+    return i % s.step < s.run ? i / s.step * s.run + i % s.step : -1;
+}
 
 int tcu_lora_low(const tcu_lora *, const tcu_bf16 *x, tcu_bf16 *low, tcu_stream);
 /* y = bf16(base + scale B low), base in fp32, then bf16(y + bias) unless bias is NULL. Not launched without adapters. */

@@ -1,192 +1,147 @@
-/* cuda_layer.c - the forward pass of one transformer block, before and after its mixer (cuda_mix_*.c).
+/* cuda_layer.c - which object computes which part, the memory of whole layers, and a layer's forward pass around its parts.
  *
- * Training and sampling run this same code, so a token has the same bits in both. May touch: the buffers it is given.
- * Must not: do anything that depends on which rows share a call; how many there are only chooses between kernels of equal
- * bits.
+ * Training and sampling run this same code. May touch: the buffers it is given.
  */
-#include <math.h>
-#include "cuda/cuda_state.h"
+#include "cuda/cuda_part.h"
 
-static const tcu_bf16 *matrix_of(const tcu_layer *l, int of)
+const tcu_part *tcu_mixer_part(int32_t kind)
 {
-    return of == TCU_QKV ? l->qkv : of == TCU_O ? l->o : of == TCU_GATE_UP ? l->gu : l->down;
+    static const tcu_part *const parts[TKE_MIX_KINDS] = { [TKE_MIX_ATTENTION] = &tcu_part_attention,
+                                                          [TKE_MIX_DELTA] = NULL,
+                                                          [TKE_MIX_SPACE] = NULL };
+    return parts[kind];
 }
 
-static const float *bias_of(const tcu_layer *l, int of)
+const tcu_part *tcu_feed_part(int32_t kind)
 {
-    return of == TCU_QKV       ? l->bias_qkv
-           : of == TCU_O       ? l->bias_o
-           : of == TCU_GATE_UP ? l->bias_gu
-                               : l->bias_down;
+    static const tcu_part *const parts[TKE_FEED_KINDS] = { [TKE_FEED_DENSE] = &tcu_part_dense,
+                                                           [TKE_FEED_EXPERTS] = &tcu_part_experts };
+    return parts[kind];
 }
 
-tcu_lora tcu_rows_lora(const tcu_rows *r, size_t layer, int of)
+/* ---- memory ---- */
+
+void tcu_layer_keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
+                    tcu_acts *t)
 {
-    tcu_lora p = tcu_lora_of(r->model, layer, of, r->most);
-    p.segments = r->lora.segments;
-    p.tiles = r->lora.tiles;
-    p.steps = r->lora.steps;
-    p.n_segments = r->lora.n_segments;
-    p.n_tiles = r->lora.n_tiles;
-    p.tile_rows = r->lora.tile_rows;
-    return p;
+    if (l->mixer)
+        l->mixer->keep(w, m, l, s, &t->mixer);
+    if (l->mixer && l->feed)
+        TCU_TAKE(w, t->h_mid, s->n * (size_t)m->hidden);
+    if (l->feed)
+        l->feed->keep(w, m, l, s, &t->feed);
 }
 
-/* Base product and low: one launch for both if rows are few, else side by side. The product comes first: it leaves processors free
- * more often than low does, which is one long chain. */
-static bool multiply_both(const tcu_rows *r, const tcu_product *q, const tcu_lora *p, tcu_bf16 *low,
-                          tinkc_error *err)
+static size_t larger(size_t a, size_t b)
 {
-    tcu_device *d = r->model->device;
-    bool few = p->tile_rows == 16, adapters = p->most > 0;
-    if (few && tcu_prefers_small(d, q, err))
-        return tcu_ok(
-            d, tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, p, low, d->stream),
-            "multiplying few rows", err);
-    if (!adapters)
-        return tcu_multiply(d, q, err);
-    return tcu_fork(d, 1, err) && tcu_multiply(d, q, err) &&
-           tcu_ok(d,
-                  few ? tcu_small(false, q->x, NULL, NULL, 0, 0, 0, p->in, p, low, d->beside[0])
-                      : tcu_lora_low(p, q->x, low, d->beside[0]),
-                  "multiplying with an adapter", err) &&
-           tcu_join(d, 1, err);
+    return a > b ? a : b;
 }
 
-/* With adapters the base product stays in fp32 until their part is added. Rounded before, it would swallow every
- * contribution below half of its last place, which is what the first steps of a training consist of. */
-static bool multiply_group(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x,
-                           const tcu_acts *t, const tcu_lora *p, tcu_bf16 *y, tinkc_error *err)
+size_t tcu_layers_keep(const tcu_model *m, const tcu_size *s)
 {
-    bool adapters = p->most > 0;
-    tcu_product q = { .wide = adapters,
-                      .x = x,
-                      .w = matrix_of(&r->model->layers[layer], of),
-                      .y = adapters ? (void *)t->wide : y,
-                      .ldx = p->in,
-                      .ldy = p->ld_out,
-                      .m = r->padded,
-                      .n = p->ld_out,
-                      .k = p->in,
-                      .valid = r->n };
-    return multiply_both(r, &q, p, t->low[of], err);
+    size_t most = 0;
+    tcu_acts unused;
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        tcu_walk w = { 0 };
+        tcu_layer_keep(&w, m, &m->layers[i], s, &unused);
+        most = larger(most, w.used);
+    }
+    return most;
 }
 
-bool tcu_group_forward(const tcu_rows *r, size_t layer, int of, const tcu_bf16 *x,
-                       const tcu_acts *t, tcu_bf16 *y, tinkc_error *err)
+static size_t part_work(const tcu_part *part, const tcu_model *m, const tcu_layer *l,
+                        const tcu_size *s)
 {
-    tcu_device *d = r->model->device;
-    const float *bias = bias_of(&r->model->layers[layer], of);
-    tcu_lora p = tcu_rows_lora(r, layer, of);
-    if (!multiply_group(r, layer, of, x, t, &p, y, err))
-        return false;
-    if (p.most > 0)
-        return tcu_ok(d, tcu_lora_high(&p, t->low[of], t->wide, bias, y, d->stream),
-                      "adding an adapter", err);
-    return !bias || tcu_ok(d, tcu_add_bias(bias, y, r->n, p.ld_out, d->stream), "a bias", err);
+    tcu_walk w = { 0 };
+    tcu_slots unused;
+    if (part)
+        part->work(&w, m, l, s, &unused);
+    return w.used;
 }
 
-/* Are sums with the adapters made where they are read next? Not if they are kept. */
-static bool is_fused(const tcu_rows *r)
+/* Parts work one after the other, so all have the same memory. */
+size_t tcu_layers_work(const tcu_model *m, const tcu_size *s)
 {
-    return r->fused && r->most > 0 && r->most <= TCU_STRIP_RANK &&
-           r->model->config.head_dim % 16 == 0;
+    size_t most = 0;
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        const tcu_layer *l = &m->layers[i];
+        most = larger(most, larger(part_work(l->mixer, m, l, s), part_work(l->feed, m, l, s)));
+    }
+    return most;
 }
 
-tcu_heads tcu_heads_of(const tcu_rows *r, size_t layer)
+enum { LINEARS = 9 };
+static size_t linears_of(const tcu_layer *l, const tcu_linear *out[LINEARS])
 {
-    const tcu_model *m = r->model;
-    return (tcu_heads){ .rows = r->n,
-                        .n_heads = (int32_t)m->config.n_heads,
-                        .n_kv_heads = (int32_t)m->config.n_kv_heads,
-                        .d = (int32_t)m->config.head_dim,
-                        .ld = m->qkv_width,
-                        .q_norm = m->layers[layer].q_norm,
-                        .k_norm = m->layers[layer].k_norm,
-                        .cosine = m->cosine,
-                        .sine = m->sine,
-                        .positions = r->positions,
-                        .eps = (float)m->config.rms_eps };
+    const tcu_linear *all[LINEARS] = { &l->attn.qkv, &l->attn.o,    &l->delta.in,
+                                       &l->delta.out, &l->space.in, &l->space.out,
+                                       &l->dense.in, &l->dense.out, &l->experts.in };
+    size_t n = 0;
+    for (size_t i = 0; i < LINEARS; i++)
+        if (all[i]->n)
+            out[n++] = all[i];
+    return n;
 }
 
-tcu_attention tcu_attention_of(const tcu_model *m, size_t layer)
+size_t tcu_widest_group(const tcu_model *m)
 {
-    return (tcu_attention){ .n_heads = (int32_t)m->config.n_heads,
-                            .n_kv_heads = (int32_t)m->config.n_kv_heads,
-                            .d = (int32_t)m->config.head_dim,
-                            .window = m->layers[layer].window,
-                            .sinks = m->layers[layer].sinks,
-                            .scale = (float)(1.0 / sqrt((double)m->config.head_dim)) };
+    size_t widest = (size_t)m->hidden;
+    const tcu_linear *list[LINEARS];
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        for (size_t j = linears_of(&m->layers[i], list); j-- > 0;)
+            widest = larger(widest, list[j]->w ? (size_t)list[j]->rows : 0);
+    return widest;
 }
 
-bool tcu_make_heads(const tcu_rows *r, size_t layer, tcu_acts *t, const tcu_paged *cache,
-                    tinkc_error *err)
+size_t tcu_largest_group(const tcu_model *m)
 {
-    tcu_device *d = r->model->device;
-    tcu_heads heads = tcu_heads_of(r, layer);
-    tcu_lora p = tcu_rows_lora(r, layer, TCU_QKV);
-    if (is_fused(r) && cache)
-        return multiply_group(r, layer, TCU_QKV, t->a, t, &p, NULL, err) &&
-               tcu_ok(d,
-                      tcu_high_heads(&heads, &p, t->low[TCU_QKV], t->wide,
-                                     r->model->layers[layer].bias_qkv, t->q, cache, d->stream),
-                      "the rotation", err);
-    return tcu_group_forward(r, layer, TCU_QKV, t->a, t, t->qkv, err) &&
-           tcu_ok(d, tcu_heads_forward(&heads, t->qkv, t->q, t->k, cache, d->stream),
-                  "the rotation", err);
+    size_t largest = 1;
+    const tcu_linear *list[LINEARS];
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        for (size_t j = linears_of(&m->layers[i], list); j-- > 0;)
+            largest = larger(largest, (size_t)list[j]->n);
+    return largest;
 }
 
-bool tcu_block_before(const tcu_rows *r, size_t layer, const float *h, const tcu_bf16 *y,
-                      float *h_in, tcu_acts *t, tinkc_error *err)
+/* ---- forward ---- */
+
+tcu_turn tcu_part_turn(const tcu_turn *u, const tcu_part *part, const tcu_slots *keep,
+                       tcu_slots *work, const tcu_place *at)
 {
-    tcu_model *m = r->model;
+    tcu_turn own = *u;
+    tcu_walk w = { .at = at->work };
+    part->work(&w, u->rows->model, u->layer, &at->size, work);
+    own.keep = keep;
+    own.work = work;
+    return own;
+}
+
+/* The residual stream, written to h_out, plus the part's y. */
+static bool run_part(const tcu_turn *u, const tcu_part *part, const tcu_slots *keep,
+                     const tcu_place *at, const float *norm, float *h_out, bool output,
+                     tcu_residual *r, tinkc_error *err)
+{
+    tcu_model *m = u->rows->model;
     tcu_device *d = m->device;
-    return tcu_ok(d,
-                  tcu_add_norm(h, y, y || h_in != h ? h_in : NULL, m->layers[layer].norm_in,
-                               (float)m->config.rms_eps, t->a, r->n, m->hidden, d->stream),
-                  "a norm", err);
-}
-
-/* b -> m. */
-static bool make_inner(const tcu_rows *r, size_t layer, tcu_acts *t, tinkc_error *err)
-{
-    tcu_model *m = r->model;
-    tcu_device *d = m->device;
-    tcu_lora p = tcu_rows_lora(r, layer, TCU_GATE_UP);
-    if (is_fused(r))
-        return multiply_group(r, layer, TCU_GATE_UP, t->b, t, &p, NULL, err) &&
-               tcu_ok(d,
-                      tcu_high_swiglu(&p, t->low[TCU_GATE_UP], t->wide, m->layers[layer].bias_gu,
-                                      t->m, d->stream),
-                      "SwiGLU", err);
-    return tcu_group_forward(r, layer, TCU_GATE_UP, t->b, t, t->gu, err) &&
-           tcu_ok(d, tcu_swiglu(t->gu, t->m, r->n, m->inner, d->stream), "SwiGLU", err);
-}
-
-bool tcu_block_after(const tcu_rows *r, size_t layer, const float *h_in, tcu_acts *t, bool output,
-                     tinkc_error *err)
-{
-    tcu_model *m = r->model;
-    tcu_device *d = m->device;
-    float eps = (float)m->config.rms_eps;
+    tcu_slots work;
+    tcu_turn own = tcu_part_turn(u, part, keep, &work, at);
     if (!tcu_ok(d,
-                tcu_add_norm(h_in, t->y, t->h_mid, m->layers[layer].norm_post, eps, t->b, r->n,
-                             m->hidden, d->stream),
+                tcu_add_norm(r->h, r->y, r->y || h_out != r->h ? h_out : NULL, norm,
+                             (float)m->config.rms_eps, at->a, u->rows->n, m->hidden, d->stream),
                 "a norm", err))
         return false;
-    if (m->layers[layer].sparse)
-        return tcu_experts_forward(r, layer, t, output, err);
-    if (!make_inner(r, layer, t, err))
-        return false;
-    if (output)
-        return tcu_group_forward(r, layer, TCU_DOWN, t->m, t, t->y, err);
-    tcu_lora p = tcu_rows_lora(r, layer, TCU_DOWN);
-    return tcu_ok(d, tcu_lora_low(&p, t->m, t->low[TCU_DOWN], d->stream),
-                  "multiplying with an adapter", err);
+    r->h = h_out;
+    r->y = at->y;
+    return (u->cached ? part->step : part->forward)(&own, at->a, output ? at->y : NULL, err);
 }
 
-const tcu_mixer *tcu_mixer_of(const tcu_layer *l)
+bool tcu_layer_run(const tcu_turn *u, const tcu_place *at, tcu_residual *r, bool output,
+                   tinkc_error *err)
 {
-    (void)l; /* other kinds are refused when a model is loaded */
-    return &tcu_mix_attention;
+    const tcu_layer *l = u->layer;
+    if (l->mixer && !run_part(u, l->mixer, &at->acts->mixer, at, l->mixer_norm, at->h_in,
+                              output || l->feed, r, err))
+        return false;
+    return !l->feed || run_part(u, l->feed, &at->acts->feed, at, l->feed_norm,
+                                l->mixer ? at->acts->h_mid : at->h_in, output, r, err);
 }

@@ -22,7 +22,7 @@ static exchange exchange_of(tcu_trainer *t)
 
 static tcu_lora head_tables(const tcu_trainer *t, const tcu_lora *tables, int64_t ld)
 {
-    tcu_lora p = tcu_lora_of(t->model, 0, TCU_HEAD, t->rows.most);
+    tcu_lora p = tcu_lora_of(&t->model->head_group, t->rows.most);
     p.segments = tables->segments;
     p.tiles = tables->tiles;
     p.steps = tables->steps;
@@ -47,7 +47,7 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
     int64_t ldz = tcu_pad_vocab(m);
     size_t k = t->batch->size.max_k;
     tcu_product q = { .wide = true,
-                      .x = t->shared.a + (size_t)c->begin * (size_t)m->hidden,
+                      .x = t->a + (size_t)c->begin * (size_t)m->hidden,
                       .w = m->head,
                       .y = t->z,
                       .ldx = m->hidden,
@@ -132,7 +132,7 @@ static bool chunk_backward(tcu_trainer *t, const tcu_chunk *c, const float *g_ca
                                     t->chunk, t->dlow_head, d->stream),
                  "dlow", err) ||
          !tcu_ok(d, tcu_lora_db(&p, dz_of_rows, t->low_head, d->stream), "dB", err) ||
-         !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->shared.a, d->stream), "dA", err)))
+         !tcu_ok(d, tcu_lora_da(&p, t->dlow_head, t->a, d->stream), "dA", err)))
         return false;
     if (!below)
         return true;
@@ -177,7 +177,7 @@ bool tcu_trainer_head(tcu_trainer *t, tinkc_error *err)
     tcu_device *d = m->device;
     if (t->head_adapters) {
         tcu_lora p = head_tables(t, &t->rows.lora, 0);
-        if (!tcu_ok(d, tcu_lora_low(&p, t->shared.a, t->low_head, d->stream),
+        if (!tcu_ok(d, tcu_lora_low(&p, t->a, t->low_head, d->stream),
                     "multiplying with an adapter", err))
             return false;
     }

@@ -27,9 +27,15 @@ DEVICE bool find(const tcu_lora &p, int tile, place *at)
     return at->g.n > 0;
 }
 
+/* Chosen, not looked up: the parameter stays in registers. */
+DEVICE int out_of(const tcu_lora &p, int module)
+{
+    return module == 0 ? p.out[0] : module == 1 ? p.out[1] : module == 2 ? p.out[2] : p.out[3];
+}
+
 DEVICE int out_before(const tcu_lora &p, int module)
 {
-    return (module > 0 ? p.out[0] : 0) + (module > 1 ? p.out[1] : 0);
+    return (module > 0 ? p.out[0] : 0) + (module > 1 ? p.out[1] : 0) + (module > 2 ? p.out[2] : 0);
 }
 
 /* low = A x (NT), or dlow = scale dy B (k as B's row) */
@@ -294,7 +300,7 @@ __global__ void __launch_bounds__(128, BLOCKS) add_high(tcu_lora p, const bf16 *
     enum { ACROSS = TILE / (16 * MT) }; /* warps that share the columns */
     const bool in_place = sizeof(T) == sizeof(float);
     int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, module = blockIdx.z;
-    int columns = module == 0 ? p.out[0] : module == 1 ? p.out[1] : p.out[2], before = out_before(p, module);
+    int columns = out_of(p, module), before = out_before(p, module);
     int n0 = ((in_place ? blockIdx.y : blockIdx.x) * (4 / ACROSS) + warp / ACROSS) * COLS;
     strip at;
     if (n0 >= columns || !find_strip(p, in_place ? blockIdx.x : blockIdx.y, warp % ACROSS * 16 * MT, &at) || (in_place && !at.k))
@@ -342,8 +348,8 @@ __global__ void __launch_bounds__(128) grow_a(tcu_lora p, const bf16 *dlow, cons
         return;
     operand a = { dlow + module * s.padded + m0, p.ld_low, s.padded - m0, NULL };
     operand b = { x + n0, p.in, p.in - n0, NULL };
-    float *grads = s.grads + g->master_a + (int64_t)(module * s.rank + m0) * p.in + n0;
-    grow<S, false>(a, b, p.steps + s.first_step, s.n_steps, 1, s.rank - m0, p.in - n0, grads, p.in, (bf16 *)shared);
+    float *grads = s.grads + g->master_a + (int64_t)module * s.rank * tcu_side_count(g->side_in, p.in);
+    grow<S, false>(a, b, p.steps + s.first_step, s.n_steps, 1, (bf16 *)shared, master_a{ grads, g->side_in, s.rank, p.in, m0, n0 });
 }
 
 /* grid: rows of B, columns of B, segment * matrices. */
@@ -360,8 +366,8 @@ __global__ void __launch_bounds__(128) grow_b(tcu_lora p, const bf16 *dy, const 
         return;
     operand a = { dy + out_before(p, module) + m0, p.ld_out, p.out[module] - m0, NULL };
     operand b = { low + module * s.padded + n0, p.ld_low, s.padded - n0, NULL };
-    float *grads = s.grads + g->master_b[module] + (int64_t)m0 * s.rank + n0;
-    grow<S, true>(a, b, p.steps + s.first_step, s.n_steps, s.scale, p.out[module] - m0, s.rank - n0, grads, s.rank, (bf16 *)shared);
+    grow<S, true>(a, b, p.steps + s.first_step, s.n_steps, s.scale, (bf16 *)shared,
+                  master_b{ s.grads + g->master_b[module], g->side_out[module], s.rank, p.out[module], m0, n0 });
 }
 
 /* ---- launches ---- */

@@ -14,83 +14,66 @@ enum { ALIGN = 256, CHUNK_ROWS = 1024, RESERVE = 768 << 20 };
 
 /* ---- memory ---- */
 
-/* Numbers of the inner width of all rows, or pairs. */
-static size_t feed_width(const tcu_model *m, size_t n, bool dense, bool sparse)
-{
-    size_t rows = dense ? n * (size_t)m->inner : 0,
-           pairs = sparse ? n * (size_t)m->experts.top * (size_t)m->experts.width : 0;
-    return rows > pairs ? rows : pairs;
-}
-
-/* What the attention of a layer keeps, and its feed-forward: dense, experts, or room for either. */
-static void take_acts(tcu_walk *w, const tcu_model *m, size_t n, size_t most, bool dense,
-                      bool sparse, tcu_acts *t)
-{
-    static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    tcu_mix_attention.keep(w, m, n, most, t);
-    TCU_TAKE(w, t->h_mid, n * (size_t)m->hidden);
-    if (sparse)
-        tcu_experts_keep(w, m, n, most, t);
-    if (dense)
-        TCU_TAKE(w, t->gu, feed_width(m, n, dense, sparse) * 2);
-    for (int g = 0; g < (sparse ? TCU_GATE_UP : TCU_GROUPS); g++)
-        TCU_TAKE(w, t->low[g], n * sizes[g] * most);
-}
-
-static void take_backward(tcu_walk *w, const tcu_model *m, size_t n, size_t most, tcu_trainer *t)
-{
-    TCU_TAKE(w, t->dh, n * (size_t)m->hidden);
-    TCU_TAKE(w, t->dy, n * (size_t)m->hidden);
-    TCU_TAKE(w, t->dm, feed_width(m, n, m->dense, m->experts.n > 0));
-    TCU_TAKE(w, t->d_o, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->dq, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->dk, n * (size_t)m->k_width);
-    TCU_TAKE(w, t->dqkv, n * (size_t)m->qkv_width);
-    TCU_TAKE(w, t->delta, n * m->config.n_heads);
-    TCU_TAKE(w, t->dlow, n * 3 * most);
-}
-
 static int32_t chunk_rows(int32_t padded)
 {
     return padded < CHUNK_ROWS ? padded : CHUNK_ROWS;
 }
 
-static void place(tcu_walk *w, const tke_microbatch_size *s, size_t n_kept, tcu_trainer *t)
+static tcu_size size_of(const tke_microbatch_size *s)
+{
+    return (tcu_size){ .n = (size_t)tcu_pad_rows((int64_t)s->n),
+                       .most = (size_t)tcu_padded_rank(s->max_rank),
+                       .n_data = s->depth == TKE_DEPTH_ALL ? s->n : 0 };
+}
+
+static size_t layer_bytes(const tcu_model *m, size_t layer, const tcu_size *s)
+{
+    tcu_walk w = { 0 };
+    tcu_acts unused;
+    tcu_layer_keep(&w, m, &m->layers[layer], s, &unused);
+    return w.used;
+}
+
+static void place_layers(tcu_walk *w, const tcu_size *s, size_t n_kept, tcu_trainer *t)
 {
     const tcu_model *m = t->model;
-    size_t n = (size_t)tcu_pad_rows((int64_t)s->n), most = (size_t)tcu_padded_rank(s->max_rank),
-           h = (size_t)m->hidden;
-    size_t layers = m->config.n_layers, chunk = (size_t)(t->chunk = chunk_rows((int32_t)n));
-    tcu_acts unused;
-    float *none;
+    size_t layers = m->config.n_layers;
+    float *h;
+    unsigned char *kept;
+    if (!s->n_data || n_kept < layers)
+        TCU_TAKE(w, t->shared, tcu_layers_keep(m, s));
+    for (size_t i = 0; s->n_data && i < layers; i++)
+        TCU_TAKE(w, *(w->at ? &t->h_in[i] : &h), s->n * (size_t)m->hidden);
+    for (size_t i = layers - n_kept; s->n_data && i < layers; i++)
+        TCU_TAKE(w, *(w->at ? &t->kept[i] : &kept), layer_bytes(m, i, s));
+}
+
+static void place(tcu_walk *w, const tke_microbatch_size *from, size_t n_kept, tcu_trainer *t)
+{
+    const tcu_model *m = t->model;
+    tcu_size s = size_of(from);
+    size_t n = s.n, h = (size_t)m->hidden, chunk = (size_t)(t->chunk = chunk_rows((int32_t)n));
     TCU_TAKE(w, t->h, n * h);
-    TCU_TAKE(w, t->shared.a, (n + chunk) * h); /* the last chunk's product is padded */
-    TCU_TAKE(w, t->shared.b, n * h);
-    TCU_TAKE(w, t->shared.y, n * h);
-    TCU_TAKE(w, t->shared.m, feed_width(m, n, m->dense, m->experts.n > 0));
-    if (m->experts.n)
-        tcu_experts_place(w, m, n, most, s->depth == TKE_DEPTH_ALL ? s->n : 0, &t->experts);
-    if (most)
-        TCU_TAKE(w, t->shared.wide, n * tcu_widest_group(m));
-    if (s->depth != TKE_DEPTH_ALL || n_kept < layers)
-        take_acts(w, m, n, most, m->dense, m->experts.n > 0, &t->shared);
-    if (s->depth == TKE_DEPTH_ALL) {
-        for (size_t i = 0; i < layers; i++)
-            tcu_walk_take(w, w->at ? (void *)&t->h_in[i] : (void *)&none, n * h, sizeof(float));
-        for (size_t i = layers - n_kept; i < layers; i++)
-            take_acts(w, m, n, most, !m->layers || !m->layers[i].sparse,
-                      m->layers && m->layers[i].sparse, w->at ? &t->kept[i] : &unused);
-        take_backward(w, m, n, most, t);
+    TCU_TAKE(w, t->a, (n + chunk) * h); /* the last chunk's product is padded */
+    TCU_TAKE(w, t->y, n * h);
+    if (s.most)
+        TCU_TAKE(w, t->wide, n * tcu_widest_group(m));
+    TCU_TAKE(w, t->work, tcu_layers_work(m, &s));
+    place_layers(w, &s, n_kept, t);
+    if (s.n_data) {
+        TCU_TAKE(w, t->dh, n * h);
+        TCU_TAKE(w, t->dy, n * h);
+        TCU_TAKE(w, t->dlow, n * tcu_largest_group(m) * s.most);
     }
     TCU_TAKE(w, t->tmp, (n + chunk) * h);
     TCU_TAKE(w, t->z, chunk * (size_t)tcu_pad_vocab(m));
     TCU_TAKE(w, t->max, chunk);
     TCU_TAKE(w, t->log_sum, chunk);
-    TCU_TAKE(w, t->fix, chunk * s->max_k);
-    TCU_TAKE(w, t->parts, s->depth == TKE_DEPTH_ALL ? chunk * h * (size_t)tcu_head_parts(m) : 1);
-    TCU_TAKE(w, t->low_head, n * most);
-    TCU_TAKE(w, t->dlow_head, n * most);
-    TCU_TAKE(w, t->dlow_parts, TCU_DLOW_PARTS * chunk * most);
+    TCU_TAKE(w, t->fix, chunk * from->max_k);
+    TCU_TAKE(w, t->parts, s.n_data ? chunk * h * (size_t)tcu_head_parts(m) : 1);
+    TCU_TAKE(w, t->low_head, n * s.most);
+    TCU_TAKE(w, t->dlow_head, n * s.most);
+    TCU_TAKE(w, t->dlow_parts, TCU_DLOW_PARTS * chunk * s.most);
 }
 
 static size_t bytes_of(const tcu_trainer *t, const tke_microbatch_size *s, size_t n_kept)
@@ -155,15 +138,6 @@ static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *e
     }
     tcu_walk w = { .at = t->block };
     place(&w, s, t->n_kept, t);
-    for (size_t i = 0; i < t->model->config.n_layers; i++) {
-        t->kept[i].a = t->shared.a;
-        t->kept[i].b = t->shared.b;
-        t->kept[i].m = t->shared.m;
-        t->kept[i].y = t->shared.y;
-        t->kept[i].wide = t->shared.wide;
-        t->kept[i].work = &t->experts;
-    }
-    t->shared.work = &t->experts;
     return true;
 }
 
@@ -265,10 +239,11 @@ static size_t feed_bytes(const tcu_trainer *t, const tke_microbatch *b, size_t n
                          size_t n_spans, size_t n_keys)
 {
     size_t n = b->size.n, tiles = n / TCU_LORA_ROWS + b->n_segments + 1, tables = 1 + t->n_chunks;
-    return n * (3 + b->size.max_k) * sizeof(int32_t) + (b->n_seqs + 1) * sizeof(int32_t) + n_steps * sizeof(tcu_step) +
+    return n * (4 + b->size.max_k) * sizeof(int32_t) +
+           b->n_seqs * sizeof(tcu_run) + (b->n_seqs + n / TCU_PIECE_ROWS) * sizeof(tcu_piece) + (b->n_seqs + 1) * sizeof(int32_t) + n_steps * sizeof(tcu_step) +
            (n_spans + n_keys) * sizeof(tcu_span) +
            tables * (b->n_segments * sizeof(tcu_segment) + tiles * sizeof(tcu_tile) + 2 * ALIGN) +
-           18 * ALIGN;
+           22 * ALIGN;
 }
 
 static const void *put_copy(tcu_feed *f, const void *from, size_t bytes)
@@ -299,13 +274,14 @@ static tcu_lora put_tables(tcu_feed *f, const tke_microbatch *b, int32_t begin, 
 
 static void put_spans(tcu_trainer *t, const tke_microbatch *b, int32_t tokens, int32_t keys_each)
 {
-    tcu_span *spans = tcu_feed_put(&t->feed, (size_t)t->n_spans * sizeof *spans, &t->spans);
-    tcu_span *keys = tcu_feed_put(&t->feed, (size_t)t->n_key_spans * sizeof *keys, &t->key_spans);
+    tcu_packed *p = &t->packed;
+    tcu_span *spans = tcu_feed_put(&t->feed, (size_t)p->n_spans * sizeof *spans, &p->spans);
+    tcu_span *keys = tcu_feed_put(&t->feed, (size_t)p->n_key_spans * sizeof *keys, &p->key_spans);
     assert(spans && keys);
     fill_spans(b, tokens, spans);
     fill_spans(b, keys_each, keys);
-    qsort(spans, (size_t)t->n_spans, sizeof *spans, by_work);
-    qsort(keys, (size_t)t->n_key_spans, sizeof *keys, by_work_of_keys);
+    qsort(spans, (size_t)p->n_spans, sizeof *spans, by_work);
+    qsort(keys, (size_t)p->n_key_spans, sizeof *keys, by_work_of_keys);
 }
 
 /* What experts need to know of rows. */
@@ -322,6 +298,31 @@ static void put_experts(tcu_trainer *t, const tke_microbatch *b)
     t->rows.n_data = (int32_t)b->n_seqs;
 }
 
+/* Where layers have a state: the sequences, and their rows chunk by chunk. */
+static void put_runs(tcu_trainer *t, const tke_microbatch *b)
+{
+    tcu_rows *r = &t->rows;
+    tcu_run *runs = tcu_feed_put(&t->feed, b->n_seqs * sizeof *runs, &r->runs);
+    int32_t *of = tcu_feed_put(&t->feed, b->size.n * sizeof *of, &r->run_of);
+    assert(runs && of);
+    r->n_runs = (int32_t)b->n_seqs;
+    for (size_t i = 0; i < b->n_seqs; i++) {
+        runs[i] = (tcu_run){ .row = (int32_t)b->starts[i],
+                             .n = (int32_t)(b->starts[i + 1] - b->starts[i]),
+                             .slot = -1 };
+        r->longest = runs[i].n > r->longest ? runs[i].n : r->longest;
+        for (int32_t j = 0; j < runs[i].n; j++)
+            of[runs[i].row + j] = (int32_t)i;
+    }
+    size_t n = tcu_fill_pieces(runs, b->n_seqs, NULL);
+    tcu_piece *pieces = tcu_feed_put(&t->feed, n * sizeof *pieces, &r->pieces);
+    assert(pieces);
+    r->n_pieces = (int32_t)tcu_fill_pieces(runs, b->n_seqs, pieces);
+    int32_t edges = 0;
+    for (size_t i = 0; i < n; i++)
+        pieces[i].edge = pieces[i].position ? edges++ : -1;
+}
+
 static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *err)
 {
     tcu_model *m = t->model;
@@ -330,24 +331,24 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
         keys = TCU_KEY_BLOCK,
         tokens = tcu_span_tokens((int32_t)m->config.n_heads, (int32_t)m->config.n_kv_heads, false);
     size_t n_steps = tcu_count_steps(b->starts, b->n_seqs);
-    if (!tcu_ready_segments(b->segments, b->n_segments, &most, &t->head_adapters, err))
+    if (!tcu_ready_segments(m, b->segments, b->n_segments, &most, &t->head_adapters, err))
         return false;
     assert(most <= tcu_padded_rank(b->size.max_rank));
     tcu_step *steps = tkc_alloc(NULL, n_steps * sizeof *steps, err);
     if (!steps)
         return false;
     tcu_fill_steps(b->starts, b->n_seqs, steps);
-    t->grouped = tcu_attention_groups((int32_t)m->config.head_dim);
-    if (t->grouped) {
+    t->packed.grouped = tcu_attention_groups(tcu_side_of(m->config.head_dim).step);
+    if (t->packed.grouped) {
         tokens *= TCU_WARPGROUPS;
         keys *= TCU_KEY_WARPGROUPS;
     }
-    t->n_spans = (int32_t)fill_spans(b, tokens, NULL);
-    t->n_key_spans = (int32_t)fill_spans(b, keys, NULL);
+    t->packed.n_spans = (int32_t)fill_spans(b, tokens, NULL);
+    t->packed.n_key_spans = (int32_t)fill_spans(b, keys, NULL);
     bool ok = cut_chunks(t, steps, n_steps, err) &&
               tcu_feed_reserve(
                   d, &t->feed,
-                  feed_bytes(t, b, n_steps, (size_t)t->n_spans, (size_t)t->n_key_spans), err) &&
+                  feed_bytes(t, b, n_steps, (size_t)t->packed.n_spans, (size_t)t->packed.n_key_spans), err) &&
               tcu_feed_reserve(d, &t->exchange,
                                2 * ((size_t)t->chunk * b->size.max_k * sizeof(float) + ALIGN), err);
     if (ok) {
@@ -362,8 +363,10 @@ static bool make_tables(tcu_trainer *t, const tke_microbatch *b, tinkc_error *er
         const tcu_step *card = put_copy(f, steps, n_steps * sizeof *steps);
         t->rows.lora = put_tables(f, b, 0, t->rows.n, steps, n_steps, card);
         put_spans(t, b, tokens, keys);
-        if (m->experts.n)
+        if (m->has_experts)
             put_experts(t, b);
+        if (m->state_bytes)
+            put_runs(t, b);
         for (size_t i = 0; t->head_adapters && i < t->n_chunks; i++)
             t->chunks[i].lora =
                 put_tables(f, b, t->chunks[i].begin, t->chunks[i].begin + t->chunks[i].n, steps,
@@ -384,46 +387,60 @@ bool tcu_trainer_stopped(const tcu_trainer *t, tinkc_error *err)
     return true;
 }
 
-tcu_acts *tcu_trainer_acts(tcu_trainer *t, size_t layer)
+void tcu_trainer_acts(const tcu_trainer *t, size_t layer, tcu_acts *out)
 {
-    if (t->batch->size.depth == TKE_DEPTH_ALL && layer + t->n_kept >= t->model->config.n_layers)
-        return &t->kept[layer];
-    return &t->shared;
+    const tcu_model *m = t->model;
+    tcu_size s = size_of(&t->batch->size);
+    bool kept = s.n_data && layer + t->n_kept >= m->config.n_layers;
+    tcu_walk w = { .at = kept ? t->kept[layer] : t->shared };
+    tcu_layer_keep(&w, m, &m->layers[layer], &s, out);
 }
 
-bool tcu_trainer_layer(tcu_trainer *t, size_t layer, const float *h, const tcu_bf16 *y, float *h_in,
-                       bool output, tinkc_error *err)
+tcu_turn tcu_trainer_turn(const tcu_trainer *t, size_t layer)
 {
-    tcu_acts *a = tcu_trainer_acts(t, layer);
-    return !tcu_trainer_stopped(t, err) && tcu_block_before(&t->rows, layer, h, y, h_in, a, err) &&
-           tcu_mixer_of(&t->model->layers[layer])->forward(t, layer, a, err) &&
-           tcu_block_after(&t->rows, layer, h_in, a, output, err);
+    return (tcu_turn){ .rows = &t->rows,
+                       .layer = &t->model->layers[layer],
+                       .wide = t->wide,
+                       .dlow = t->dlow,
+                       .packed = &t->packed };
 }
 
-/* A layer's input is h_mid + y of the layer before; h becomes the output of the last one. */
+tcu_place tcu_trainer_place(const tcu_trainer *t, size_t layer, const tcu_acts *acts)
+{
+    tcu_size s = size_of(&t->batch->size);
+    return (tcu_place){ .acts = acts,
+                        .work = t->work,
+                        .size = s,
+                        .h_in = s.n_data ? t->h_in[layer] : t->h,
+                        .a = t->a,
+                        .y = t->y };
+}
+
+bool tcu_trainer_layer(tcu_trainer *t, size_t layer, tcu_residual *r, bool output, tinkc_error *err)
+{
+    tcu_acts acts;
+    tcu_trainer_acts(t, layer, &acts);
+    tcu_turn turn = tcu_trainer_turn(t, layer);
+    tcu_place at = tcu_trainer_place(t, layer, &acts);
+    return !tcu_trainer_stopped(t, err) && tcu_layer_run(&turn, &at, r, output, err);
+}
+
+/* h becomes the output of the last layer. */
 static bool forward(tcu_trainer *t, tinkc_error *err)
 {
     tcu_model *m = t->model;
     tcu_device *d = m->device;
-    bool all = t->batch->size.depth == TKE_DEPTH_ALL;
-    size_t layers = m->config.n_layers;
-    const float *h = all ? t->h_in[0] : t->h;
-    const tcu_bf16 *y = NULL;
-    if (!tcu_ok(d,
-                tcu_embed(t->rows.ids, m->embed, all ? t->h_in[0] : t->h, t->rows.n, m->hidden,
-                          d->stream),
+    float *first = t->batch->size.depth == TKE_DEPTH_ALL ? t->h_in[0] : t->h;
+    tcu_residual r = { .h = first };
+    if (!tcu_ok(d, tcu_embed(t->rows.ids, m->embed, first, t->rows.n, m->hidden, d->stream),
                 "embedding", err))
         return false;
-    for (size_t i = 0; i < layers; i++) {
-        tcu_acts *a = tcu_trainer_acts(t, i);
-        if (!tcu_trainer_layer(t, i, h, y, all ? t->h_in[i] : t->h, true, err))
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (!tcu_trainer_layer(t, i, &r, true, err))
             return false;
-        h = a->h_mid;
-        y = a->y;
-    }
     return tcu_ok(d,
-                  tcu_add_norm(h, y, t->h, m->norm, (float)m->config.rms_eps, t->shared.a,
-                               t->rows.n, m->hidden, d->stream),
+                  tcu_add_norm(r.h, r.y, t->h, m->norm, (float)m->config.rms_eps, t->a, t->rows.n,
+                               m->hidden, d->stream),
                   "a norm", err);
 }
 

@@ -1,108 +1,222 @@
 /* cuda_mix_attention.c - attention as a layer's mixer: packed sequences in training, paged ones in a step.
  *
- * May touch: the buffers of its layer.
+ * May touch: its slots and the cache.
  */
-#include "cuda/cuda_trainer.h"
+#include <math.h>
+#include "cuda/cuda_part.h"
 
-static void keep(tcu_walk *w, const tcu_model *m, size_t n, size_t most, tcu_acts *t)
+/* kept: q_proj's, k_proj's and v_proj's results side by side, heads after norm and rotation, A x of the groups */
+enum { QKV, Q, K, O, LSE, LOW_QKV, LOW_O };
+/* work */
+enum { D_O, DQ, DK, DQKV, DELTA };
+
+static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
 {
-    (void)most;
-    TCU_TAKE(w, t->qkv, n * (size_t)m->qkv_width);
-    TCU_TAKE(w, t->q, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->k, n * (size_t)m->k_width);
-    TCU_TAKE(w, t->o, n * (size_t)m->q_width);
-    TCU_TAKE(w, t->lse, n * m->config.n_heads);
+    const tke_attn *a = l->attn;
+    size_t group = a->n_heads / a->n_kv_heads;
+    if (a->gate || m->config.rotary != a->head_dim)
+        return tkc_fail(err, TINKC_E_UNSUPPORTED, "attention with a gate or partial rotation");
+    return (a->head_dim % 8 == 0 && a->head_dim <= TCU_MAX_HEAD_DIM &&
+            group <= TCU_MAX_HEAD_GROUP) ||
+           tkc_fail(err, TINKC_E_UNSUPPORTED,
+                    "heads of %zu numbers, %zu to a key head (up to %d, %d)", a->head_dim, group,
+                    TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
 }
 
-static tcu_attention attention_of(tcu_trainer *t, size_t layer, const tcu_acts *a)
+static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
 {
-    const tcu_model *m = t->model;
-    tcu_attention p = tcu_attention_of(m, layer);
-    p.q = a->q;
-    p.k = a->k;
-    p.v = a->qkv + m->q_width + m->k_width;
-    p.ldk = m->k_width;
-    p.ldv = m->qkv_width;
-    p.o = a->o;
-    p.lse = a->lse;
-    p.d_o = t->d_o;
-    p.delta = t->delta;
-    p.dq = t->dq;
-    p.dk = t->dk;
-    p.dv = t->dqkv + m->q_width + m->k_width;
-    p.lddv = m->qkv_width;
-    p.spans = t->spans;
-    p.n_spans = t->n_spans;
-    p.grouped = t->grouped;
+    const tke_attn *a = from->attn;
+    tcu_attn *x = &to->attn;
+    size_t d = a->head_dim;
+    tcu_side head = tcu_side_of(d);
+    const tcu_side heads[] = { head, head, head };
+    tcu_load_group(loader, a->qkv, NULL, heads, &x->qkv);
+    tcu_load_group(loader, a->o, &head, NULL, &x->o);
+    x->of = a;
+    x->d = head.step;
+    x->q_width = (int32_t)a->n_heads * x->d;
+    x->k_width = (int32_t)a->n_kv_heads * x->d;
+    tcu_load_vector(loader, a->sinks, a->n_heads, a->n_heads, &x->sinks);
+    tcu_load_vector(loader, a->q_norm, d, (size_t)x->d, &x->q_norm);
+    tcu_load_vector(loader, a->k_norm, d, (size_t)x->d, &x->k_norm);
+}
+
+static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
+                 tcu_slots *t)
+{
+    const tcu_attn *a = &l->attn;
+    size_t n = s->n;
+    (void)m;
+    TCU_SLOT(w, t, QKV, tcu_bf16, n * (size_t)a->qkv.rows);
+    TCU_SLOT(w, t, Q, tcu_bf16, n * (size_t)a->q_width);
+    TCU_SLOT(w, t, K, tcu_bf16, n * (size_t)a->k_width);
+    TCU_SLOT(w, t, O, tcu_bf16, n * (size_t)a->q_width);
+    TCU_SLOT(w, t, LSE, float, n * a->of->n_heads);
+    TCU_SLOT(w, t, LOW_QKV, tcu_bf16, n * 3 * s->most);
+    TCU_SLOT(w, t, LOW_O, tcu_bf16, n * s->most);
+}
+
+static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
+                 tcu_slots *t)
+{
+    const tcu_attn *a = &l->attn;
+    size_t n = s->n;
+    (void)m;
+    if (!s->n_data)
+        return;
+    TCU_SLOT(w, t, D_O, tcu_bf16, n * (size_t)a->q_width);
+    TCU_SLOT(w, t, DQ, tcu_bf16, n * (size_t)a->q_width);
+    TCU_SLOT(w, t, DK, tcu_bf16, n * (size_t)a->k_width);
+    TCU_SLOT(w, t, DQKV, tcu_bf16, n * (size_t)a->qkv.rows);
+    TCU_SLOT(w, t, DELTA, float, n * a->of->n_heads);
+}
+
+static size_t cache_numbers(const tcu_layer *l)
+{
+    return TKE_BLOCK_TOKENS * 2 * (size_t)l->attn.k_width;
+}
+
+/* ---- forward ---- */
+
+static tcu_heads heads_of(const tcu_turn *u)
+{
+    const tcu_model *m = u->rows->model;
+    const tcu_attn *a = &u->layer->attn;
+    return (tcu_heads){ .rows = u->rows->n,
+                        .n_heads = (int32_t)a->of->n_heads,
+                        .n_kv_heads = (int32_t)a->of->n_kv_heads,
+                        .d = a->d,
+                        .ld = a->qkv.rows,
+                        .q_norm = a->q_norm,
+                        .k_norm = a->k_norm,
+                        .cosine = m->cosine,
+                        .sine = m->sine,
+                        .positions = u->rows->positions,
+                        .eps = (float)m->config.rms_eps };
+}
+
+static tcu_attention attention_of(const tcu_turn *u)
+{
+    const tcu_attn *a = &u->layer->attn;
+    return (tcu_attention){ .n_heads = (int32_t)a->of->n_heads,
+                            .n_kv_heads = (int32_t)a->of->n_kv_heads,
+                            .d = a->d,
+                            .window = (int32_t)a->of->window,
+                            .sinks = a->sinks,
+                            .scale = (float)(1.0 / sqrt((double)a->of->head_dim)),
+                            .q = u->keep->at[Q],
+                            .o = u->keep->at[O] };
+}
+
+/* a -> q and k or, with a cache, q alone. */
+static bool make_heads(const tcu_turn *u, const tcu_bf16 *a, const tcu_paged *cache,
+                       tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    const tcu_attn *x = &u->layer->attn;
+    void *const *t = u->keep->at;
+    tcu_heads heads = heads_of(u);
+    tcu_lora p;
+    if (cache && tcu_turn_fused(u) && x->d % 16 == 0)
+        return tcu_group_halves(u, &x->qkv, a, t[LOW_QKV], &p, err) &&
+               tcu_ok(d,
+                      tcu_high_heads(&heads, &p, t[LOW_QKV], u->wide, x->qkv.bias, t[Q], cache,
+                                     d->stream),
+                      "the rotation", err);
+    return tcu_group_forward(u, &x->qkv, a, t[LOW_QKV], t[QKV], err) &&
+           tcu_ok(d, tcu_heads_forward(&heads, t[QKV], t[Q], t[K], cache, d->stream),
+                  "the rotation", err);
+}
+
+static tcu_attention packed_of(const tcu_turn *u)
+{
+    const tcu_attn *a = &u->layer->attn;
+    tcu_attention p = attention_of(u);
+    void *const *t = u->keep->at;
+    p.k = t[K];
+    p.v = (tcu_bf16 *)t[QKV] + a->q_width + a->k_width;
+    p.ldk = a->k_width;
+    p.ldv = a->qkv.rows;
+    p.lse = t[LSE];
+    p.spans = u->packed->spans;
+    p.n_spans = u->packed->n_spans;
+    p.grouped = u->packed->grouped;
     return p;
 }
 
-static bool backward(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+static bool make_output(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
 {
-    tcu_model *m = t->model;
-    tcu_device *d = m->device;
-    const tcu_layer *l = &m->layers[layer];
-    float eps = (float)m->config.rms_eps;
-    int32_t n = t->rows.n;
-    tcu_heads heads = tcu_heads_of(&t->rows, layer);
-    tcu_attention rows = attention_of(t, layer, a), keys = rows;
-    tcu_back o = tcu_back_of(t, layer, TCU_O, a->o, t->dy, t->d_o);
-    tcu_back qkv = tcu_back_of(t, layer, TCU_QKV, a->a, t->dqkv, layer ? t->tmp : NULL);
-    keys.spans = t->key_spans;
-    keys.n_spans = t->n_key_spans;
-    if (!tcu_group_back(d, &o, err) ||
-        !tcu_ok(d,
-                tcu_attention_delta(t->d_o, a->o, t->delta, (int64_t)n * heads.n_heads, heads.d,
-                                    d->stream),
-                "attention delta", err) ||
-        !tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) ||
-        !tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) ||
-        !tcu_ok(d, tcu_heads_back(&heads, a->qkv, t->dq, t->dk, t->dqkv, d->stream), "the rotation",
-                err) ||
-        !tcu_ok(d,
-                tcu_add_norm(t->h_in[layer], NULL, NULL, l->norm_in, eps, a->a, n, m->hidden,
-                             d->stream),
-                "a norm", err) ||
-        !tcu_group_back(d, &qkv, err))
-        return false;
-    return !layer || tcu_ok(d,
-                            tcu_norm_back(t->h_in[layer], l->norm_in, eps, t->tmp, false, t->dh,
-                                          t->dy, n, m->hidden, d->stream),
-                            "a norm", err);
+    const tcu_linear *o = &u->layer->attn.o;
+    void *const *t = u->keep->at;
+    return y ? tcu_group_forward(u, o, t[O], t[LOW_O], y, err)
+             : tcu_group_low(u, o, t[O], t[LOW_O], err);
 }
 
-static bool forward(tcu_trainer *t, size_t layer, tcu_acts *a, tinkc_error *err)
+static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
-    tcu_device *d = t->model->device;
-    tcu_attention p = attention_of(t, layer, a);
-    return tcu_make_heads(&t->rows, layer, a, NULL, err) &&
+    tcu_device *d = u->rows->model->device;
+    tcu_attention p = packed_of(u);
+    return make_heads(u, a, NULL, err) &&
            tcu_ok(d, tcu_attention_forward(&p, false, d->stream), "attention", err) &&
-           tcu_group_forward(&t->rows, layer, TCU_O, a->o, a, a->y, err);
+           make_output(u, y, err);
 }
 
-static bool step(const tcu_rows *r, size_t layer, tcu_acts *a, const tcu_cached *c,
-                 tinkc_error *err)
+static bool step(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
-    tcu_device *d = r->model->device;
-    tcu_attention p = tcu_attention_of(r->model, layer);
+    tcu_device *d = u->rows->model->device;
+    const tcu_cached *c = u->cached;
+    tcu_attention p = attention_of(u);
     p.k = c->keys.data;
     p.v = c->keys.data + c->keys.values;
     p.ldk = p.ldv = c->keys.stride;
     p.tables = c->tables;
-    p.q = a->q;
-    p.o = a->o;
     p.spans = c->narrow;
     p.n_spans = c->n_narrow;
-    if (!tcu_make_heads(r, layer, a, &c->keys, err) ||
+    if (!make_heads(u, a, &c->keys, err) ||
         !tcu_ok(d, tcu_attention_forward(&p, true, d->stream), "attention", err))
         return false;
     p.spans = c->wide;
     p.n_spans = c->n_wide;
     return tcu_ok(d, tcu_attention_forward(&p, false, d->stream), "attention", err) &&
-           tcu_group_forward(r, layer, TCU_O, a->o, a, a->y, err);
+           make_output(u, y, err);
 }
 
-const tcu_mixer tcu_mix_attention = { .keep = keep,
+/* ---- backward ---- */
+
+static bool backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, tcu_bf16 *dx,
+                     tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    const tcu_attn *x = &u->layer->attn;
+    void *const *t = u->keep->at, *const *w = u->work->at;
+    tcu_heads heads = heads_of(u);
+    tcu_attention rows = packed_of(u), keys;
+    rows.d_o = w[D_O];
+    rows.delta = w[DELTA];
+    rows.dq = w[DQ];
+    rows.dk = w[DK];
+    rows.dv = (tcu_bf16 *)w[DQKV] + x->q_width + x->k_width;
+    rows.lddv = x->qkv.rows;
+    keys = rows;
+    keys.spans = u->packed->key_spans;
+    keys.n_spans = u->packed->n_key_spans;
+    return tcu_group_back(u, &x->o, t[O], dy, t[LOW_O], false, w[D_O], err) &&
+           tcu_ok(d,
+                  tcu_attention_delta(w[D_O], t[O], w[DELTA],
+                                      (int64_t)u->rows->n * heads.n_heads, heads.d, d->stream),
+                  "attention delta", err) &&
+           tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) &&
+           tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) &&
+           tcu_ok(d, tcu_heads_back(&heads, t[QKV], w[DQ], w[DK], w[DQKV], d->stream),
+                  "the rotation", err) &&
+           tcu_group_back(u, &x->qkv, a, w[DQKV], t[LOW_QKV], false, dx, err);
+}
+
+const tcu_part tcu_part_attention = { .runs = runs,
+                                      .weights = weights,
+                                      .keep = keep,
+                                      .work = work,
                                       .forward = forward,
                                       .backward = backward,
-                                      .step = step };
+                                      .step = step,
+                                      .cache_numbers = cache_numbers };

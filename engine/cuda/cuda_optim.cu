@@ -7,14 +7,14 @@
 
 enum { THREADS = 256 };
 
-/* Rows of width `in` from a master of `rank` rows a matrix into operands of `padded` rows. */
+/* Rows of a master of `rank` rows a matrix into operands of `padded` rows, whose sides have their zeros. */
 __global__ void operands_a(const float *master, const tcu_group *groups, int rank, int padded, bf16 *operands)
 {
     tcu_group g = groups[blockIdx.y];
-    int64_t count = (int64_t)g.n_a * g.n * padded * g.own_in;
+    int64_t count = (int64_t)g.n_a * g.n * padded * g.in, in = tcu_side_count(g.side_in, g.in);
     for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; g.n && i < count; i += (int64_t)gridDim.x * THREADS) {
-        int64_t row = i / g.own_in, module = row / padded, r = row % padded, c = i % g.own_in;
-        operands[g.a + i] = r < rank && c < g.in ? narrow(master[g.master_a + (module * rank + r) * g.in + c]) : narrow(0);
+        int64_t row = i / g.in, module = row / padded, r = row % padded, c = tcu_side_place(g.side_in, (int)(i % g.in));
+        operands[g.a + i] = r < rank && c >= 0 ? narrow(master[g.master_a + (module * rank + r) * in + c]) : narrow(0);
     }
 }
 
@@ -22,11 +22,11 @@ __global__ void operands_b(const float *master, const tcu_group *groups, int ran
 {
     tcu_group g = groups[blockIdx.y];
     for (int module = 0; module < g.n; module++) {
-        int64_t rows = g.own_out ? g.own_out : g.out[module], count = g.n_b * rows * padded;
+        int64_t rows = g.out[module], count = g.n_b * rows * padded, out = tcu_side_count(g.side_out[module], (int)rows);
         for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < count; i += (int64_t)gridDim.x * THREADS) {
-            int64_t row = i / padded % rows, copy = i / padded / rows, r = i % padded;
-            int64_t from = g.master_b[module] + (copy * g.out[module] + row) * rank + r;
-            operands[g.b[module] + i] = r < rank && row < g.out[module] ? narrow(master[from]) : narrow(0);
+            int64_t row = tcu_side_place(g.side_out[module], (int)(i / padded % rows)), copy = i / padded / rows, r = i % padded;
+            int64_t from = g.master_b[module] + (copy * out + row) * rank + r;
+            operands[g.b[module] + i] = r < rank && row >= 0 ? narrow(master[from]) : narrow(0);
         }
     }
 }

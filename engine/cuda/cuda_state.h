@@ -105,45 +105,80 @@ void tcu_results_free(tcu_results *);
 
 /* ---- cuda_weights.c ---- */
 
-typedef struct tcu_experts { /* a feed-forward of experts */
-    tcu_bf16 *router;        /* [padded experts, H] */
-    float *router_bias;      /* or NULL */
-    tcu_stack in, out;       /* gates, then ups; width each: the experts' inner width, rounded up to 8 */
+typedef struct tcu_linear { /* a group: matrices with one input, one below the other */
+    tcu_bf16 *w;            /* [rows, in]; of experts NULL */
+    float *bias;            /* [rows] or NULL */
+    int32_t group;          /* index in layouts */
+    bool adapted;           /* false: never */
+    int32_t n, in, out[TCU_GROUP_MAX], rows; /* with the zeros of their sides */
+} tcu_linear;
+
+typedef struct tcu_sides { /* of a group */
+    tcu_side in, out[TCU_GROUP_MAX];
+} tcu_sides;
+
+/* What layers have of the parts of model.h. */
+typedef struct tcu_attn {
+    tcu_linear qkv, o;
+    float *q_norm, *k_norm, *sinks; /* or NULL */
+    int32_t d, q_width, k_width;    /* of a head, of all: with zeros */
+    const tke_attn *of;
+} tcu_attn;
+
+typedef struct tcu_delta {
+    tcu_linear in, gates, out;
+    float *conv, *decay, *dt_bias, *norm;
+    const tke_delta *of;
+} tcu_delta;
+
+typedef struct tcu_space {
+    tcu_linear in, vectors, out;
+    float *conv, *conv_bias, *decay, *dt_bias, *skip, *norm; /* conv_bias or NULL */
+    const tke_space *of;
+} tcu_space;
+
+typedef struct tcu_dense {
+    tcu_linear in, out;
+    int32_t inner; /* with zeros */
+    bool squared;
+} tcu_dense;
+
+typedef struct tcu_experts {
+    tcu_bf16 *router;     /* [padded experts, H] */
+    float *router_bias;   /* or NULL */
+    tcu_stack gate_up, down;
+    tcu_linear in, out;   /* for the adapters */
+    int32_t n, padded;    /* experts; columns of router logits */
+    int32_t top, width;   /* width: of an expert, with zeros */
+    size_t unpacked;      /* numbers of the larger packed stack; 0: none is packed */
+    const tke_experts *of;
 } tcu_experts;
 
+typedef struct tcu_part tcu_part; /* cuda_part.h */
 typedef struct tcu_layer {
-    int32_t mixer;                                  /* TKE_MIX_* */
-    bool sparse;                                    /* experts, not gu and down */
+    const tcu_part *mixer, *feed;  /* NULL: there is none */
+    float *mixer_norm, *feed_norm;
+    size_t cache_at, state_at;     /* where its numbers begin in a block of the cache, its bytes in a sequence's state */
+    tcu_attn attn;                 /* what belongs to these parts */
+    tcu_delta delta;
+    tcu_space space;
+    tcu_dense dense;
     tcu_experts experts;
-    float *sinks;                                   /* or NULL */
-    tcu_bf16 *qkv, *o, *gu, *down;                  /* [out, in]; q, k, v and gate, up stacked */
-    float *bias_qkv, *bias_o, *bias_gu, *bias_down; /* or NULL */
-    float *norm_in, *norm_post, *q_norm, *k_norm;
-    int32_t window;
-    int32_t group[4]; /* indices of qkv, o, gate and up, down in layouts */
 } tcu_layer;
-enum tcu_group_of { TCU_QKV = 0, TCU_O, TCU_GATE_UP, TCU_DOWN, TCU_GROUPS, TCU_HEAD = TCU_GROUPS };
-
-typedef struct tcu_experts_size { /* of all layers that have experts; n = 0: none has */
-    int32_t n, padded;            /* experts; columns of router logits */
-    int32_t top, width;
-    bool all;         /* the router's softmax runs over all */
-    float limit, alpha; /* of tcu_expert_act */
-    size_t unpacked;  /* numbers of the larger packed stack; 0: none is packed */
-} tcu_experts_size;
 
 typedef struct tcu_model {
     tke_device_model base;
     tcu_device *device;
     tke_config config;
-    int32_t hidden, inner, vocab, q_width, k_width, qkv_width; /* of rows */
+    int32_t hidden, vocab;
     tcu_layer *layers;
-    tcu_experts_size experts;
-    bool dense;             /* does a layer have a dense feed-forward? */
-    tcu_bf16 *embed, *head; /* one buffer if tied */
+    tcu_sides *sides;                  /* of all groups, by index */
+    bool has_experts;
+    size_t cache_numbers, state_bytes; /* of all layers: of a block of the cache, of a sequence's state */
+    tcu_bf16 *embed, *head;            /* one buffer if tied */
     float *norm;
-    int32_t head_group;
-    float *cosine, *sine; /* [n_positions, d/2] */
+    tcu_linear head_group;
+    float *cosine, *sine; /* [n_positions, rotary / 2] */
     size_t n_positions;
     unsigned char *block; /* weights and norms */
     size_t bytes;
@@ -152,6 +187,22 @@ typedef struct tcu_model {
 size_t tcu_model_bytes(const tke_model *);
 tcu_model *tcu_model_new(tcu_device *, tke_model *, tinkc_error *err);
 void tcu_model_free(tcu_model *); /* NULL allowed */
+
+/* A walk over a model's numbers: the first one measures, the second one places them and loads them. */
+typedef struct tcu_loader tcu_loader;
+/* in, out[n]: how the sides lie there; NULL = one run. */
+void tcu_load_group(tcu_loader *, const tke_group *, const tcu_side *in, const tcu_side *out,
+                    tcu_linear *);
+/* n numbers, and zeros up to `room`; from NULL: *to = NULL. */
+void tcu_load_vector(tcu_loader *, const float *from, size_t n, size_t room, float **to);
+void tcu_load_experts(tcu_loader *, const tke_experts *, tcu_experts *);
+/* One run of n numbers. */
+tcu_side tcu_side_of(size_t n);
+
+/* Layers of plain attention and a plain dense feed-forward: what runs in one launch (cuda_decode.cu). */
+enum { TCU_DECODE_GROUPS = 4 };
+bool tcu_decode_model(const tcu_model *);
+void tcu_decode_groups(const tcu_layer *, const tcu_linear *out[TCU_DECODE_GROUPS]);
 
 /* ---- cuda_block.c ---- */
 
@@ -170,7 +221,7 @@ typedef struct tcu_block { /* weights, gradients or moments of one adapter: fp32
     bool has_head; /* the output projection has an adapter */
     /* made when it is first used by a step in one launch */
     unsigned char *maps; /* on the card: of A of each group */
-    uint32_t adapted;    /* bit i: group i of every layer has a part; TCU_HEAD: the head */
+    uint32_t adapted;    /* bit i: group i of every layer has a part; the last: the head */
 } tcu_block;
 
 /* Moves between card and host, for the device's residence. */
@@ -190,7 +241,7 @@ bool tcu_block_squares(const tcu_block *, double *sum, tinkc_error *err);
 bool tcu_block_adam(const tke_adam *, const tcu_block *g, tcu_block *theta, tcu_block *m,
                     tcu_block *v, double *moved, tinkc_error *err);
 /* The bf16 operands of weights of this layout, made if they are not there. */
-bool tcu_block_ready(tcu_block *, const tke_lora_layout *, tinkc_error *err);
+bool tcu_block_ready(tcu_block *, const tke_lora_layout *, const tcu_model *, tinkc_error *err);
 /* The maps of a block that is ready, made if they are not there. False without err: layers differ in what is adapted, so no step runs in one launch. */
 bool tcu_block_maps(tcu_block *, const tke_lora_layout *, const tcu_model *, tinkc_error *err);
 
@@ -209,51 +260,15 @@ void tcu_fill_segments(const tke_segment *, size_t n, const tcu_step *steps, siz
 bool tcu_hold_segments(const tke_segment *, size_t n, tinkc_error *err);
 /* Makes the operands of all adapters; *most = the largest padded rank, *head = does one adapt the
  * head? */
-bool tcu_ready_segments(const tke_segment *, size_t n, int32_t *most, bool *head, tinkc_error *err);
-/* A group's sizes, for kernels; of: TCU_QKV ... TCU_HEAD. */
-tcu_lora tcu_lora_of(const tcu_model *, size_t layer, int of, int32_t most);
+bool tcu_ready_segments(const tcu_model *, const tke_segment *, size_t n, int32_t *most, bool *head,
+                        tinkc_error *err);
+/* A group's sizes, for kernels. */
+tcu_lora tcu_lora_of(const tcu_linear *, int32_t most);
 int32_t tcu_pad_rows(int64_t n);
-size_t tcu_widest_group(const tcu_model *); /* columns of the widest product of a layer */
 int64_t tcu_pad_vocab(const tcu_model *);
 int32_t tcu_padded_rank(size_t rank);
-
-/* ---- cuda_layer.c: one transformer block, for training and sampling ---- */
-
-typedef struct tcu_rows { /* a batch of rows */
-    tcu_model *model;
-    int32_t n, padded; /* rows; what products run over */
-    const int32_t *ids, *positions;
-    tcu_lora lora; /* tables of segments, tiles, steps; the group is filled in for each product */
-    int32_t most;
-    bool fused; /* qkv and gu need not be kept */
-    const int32_t *segment_of; /* [n]: of each row; where there are experts */
-    const int32_t *starts;     /* [n_data + 1] training: rows at which data begin; where there are experts */
-    int32_t n_data;
-} tcu_rows;
-
-typedef struct tcu_experts_work { /* what nothing outlives */
-    float *logits;                /* [n][padded]; kept where the backward pass reads them */
-    tcu_bf16 *wide;               /* [pairs][H] */
-    float *low;                   /* [pairs][2 most] */
-    tcu_bf16 *unpacked;           /* a stack */
-    /* backward */
-    tcu_bf16 *pair_low;           /* [pairs][2 most] */
-    float *dweight;               /* [n][top] */
-    tcu_bf16 *dlogits;            /* [n][padded] */
-    tcu_step *steps;
-    int32_t *n_steps;
-} tcu_experts_work;
-
-typedef struct tcu_acts { /* activations of a layer */
-    tcu_bf16 *a, *qkv, *q, *k, *o, *b, *gu, *m, *y;
-    float *lse, *h_mid;
-    float *wide; /* base products that an adapter's part is added to; NULL without adapters */
-    tcu_bf16 *low[TCU_GROUPS];
-    /* experts: gu and m are of pairs */
-    tcu_pairs pairs;
-    float *logits; /* NULL: work's */
-    const tcu_experts_work *work;
-} tcu_acts;
+/* Cuts runs at multiples of TCU_PIECE_ROWS positions; out NULL = only counts. Fills in where each run's pieces are. */
+size_t tcu_fill_pieces(tcu_run *, size_t n, tcu_piece *out);
 
 /* ---- memory: one walk over a list of buffers measures or places them ---- */
 
@@ -264,71 +279,9 @@ typedef struct tcu_walk {
 void tcu_walk_take(tcu_walk *, void *out, size_t count, size_t size);
 #define TCU_TAKE(w, out, count) tcu_walk_take((w), &(out), (size_t)(count), sizeof *(out))
 
-/* ---- cuda_feed_experts.c: a feed-forward of experts ---- */
-
-/* What its backward pass reads, of n rows. */
-void tcu_experts_keep(tcu_walk *, const tcu_model *, size_t n, size_t most, tcu_acts *);
-/* Work space; n_data > 0: for the backward pass, too. */
-void tcu_experts_place(tcu_walk *, const tcu_model *, size_t n, size_t most, size_t n_data,
-                       tcu_experts_work *);
-/* b -> y, as tcu_block_after says. */
-bool tcu_experts_forward(const tcu_rows *, size_t layer, tcu_acts *, bool output, tinkc_error *err);
-typedef struct tcu_experts_back {
-    const tcu_rows *rows;
-    size_t layer;
-    tcu_acts *acts;
-    const tcu_bf16 *dy;
-    tcu_bf16 *dm;   /* [pairs][width] */
-    tcu_bf16 *dlow; /* [n][2 most] */
-    tcu_bf16 *dx;   /* of b */
-    bool below;     /* is dx wanted? */
-} tcu_experts_back;
-/* Before: b and h_mid of the layer. Gradients of its adapters, dx; gu becomes its gradient. */
-bool tcu_experts_backward(const tcu_experts_back *, tinkc_error *err);
-/* The batch's adapter tables, completed with the sizes of one group. */
-tcu_lora tcu_rows_lora(const tcu_rows *, size_t layer, int of);
-
-/* y = W x with adapters and bias; `low` stays for the backward pass. */
-bool tcu_group_forward(const tcu_rows *, size_t layer, int of, const tcu_bf16 *x, const tcu_acts *,
-                       tcu_bf16 *y, tinkc_error *err);
-/* h (+ y of the layer before, if any) -> a, the mixer's input. h_in gets h + y. */
-bool tcu_block_before(const tcu_rows *, size_t layer, const float *h, const tcu_bf16 *y,
-                      float *h_in, tcu_acts *, tinkc_error *err);
-/* The mixer's y -> h_mid, b, gu, m and, if wanted, y: what is added to h_mid. */
-bool tcu_block_after(const tcu_rows *, size_t layer, const float *h_in, tcu_acts *, bool output,
-                     tinkc_error *err);
-tcu_attention tcu_attention_of(const tcu_model *, size_t layer);
-tcu_heads tcu_heads_of(const tcu_rows *, size_t layer);
-/* a -> qkv, q and k or, with a cache, q alone. */
-bool tcu_make_heads(const tcu_rows *, size_t layer, tcu_acts *, const tcu_paged *,
-                    tinkc_error *err);
-
-/* ---- mixers: one object for each kind, cuda_mix_*.c ----
- *
- * A mixer makes y from its normed input a; norm and residual are the layer's. forward (training) and step give a row
- * the same bits. */
-typedef struct tcu_trainer tcu_trainer;
-
-typedef struct tcu_cached { /* what a step has of its sequences, for one layer */
-    tcu_paged keys;
-    const int32_t *tables;
-    const tcu_span *narrow, *wide;
-    int32_t n_narrow, n_wide;
-} tcu_cached;
-
-typedef struct tcu_mixer {
-    /* What its backward pass reads, of n rows; for a step, too. */
-    void (*keep)(tcu_walk *, const tcu_model *, size_t n, size_t most, tcu_acts *);
-    bool (*forward)(tcu_trainer *, size_t layer, tcu_acts *, tinkc_error *err);
-    /* In: dh and dy of h_mid. Out: those of the layer's input. */
-    bool (*backward)(tcu_trainer *, size_t layer, tcu_acts *, tinkc_error *err);
-    bool (*step)(const tcu_rows *, size_t layer, tcu_acts *, const tcu_cached *, tinkc_error *err);
-} tcu_mixer;
-extern const tcu_mixer tcu_mix_attention;
-const tcu_mixer *tcu_mixer_of(const tcu_layer *);
-
 /* ---- cuda_microbatch.c, cuda_backward.c ---- */
 
+typedef struct tcu_trainer tcu_trainer;
 tcu_trainer *tcu_trainer_new(tcu_model *, const tke_device_trainer_options *, tinkc_error *err);
 void tcu_trainer_free(tcu_trainer *); /* NULL allowed */
 void tcu_trainer_set_memory(tcu_trainer *, size_t bytes);
@@ -344,6 +297,7 @@ tcu_sampler *tcu_sampler_new(tcu_model *, const tke_device_sampler_options *, ti
 void tcu_sampler_free(tcu_sampler *); /* NULL allowed */
 const tke_device_cache *tcu_sampler_cache(const tcu_sampler *);
 bool tcu_sampler_copy(tcu_sampler *, int32_t to, int32_t from, tinkc_error *err);
+bool tcu_sampler_copy_state(tcu_sampler *, int32_t to, int32_t from, tinkc_error *err);
 bool tcu_sampler_commit(tcu_sampler *, size_t slab, tinkc_error *err);
 void tcu_sampler_release(tcu_sampler *, size_t slab);
 bool tcu_sampler_run(tcu_sampler *, const tke_step *, tinkc_error *err);

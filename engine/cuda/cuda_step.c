@@ -9,10 +9,11 @@
  * May touch: the sampler's buffers and cache. Must not: decide what runs.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include "base/mem.h"
+#include "cuda/cuda_part.h"
 #include "cuda/cuda_slabs.h"
-#include "cuda/cuda_state.h"
 
 enum { ALIGN = 256, FEW_ROWS = 256, LOGIT_ROWS = 256, GRAPHS = 24 };
 
@@ -33,9 +34,10 @@ struct tcu_sampler {
     size_t stride;   /* elements of a block */
     unsigned char *block;
     size_t bytes, max_padded;
-    unsigned char *low_block;
-    size_t low_bytes;
-    int32_t low_most;
+    unsigned char *parts_block; /* of layers and their parts, for ranks of up to `most` */
+    size_t parts_bytes;
+    tcu_size parts_size;
+    unsigned char *states; /* [n_states][state_bytes] */
     tcu_feed feed;
     tcu_results out;
     graph graphs[GRAPHS];
@@ -44,8 +46,10 @@ struct tcu_sampler {
     float *h, *z, *max, *log_sum, *sum_parts;
     uint64_t *draw_slots;
     uint32_t *draw_turns;
-    tcu_acts acts;
-    tcu_experts_work experts;
+    float *h_mid, *wide;
+    tcu_bf16 *a, *y;
+    unsigned char *keep, *work; /* of the layer, of the part at hand */
+    tcu_residual residual;
     tcu_bf16 *hf, *low_head;
     tcu_decode decode; /* layers NULL: no step runs in one launch */
     uint32_t next_tag; /* of words that its blocks exchange; 0 = of none */
@@ -56,7 +60,7 @@ struct tcu_sampler {
     const tcu_decode_adapter *adapter; /* of these */
     uint32_t mark;                     /* of the results */
     const int32_t *slots, *tables, *wants;
-    const tcu_span *narrow, *wide;
+    const tcu_span *narrow, *wide_spans;
     int32_t n_narrow, n_wide;
     tcu_lora want_tables;
     int32_t *chunk_tiles; /* on the host: first tile of each chunk of wanted rows, and the end */
@@ -71,10 +75,22 @@ struct tcu_sampler {
 
 /* ---- memory ---- */
 
+static void drop_graphs(tcu_sampler *s)
+{
+    if (s->n_graphs)
+        cudaStreamSynchronize(s->model->device->stream); /* the last one may still be running */
+    for (size_t i = 0; i < s->n_graphs; i++)
+        if (s->graphs[i].exec)
+            cudaGraphExecDestroy(s->graphs[i].exec);
+    s->n_graphs = 0;
+}
+
 static void place_words(tcu_walk *w, tcu_sampler *s)
 {
     const tcu_model *m = s->model;
-    const int32_t widths[5] = { m->qkv_width, m->hidden, m->inner, m->hidden, m->q_width };
+    const tcu_layer *l = &m->layers[0];
+    const int32_t widths[5] = { l->attn.qkv.rows, m->hidden, l->dense.inner, m->hidden,
+                                l->attn.q_width };
     size_t begin = w->used;
     TCU_TAKE(w, s->decode.scores, TCU_DECODE_ROWS * m->config.n_heads * (size_t)s->decode.ld_scores);
     for (size_t i = 0; i < 5; i++)
@@ -90,23 +106,9 @@ static void place(tcu_walk *w, tcu_sampler *s)
     const tcu_model *m = s->model;
     size_t n = s->max_padded, h = (size_t)m->hidden;
     TCU_TAKE(w, s->h, n * h);
-    TCU_TAKE(w, s->acts.h_mid, n * h);
-    TCU_TAKE(w, s->acts.a, n * h);
-    TCU_TAKE(w, s->acts.b, n * h);
-    TCU_TAKE(w, s->acts.y, n * h);
-    TCU_TAKE(w, s->acts.qkv, n * (size_t)m->qkv_width);
-    TCU_TAKE(w, s->acts.q, n * (size_t)m->q_width);
-    TCU_TAKE(w, s->acts.o, n * (size_t)m->q_width);
-    if (m->experts.n) {
-        tcu_experts_keep(w, m, n, 0, &s->acts);
-        tcu_experts_place(w, m, n, 0, 0, &s->experts);
-        s->acts.work = &s->experts;
-    }
-    size_t pairs = n * (size_t)m->experts.top * (size_t)m->experts.width,
-           inner = m->dense ? n * (size_t)m->inner : 0;
-    if (m->dense)
-        TCU_TAKE(w, s->acts.gu, 2 * (inner > pairs ? inner : pairs));
-    TCU_TAKE(w, s->acts.m, inner > pairs ? inner : pairs);
+    TCU_TAKE(w, s->h_mid, n * h);
+    TCU_TAKE(w, s->a, n * h);
+    TCU_TAKE(w, s->y, n * h);
     TCU_TAKE(w, s->hf, LOGIT_ROWS * h);
     TCU_TAKE(w, s->z, LOGIT_ROWS * (size_t)tcu_pad_vocab(m));
     TCU_TAKE(w, s->max, LOGIT_ROWS);
@@ -116,8 +118,40 @@ static void place(tcu_walk *w, tcu_sampler *s)
     TCU_TAKE(w, s->draw_turns, TCU_DECODE_ROWS);
     TCU_TAKE(w, s->decode.groups, 1);
     TCU_TAKE(w, s->decode.tops, TCU_DECODE_ROWS * m->device->props.multiProcessorCount);
-    if (!m->experts.n)
+    if (tcu_decode_model(m))
         place_words(w, s);
+}
+
+static void place_parts(tcu_walk *w, const tcu_size *size, tcu_sampler *s)
+{
+    const tcu_model *m = s->model;
+    TCU_TAKE(w, s->keep, tcu_layers_keep(m, size));
+    TCU_TAKE(w, s->work, tcu_layers_work(m, size));
+    if (size->most)
+        TCU_TAKE(w, s->wide, size->n * tcu_widest_group(m));
+    TCU_TAKE(w, s->low_head, LOGIT_ROWS * size->most);
+}
+
+/* They grow with the largest rank seen. Graphs contain their addresses, so they are dropped then. */
+static bool reserve_parts(tcu_sampler *s, int32_t most, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    tcu_size size = { .n = s->max_padded, .most = (size_t)most };
+    tcu_walk measure = { 0 }, w;
+    if (s->parts_block && size.most <= s->parts_size.most)
+        return true;
+    drop_graphs(s);
+    tcu_give(d, s->parts_block, s->parts_bytes, TCU_FOR_WORK);
+    place_parts(&measure, &size, s);
+    s->parts_size = size;
+    s->parts_bytes = measure.used;
+    s->parts_block = tcu_take(d, s->parts_bytes, TCU_FOR_WORK, err);
+    if (!s->parts_block ||
+        !tcu_ok(d, cudaMemsetAsync(s->parts_block, 0, s->parts_bytes, d->stream), "clearing", err))
+        return false;
+    w = (tcu_walk){ .at = s->parts_block };
+    place_parts(&w, &size, s);
+    return true;
 }
 
 static bool make_buffers(tcu_sampler *s, tinkc_error *err)
@@ -134,15 +168,35 @@ static bool make_buffers(tcu_sampler *s, tinkc_error *err)
     if (s->block)
         place(&w, s);
     return s->block &&
-           tcu_ok(d, cudaMemsetAsync(s->block, 0, s->bytes, d->stream), "clearing", err);
+           tcu_ok(d, cudaMemsetAsync(s->block, 0, s->bytes, d->stream), "clearing", err) &&
+           reserve_parts(s, 0, err);
+}
+
+/* What of the cache's memory states may have, and how many a step of all sequences needs beside snapshots. */
+enum { STATE_SHARE = 4, STATES_EACH = 4 };
+
+static bool make_states(tcu_sampler *s, tinkc_error *err)
+{
+    tcu_device *d = s->model->device;
+    size_t bytes = s->model->state_bytes, least = s->o.max_seqs + 1;
+    if (!bytes)
+        return true;
+    size_t n = s->o.cache_bytes / STATE_SHARE / bytes;
+    n = n > STATES_EACH * least ? STATES_EACH * least : n < 2 ? 2 : n;
+    s->cache.state_bytes = bytes;
+    s->cache.n_states = n;
+    s->states = tcu_take(d, n * bytes, TCU_FOR_CACHE, err);
+    return s->states &&
+           tcu_ok(d, cudaMemsetAsync(s->states, 0, n * bytes, d->stream), "clearing", err);
 }
 
 static bool make_cache(tcu_sampler *s, tinkc_error *err)
 {
     const tcu_model *m = s->model;
-    s->stride = m->config.n_layers * 2 * (size_t)m->k_width * TKE_BLOCK_TOKENS;
+    s->stride = m->cache_numbers ? m->cache_numbers : ALIGN; /* a model without attention */
     s->cache.block_bytes = s->stride * sizeof *s->data;
-    s->cache.n_blocks = s->o.cache_bytes / s->cache.block_bytes;
+    size_t left = s->o.cache_bytes, states = s->cache.n_states * s->cache.state_bytes;
+    s->cache.n_blocks = (left > states ? left - states : 0) / s->cache.block_bytes;
     if (s->cache.n_blocks < 2)
         s->cache.n_blocks = 2;
     if (s->cache.n_blocks > INT32_MAX / TKE_BLOCK_TOKENS)
@@ -171,20 +225,13 @@ static size_t decode_bytes(const tcu_sampler *s)
     return (n + 1) * sizeof(tcu_decode_layer) + (n * 4 + 3) * TCU_MAP_BYTES + ALIGN;
 }
 
-static bool map_layer(const tcu_sampler *s, const tcu_layer *l, unsigned char *maps,
-                      tinkc_error *err)
+static bool map_layer(const tcu_sampler *s, const tcu_linear *const list[TCU_DECODE_GROUPS],
+                      unsigned char *maps, tinkc_error *err)
 {
-    const tcu_model *m = s->model;
-    const struct {
-        const tcu_bf16 *w;
-        int64_t rows, k;
-    } all[4] = { { l->qkv, m->qkv_width, m->hidden },
-                 { l->o, m->hidden, m->q_width },
-                 { l->gu, 2 * (int64_t)m->inner, m->hidden },
-                 { l->down, m->hidden, m->inner } };
-    for (size_t i = 0; i < 4; i++)
-        if (!tcu_ok(m->device,
-                    tcu_decode_map(maps + i * TCU_MAP_BYTES, all[i].w, all[i].rows, all[i].k),
+    for (size_t i = 0; i < TCU_DECODE_GROUPS; i++)
+        if (!tcu_ok(s->model->device,
+                    tcu_decode_map(maps + i * TCU_MAP_BYTES, list[i]->w, list[i]->rows,
+                                   list[i]->in),
                     "a map of a matrix", err))
             return false;
     return true;
@@ -194,8 +241,7 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
 {
     tcu_model *m = s->model;
     tcu_device *d = m->device;
-    size_t n = m->config.n_layers, values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
-    size_t bytes = decode_bytes(s),
+    size_t n = m->config.n_layers, bytes = decode_bytes(s),
            at = ((n + 1) * sizeof(tcu_decode_layer) + ALIGN - 1) / ALIGN * ALIGN;
     unsigned char *host = tkc_zalloc(NULL, bytes, err),
                   *card = host ? tcu_take(d, bytes, TCU_FOR_WORK, err) : NULL;
@@ -204,23 +250,25 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
     s->decode.layers = (void *)card;
     for (size_t i = 0; ok && i < n; i++) {
         const tcu_layer *l = &m->layers[i];
+        const tcu_linear *list[TCU_DECODE_GROUPS];
         size_t maps = at + i * 4 * TCU_MAP_BYTES;
-        table[i] = (tcu_decode_layer){ .bias = { l->bias_qkv, l->bias_o, l->bias_gu, l->bias_down },
-                                       .norm_in = l->norm_in,
-                                       .norm_post = l->norm_post,
-                                       .q_norm = l->q_norm,
-                                       .k_norm = l->k_norm,
-                                       .cache = s->data + i * 2 * values,
-                                       .window = l->window };
-        for (size_t j = 0; j < 4; j++) {
+        tcu_decode_groups(l, list);
+        table[i] = (tcu_decode_layer){ .norm_in = l->mixer_norm,
+                                       .norm_post = l->feed_norm,
+                                       .q_norm = l->attn.q_norm,
+                                       .k_norm = l->attn.k_norm,
+                                       .cache = s->data + l->cache_at,
+                                       .window = (int64_t)l->attn.of->window };
+        for (size_t j = 0; j < TCU_DECODE_GROUPS; j++) {
             table[i].map[j] = card + maps + j * TCU_MAP_BYTES;
-            table[i].group[j] = l->group[j];
+            table[i].group[j] = list[j]->group;
+            table[i].bias[j] = list[j]->bias;
         }
-        ok = map_layer(s, l, host + maps, err);
+        ok = map_layer(s, list, host + maps, err);
     }
     if (ok) {
         table[n].norm_in = m->norm;
-        table[n].group[0] = m->head_group;
+        table[n].group[0] = m->head_group.group;
         table[n].map[0] = card + at + n * 4 * TCU_MAP_BYTES;
         ok = tcu_ok(d,
                     tcu_decode_map(host + at + n * 4 * TCU_MAP_BYTES, m->head, m->vocab, m->hidden),
@@ -245,25 +293,26 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     tcu_model *m = s->model;
     tcu_device *d = m->device;
     tcu_decode *p = &s->decode;
+    if (!tcu_decode_model(m)) /* layer by layer */
+        return true;
+    const tcu_layer *l = &m->layers[0];
     p->n_layers = (int32_t)m->config.n_layers;
     p->rows = 1;
     p->hidden = m->hidden;
-    p->inner = m->inner;
+    p->inner = l->dense.inner;
     p->n_heads = (int32_t)m->config.n_heads;
     p->n_kv_heads = (int32_t)m->config.n_kv_heads;
-    p->d = (int32_t)m->config.head_dim;
+    p->d = l->attn.d;
     p->eps = (float)m->config.rms_eps;
-    p->scale = tcu_attention_of(m, 0).scale;
+    p->scale = (float)(1.0 / sqrt((double)m->config.head_dim));
     p->cosine = m->cosine;
     p->sine = m->sine;
     p->stride = (int64_t)s->stride;
-    p->values = (int64_t)m->k_width * TKE_BLOCK_TOKENS;
+    p->values = (int64_t)l->attn.k_width * TKE_BLOCK_TOKENS;
     p->embed = m->embed;
     p->vocab = m->vocab;
     p->z = s->z;
     p->ldz = tcu_pad_vocab(m);
-    if (m->experts.n || tcu_attention_of(m, 0).sinks) /* layer by layer */
-        return true;
     if (!d->props.cooperativeLaunch || !tcu_decode_here() ||
         !tcu_decode_plan(p, d->props.multiProcessorCount, d->props.sharedMemPerBlockOptin))
         return true;
@@ -285,20 +334,11 @@ tcu_sampler *tcu_sampler_new(tcu_model *m, const tke_device_sampler_options *o, 
     s->model = m;
     s->o = *o;
     s->chunk_tiles = tkc_zalloc(NULL, chunks_of(s) * sizeof *s->chunk_tiles, err);
-    if (s->chunk_tiles && make_cache(s, err) && make_buffers(s, err) && make_decode(s, err))
+    if (s->chunk_tiles && make_states(s, err) && make_cache(s, err) &&
+        make_buffers(s, err) && make_decode(s, err))
         return s;
     tcu_sampler_free(s);
     return NULL;
-}
-
-static void drop_graphs(tcu_sampler *s)
-{
-    if (s->n_graphs)
-        cudaStreamSynchronize(s->model->device->stream); /* the last one may still be running */
-    for (size_t i = 0; i < s->n_graphs; i++)
-        if (s->graphs[i].exec)
-            cudaGraphExecDestroy(s->graphs[i].exec);
-    s->n_graphs = 0;
 }
 
 void tcu_sampler_free(tcu_sampler *s)
@@ -310,7 +350,8 @@ void tcu_sampler_free(tcu_sampler *s)
     if (s->data)
         tcu_slabs_free(&s->slabs);
     tcu_give(d, s->block, s->bytes, TCU_FOR_WORK);
-    tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
+    tcu_give(d, s->parts_block, s->parts_bytes, TCU_FOR_WORK);
+    tcu_give(d, s->states, s->cache.n_states * s->cache.state_bytes, TCU_FOR_CACHE);
     tcu_give(d, (void *)(uintptr_t)s->decode.layers, decode_bytes(s), TCU_FOR_WORK);
     tcu_feed_free(d, &s->feed);
     tcu_results_free(&s->out);
@@ -333,36 +374,14 @@ bool tcu_sampler_copy(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err
                   "copying a block of the cache", err);
 }
 
-/* Buffers for adapters, of the first one on; they grow with the largest rank seen. Graphs contain their addresses, so they are
- * dropped then. */
-static bool reserve_low(tcu_sampler *s, int32_t most, tinkc_error *err)
+bool tcu_sampler_copy_state(tcu_sampler *s, int32_t to, int32_t from, tinkc_error *err)
 {
-    static const size_t sizes[TCU_GROUPS] = { 3, 1, 2, 1 };
-    size_t rows = s->max_padded, at = 0, wide = rows * tcu_widest_group(s->model) * sizeof(float),
-           pairs = rows * (size_t)s->model->experts.top,
-           bytes = wide + pairs * (size_t)most * sizeof(float) +
-                   (rows * 7 + LOGIT_ROWS) * (size_t)most * sizeof(tcu_bf16);
     tcu_device *d = s->model->device;
-    if (most <= s->low_most)
-        return true;
-    drop_graphs(s);
-    tcu_give(d, s->low_block, s->low_bytes, TCU_FOR_WORK);
-    s->low_most = 0;
-    s->low_bytes = bytes;
-    s->low_block = tcu_take(d, bytes, TCU_FOR_WORK, err);
-    if (!s->low_block ||
-        !tcu_ok(d, cudaMemsetAsync(s->low_block, 0, bytes, d->stream), "clearing", err))
-        return false;
-    s->experts.low = (void *)(s->low_block + wide);
-    tcu_bf16 *low = (void *)(s->experts.low + pairs * (size_t)most);
-    s->acts.wide = (void *)s->low_block;
-    for (int g = 0; g < TCU_GROUPS; g++) {
-        s->acts.low[g] = low + at;
-        at += rows * sizes[g] * (size_t)most;
-    }
-    s->low_head = low + at;
-    s->low_most = most;
-    return true;
+    size_t bytes = s->cache.state_bytes;
+    return tcu_ok(d,
+                  cudaMemcpyAsync(s->states + (size_t)to * bytes, s->states + (size_t)from * bytes,
+                                  bytes, cudaMemcpyDeviceToDevice, d->stream),
+                  "copying a state", err);
 }
 
 /* ---- tables ---- */
@@ -406,11 +425,11 @@ static size_t all_mask_bytes(const tcu_sampler *s, const tke_step *j)
 static size_t feed_bytes(const tcu_sampler *s, const tke_step *j)
 {
     size_t rows = s->max_padded, lists = j->n_scores * 2 + j->n_tops * 2 + j->n_wants;
-    return rows * (5 * sizeof(int32_t) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
+    return rows * (6 * sizeof(int32_t) + 2 * sizeof(tcu_run) + 2 * sizeof(tcu_piece) + 2 * sizeof(tcu_segment) + 4 * sizeof(tcu_tile) +
                    2 * sizeof(tcu_span)) +
            lists * sizeof(int32_t) + (j->n_draws + FEW_ROWS) * sizeof(tcu_draw) +
            table_entries(j) * sizeof(int32_t) + all_mask_bytes(s, j) + ((size_t)1 << 20) +
-           25 * ALIGN;
+           28 * ALIGN;
 }
 
 static void *put(tcu_sampler *s, size_t bytes, void *card)
@@ -429,6 +448,34 @@ static void put_segment_of(tcu_sampler *s, const tke_step *j)
     for (size_t i = 0; i < j->n_segments; i++)
         for (size_t r = j->segments[i].begin; r < j->segments[i].end; r++)
             of[r] = (int32_t)i;
+}
+
+/* Where layers have a state: the sequences, and their rows chunk by chunk. A graph has an entry for each row. */
+static void put_runs(tcu_sampler *s, const tke_step *j, bool fixed)
+{
+    tcu_rows *r = &s->rows;
+    size_t padded = (size_t)r->padded, n = fixed ? padded : j->n_seqs;
+    tcu_run *runs = put(s, n * sizeof *runs, &r->runs);
+    int32_t *of = put(s, padded * sizeof *of, &r->run_of);
+    memset(of, 0, padded * sizeof *of);
+    memset(runs, 0, n * sizeof *runs);
+    r->longest = 1;
+    for (size_t i = 0; i < j->n_seqs; i++) {
+        const tke_step_seq *q = &j->seqs[i];
+        runs[i] = (tcu_run){ .row = (int32_t)q->first_row,
+                             .n = (int32_t)q->n_rows,
+                             .position = (int32_t)q->first_pos,
+                             .slot = q->state };
+        r->longest = runs[i].n > r->longest ? runs[i].n : r->longest;
+        for (size_t k = 0; k < q->n_rows; k++)
+            of[q->first_row + k] = (int32_t)i;
+    }
+    size_t count = tcu_fill_pieces(runs, n, NULL), room = fixed ? padded : count;
+    tcu_piece *pieces = put(s, room * sizeof *pieces, &r->pieces);
+    memset(pieces, 0, room * sizeof *pieces);
+    tcu_fill_pieces(runs, n, pieces);
+    r->n_runs = (int32_t)n;
+    r->n_pieces = (int32_t)room;
 }
 
 static void put_rows(tcu_sampler *s, const tke_step *j)
@@ -486,7 +533,7 @@ static void put_spans(tcu_sampler *s, const tke_step *j, bool fixed)
     int32_t many = tcu_span_tokens((int32_t)c->n_heads, (int32_t)c->n_kv_heads, false);
     size_t room = fixed ? (size_t)s->rows.padded : j->n, table = 0;
     tcu_span *narrow = put(s, room * sizeof *narrow, &s->narrow),
-             *wide = put(s, room * sizeof *wide, &s->wide);
+             *wide = put(s, room * sizeof *wide, &s->wide_spans);
     s->n_narrow = s->n_wide = 0;
     for (size_t i = 0; i < j->n_seqs; i++) {
         const tke_step_seq *q = &j->seqs[i];
@@ -682,7 +729,7 @@ static void put_adapter(tcu_sampler *s, const tke_step *j)
     a->maps = w->maps;
     a->padded = w->padded;
     a->scale = j->segments[0].lora->scale;
-    for (int i = 0; i <= TCU_HEAD; i++)
+    for (int i = 0; i <= TCU_DECODE_GROUPS; i++)
         a->has[i] = w->adapted >> i & 1;
 }
 
@@ -712,8 +759,8 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
     int32_t most;
     const void *before = s->feed.card;
     bool few = j->n <= FEW_ROWS;
-    if (!tcu_ready_segments(j->segments, j->n_segments, &most, &s->head_adapters, err) ||
-        !reserve_low(s, most, err) ||
+    if (!tcu_ready_segments(s->model, j->segments, j->n_segments, &most, &s->head_adapters, err) ||
+        !reserve_parts(s, most, err) ||
         !tcu_feed_reserve(s->model->device, &s->feed, feed_bytes(s, j), err))
         return false;
     if (before != s->feed.card)
@@ -730,8 +777,10 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
         return false;
     put_adapter(s, j);
     put_rows(s, j);
-    if (s->model->experts.n)
+    if (s->model->has_experts)
         put_segment_of(s, j);
+    if (s->model->state_bytes)
+        put_runs(s, j, fixed);
     s->rows.lora = put_tables(s, j->segments, j->n_segments, (int32_t)j->n,
                               few ? 16 : TCU_LORA_ROWS, fixed ? (size_t)s->rows.padded : 0);
     put_spans(s, j, fixed);
@@ -747,23 +796,36 @@ static bool make_tables(tcu_sampler *s, const tke_step *j, bool fixed, tinkc_err
 
 /* ---- the launches of a step ---- */
 
-static bool run_layer(tcu_sampler *s, size_t layer, const float *h, const tcu_bf16 *y,
-                      tinkc_error *err)
+static bool run_layer(tcu_sampler *s, size_t layer, tinkc_error *err)
 {
-    tcu_model *m = s->model;
-    size_t values = (size_t)m->k_width * TKE_BLOCK_TOKENS;
-    tcu_cached c = { .keys = { .data = s->data + layer * 2 * values,
+    const tcu_model *m = s->model;
+    const tcu_layer *l = &m->layers[layer];
+    tcu_acts acts;
+    tcu_walk w = { .at = s->keep };
+    tcu_layer_keep(&w, m, l, &s->parts_size, &acts);
+    acts.h_mid = s->h_mid; /* the next layer reads it */
+    tcu_cached c = { .keys = { .data = s->data + l->cache_at,
                                .stride = (int64_t)s->stride,
-                               .values = (int64_t)values,
+                               .values = (int64_t)l->attn.k_width * TKE_BLOCK_TOKENS,
                                .slots = s->slots },
                      .tables = s->tables,
                      .narrow = s->narrow,
-                     .wide = s->wide,
+                     .wide = s->wide_spans,
                      .n_narrow = s->n_narrow,
                      .n_wide = s->n_wide };
-    return tcu_block_before(&s->rows, layer, h, y, s->h, &s->acts, err) &&
-           tcu_mixer_of(&m->layers[layer])->step(&s->rows, layer, &s->acts, &c, err) &&
-           tcu_block_after(&s->rows, layer, s->h, &s->acts, true, err);
+    const tcu_turn turn = { .rows = &s->rows,
+                            .layer = l,
+                            .wide = s->wide,
+                            .cached = &c,
+                            .states = s->states ? s->states + l->state_at : NULL,
+                            .state_stride = s->cache.state_bytes };
+    const tcu_place at = { .acts = &acts,
+                           .work = s->work,
+                           .size = s->parts_size,
+                           .h_in = s->h,
+                           .a = s->a,
+                           .y = s->y };
+    return tcu_layer_run(&turn, &at, &s->residual, true, err);
 }
 
 static bool run_at_once(tcu_sampler *s, tinkc_error *err)
@@ -791,17 +853,13 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
 {
     tcu_model *m = s->model;
     tcu_device *d = m->device;
-    const float *h = s->h;
-    const tcu_bf16 *y = NULL;
+    s->residual = (tcu_residual){ .h = s->h };
     if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
                 "embedding", err))
         return false;
-    for (size_t i = 0; i < m->config.n_layers; i++) {
-        if (!run_layer(s, i, h, y, err))
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (!run_layer(s, i, err))
             return false;
-        h = s->acts.h_mid;
-        y = s->acts.y;
-    }
     return true;
 }
 
@@ -812,7 +870,7 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
     tcu_device *d = m->device;
     int64_t ldz = tcu_pad_vocab(m);
     int32_t padded = tcu_pad_rows(n);
-    tcu_lora p = tcu_lora_of(m, 0, TCU_HEAD, s->rows.most);
+    tcu_lora p = tcu_lora_of(&m->head_group, s->rows.most);
     tcu_product q = { .wide = true,
                       .x = s->hf,
                       .w = m->head,
@@ -824,7 +882,7 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
                       .k = m->hidden,
                       .valid = n };
     if (!tcu_ok(d,
-                tcu_pick_norm(s->wants + first, s->acts.h_mid, s->acts.y, m->norm,
+                tcu_pick_norm(s->wants + first, s->residual.h, s->residual.y, m->norm,
                               (float)m->config.rms_eps, s->hf, n, m->hidden, d->stream),
                 "a norm", err) ||
         !tcu_multiply(d, &q, err))

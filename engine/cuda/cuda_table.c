@@ -212,6 +212,11 @@ static bool cache_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_er
     return tcu_sampler_copy((tcu_sampler *)s, to, from, err);
 }
 
+static bool state_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_error *err)
+{
+    return tcu_sampler_copy_state((tcu_sampler *)s, to, from, err);
+}
+
 static bool cache_commit(tke_device_sampler *s, size_t slab, tinkc_error *err)
 {
     return tcu_sampler_commit((tcu_sampler *)s, slab, err);
@@ -258,6 +263,7 @@ static const tke_device_ops ops = {
     .sampler_free = sampler_free,
     .sampler_cache = sampler_cache,
     .cache_copy = cache_copy,
+    .state_copy = state_copy,
     .cache_commit = cache_commit,
     .cache_release = cache_release,
     .step_run = step_run,

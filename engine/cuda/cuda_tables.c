@@ -7,7 +7,16 @@
 
 #include <assert.h>
 
-enum { FEW = 256, FEW_STEP = 16, MANY_STEP = 256 };
+#include <string.h>
+
+enum { FEW = 256, FEW_STEP = 16, MANY_STEP = 256, ALIGN = 256 };
+
+void tcu_walk_take(tcu_walk *w, void *out, size_t count, size_t size)
+{
+    void *p = w->at ? w->at + w->used : NULL;
+    memcpy(out, &p, sizeof p);
+    w->used += (count * size + ALIGN - 1) / ALIGN * ALIGN;
+}
 
 int32_t tcu_pad_rows(int64_t n)
 {
@@ -16,13 +25,6 @@ int32_t tcu_pad_rows(int64_t n)
             return few;
     int64_t step = n <= FEW ? FEW_STEP : MANY_STEP;
     return (int32_t)((n + step - 1) / step * step);
-}
-
-size_t tcu_widest_group(const tcu_model *m)
-{
-    int32_t inner = m->dense ? 2 * m->inner : 0,
-            widest = m->qkv_width > inner ? m->qkv_width : inner;
-    return (size_t)(m->hidden > widest ? m->hidden : widest);
 }
 
 static int32_t larger(int32_t a, int32_t b)
@@ -108,7 +110,8 @@ bool tcu_hold_segments(const tke_segment *s, size_t n, tinkc_error *err)
     return true;
 }
 
-bool tcu_ready_segments(const tke_segment *s, size_t n, int32_t *most, bool *head, tinkc_error *err)
+bool tcu_ready_segments(const tcu_model *m, const tke_segment *s, size_t n, int32_t *most, bool *head,
+                        tinkc_error *err)
 {
     *most = 0;
     *head = false;
@@ -118,7 +121,7 @@ bool tcu_ready_segments(const tke_segment *s, size_t n, int32_t *most, bool *hea
         tcu_block *w = s[i].lora ? (tcu_block *)(uintptr_t)s[i].lora->weights : NULL;
         if (!w)
             continue;
-        if (!tcu_block_ready(w, s[i].lora->layout, err))
+        if (!tcu_block_ready(w, s[i].lora->layout, m, err))
             return false;
         *most = larger(*most, w->padded);
         *head = *head || w->has_head;
@@ -131,30 +134,19 @@ int64_t tcu_pad_vocab(const tcu_model *m)
     return (m->vocab + 15) / 16 * 16;
 }
 
-tcu_lora tcu_lora_of(const tcu_model *m, size_t layer, int of, int32_t most)
+size_t tcu_fill_pieces(tcu_run *runs, size_t n, tcu_piece *out)
 {
-    tcu_lora p = { .most = most, .n = 1, .in = m->hidden };
-    int32_t inner =
-        of != TCU_HEAD && m->layers[layer].sparse ? m->experts.width : m->inner; /* of pairs */
-    p.group = of == TCU_HEAD ? m->head_group : m->layers[layer].group[of];
-    if (of == TCU_HEAD) {
-        p.out[0] = m->vocab;
-    } else if (of == TCU_QKV) {
-        p.n = 3;
-        p.out[0] = m->q_width;
-        p.out[1] = p.out[2] = m->k_width;
-    } else if (of == TCU_O) {
-        p.in = m->q_width;
-        p.out[0] = m->hidden;
-    } else if (of == TCU_GATE_UP) {
-        p.n = 2;
-        p.out[0] = p.out[1] = inner;
-    } else {
-        p.in = inner;
-        p.out[0] = m->hidden;
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        tcu_run *r = &runs[i];
+        r->piece = (int32_t)count;
+        for (int32_t at = 0, rows; at < r->n; at += rows, count++) {
+            int32_t position = r->position + at, left = TCU_PIECE_ROWS - position % TCU_PIECE_ROWS;
+            rows = smaller(left, r->n - at);
+            if (out)
+                out[count] = (tcu_piece){ (int32_t)i, r->row + at, rows, position, -1 };
+        }
+        r->n_pieces = (int32_t)count - r->piece;
     }
-    for (int i = 0; i < p.n; i++)
-        p.ld_out += p.out[i];
-    p.ld_low = p.n * most;
-    return p;
+    return count;
 }

@@ -8,61 +8,36 @@
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
-#include "cuda/cuda_state.h"
+#include "cuda/cuda_part.h"
 #include "math/format.h"
 
-enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256 };
+enum { STAGE_ELEMENTS = 8 << 20, ALIGN = 256, MAX_HIDDEN = 8192 };
 
 /* ---- what runs here ---- */
 
-static bool runs_attention(const tke_layer *l, const tke_config *c)
+static bool part_runs(const tcu_part *part, const tke_model *m, size_t i, tinkc_error *err)
 {
-    return l->attn && !l->attn->gate && c->rotary == c->head_dim;
+    tinkc_error why = { 0 };
+    if (part && part->runs(m, &m->layers[i], &why))
+        return true;
+    return tkc_fail(err, TINKC_E_UNSUPPORTED,
+                    "cuda: %s models run on the CPU only: layer %zu has %s", m->config.arch, i,
+                    part ? why.message : "a part that does not run on a card");
 }
 
-/* All layers with experts must have the same sizes. */
-static bool runs_experts(const tke_model *m, const tke_experts *x)
+static bool supported(const tke_model *m, tinkc_error *err)
 {
-    for (size_t i = 0; i < m->config.n_layers; i++) {
-        const tke_experts *other = m->layers[i].experts;
-        if (other && (other->n != x->n || other->top != x->top || other->inner != x->inner ||
-                      other->route != x->route || other->limit != x->limit))
+    const tke_config *c = &m->config;
+    for (size_t i = 0; i < c->n_layers; i++) {
+        const tke_layer *l = &m->layers[i];
+        if ((l->mixer && !part_runs(tcu_mixer_part(l->mixer), m, i, err)) ||
+            (l->feed && !part_runs(tcu_feed_part(l->feed), m, i, err)))
             return false;
     }
-    if (x->gate.bias && !x->paired) /* gpt-oss of a GGUF file */
-        return false;
-    return !x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID &&
-           x->gate_up->n == 2 && x->n <= TCU_MAX_EXPERTS &&
-           x->top <= TCU_MAX_TOP;
-}
-
-/* The first layer that is not attention with a feed-forward that runs here; n_layers = all are. */
-static size_t foreign_layer(const tke_model *m)
-{
-    for (size_t i = 0; i < m->config.n_layers; i++) {
-        const tke_layer *l = &m->layers[i];
-        bool feed = l->dense ? l->dense->gate_up->n == 2 && !l->dense->squared : l->experts && runs_experts(m, l->experts);
-        if (!runs_attention(l, &m->config) || !feed || l->n_groups != TCU_GROUPS)
-            return i;
-    }
-    return m->config.n_layers;
-}
-
-/* The first layer with experts; NULL = none has. */
-static const tke_experts *first_experts(const tke_model *m)
-{
-    for (size_t i = 0; i < m->config.n_layers; i++)
-        if (m->layers[i].experts)
-            return m->layers[i].experts;
-    return NULL;
-}
-
-static bool any_dense(const tke_model *m)
-{
-    for (size_t i = 0; i < m->config.n_layers; i++)
-        if (m->layers[i].dense)
-            return true;
-    return false;
+    return (c->hidden % 8 == 0 && c->hidden <= MAX_HIDDEN) ||
+           tkc_fail(err, TINKC_E_UNSUPPORTED,
+                    "cuda: a width of %zu is not supported (multiples of 8, up to %d)", c->hidden,
+                    MAX_HIDDEN);
 }
 
 static size_t round_up(size_t n, size_t step)
@@ -70,157 +45,38 @@ static size_t round_up(size_t n, size_t step)
     return (n + step - 1) / step * step;
 }
 
-static bool is_packed(const tke_stack *s)
+tcu_side tcu_side_of(size_t n)
 {
-    return s->m[0].dtype == TKE_MXFP4;
+    return (tcu_side){ (int32_t)n, (int32_t)round_up(n, 8) };
 }
 
-static tcu_experts_size experts_size(const tke_model *m)
-{
-    const tke_experts *x = first_experts(m);
-    if (!x)
-        return (tcu_experts_size){ 0 };
-    size_t width = round_up(x->inner, 8);
-    return (tcu_experts_size){ .n = (int32_t)x->n,
-                               .padded = (int32_t)round_up(x->n, 16),
-                               .top = (int32_t)x->top,
-                               .width = (int32_t)width,
-                               .all = x->route == TKE_ROUTE_ALL,
-                               .limit = (float)x->limit,
-                               .alpha = (float)x->alpha,
-                               .unpacked = is_packed(&x->gate) ? x->n * 2 * width * m->config.hidden
-                                                               : 0 };
-}
+/* ---- places ---- */
 
-static bool supported(const tke_model *m, tinkc_error *err)
-{
-    const tke_config *c = &m->config;
-    size_t foreign = foreign_layer(m);
-    if (foreign < c->n_layers)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: %s models run on the CPU only: layer %zu has a part that does not run "
-                        "on a card",
-                        c->arch, foreign);
-    size_t group = c->n_heads / c->n_kv_heads;
-    if (c->head_dim % 8 || c->head_dim > TCU_MAX_HEAD_DIM || group > TCU_MAX_HEAD_GROUP)
-        return tkc_fail(
-            err, TINKC_E_UNSUPPORTED,
-            "cuda: heads of %zu numbers, %zu to a key head, are not supported (up to %d, %d)",
-            c->head_dim, group, TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
-    if (c->hidden % 8 || (c->inner % 8 && any_dense(m)) || c->hidden > 8192)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED,
-                        "cuda: widths %zu and %zu are not supported (multiples of 8, up to 8192)",
-                        c->hidden, c->inner);
-    return true;
-}
-
-/* ---- places: one walk measures and places ---- */
-
-typedef struct walk {
-    unsigned char *at; /* NULL = only measure */
-    size_t used;
-} walk;
-
-static void *take(walk *w, size_t bytes)
-{
-    void *p = w->at ? w->at + w->used : NULL;
-    w->used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return p;
-}
-
-static tcu_bf16 *take_matrix(walk *w, size_t elements)
-{
-    return take(w, elements * sizeof(tcu_bf16));
-}
-
-static float *take_vector(walk *w, size_t n, bool there)
-{
-    return there ? take(w, n * sizeof(float)) : NULL;
-}
-
-static void place_stack(walk *w, const tke_experts *x, const tke_stack *from, size_t out, size_t in,
-                        tcu_stack *to)
-{
-    size_t count = x->n * out * in;
-    bool packed = is_packed(from);
-    *to = (tcu_stack){ .out = (int32_t)out, .in = (int32_t)in };
-    to->w = packed ? NULL : take_matrix(w, count);
-    to->blocks = packed ? take(w, count / 2) : NULL;
-    to->scales = packed ? take(w, count / TKE_MXFP4_BLOCK) : NULL;
-    to->bias = take_vector(w, x->n * out, from->bias != NULL);
-}
-
-static void place_experts(walk *w, const tke_experts *x, size_t hidden, tcu_experts *to)
-{
-    size_t width = round_up(x->inner, 8), padded = round_up(x->n, 16);
-    to->router = take_matrix(w, padded * hidden);
-    to->router_bias = take_vector(w, padded, x->router.bias != NULL);
-    place_stack(w, x, &x->gate, 2 * width, hidden, &to->in);
-    place_stack(w, x, &x->out, hidden, width, &to->out);
-}
-
-static void place_dense(walk *w, const tke_dense *x, const tke_config *c, tcu_layer *l)
-{
-    l->gu = take_matrix(w, 2 * c->inner * c->hidden);
-    l->down = take_matrix(w, c->hidden * c->inner);
-    l->bias_gu = take_vector(w, 2 * c->inner, x->gate_up->w[0].bias != NULL);
-    l->bias_down = take_vector(w, c->hidden, x->down->w[0].bias != NULL);
-}
-
-static void place(walk *w, const tke_model *s, tcu_model *m)
-{
-    const tke_config *c = &s->config;
-    size_t h = c->hidden, q = c->n_heads * c->head_dim, k = c->n_kv_heads * c->head_dim;
-    m->embed = take_matrix(w, c->vocab * h);
-    m->head = c->tied ? m->embed : take_matrix(w, c->vocab * h);
-    m->norm = take_vector(w, h, true);
-    m->head_group = (int32_t)s->head.index;
-    for (size_t i = 0; i < c->n_layers; i++) {
-        const tke_layer *from = &s->layers[i];
-        tcu_layer skip, *l = m->layers ? &m->layers[i] : &skip;
-        l->mixer = from->mixer;
-        l->qkv = take_matrix(w, (q + 2 * k) * h);
-        l->o = take_matrix(w, h * q);
-        l->sparse = from->experts != NULL;
-        if (l->sparse)
-            place_experts(w, from->experts, h, &l->experts);
-        else
-            place_dense(w, from->dense, c, l);
-        l->bias_qkv = take_vector(w, q + 2 * k, from->attn->qkv->w[0].bias != NULL);
-        l->bias_o = take_vector(w, h, from->attn->o->w[0].bias != NULL);
-        l->sinks = take_vector(w, c->n_heads, from->attn->sinks != NULL);
-        l->norm_in = take_vector(w, h, true);
-        l->norm_post = take_vector(w, h, true);
-        l->q_norm = take_vector(w, c->head_dim, from->attn->q_norm != NULL);
-        l->k_norm = take_vector(w, c->head_dim, from->attn->k_norm != NULL);
-        l->window = (int32_t)from->attn->window;
-        l->group[TCU_QKV] = (int32_t)from->attn->qkv->index;
-        l->group[TCU_O] = (int32_t)from->attn->o->index;
-        l->group[TCU_GATE_UP] =
-            (int32_t)(l->sparse ? from->experts->gate_up : from->dense->gate_up)->index;
-        l->group[TCU_DOWN] = (int32_t)(l->sparse ? from->experts->down : from->dense->down)->index;
-    }
-}
-
-size_t tcu_model_bytes(const tke_model *s)
-{
-    walk w = { 0 };
-    tcu_model unused = { 0 };
-    if (foreign_layer(s) < s->config.n_layers)
-        return 0; /* loading it will say so */
-    place(&w, s, &unused);
-    return w.used;
-}
-
-/* ---- streaming ---- */
-
-typedef struct loader {
+struct tcu_loader {
     tcu_device *d;
+    unsigned char *at; /* NULL = only measures */
+    size_t used;
+    tcu_sides *sides; /* of all groups; NULL = only measures */
     tcu_bf16 *stage[2];
     cudaEvent_t done[2];
     int turn;
     tinkc_error *err;
-} loader;
+};
+typedef struct tcu_loader loader;
+
+static void *take(loader *l, size_t bytes)
+{
+    void *p = l->at ? l->at + l->used : NULL;
+    l->used += round_up(bytes, ALIGN);
+    return p;
+}
+
+static tcu_bf16 *take_matrix(loader *l, size_t elements)
+{
+    return take(l, elements * sizeof(tcu_bf16));
+}
+
+/* ---- streaming ---- */
 
 /* The card holds what a packed weight stands for. Pieces begin and end at a row or at a block. */
 static void unpack_numbers(const tke_weight *w, size_t first, size_t n, tcu_bf16 *to)
@@ -258,7 +114,7 @@ static void narrow_numbers(const tke_weight *w, size_t first, size_t n, tcu_bf16
     }
 }
 
-static bool load_matrix(loader *l, const tke_weight *w, tcu_bf16 *to)
+static bool load_whole(loader *l, const tke_weight *w, tcu_bf16 *to)
 {
     size_t count = w->out * w->in;
     for (size_t at = 0; at < count && !tkc_failed(l->err); at += STAGE_ELEMENTS) {
@@ -272,41 +128,6 @@ static bool load_matrix(loader *l, const tke_weight *w, tcu_bf16 *to)
         tcu_ok(l->d, cudaEventRecord(l->done[i], l->d->stream), "loading weights", l->err);
     }
     return !tkc_failed(l->err);
-}
-
-static bool load_vector(loader *l, const float *from, size_t n, float *to)
-{
-    return !from ||
-           tcu_ok(l->d,
-                  cudaMemcpyAsync(to, from, n * sizeof *to, cudaMemcpyHostToDevice, l->d->stream),
-                  "loading weights", l->err);
-}
-
-/* Loads the matrices of a group one after the other. */
-static bool load_group(loader *l, const tke_group *g, tcu_bf16 *to, float *bias)
-{
-    const tke_weight *w = g->w;
-    for (size_t i = 0; i < g->n; i++) {
-        if (!load_matrix(l, &w[i], to) || (bias && !load_vector(l, w[i].bias, w[i].out, bias)))
-            return false;
-        to += w[i].out * w[i].in;
-        bias = bias ? bias + w[i].out : NULL;
-    }
-    return true;
-}
-
-/* ---- experts ---- */
-
-/* Row `row` of a stored matrix, or its column where it is transposed. */
-static void narrow_row(const tke_matrix *m, bool transposed, size_t row, size_t n, tcu_bf16 *to)
-{
-    int64_t first = transposed ? (int64_t)row : (int64_t)row * m->ld, step = transposed ? m->ld : 1;
-    if (m->dtype == TKE_BF16 && !transposed) {
-        memcpy(to, (const uint16_t *)m->data + first, n * sizeof *to);
-        return;
-    }
-    for (size_t i = 0; i < n; i++)
-        to[i] = tke_f32_to_bf16(tke_load(m->dtype, m->data, first + (int64_t)i * step));
 }
 
 /* The next of the two buffers, when its last copy is done. */
@@ -323,6 +144,112 @@ static bool send_stage(loader *l, void *to, const tcu_bf16 *stage, size_t bytes)
     return tcu_upload(l->d, to, stage, bytes, l->err) &&
            tcu_ok(l->d, cudaEventRecord(l->done[stage == l->stage[1]], l->d->stream),
                   "loading weights", l->err);
+}
+
+/* A row with the zeros of its side. */
+static void spread_row(tcu_side side, const tcu_bf16 *from, size_t n, tcu_bf16 *to)
+{
+    size_t run = (size_t)side.run, step = (size_t)side.step;
+    for (size_t i = 0; i < n / run; i++)
+        memcpy(to + i * step, from + i * run, run * sizeof *to);
+}
+
+/* A matrix whose sides have zeros, row by row. */
+static bool load_spread(loader *l, const tke_weight *w, tcu_side out, tcu_side in, tcu_bf16 *to)
+{
+    size_t rows = (size_t)tcu_side_width(out, w->out), width = (size_t)tcu_side_width(in, w->in);
+    size_t piece = STAGE_ELEMENTS / width;
+    tcu_bf16 *row = tkc_alloc(NULL, w->in * sizeof *row, l->err), *stage = row;
+    for (size_t at = 0; stage && at < rows && !tkc_failed(l->err); at += piece) {
+        size_t n = rows - at < piece ? rows - at : piece;
+        stage = next_stage(l);
+        if (!stage)
+            break;
+        memset(stage, 0, n * width * sizeof *stage);
+        for (size_t i = 0; i < n; i++) {
+            int32_t from = tcu_side_place(out, (int32_t)(at + i));
+            if (from < 0)
+                continue;
+            narrow_numbers(w, (size_t)from * w->in, w->in, row);
+            spread_row(in, row, w->in, stage + i * width);
+        }
+        send_stage(l, to + at * width, stage, n * width * sizeof *stage);
+    }
+    tkc_release(NULL, row, w->in * sizeof *row);
+    return !tkc_failed(l->err);
+}
+
+static bool load_matrix(loader *l, const tke_weight *w, tcu_side out, tcu_side in, tcu_bf16 *to)
+{
+    bool whole = out.run == out.step && in.run == in.step;
+    return whole ? load_whole(l, w, to) : load_spread(l, w, out, in, to);
+}
+
+/* Numbers in runs; what lies between is zero already. */
+static bool load_numbers(loader *l, const float *from, size_t n, tcu_side side, float *to)
+{
+    size_t run = side.run == side.step ? n : (size_t)side.run, step = (size_t)side.step;
+    for (size_t i = 0; from && i * run < n && !tkc_failed(l->err); i++)
+        tcu_ok(l->d,
+               cudaMemcpyAsync(to + i * step, from + i * run, run * sizeof *to,
+                               cudaMemcpyHostToDevice, l->d->stream),
+               "loading weights", l->err);
+    return !tkc_failed(l->err);
+}
+
+void tcu_load_vector(loader *l, const float *from, size_t n, size_t room, float **to)
+{
+    *to = from ? take(l, room * sizeof **to) : NULL;
+    if (l->at)
+        load_numbers(l, from, n, (tcu_side){ (int32_t)n, (int32_t)n }, *to);
+}
+
+/* What a group is on the card, without its numbers. */
+static void describe_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
+                           tcu_linear *to)
+{
+    tcu_sides own = { .in = in ? *in : tcu_side_of(g->w[0].in) };
+    *to = (tcu_linear){ .group = (int32_t)g->index,
+                        .adapted = g->train != 0,
+                        .n = (int32_t)g->n,
+                        .in = tcu_side_width(own.in, g->w[0].in) };
+    for (size_t i = 0; i < g->n; i++) {
+        own.out[i] = out ? out[i] : tcu_side_of(g->w[i].out);
+        to->out[i] = tcu_side_width(own.out[i], g->w[i].out);
+        to->rows += to->out[i];
+    }
+    if (l->sides)
+        l->sides[g->index] = own;
+}
+
+void tcu_load_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
+                    tcu_linear *to)
+{
+    describe_group(l, g, in, out, to);
+    tcu_bf16 *w = to->w = take_matrix(l, (size_t)to->rows * (size_t)to->in);
+    float *bias = to->bias = g->w[0].bias ? take(l, (size_t)to->rows * sizeof *bias) : NULL;
+    for (size_t i = 0; l->at && i < g->n; i++) {
+        const tcu_sides *own = &l->sides[g->index];
+        if (!load_matrix(l, &g->w[i], own->out[i], own->in, w) ||
+            (bias && !load_numbers(l, g->w[i].bias, g->w[i].out, own->out[i], bias)))
+            return;
+        w += (size_t)to->out[i] * (size_t)to->in;
+        bias = bias ? bias + to->out[i] : NULL;
+    }
+}
+
+/* ---- experts ---- */
+
+/* Row `row` of a stored matrix, or its column where it is transposed. */
+static void narrow_row(const tke_matrix *m, bool transposed, size_t row, size_t n, tcu_bf16 *to)
+{
+    int64_t first = transposed ? (int64_t)row : (int64_t)row * m->ld, step = transposed ? m->ld : 1;
+    if (m->dtype == TKE_BF16 && !transposed) {
+        memcpy(to, (const uint16_t *)m->data + first, n * sizeof *to);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        to[i] = tke_f32_to_bf16(tke_load(m->dtype, m->data, first + (int64_t)i * step));
 }
 
 typedef struct rows_of { /* rows first, first + step, ... of an expert's matrix */
@@ -400,62 +327,114 @@ static bool load_router(loader *l, const tke_experts *x, const tcu_experts *to)
 {
     const tke_stack router = { .m = &x->router.m, .out = x->n, .in = x->router.in };
     const rows_of rows = { .s = &router, .step = 1, .n = x->n };
-    return load_rows(l, &rows, round_up(x->n, 16), x->router.in, to->router) &&
-           load_vector(l, x->router.bias, x->n, to->router_bias);
+    return load_rows(l, &rows, (size_t)to->padded, x->router.in, to->router);
 }
 
-static bool load_experts(loader *l, const tke_experts *x, const tcu_experts *to)
+static bool load_stacks(loader *l, const tke_experts *x, const tcu_experts *to)
 {
-    size_t width = (size_t)to->out.in, step = x->paired ? 2 : 1;
-    if (!load_router(l, x, to))
-        return false;
+    size_t width = (size_t)to->width, step = x->paired ? 2 : 1;
     for (size_t e = 0; e < x->n; e++) {
         const rows_of gate = { &x->gate, e, 0, step, x->inner };
         const rows_of up = { x->paired ? &x->gate : &x->up, e, x->paired, step, x->inner };
         const rows_of out = { &x->out, e, 0, 1, x->out.out };
-        if (!load_part(l, &gate, 0, width, &to->in) || !load_part(l, &up, width, width, &to->in) ||
-            !load_part(l, &out, 0, x->out.out, &to->out))
+        if (!load_part(l, &gate, 0, width, &to->gate_up) ||
+            (!x->squared && !load_part(l, &up, width, width, &to->gate_up)) ||
+            !load_part(l, &out, 0, x->out.out, &to->down))
             return false;
     }
-    return load_biases(l, x, &x->gate, x->paired, &to->in) &&
-           load_biases(l, x, &x->out, false, &to->out);
+    return load_biases(l, x, &x->gate, x->paired, &to->gate_up) &&
+           load_biases(l, x, &x->out, false, &to->down);
 }
 
-static bool load_feed(loader *l, const tke_layer *from, tcu_layer *to)
+static void take_stack(loader *l, const tke_experts *x, const tke_stack *from, size_t out, size_t in,
+                       tcu_stack *to)
 {
-    if (from->experts)
-        return load_experts(l, from->experts, &to->experts);
-    return load_group(l, from->dense->gate_up, to->gu, to->bias_gu) &&
-           load_group(l, from->dense->down, to->down, to->bias_down);
+    size_t count = x->n * out * in;
+    bool packed = from->m[0].dtype == TKE_MXFP4;
+    *to = (tcu_stack){ .out = (int32_t)out, .in = (int32_t)in };
+    to->w = packed ? NULL : take_matrix(l, count);
+    to->blocks = packed ? take(l, count / 2) : NULL;
+    to->scales = packed ? take(l, count / TKE_MXFP4_BLOCK) : NULL;
+    to->bias = from->bias ? take(l, x->n * out * sizeof *to->bias) : NULL;
 }
 
-static bool load_layer(loader *l, const tke_config *c, const tke_layer *from, tcu_layer *to)
+void tcu_load_experts(loader *l, const tke_experts *x, tcu_experts *to)
 {
-    return load_group(l, from->attn->qkv, to->qkv, to->bias_qkv) &&
-           load_group(l, from->attn->o, to->o, to->bias_o) &&
-           load_feed(l, from, to) &&
-           load_vector(l, from->attn->sinks, c->n_heads, to->sinks) &&
-           load_vector(l, from->mixer_norm, c->hidden, to->norm_in) &&
-           load_vector(l, from->feed_norm, c->hidden, to->norm_post) &&
-           load_vector(l, from->attn->q_norm, c->head_dim, to->q_norm) &&
-           load_vector(l, from->attn->k_norm, c->head_dim, to->k_norm);
+    size_t hidden = x->out.out, width = round_up(x->inner, 8), padded = round_up(x->n, 16);
+    size_t rows = (x->squared ? 1 : 2) * width;
+    bool packed = x->gate.m[0].dtype == TKE_MXFP4;
+    *to = (tcu_experts){ .n = (int32_t)x->n,
+                         .padded = (int32_t)padded,
+                         .top = (int32_t)x->top,
+                         .width = (int32_t)width,
+                         .unpacked = packed ? x->n * rows * hidden : 0,
+                         .of = x };
+    describe_group(l, x->gate_up, NULL, NULL, &to->in);
+    describe_group(l, x->down, NULL, NULL, &to->out);
+    to->router = take_matrix(l, padded * hidden);
+    tcu_load_vector(l, x->router.bias, x->n, padded, &to->router_bias);
+    take_stack(l, x, &x->gate, rows, hidden, &to->gate_up);
+    take_stack(l, x, &x->out, hidden, width, &to->down);
+    if (l->at && load_router(l, x, to))
+        load_stacks(l, x, to);
+}
+
+/* ---- the model ---- */
+
+static void carry_layer(loader *l, const tke_config *c, const tke_layer *from, tcu_layer *to)
+{
+    to->mixer = from->mixer ? tcu_mixer_part(from->mixer) : NULL;
+    to->feed = from->feed ? tcu_feed_part(from->feed) : NULL;
+    tcu_load_vector(l, from->mixer_norm, c->hidden, c->hidden, &to->mixer_norm);
+    tcu_load_vector(l, from->feed_norm, c->hidden, c->hidden, &to->feed_norm);
+    if (to->mixer)
+        to->mixer->weights(l, from, to);
+    if (to->feed)
+        to->feed->weights(l, from, to);
+}
+
+/* All numbers of the model: measured, or placed and loaded. */
+static bool carry(loader *l, const tke_model *s, tcu_model *m)
+{
+    const tke_config *c = &s->config;
+    const tcu_side vocab = { (int32_t)c->vocab, (int32_t)c->vocab };
+    const tcu_side hidden = { (int32_t)c->hidden, (int32_t)c->hidden };
+    describe_group(l, &s->head, &hidden, &vocab, &m->head_group);
+    m->embed = take_matrix(l, c->vocab * c->hidden);
+    m->head = c->tied ? m->embed : take_matrix(l, c->vocab * c->hidden);
+    if (l->at && (!load_matrix(l, &s->embed, vocab, hidden, m->embed) ||
+                  (!c->tied && !load_matrix(l, &s->head.w[0], vocab, hidden, m->head))))
+        return false;
+    tcu_load_vector(l, s->norm, c->hidden, c->hidden, &m->norm);
+    for (size_t i = 0; i < c->n_layers && !tkc_failed(l->err); i++) {
+        tcu_layer unused = { 0 };
+        carry_layer(l, c, &s->layers[i], m->layers ? &m->layers[i] : &unused);
+    }
+    return !tkc_failed(l->err);
+}
+
+size_t tcu_model_bytes(const tke_model *s)
+{
+    tinkc_error err = { 0 };
+    loader l = { .err = &err };
+    tcu_model unused = { 0 };
+    if (!supported(s, &err)) /* loading it will say so */
+        return 0;
+    carry(&l, s, &unused);
+    return l.used;
 }
 
 static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
 {
     tcu_device *d = m->device;
-    loader l = { .d = d, .err = err };
-    bool ok = true;
+    loader l = { .d = d, .at = m->block, .sides = m->sides, .err = err };
+    bool ok = tcu_ok(d, cudaMemsetAsync(m->block, 0, m->bytes, d->stream), "clearing", err);
     for (int i = 0; i < 2 && ok; i++)
         ok = tcu_ok(d, cudaMallocHost((void **)&l.stage[i], STAGE_ELEMENTS * sizeof(tcu_bf16)),
                     "pinning memory", err) &&
              tcu_ok(d, cudaEventCreateWithFlags(&l.done[i], cudaEventDisableTiming),
                     "loading weights", err);
-    ok = ok && load_matrix(&l, &s->embed, m->embed) &&
-         (m->config.tied || load_matrix(&l, &s->head.w[0], m->head)) &&
-         load_vector(&l, s->norm, m->config.hidden, m->norm);
-    for (size_t i = 0; ok && i < m->config.n_layers; i++)
-        ok = load_layer(&l, &m->config, &s->layers[i], &m->layers[i]);
+    ok = ok && carry(&l, s, m);
     ok = tcu_wait(d, err) && ok;
     for (int i = 0; i < 2; i++) {
         cudaFreeHost(l.stage[i]);
@@ -465,13 +444,57 @@ static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
     return ok;
 }
 
+/* Where each layer's part of the cache and of a sequence's state begins. */
+static void lay_out_sampling(tcu_model *m)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++) {
+        tcu_layer *l = &m->layers[i];
+        l->cache_at = m->cache_numbers;
+        l->state_at = m->state_bytes;
+        m->cache_numbers += l->mixer && l->mixer->cache_numbers ? l->mixer->cache_numbers(l) : 0;
+        m->state_bytes += l->mixer && l->mixer->state_bytes ? l->mixer->state_bytes(m, l) : 0;
+        m->has_experts = m->has_experts || l->feed == &tcu_part_experts;
+    }
+}
+
+/* ---- what runs in one launch ---- */
+
+/* Zeros in a side are told from none by the sizes of model.h. */
+static bool is_plain(const tcu_model *m, const tcu_layer *l)
+{
+    if (l->mixer != &tcu_part_attention || l->feed != &tcu_part_dense)
+        return false;
+    const tke_attn *a = l->attn.of;
+    return !a->gate && !a->sinks && m->config.rotary == a->head_dim &&
+           (size_t)l->attn.d == a->head_dim && a->head_dim <= 128 && !l->dense.squared &&
+           (size_t)l->dense.inner == m->config.inner;
+}
+
+bool tcu_decode_model(const tcu_model *m)
+{
+    for (size_t i = 0; i < m->config.n_layers; i++)
+        if (!is_plain(m, &m->layers[i]))
+            return false;
+    return true;
+}
+
+void tcu_decode_groups(const tcu_layer *l, const tcu_linear *out[TCU_DECODE_GROUPS])
+{
+    out[0] = &l->attn.qkv;
+    out[1] = &l->attn.o;
+    out[2] = &l->dense.in;
+    out[3] = &l->dense.out;
+}
+
 /* ---- rotation ---- */
 
 static bool make_rope(tcu_model *m, const tke_model *s, tinkc_error *err)
 {
-    size_t half = m->config.head_dim / 2, n = m->config.context, bytes = n * half * sizeof(float);
-    float *table = tkc_alloc(NULL, 2 * bytes, err);
+    size_t half = m->config.rotary / 2, n = m->config.context, bytes = n * half * sizeof(float);
     m->n_positions = n;
+    if (!half) /* nothing rotates */
+        return true;
+    float *table = tkc_alloc(NULL, 2 * bytes, err);
     m->cosine = table ? tcu_take(m->device, 2 * bytes, TCU_FOR_WEIGHTS, err) : NULL;
     if (m->cosine) {
         m->sine = m->cosine + n * half;
@@ -511,24 +534,17 @@ tcu_model *tcu_model_new(tcu_device *d, tke_model *s, tinkc_error *err)
     m->device = d;
     m->config = *c;
     m->hidden = (int32_t)c->hidden;
-    m->inner = (int32_t)c->inner;
     m->vocab = (int32_t)c->vocab;
-    m->experts = experts_size(s);
-    m->dense = any_dense(s);
-    m->q_width = (int32_t)(c->n_heads * c->head_dim);
-    m->k_width = (int32_t)(c->n_kv_heads * c->head_dim);
-    m->qkv_width = m->q_width + 2 * m->k_width;
     m->bytes = tcu_model_bytes(s);
     tke_residence_turn(&d->residence);
     m->layers = tkc_zalloc(NULL, c->n_layers * sizeof *m->layers, err);
-    if (m->layers && fits(m, err))
+    m->sides = tkc_zalloc(NULL, s->n_groups * sizeof *m->sides, err);
+    if (m->layers && m->sides && fits(m, err))
         m->block = tcu_take(d, m->bytes, TCU_FOR_WEIGHTS, err);
-    if (m->block) {
-        walk w = { .at = m->block };
-        place(&w, s, m);
-    }
-    if (m->block && load_all(m, s, err) && make_rope(m, s, err))
+    if (m->block && load_all(m, s, err) && make_rope(m, s, err)) {
+        lay_out_sampling(m);
         return m;
+    }
     tcu_model_free(m);
     return NULL;
 }
@@ -538,8 +554,9 @@ void tcu_model_free(tcu_model *m)
     if (!m)
         return;
     tcu_give(m->device, m->block, m->bytes, TCU_FOR_WEIGHTS);
-    tcu_give(m->device, m->cosine, 2 * m->n_positions * (m->config.head_dim / 2) * sizeof(float),
+    tcu_give(m->device, m->cosine, 2 * m->n_positions * (m->config.rotary / 2) * sizeof(float),
              TCU_FOR_WEIGHTS);
     tkc_release(NULL, m->layers, m->config.n_layers * sizeof *m->layers);
+    tkc_release(NULL, m->sides, m->base.model->n_groups * sizeof *m->sides);
     tkc_release(NULL, m, sizeof *m);
 }

@@ -3,7 +3,7 @@
 #include "tests/support/check.h"
 
 #include <string.h>
-#include "cuda/cuda_state.h"
+#include "cuda/cuda_part.h"
 
 static void only_known_algorithms(void **state)
 {
@@ -84,19 +84,34 @@ static void rows_are_padded(void **state)
     assert_int_equal(tcu_padded_rank(0), 0);
 }
 
-static tcu_model plan_model(void)
+static const tke_attn plan_heads = { .n_heads = 16, .n_kv_heads = 8, .head_dim = 128 };
+static tcu_layer plan_layer(void)
 {
-    tcu_model m = { .dense = true,
-                    .hidden = 1024,
-                    .inner = 3072,
-                    .vocab = 4096,
-                    .q_width = 2048,
-                    .k_width = 1024,
-                    .qkv_width = 4096 };
-    m.config.n_layers = 4;
+    tcu_layer l = { .mixer = &tcu_part_attention, .feed = &tcu_part_dense };
+    l.attn = (tcu_attn){ .d = 128, .q_width = 2048, .k_width = 1024, .of = &plan_heads };
+    l.attn.qkv = (tcu_linear){ .group = 4,
+                               .adapted = true,
+                               .n = 3,
+                               .in = 1024,
+                               .out = { 2048, 1024, 1024 },
+                               .rows = 4096 };
+    l.attn.o = (tcu_linear){ .n = 1, .in = 2048, .out = { 1024 }, .rows = 1024 };
+    l.dense.in = (tcu_linear){ .n = 2, .in = 1024, .out = { 3072, 3072 }, .rows = 6144 };
+    l.dense.out = (tcu_linear){ .n = 1, .in = 3072, .out = { 1024 }, .rows = 1024 };
+    l.dense.inner = 3072;
+    return l;
+}
+
+enum { PLAN_LAYERS = 4 };
+static tcu_model plan_model(tcu_layer *layers)
+{
+    tcu_model m = { .hidden = 1024, .vocab = 4096, .layers = layers };
+    m.config.n_layers = PLAN_LAYERS;
     m.config.n_heads = 16;
     m.config.n_kv_heads = 8;
     m.config.head_dim = 128;
+    for (size_t i = 0; i < PLAN_LAYERS; i++)
+        layers[i] = plan_layer();
     return m;
 }
 
@@ -104,7 +119,8 @@ static void memory_plan_grows_with_what_is_kept(void **state)
 {
     (void)state;
     tinkc_error err = { 0 };
-    tcu_model m = plan_model();
+    tcu_layer layers[PLAN_LAYERS];
+    tcu_model m = plan_model(layers);
     tke_device_trainer_options o = { .memory_bytes = 1 << 30 };
     tcu_trainer *t = tcu_trainer_new(&m, &o, &err);
     assert_non_null(t);
@@ -123,18 +139,49 @@ static void memory_plan_grows_with_what_is_kept(void **state)
 static void groups_have_the_models_sizes(void **state)
 {
     (void)state;
-    tcu_layer layer = { .group = { 4, 5, 6, 7 } };
-    tcu_model m = plan_model();
-    m.layers = &layer;
-    m.head_group = 16;
-    tcu_lora qkv = tcu_lora_of(&m, 0, TCU_QKV, 32), down = tcu_lora_of(&m, 0, TCU_DOWN, 32);
+    tcu_layer layer = plan_layer();
+    tcu_lora qkv = tcu_lora_of(&layer.attn.qkv, 32), bare = tcu_lora_of(&layer.dense.out, 32);
     assert_int_equal(qkv.n, 3);
     assert_int_equal(qkv.ld_out, 4096);
     assert_int_equal(qkv.ld_low, 96);
     assert_int_equal(qkv.group, 4);
-    assert_int_equal(down.in, 3072);
-    assert_int_equal(down.out[0], 1024);
-    assert_int_equal(tcu_lora_of(&m, 0, TCU_HEAD, 16).group, 16);
+    assert_int_equal(qkv.most, 32);
+    assert_int_equal(bare.in, 3072);
+    assert_int_equal(bare.out[0], 1024);
+    assert_int_equal(bare.most, 0); /* a group that is never adapted */
+}
+
+static void sides_pad_each_run(void **state)
+{
+    (void)state;
+    tcu_side head = tcu_side_of(10), whole = tcu_side_of(64);
+    assert_int_equal(tcu_side_width(head, 30), 48);
+    assert_int_equal(tcu_side_count(head, 48), 30);
+    static const struct {
+        int32_t at, place;
+    } places[] = { { 0, 0 }, { 9, 9 }, { 10, -1 }, { 15, -1 }, { 16, 10 }, { 41, 29 }, { 42, -1 } };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        assert_int_equal(tcu_side_place(head, places[i].at), places[i].place);
+    assert_int_equal(tcu_side_width(whole, 64), 64);
+    assert_int_equal(tcu_side_place(whole, 63), 63);
+}
+
+static void pieces_end_at_chunks_of_positions(void **state)
+{
+    (void)state;
+    tcu_run runs[] = { { .row = 0, .n = 65 }, { .row = 65, .n = 70, .position = 60 }, { .n = 0 },
+                       { .row = 135, .n = 1, .position = 128 } };
+    static const tcu_piece want[] = { { 0, 0, 64, 0, -1 },    { 0, 64, 1, 64, -1 },
+                                      { 1, 65, 4, 60, -1 },   { 1, 69, 64, 64, -1 },
+                                      { 1, 133, 2, 128, -1 }, { 3, 135, 1, 128, -1 } };
+    tcu_piece out[8];
+    assert_int_equal(tcu_fill_pieces(runs, 4, NULL), 6);
+    assert_int_equal(tcu_fill_pieces(runs, 4, out), 6);
+    assert_memory_equal(out, want, sizeof want);
+    assert_int_equal(runs[1].piece, 2);
+    assert_int_equal(runs[1].n_pieces, 3);
+    assert_int_equal(runs[2].n_pieces, 0);
+    assert_int_equal(runs[3].piece, 5);
 }
 
 /* The order of pairs as the kernels make it: chunks are counted, added up, placed. */
@@ -253,6 +300,8 @@ int main(void)
         cmocka_unit_test(rows_are_padded),
         cmocka_unit_test(memory_plan_grows_with_what_is_kept),
         cmocka_unit_test(groups_have_the_models_sizes),
+        cmocka_unit_test(sides_pad_each_run),
+        cmocka_unit_test(pieces_end_at_chunks_of_positions),
         cmocka_unit_test(pairs_are_ordered_by_expert_then_by_row),
         cmocka_unit_test(tiles_hold_every_pair_once_and_fit_their_room),
         cmocka_unit_test(an_experts_steps_begin_with_their_datum_and_have_room),

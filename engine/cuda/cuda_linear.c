@@ -1,0 +1,160 @@
+/* cuda_linear.c - groups of matrices with one input: products with adapters and their gradients.
+ *
+ * Training and sampling run this same code, so a token has the same bits in both. May touch: the buffers it is given, the gradient
+ * blocks of the batch's segments. Must not: do anything that depends on which rows share a call; how many there are only chooses
+ * between kernels of equal bits. Sums over tokens run in the order of the rows, so that the bits of an adapter's gradient do not
+ * depend on how requests were cut into microbatches.
+ */
+#include <assert.h>
+#include "cuda/cuda_part.h"
+
+static tcu_device *device_of(const tcu_turn *u)
+{
+    return u->rows->model->device;
+}
+
+tcu_lora tcu_lora_of(const tcu_linear *g, int32_t most)
+{
+    tcu_lora p = { .group = g->group,
+                   .n = g->n,
+                   .most = g->adapted ? most : 0,
+                   .in = g->in,
+                   .ld_out = g->rows,
+                   .ld_low = g->n * most };
+    for (int32_t i = 0; i < g->n; i++)
+        p.out[i] = g->out[i];
+    return p;
+}
+
+tcu_lora tcu_rows_lora(const tcu_rows *r, const tcu_linear *g)
+{
+    tcu_lora p = tcu_lora_of(g, r->most);
+    p.segments = r->lora.segments;
+    p.tiles = r->lora.tiles;
+    p.steps = r->lora.steps;
+    p.n_segments = r->lora.n_segments;
+    p.n_tiles = r->lora.n_tiles;
+    p.tile_rows = r->lora.tile_rows;
+    return p;
+}
+
+/* Base product and low: one launch for both if rows are few, else side by side. The product comes first: it leaves processors free
+ * more often than low does, which is one long chain. */
+static bool multiply_both(const tcu_turn *u, const tcu_product *q, const tcu_lora *p, tcu_bf16 *low,
+                          tinkc_error *err)
+{
+    tcu_device *d = device_of(u);
+    bool few = p->tile_rows == 16, adapters = p->most > 0;
+    if (few && tcu_prefers_small(d, q, err))
+        return tcu_ok(
+            d, tcu_small(q->wide, q->x, q->w, q->y, q->ldy, q->m, q->n, q->k, p, low, d->stream),
+            "multiplying few rows", err);
+    if (!adapters)
+        return tcu_multiply(d, q, err);
+    return tcu_fork(d, 1, err) && tcu_multiply(d, q, err) &&
+           tcu_ok(d,
+                  few ? tcu_small(false, q->x, NULL, NULL, 0, 0, 0, p->in, p, low, d->beside[0])
+                      : tcu_lora_low(p, q->x, low, d->beside[0]),
+                  "multiplying with an adapter", err) &&
+           tcu_join(d, 1, err);
+}
+
+static bool multiply_group(const tcu_turn *u, const tcu_linear *g, const tcu_lora *p,
+                           const tcu_bf16 *x, tcu_bf16 *low, bool wide, void *y, tinkc_error *err)
+{
+    tcu_product q = { .wide = wide,
+                      .x = x,
+                      .w = g->w,
+                      .y = y,
+                      .ldx = g->in,
+                      .ldy = g->rows,
+                      .m = u->rows->padded,
+                      .n = g->rows,
+                      .k = g->in,
+                      .valid = u->rows->n };
+    return multiply_both(u, &q, p, low, err);
+}
+
+bool tcu_group_wide(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, float *y,
+                    tinkc_error *err)
+{
+    tcu_lora p = tcu_rows_lora(u->rows, g);
+    assert(!g->adapted);
+    return multiply_group(u, g, &p, x, NULL, true, y, err);
+}
+
+/* Ranks that the fused kernels know; in training the sums are kept. */
+bool tcu_turn_fused(const tcu_turn *u)
+{
+    return u->rows->fused && u->rows->most > 0 && u->rows->most <= TCU_STRIP_RANK;
+}
+
+bool tcu_group_halves(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tcu_bf16 *low,
+                      tcu_lora *p, tinkc_error *err)
+{
+    *p = tcu_rows_lora(u->rows, g);
+    return multiply_group(u, g, p, x, low, true, u->wide, err);
+}
+
+/* With adapters the base product stays in fp32 until their part is added. Rounded before, it would swallow every
+ * contribution below half of its last place, which is what the first steps of a training consist of. */
+bool tcu_group_forward(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tcu_bf16 *low,
+                       tcu_bf16 *y, tinkc_error *err)
+{
+    tcu_device *d = device_of(u);
+    tcu_lora p = tcu_rows_lora(u->rows, g);
+    bool adapters = p.most > 0;
+    if (!multiply_group(u, g, &p, x, low, adapters, adapters ? (void *)u->wide : y, err))
+        return false;
+    if (adapters)
+        return tcu_ok(d, tcu_lora_high(&p, low, u->wide, g->bias, y, d->stream),
+                      "adding an adapter", err);
+    return !g->bias ||
+           tcu_ok(d, tcu_add_bias(g->bias, y, u->rows->n, g->rows, d->stream), "a bias", err);
+}
+
+bool tcu_group_low(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tcu_bf16 *low,
+                   tinkc_error *err)
+{
+    tcu_device *d = device_of(u);
+    tcu_lora p = tcu_rows_lora(u->rows, g);
+    if (!p.most)
+        return true;
+    int rc = p.tile_rows == 16 ? tcu_small(false, x, NULL, NULL, 0, 0, 0, p.in, &p, low, d->stream)
+                               : tcu_lora_low(&p, x, low, d->stream);
+    return tcu_ok(d, rc, "multiplying with an adapter", err);
+}
+
+/* dx gets the adapters' part first, and the product is added to it: cheaper than to read dx again.
+ * Gradients of the adapters leave most of the card idle, so they run beside the large product. x and dx are different
+ * buffers, and nothing below writes what they read before the join. */
+bool tcu_group_back(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, const tcu_bf16 *dy,
+                    const tcu_bf16 *low, bool add, tcu_bf16 *dx, tinkc_error *err)
+{
+    tcu_device *d = device_of(u);
+    tcu_lora p = tcu_rows_lora(u->rows, g);
+    tcu_product q = { .transposed = true,
+                      .add = p.most > 0 || add,
+                      .x = dy,
+                      .w = g->w,
+                      .y = dx,
+                      .ldx = g->rows,
+                      .ldy = g->in,
+                      .m = u->rows->padded,
+                      .n = g->in,
+                      .k = g->rows,
+                      .valid = u->rows->n };
+    assert(!add || !g->adapted);
+    if (!p.most)
+        return !dx || tcu_multiply(d, &q, err);
+    if (!tcu_ok(d, tcu_lora_dlow(&p, dy, u->dlow, d->stream), "dlow", err) ||
+        !tcu_fork(d, 2, err) ||
+        !tcu_ok(d, tcu_lora_db(&p, dy, low, d->beside[0]), "dB", err) ||
+        !tcu_ok(d, tcu_lora_da(&p, u->dlow, x, d->beside[1]), "dA", err))
+        return false;
+    if (dx && (!tcu_plan_product(d, &q, err) ||
+               !tcu_ok(d, tcu_lora_dx(&p, u->dlow, dx, d->stream), "dx of an adapter", err) ||
+               !tcu_multiply(d, &q, err)))
+        return false;
+    return tcu_join(d, 2, err);
+}
