@@ -459,7 +459,7 @@ static void lay_out_sampling(tcu_model *m)
 
 /* ---- what runs in one launch ---- */
 
-/* Zeros in a side are told from none by the sizes of model.h. */
+/* The kernel knows no sides with zeros. */
 static bool is_plain(const tcu_model *m, const tcu_layer *l)
 {
     if (l->mixer != &tcu_part_attention || l->feed != &tcu_part_dense)
