@@ -12,12 +12,6 @@
 extern "C" {
 #endif
 
-typedef struct tcu_run {
-    int32_t row, n;   /* its rows are neighbours */
-    int32_t position; /* of the first row */
-    int32_t slot;     /* of the sequence; not read in training */
-} tcu_run;
-
 enum { TCU_CONV_KERNEL = 8, TCU_CONV_PARTS = 3 }; /* the most taps, the most parts */
 
 typedef struct tcu_conv_part { /* some of the channels; rows of m have room for channels rounded up to 8, zeros behind them */

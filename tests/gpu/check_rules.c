@@ -106,7 +106,9 @@ bool rules_next(const rules_pack *p, rules_turn *t, int32_t at[RULES_SEQS], int3
         if (left == 0 || (cut && (at[i] + i + left) % 11 == 3 && t->n_runs))
             continue;
         t->from[t->n_runs] = p->runs[i].row + at[i];
-        t->runs[t->n_runs++] = (tcu_run){ t->rows, n, at[i], (i * 3 + 1) % RULES_SEQS };
+        t->runs[t->n_runs++] = (tcu_run){
+            .row = t->rows, .n = n, .position = at[i], .slot = (i * 3 + 1) % RULES_SEQS
+        };
         t->rows += n;
         t->longest = n > t->longest ? n : t->longest;
         at[i] += n;
