@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(THREADS) conv_back(tcu_conv p, const bf16 *dc,
 #pragma unroll
             for (int i = 0; i < V; i++) {
                 float s = sigmoid(x[i]);
-                d[i] *= s * (1 + x[i] * (1 - s));
+                d[i] = l.inside + i < l.channels ? d[i] * (s * (1 + x[i] * (1 - s))) : 0;
             }
         }
         shift<K, V>(grads, d);

@@ -362,5 +362,7 @@ int check_rules(tcu_device *device)
     rules_check check = { .device = device };
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         check_conv(&check, &convs[i]);
+    check_space(&check);
+    speed_space(&check);
     return check.failures;
 }
