@@ -1245,9 +1245,12 @@ static const shape large[] = {
     { "30B-A3B", 2048, 768, 48, 32, 4, 128, 151936, 4096, false, true, .experts = 128, .top = 8 },
     { "gpt-oss-20b", 2880, 2880, 24, 64, 8, 64, 201088, 4096, false, .bias = true, .window = 128,
       .experts = 32, .top = 4, .oss = true },
+    { "nemotron-30B-A3B", 2688, 1856, 52, 32, 2, 128, 131072, 4096, .experts = 128, .top = 6,
+      .pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", .shared = 3712,
+      .space_heads = 64, .space_dim = 64, .state = 128, .groups = 8 },
 };
 enum { LARGE = sizeof large / sizeof *large };
-static const double gflop[] = { 3.36, 18.6, 32.9, 15.4, 15.5 };
+static const double gflop[] = { 3.36, 18.6, 32.9, 15.4, 15.5, 13.6 };
 
 static int find_shape(const char *name)
 {
@@ -1382,6 +1385,40 @@ static double feeds_read(const shape *s, size_t batch)
     return (double)s->experts * (1 - pow(others, (double)batch));
 }
 
+/* What attention and feed-forward of so many layers read in a step. */
+static double attention_bytes(const shape *s, size_t layers, size_t batch, size_t context)
+{
+    return (double)(layers * s->hidden * s->d * 2 * (s->heads + s->kv_heads)) * 2 +
+           (double)batch * (double)context * (double)(layers * 2 * s->kv_heads * s->d) * 2;
+}
+
+static double feed_bytes(const shape *s, size_t layers, size_t batch)
+{
+    size_t matrices = s->pattern ? 2 : 3;
+    return (double)(layers * matrices * s->hidden * s->inner) * feeds_read(s, batch) *
+               (s->oss ? 0.53125 : 2) +
+           (double)(layers * matrices * s->hidden * s->shared) * 2;
+}
+
+static double space_bytes(const shape *s, size_t layers, size_t batch)
+{
+    size_t inner = s->space_heads * s->space_dim;
+    double weights = (double)s->hidden * (double)(3 * inner + 2 * s->groups * s->state);
+    return (double)layers * (2 * weights + 4 * (double)(batch * inner * s->state));
+}
+
+static double step_bytes(const shape *s, size_t batch, size_t context)
+{
+    size_t spaces = 0, feeds = s->pattern ? 0 : s->layers, attentions = feeds;
+    for (const char *p = s->pattern; p && *p; p++) {
+        spaces += *p == 'M';
+        feeds += *p == 'E';
+        attentions += *p == '*';
+    }
+    return (double)(s->vocab * s->hidden) * 2 + attention_bytes(s, attentions, batch, context) +
+           feed_bytes(s, feeds, batch) + space_bytes(s, spaces, batch);
+}
+
 /* Rows have n_loras adapters, as many of each. last: the log-probs of the last step, or NULL. With `profile` the times of the last
  * replay of the graph, which is captured in the second step, are printed. */
 static void decode_once(tcu_sampler *s, const char *name, int which, size_t batch, size_t context,
@@ -1403,7 +1440,8 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
         for (size_t i = 0; i < batch; i++) {
             ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step),
             wants[i] = i;
-            seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per, -1 };
+            seqs[i] = (tke_step_seq){ i, 1, context + step, blocks + i * per,
+                                      tcu_sampler_cache(s)->n_states ? (int32_t)i : -1 };
             draws[i] = (tke_draw){ i,       &rule, i,    0, (uint32_t)step, &tokens[i], &lp[i],
                                    &bad[i], NULL,  NULL, 0 };
         }
@@ -1428,14 +1466,7 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
         best = fmin(best, times[i]);
     }
     const shape *sh = &large[which];
-    double bytes =
-        (double)(sh->layers * (sh->hidden * (sh->heads + 2 * sh->kv_heads) * sh->d +
-                               sh->hidden * sh->heads * sh->d) +
-                 sh->vocab * sh->hidden) *
-            2 +
-        (double)(sh->layers * 3 * sh->hidden * sh->inner) * feeds_read(sh, batch) *
-            (sh->oss ? 0.53125 : 2) +
-        (double)batch * (double)context * (double)(sh->layers * 2 * sh->kv_heads * sh->d) * 2;
+    double bytes = step_bytes(sh, batch, context);
     double rate = (double)batch * (double)(steps - 8) / sum;
     char adapters[64] = "";
     if (n_loras)

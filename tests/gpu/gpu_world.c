@@ -37,7 +37,7 @@ static void random_bf16(uint16_t *p, size_t n, uint64_t seed, float scale)
     }
 }
 
-static tke_weight weight(world *w, size_t out, size_t in, bool bias, bool own, uint64_t seed)
+tke_weight world_weight(world *w, size_t out, size_t in, bool bias, bool own, uint64_t seed)
 {
     tke_weight r = { .out = out, .in = in };
     uint16_t *data = w->numbers;
@@ -54,7 +54,7 @@ static tke_weight weight(world *w, size_t out, size_t in, bool bias, bool own, u
     return r;
 }
 
-static float *vector(size_t n, uint64_t seed)
+float *world_vector(size_t n, uint64_t seed)
 {
     float *v = malloc(n * sizeof *v);
     random_floats(v, n, seed, 0.2f);
@@ -82,7 +82,7 @@ static tke_stack stack(world *w, const shape *s, size_t out, size_t in, bool own
     tke_matrix one = s->oss && !own ? packed(out, in, seed) : (tke_matrix){ 0 };
     for (size_t e = 0; e < s->experts; e++)
         m[e] = s->oss ? (own ? packed(out, in, seed + e) : one)
-                      : weight(w, out, in, false, own, seed + e * 13).m;
+                      : world_weight(w, out, in, false, own, seed + e * 13).m;
     if (s->oss) {
         float *b = malloc(s->experts * out * sizeof *b);
         random_floats(b, s->experts * out, seed + 5, 0.1f);
@@ -99,7 +99,7 @@ static tke_experts *experts(world *w, const shape *s, const tke_group *g, bool o
                         .top = s->top,
                         .inner = s->inner,
                         .route = s->oss || s->top == s->experts ? TKE_ROUTE_CHOSEN : TKE_ROUTE_ALL,
-                        .router = weight(w, s->experts, s->hidden, s->oss, own, seed + 21),
+                        .router = world_weight(w, s->experts, s->hidden, s->oss, own, seed + 21),
                         .gate_up = &g[2],
                         .down = &g[3],
                         .paired = s->oss,
@@ -111,21 +111,27 @@ static tke_experts *experts(world *w, const shape *s, const tke_group *g, bool o
     return x;
 }
 
+void world_numbers(world *w, const shape *s, uint64_t seed)
+{
+    w->n_numbers = s->vocab * s->hidden;
+    size_t most = 2 * s->inner * s->hidden;
+    w->n_numbers = w->n_numbers > most ? w->n_numbers : most;
+    w->numbers = malloc(w->n_numbers * 2);
+    random_bf16(w->numbers, 1 << 20, seed, 0.03f);
+    for (size_t i = 1 << 20; i < w->n_numbers; i += 1 << 20)
+        memcpy(w->numbers + i, w->numbers,
+               2 * (w->n_numbers - i < 1 << 20 ? w->n_numbers - i : 1 << 20));
+}
+
 world *world_new(const shape *s, bool own, uint64_t seed)
 {
+    if (s->pattern)
+        return world_hybrid(s, own, seed);
     world *w = calloc(1, sizeof *w);
     tke_model *m = &w->model;
     size_t q = s->heads * s->d, k = s->kv_heads * s->d, index = 0;
-    if (!own) {
-        w->n_numbers = s->vocab * s->hidden;
-        size_t most = 2 * s->inner * s->hidden;
-        w->n_numbers = w->n_numbers > most ? w->n_numbers : most;
-        w->numbers = malloc(w->n_numbers * 2);
-        random_bf16(w->numbers, 1 << 20, seed, 0.03f);
-        for (size_t i = 1 << 20; i < w->n_numbers; i += 1 << 20)
-            memcpy(w->numbers + i, w->numbers,
-                   2 * (w->n_numbers - i < 1 << 20 ? w->n_numbers - i : 1 << 20));
-    }
+    if (!own)
+        world_numbers(w, s, seed);
     m->config = (tke_config){ .arch = "qwen3",
                               .hidden = s->hidden,
                               .inner = (s->inner + 7) / 8 * 8, /* of dense layers */
@@ -151,25 +157,25 @@ world *world_new(const shape *s, bool own, uint64_t seed)
         l->n_groups = 4;
         g[0] = (tke_group){ .n = 3,
                             .train = TKE_TRAIN_ATTN,
-                            .w = { weight(w, q, s->hidden, s->bias, own, base + 1),
-                                   weight(w, k, s->hidden, s->bias, own, base + 2),
-                                   weight(w, k, s->hidden, s->bias, own, base + 3) } };
+                            .w = { world_weight(w, q, s->hidden, s->bias, own, base + 1),
+                                   world_weight(w, k, s->hidden, s->bias, own, base + 2),
+                                   world_weight(w, k, s->hidden, s->bias, own, base + 3) } };
         g[1] = (tke_group){ .n = 1,
                             .train = TKE_TRAIN_ATTN,
-                            .w = { weight(w, s->hidden, q, false, own, base + 4) } };
+                            .w = { world_weight(w, s->hidden, q, false, own, base + 4) } };
         bool sparse = s->experts && (i != 1 || !own); /* a small model has a dense layer, too */
         size_t inner = sparse ? s->inner : m->config.inner;
         g[2] = (tke_group){ .n = 2,
                             .train = TKE_TRAIN_MLP,
                             .shared = sparse ? TKE_SHARED_A : TKE_OWN_FACTORS,
                             .n_experts = sparse ? s->experts : 0,
-                            .w = { weight(w, inner, s->hidden, false, own, base + 5),
-                                   weight(w, inner, s->hidden, false, own, base + 6) } };
+                            .w = { world_weight(w, inner, s->hidden, false, own, base + 5),
+                                   world_weight(w, inner, s->hidden, false, own, base + 6) } };
         g[3] = (tke_group){ .n = 1,
                             .train = TKE_TRAIN_MLP,
                             .shared = sparse ? TKE_SHARED_B : TKE_OWN_FACTORS,
                             .n_experts = sparse ? s->experts : 0,
-                            .w = { weight(w, s->hidden, inner, false, own, base + 7) } };
+                            .w = { world_weight(w, s->hidden, inner, false, own, base + 7) } };
         for (size_t j = 0; j < 4; j++, index++) {
             g[j].index = index;
             m->groups[index] = &g[j];
@@ -178,27 +184,27 @@ world *world_new(const shape *s, bool own, uint64_t seed)
         tke_dense *dense = calloc(1, sizeof *dense);
         *a = (tke_attn){ .qkv = &g[0],
                          .o = &g[1],
-                         .q_norm = s->qk_norm ? vector(s->d, base + 10) : NULL,
-                         .k_norm = s->qk_norm ? vector(s->d, base + 11) : NULL,
+                         .q_norm = s->qk_norm ? world_vector(s->d, base + 10) : NULL,
+                         .k_norm = s->qk_norm ? world_vector(s->d, base + 11) : NULL,
                          .n_heads = s->heads,
                          .n_kv_heads = s->kv_heads,
                          .head_dim = s->d,
                          .window = i % 2 ? s->window : 0,
-                         .sinks = s->oss ? vector(s->heads, base + 12) : NULL };
+                         .sinks = s->oss ? world_vector(s->heads, base + 12) : NULL };
         *dense = (tke_dense){ .gate_up = &g[2], .down = &g[3], .inner = inner };
         l->mixer = TKE_MIX_ATTENTION;
         l->feed = sparse ? TKE_FEED_EXPERTS : TKE_FEED_DENSE;
         l->attn = a;
         l->dense = sparse ? NULL : dense;
         l->experts = sparse ? experts(w, s, g, own, base + 31) : NULL;
-        l->mixer_norm = vector(s->hidden, base + 8);
-        l->feed_norm = vector(s->hidden, base + 9);
+        l->mixer_norm = world_vector(s->hidden, base + 8);
+        l->feed_norm = world_vector(s->hidden, base + 9);
     }
-    m->embed = weight(w, s->vocab, s->hidden, false, own, seed + 91);
+    m->embed = world_weight(w, s->vocab, s->hidden, false, own, seed + 91);
     m->head = (tke_group){ .index = index, .n = 1, .train = TKE_TRAIN_UNEMBED };
-    m->head.w[0] = s->tied ? m->embed : weight(w, s->vocab, s->hidden, false, own, seed + 92);
+    m->head.w[0] = s->tied ? m->embed : world_weight(w, s->vocab, s->hidden, false, own, seed + 92);
     m->groups[index] = &m->head;
-    m->norm = vector(s->hidden, seed + 93);
+    m->norm = world_vector(s->hidden, seed + 93);
     double *f = malloc(s->d / 2 * sizeof *f);
     for (size_t j = 0; j < s->d / 2; j++)
         f[j] = pow(10000.0, -2.0 * (double)j / (double)s->d);

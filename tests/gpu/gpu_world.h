@@ -18,11 +18,20 @@ typedef struct shape {
     size_t window;
     size_t experts, top; /* inner is an expert's, too; 0: none */
     bool oss;            /* sinks, biases, clamped SwiGLU, packed numbers */
+    const char *pattern; /* of layers with one part each: M, E, * and - as Nemotron-H's; else NULL */
+    size_t shared, space_heads, space_dim, state, groups; /* such a model's: width of the shared expert; state spaces */
 } shape;
 
 /* own: every matrix has its own numbers; else all share one buffer. */
 world *world_new(const shape *, bool own, uint64_t seed);
 void world_free(world *);
+
+/* gpu_hybrid.c: layers of one part each. Part of world_new. */
+world *world_hybrid(const shape *, bool own, uint64_t seed);
+/* A matrix, numbers around 1, the buffer that matrices share: for world_hybrid. */
+tke_weight world_weight(world *, size_t out, size_t in, bool bias, bool own, uint64_t seed);
+float *world_vector(size_t n, uint64_t seed);
+void world_numbers(world *, const shape *, uint64_t seed);
 
 tke_lora_layout *layout_new(const world *, size_t rank, uint32_t train);
 void random_floats(float *, size_t n, uint64_t seed, float scale);
