@@ -1,6 +1,6 @@
 /* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
  *
- *     cuda_check products | attention | rules | model | sampling | memory | train NAME TOKENS | decode NAME | all
+ *     cuda_check products | attention | rules | hybrid | model | sampling | memory | train NAME TOKENS | decode NAME | all
  *
  * Exit status 1 when something is off. Needs a card.
  */
@@ -534,6 +534,12 @@ static tke_microbatch batch_of(const data *d, const tke_segment *segments, size_
                              .user = r };
 }
 
+/* Where the sequence's state is, if the model has one. */
+static int32_t slot_of(tcu_sampler *s, size_t seq)
+{
+    return tcu_sampler_cache(s)->n_states ? (int32_t)seq : -1;
+}
+
 /* Log-probs of the rows of sequence `seq` by the sampler: prompts in chunks of `chunk` (0 = whole), bits in lp. */
 static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk,
                         const tke_lora *lora, const int32_t *blocks, float *lp)
@@ -542,7 +548,7 @@ static void sample_rows(tcu_sampler *s, const data *d, size_t seq, size_t chunk,
     for (size_t at = 0; at < length;) {
         size_t n = !chunk || length - at < chunk ? length - at : chunk;
         tke_segment segment = { .begin = 0, .end = n, .lora = lora };
-        tke_step_seq q = { .first_row = 0, .n_rows = n, .first_pos = at, .blocks = blocks };
+        tke_step_seq q = { 0, n, at, blocks, slot_of(s, seq) };
         size_t *wants = malloc(n * sizeof *wants);
         tke_score *scores = malloc(n * sizeof *scores);
         for (size_t i = 0; i < n; i++) {
@@ -592,6 +598,12 @@ static tke_step decoding(size_t n, const int32_t *ids, const int32_t *positions,
                        .n_draws = n };
 }
 
+/* Copies the state of a slot, if there are any. */
+static void keep_state(tcu_sampler *s, size_t to, size_t from)
+{
+    CK(slot_of(s, 0) < 0 || tcu_sampler_copy_state(s, (int32_t)to, (int32_t)from, &err));
+}
+
 /* All sequences decode together, one token each a step, with graphs; greedy draws are thrown away. */
 static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int32_t (*blocks)[64],
                         float *lp)
@@ -615,7 +627,8 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
                 continue;
             size_t row = (size_t)d->starts[i] + pos;
             ids[n] = d->ids[row], positions[n] = (int32_t)pos, wants[n] = n;
-            seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i], -1 };
+            seqs[n] = (tke_step_seq){ n, 1, pos, blocks[i], slot_of(s, i) };
+            keep_state(s, i + 8, i);
             draws[n] =
                 (tke_draw){ n, &greedy, 1, 0, 0, &tokens[n], &ignored[n], &bad[n], NULL, NULL, 0 };
             scores[n] = (tke_score){ n, d->targets[row], &lp[row] };
@@ -624,6 +637,9 @@ static void decode_rows(tcu_sampler *s, const data *d, const tke_lora *lora, int
         tke_segment segment = { .begin = 0, .end = n, .lora = lora };
         tke_step j = decoding(n, ids, positions, &segment, seqs, wants, draws);
         CK(tcu_sampler_run(s, &j, &err)); /* as a graph */
+        for (size_t i = 0; i < n; i++)
+            if (seqs[i].state >= 0)
+                keep_state(s, (size_t)seqs[i].state, (size_t)seqs[i].state + 8);
         j.scores = scores, j.n_scores = n;
         CK(tcu_sampler_run(s, &j, &err)); /* plainly, for the log-probs */
         for (size_t i = 0; i < n; i++)
@@ -646,7 +662,7 @@ static void draw_step(tcu_sampler *s, const data *d, const tke_lora *lora, int32
     tke_segment segment = { .begin = 0, .end = n, .lora = lora };
     for (size_t i = 0; i < n; i++) {
         ids[i] = d->ids[i], wants[i] = i;
-        seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i], -1 };
+        seqs[i] = (tke_step_seq){ i, 1, 0, blocks[i], slot_of(s, i) };
         draws[i] = (tke_draw){
             i, &rule, 9, 0, 0, &tokens[i], &lp[i], &bad[i], masks[i], biases[i], biases[i] != NULL
         };
@@ -721,48 +737,20 @@ static void print_difference(const tke_lora_layout *l, const float *a, const flo
     }
 }
 
-static void model_case(const shape *sh, size_t rank, uint32_t train)
+/* Log-probs and gradients of all rows. */
+static void against_double(const world *w, const shape *sh, const tke_lora_layout *l,
+                           const float *theta, const float *grads, const data *d, double scale,
+                           const float *lp, size_t rank, uint32_t train)
 {
-    static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
     char name[128];
-    world *w = world_new(sh, true, 5);
-    tke_lora_layout *l = layout_new(w, rank, train);
-    float *theta = calloc(l->n_floats, 4), *grads = malloc(l->n_floats * 4),
-          *other = malloc(l->n_floats * 4);
-    for (size_t i = 0; i < l->n_groups; i++) {
-        const tke_lora_group *g = &l->groups[i];
-        if (g->n)
-            random_floats(theta + g->a, g->n_a * g->n * rank * g->in, 100 + i * 3,
-                          1 / sqrtf((float)g->in));
-        for (size_t j = 0; j < g->n; j++)
-            random_floats(theta + g->b[j], g->n_b * g->out[j] * rank, 900 + i * 3 + j, 0.2f);
-    }
-    data d = make_data(lengths, 6, sh->vocab, 11);
-    double scale = 32.0 / (double)rank, *lp_ref = malloc(d.n * 8);
-    float *lp = malloc(d.n * 4), *lp2 = malloc(d.n * 4);
-    tcu_model *m = tcu_model_new(device, &w->model, &err);
-    CK(m);
-    tcu_block *weights = tcu_block_new(device, l->n_floats, &err),
-              *g = tcu_block_new(device, l->n_floats, &err);
-    CK(weights && g && tcu_block_write(weights, theta, &err));
-    tke_lora lora = { l, (tke_block *)weights, (float)scale };
-    tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
-    tke_device_trainer_options o = { .memory_bytes = (size_t)8 << 30 };
-    tcu_trainer *t = tcu_trainer_new(m, &o, &err);
-    CK(t);
-    run r = { d.weights, lp, 0 };
-    tke_microbatch b =
-        batch_of(&d, &segment, 1, rank,
-                 train & ~(uint32_t)TKE_TRAIN_UNEMBED ? TKE_DEPTH_ALL : TKE_DEPTH_HEAD, &r);
-    b.attn = train & TKE_TRAIN_ATTN;
-    CK(tcu_trainer_run(t, &b, &err));
-    CK(tcu_block_read(g, grads, &err));
-    world_loss(w, l, theta, scale, d.ids, d.starts, d.n_seqs, d.targets, d.weights, lp_ref);
+    double *lp_ref = malloc(d->n * 8);
+    float *other = malloc(l->n_floats * 4);
+    world_loss(w, l, theta, scale, d->ids, d->starts, d->n_seqs, d->targets, d->weights, lp_ref);
     double worst = 0, mean = 0;
-    for (size_t i = 0; i < d.n; i++) {
+    for (size_t i = 0; i < d->n; i++) {
         double off = fabs((double)lp[i] - lp_ref[i]);
         worst = off > worst || isnan(off) ? off : worst;
-        mean += off / (double)d.n;
+        mean += off / (double)d->n;
     }
     snprintf(name, sizeof name, "%s rank %zu train %u: log-probs, worst", sh->name, rank, train);
     bool chosen = sh->top < sh->experts; /* near ties fall differently in double: a jump */
@@ -795,8 +783,8 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
                                : grads[i] / norm;
                 moved[i] = theta[i] + (float)((side ? -eps : eps) * v);
             }
-            value[side] = world_loss(w, l, moved, scale, d.ids, d.starts, d.n_seqs, d.targets,
-                                     d.weights, NULL);
+            value[side] = world_loss(w, l, moved, scale, d->ids, d->starts, d->n_seqs, d->targets,
+                                     d->weights, NULL);
         }
         free(moved);
         along = (value[0] - value[1]) / (2 * eps);
@@ -807,14 +795,55 @@ static void model_case(const shape *sh, size_t rank, uint32_t train)
                 rn);
         (void)length;
     }
+    free(lp_ref), free(other);
+}
+
+static void model_case(const shape *sh, size_t rank, uint32_t train)
+{
+    static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
+    char name[128];
+    world *w = world_new(sh, true, 5);
+    tke_lora_layout *l = layout_new(w, rank, train);
+    float *theta = calloc(l->n_floats, 4), *grads = malloc(l->n_floats * 4),
+          *other = malloc(l->n_floats * 4);
+    for (size_t i = 0; i < l->n_groups; i++) {
+        const tke_lora_group *g = &l->groups[i];
+        if (g->n)
+            random_floats(theta + g->a, g->n_a * g->n * rank * g->in, 100 + i * 3,
+                          1 / sqrtf((float)g->in));
+        for (size_t j = 0; j < g->n; j++)
+            random_floats(theta + g->b[j], g->n_b * g->out[j] * rank, 900 + i * 3 + j, 0.2f);
+    }
+    data d = make_data(lengths, 6, sh->vocab, 11);
+    double scale = 32.0 / (double)rank;
+    float *lp = malloc(d.n * 4), *lp2 = malloc(d.n * 4);
+    tcu_model *m = tcu_model_new(device, &w->model, &err);
+    CK(m);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err),
+              *g = tcu_block_new(device, l->n_floats, &err);
+    CK(weights && g && tcu_block_write(weights, theta, &err));
+    tke_lora lora = { l, (tke_block *)weights, (float)scale };
+    tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
+    tke_device_trainer_options o = { .memory_bytes = (size_t)8 << 30 };
+    tcu_trainer *t = tcu_trainer_new(m, &o, &err);
+    CK(t);
+    run r = { d.weights, lp, 0 };
+    tke_microbatch b =
+        batch_of(&d, &segment, 1, rank,
+                 train & ~(uint32_t)TKE_TRAIN_UNEMBED ? TKE_DEPTH_ALL : TKE_DEPTH_HEAD, &r);
+    b.attn = train & TKE_TRAIN_ATTN;
+    CK(tcu_trainer_run(t, &b, &err));
+    CK(tcu_block_read(g, grads, &err));
+    if (!sh->pattern) /* whose arithmetic in double is the golden sets' */
+        against_double(w, sh, l, theta, grads, &d, scale, lp, rank, train);
     /* recomputed, split in two, in company: the same bits */
     o.keep = TKE_KEEP_NONE;
     tcu_trainer *t2 = tcu_trainer_new(m, &o, &err);
     CK(tcu_block_zero(g, &err));
     r.lp = lp2;
     CK(tcu_trainer_run(t2, &b, &err) && tcu_block_read(g, other, &err));
-    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0,
-            "  bits: recomputed", (double)count_bits(grads, other, l->n_floats));
+    snprintf(name, sizeof name, "%s rank %zu train %u, bits: recomputed", sh->name, rank, train);
+    verdict(count_bits(lp, lp2, d.n) + count_bits(grads, other, l->n_floats) == 0, name, (double)count_bits(grads, other, l->n_floats));
     CK(tcu_block_zero(g, &err));
     for (int half = 0; half < 2; half++) {
         data part = d;
@@ -1001,6 +1030,20 @@ static void check_experts(void)
     model_case(&oss, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
     model_case(&some, 20, TKE_TRAIN_MLP);
     model_case(&oss_some, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
+}
+
+/* Layers of one part each, with states. */
+static void check_hybrid(void)
+{
+    static const shape nemotron = { "nemotron", 64, 40, 7, 4, 2, 16, 300, 512, .experts = 8, .top = 3,
+                                    .pattern = "MEM*-EM", .shared = 56, .space_heads = 4,
+                                    .space_dim = 16, .state = 24, .groups = 2 };
+    static const shape odd = { "nemotron odd", 48, 24, 4, 4, 2, 10, 300, 512, .experts = 8, .top = 2,
+                               .pattern = "M*ME", .space_heads = 6, .space_dim = 5, .state = 7,
+                               .groups = 2 };
+    model_case(&nemotron, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&nemotron, 20, TKE_TRAIN_MLP);
+    model_case(&odd, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
 }
 
 static void check_model(void)
@@ -1662,6 +1705,8 @@ int main(int argc, char **argv)
         check_experts();
     if (strcmp(mode, "rules") == 0)
         failures += check_rules(device);
+    if (strcmp(mode, "hybrid") == 0)
+        check_hybrid();
     if (strcmp(mode, "few") == 0)
         check_few();
     if (strcmp(mode, "alone") == 0)
