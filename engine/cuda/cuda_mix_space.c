@@ -41,7 +41,7 @@ static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
     x->of = m;
 }
 
-/* ---- what kernels are told ---- */
+/* ---- descriptions for the kernels ---- */
 
 static tcu_conv conv_of(const tcu_turn *u)
 {

@@ -66,6 +66,8 @@ if(TINKC_TESTS)
     target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
                                ${CMAKE_SOURCE_DIR}/engine ${CMAKE_SOURCE_DIR}/tests/gpu)
     target_include_directories(cuda_check SYSTEM PRIVATE ${CUDA_ROOT}/include)
+    target_compile_options(cuda_check PRIVATE -ffunction-sections -fdata-sections)
     target_link_libraries(cuda_check PRIVATE ${CUDART_STATIC} dl rt pthread m)
+    target_link_options(cuda_check PRIVATE -Wl,--gc-sections) # the files of base have more than it needs
     set_target_properties(cuda_check PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
