@@ -10,6 +10,7 @@ that always says the same (stub.py):
     ! a line of standard error
     [3]                             the exit code of tinkc, or of all of it, where it is not 0
     # a comment, or a blank line: ends what the command wrote
+    & NAME                          continues in the folder in which that transcript ends
 
 `requests` shows what the service was asked. The service's address reads URL, the home HOME, the shipped model NANO. A transcript that
 names $HUB has a hub of its own, at that address. A backslash before a line of output, or behind
@@ -78,7 +79,21 @@ class Place:
 
 def escaped(line):
     """A line of output that would be taken for a line of the transcript begins with a backslash; one that ends with a blank ends with one."""
-    return ("\\" if not line or line[:2] in ("$ ", "# ", "> ") else "") + line + ("\\" if line.endswith(" ") else "")
+    return ("\\" if not line or line[:2] in ("$ ", "# ", "> ", "& ") else "") + line + ("\\" if line.endswith(" ") else "")
+
+
+def go_there(place, path):
+    """Runs the commands of a transcript, and of the one that it continues, for what they leave behind."""
+    command = []
+    for line in path.read_text().splitlines() + ["$ true"]:
+        if line.startswith("& "):
+            go_there(place, path.parent / f"{line[2:]}.txt")
+        elif line.startswith("> "):
+            command.append(line[2:])
+        elif line.startswith("$ "):
+            if command:
+                place.answer("\n".join(command))
+            command = [line[2:]]
 
 
 def run(path):
@@ -87,6 +102,8 @@ def run(path):
     place = Place(any("$HUB" in line for line in wanted))
     while i < len(wanted):
         got.append(wanted[i])
+        if wanted[i].startswith("& "):
+            go_there(place, path.parent / f"{wanted[i][2:]}.txt")
         if not wanted[i].startswith("$ "):
             i += 1
             continue
