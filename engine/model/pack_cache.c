@@ -199,8 +199,8 @@ static bool write_matrix(const tke_packer *k, tke_tensor_writer *w, size_t i, ui
     uint8_t *bytes = block ? block + factors.n_bytes : NULL;
     bool ok = block && tke_pack_matrix(k, item, bytes, largest);
     *sum = ok ? sum_matrix(k, item, bytes, largest) : 0;
-    ok = ok && !tkc_failed(k->err) && tke_tensor_writer_put(w, &codes, 0, bytes, codes.n_bytes) &&
-         (!factors.n_bytes || tke_tensor_writer_put(w, &factors, 0, largest, factors.n_bytes));
+    ok = ok && !tkc_failed(k->err) && tke_tensor_writer_put(w, &codes, bytes) &&
+         (!factors.n_bytes || tke_tensor_writer_put(w, &factors, largest));
     tkc_release(NULL, block, size);
     return ok;
 }
@@ -223,8 +223,8 @@ static bool write_all(const tke_model *m, const tke_packer *k, tke_tensor_writer
         done += (int64_t)k->items[i].bytes;
         ok = write_matrix(k, w, i, &list[i]) && report(k, done, total);
     }
-    return ok && tke_tensor_writer_put(w, &source, 0, m->fingerprint, source.n_bytes) &&
-           tke_tensor_writer_put(w, &sums, 0, list, sums.n_bytes) && tke_tensor_writer_commit(w);
+    return ok && tke_tensor_writer_put(w, &source, m->fingerprint) &&
+           tke_tensor_writer_put(w, &sums, list) && tke_tensor_writer_commit(w);
 }
 
 /* A full disk, or a folder that cannot be written, leaves nothing behind, and *err stays empty. */

@@ -422,14 +422,13 @@ bool tke_tensor_writer_open(tke_tensor_writer *w, const char *path, const tke_fi
     return ok;
 }
 
-bool tke_tensor_writer_put(tke_tensor_writer *w, const tke_file_tensor *of, size_t at,
-                           const void *data, size_t len)
+bool tke_tensor_writer_put(tke_tensor_writer *w, const tke_file_tensor *of, const void *data)
 {
     const tke_file_tensor *t =
         w->n ? bsearch(of, w->sorted, w->n, sizeof *t, by_size_and_name) : NULL;
-    assert(t && at <= t->n_bytes && len <= t->n_bytes - at);
-    off_t place = (off_t)(w->offsets[t - w->sorted] + at);
-    if (lseek(w->fd, place, SEEK_SET) < 0 || !tkc_write_all(w->fd, data, len))
+    assert(t);
+    if (lseek(w->fd, (off_t)w->offsets[t - w->sorted], SEEK_SET) < 0 ||
+        !tkc_write_all(w->fd, data, t->n_bytes))
         return give_up(w, w->path);
     return true;
 }
@@ -461,7 +460,7 @@ bool tke_tensor_file_write(const char *path, const tke_file_tensor *tensors, siz
         return false;
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) /* in the order of the file */
-        ok = tke_tensor_writer_put(&w, &w.sorted[i], 0, w.sorted[i].data, w.sorted[i].n_bytes);
+        ok = tke_tensor_writer_put(&w, &w.sorted[i], w.sorted[i].data);
     ok = ok && tke_tensor_writer_commit(&w);
     tke_tensor_writer_close(&w);
     return ok;

@@ -72,11 +72,11 @@ size_t tke_tensor_count(const tke_file_tensor *); /* elements */
 /* True if the shape is exactly this. */
 bool tke_tensor_is(const tke_file_tensor *, int32_t n_dims, int64_t d0, int64_t d1);
 
-/* A file whose tensors come in any order, in pieces:
+/* A file whose tensors come one by one, in any order:
  *
  *     tke_tensor_writer w;
  *     if (tke_tensor_writer_open(&w, path, tensors, n, NULL, 0644, &err)) {
- *         tke_tensor_writer_put(&w, &tensors[0], 0, data, len); ...
+ *         tke_tensor_writer_put(&w, &tensors[0], data); ...
  *         tke_tensor_writer_commit(&w);
  *         tke_tensor_writer_close(&w);
  *     }
@@ -94,9 +94,8 @@ typedef struct tke_tensor_writer {
 /* Of the tensors, everything but their data is used. After a failure nothing is held. */
 bool tke_tensor_writer_open(tke_tensor_writer *, const char *path, const tke_file_tensor *, size_t n,
                             const char *const *metadata, uint32_t mode, tinkc_error *err);
-/* `len` bytes of a tensor (name and dtype tell which), from byte `at` on. */
-bool tke_tensor_writer_put(tke_tensor_writer *, const tke_file_tensor *of, size_t at,
-                           const void *data, size_t len);
+/* All bytes of a tensor; name and dtype tell which. */
+bool tke_tensor_writer_put(tke_tensor_writer *, const tke_file_tensor *of, const void *data);
 bool tke_tensor_writer_commit(tke_tensor_writer *);
 void tke_tensor_writer_close(tke_tensor_writer *);
 

@@ -456,7 +456,10 @@ static bool keep_adapted(writer *w)
         if (e->n)
             return no_form(w, "an adapter of experts alone");
         if (head && w->model->config.tied && !is_oss(w))
-            return no_form(w, "an adapter of an output layer that is the embedding (drop_unembed)");
+            return tkc_fail(w->j->err, TINKC_E_UNSUPPORTED,
+                            "%s: it has an output layer, which files of this model do not have beside "
+                            "the embedding: leave it out (drop_unembed), or merge it",
+                            w->j->o->adapter);
         w->entries[n++] = *e;
     }
     w->n = n;
@@ -471,7 +474,6 @@ static bool write_adapter(writer *w)
     size_t rank = (size_t)j->spec.rank;
     tke_gguf_str(&w->file, "general.architecture", tkc_str(w->model->config.arch), j->err);
     tke_gguf_str(&w->file, "general.type", tkc_str("adapter"), j->err);
-    tke_gguf_str(&w->file, "general.name", model_name(j->o->adapter), j->err);
     tke_gguf_str(&w->file, "adapter.type", tkc_str("lora"), j->err);
     tke_gguf_f32(&w->file, "adapter.lora.alpha", j->spec.alpha, j->err);
     for (size_t i = 0; i < 2 * w->n; i++) {

@@ -166,8 +166,8 @@ static bool write_packed(job *q, const one *o, tke_tensor_writer *w)
     unsigned char *block = tkc_alloc(NULL, n_factors + n_codes, q->j->err);
     float *factors = (float *)(void *)block;
     bool ok = block && pack(q, o, block + n_factors, factors) &&
-              tke_tensor_writer_put(w, &o->parts[0].t, 0, block + n_factors, n_codes) &&
-              tke_tensor_writer_put(w, &o->parts[1].t, 0, factors, n_factors);
+              tke_tensor_writer_put(w, &o->parts[0].t, block + n_factors) &&
+              tke_tensor_writer_put(w, &o->parts[1].t, factors);
     tkc_release(NULL, block, n_factors + n_codes);
     return ok;
 }
@@ -177,8 +177,7 @@ static bool write_one(job *q, const one *o, tke_tensor_writer *w)
     bool ok = !o->packed || write_packed(q, o, w);
     for (size_t i = 0; ok && i < o->n; i++)
         if (o->parts[i].data)
-            ok = tke_tensor_writer_put(w, &o->parts[i].t, 0, o->parts[i].data,
-                                       o->parts[i].t.n_bytes);
+            ok = tke_tensor_writer_put(w, &o->parts[i].t, o->parts[i].data);
     return ok && tke_export_advance(q->j, o->from->n_bytes);
 }
 
