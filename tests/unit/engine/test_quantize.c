@@ -252,6 +252,31 @@ TEST(numbers_that_fp8_has_are_kept)
     assert_false(tke_fp8_pack(&m, 2 * SIDE, 1, codes, factors));
 }
 
+TEST(a_number_between_two_codes_of_fp8_goes_to_the_even_one)
+{
+    static const struct {
+        float from, to;
+    } rows[] = {
+        { 1.0625f, 1 },         { 1.1875f, 1.25f },    { -1.0625f, -1 },  { 432, 448 },
+        { 0x1p-10f, 0 },        { 0x3p-10f, 0x2p-9f }, { 0x1p-6f, 0x1p-6f }, { 0xfp-10f, 0x1p-6f },
+        { 1.0625f + 0x1p-7f, 1.125f },
+    };
+    enum { N = sizeof rows / sizeof *rows };
+    uint16_t x[N + 1] = { 0x43e0 }, y[N + 1]; /* 448: the factor is 1 */
+    uint8_t codes[N + 1];
+    float factor;
+    for (int i = 0; i < N; i++)
+        x[i + 1] = tke_f32_to_bf16(rows[i].from);
+    assert_true(tke_fp8_pack(&(tke_matrix){ .data = x, .ld = N + 1, .dtype = TKE_BF16 }, 1, 0, codes,
+                             &factor));
+    assert_true(factor == 1);
+    tke_matrix m = { .data = codes, .ld = N + 1, .dtype = TKE_FP8, .factors = &factor };
+    tke_format_fp8.unpack[TKE_UNPACK_REF](&m, 0, 0, N + 1, y);
+    for (int i = 0; i < N; i++)
+        if (tke_bf16_to_f32(y[i + 1]) != rows[i].to)
+            fail_msg("%g became %g", (double)rows[i].from, (double)tke_bf16_to_f32(y[i + 1]));
+}
+
 /* ---- whole or not at all ---- */
 
 static bool stop_later(int64_t done, int64_t total, void *user)
