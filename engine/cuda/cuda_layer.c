@@ -7,7 +7,7 @@
 const tcu_part *tcu_mixer_part(int32_t kind)
 {
     static const tcu_part *const parts[TKE_MIX_KINDS] = { [TKE_MIX_ATTENTION] = &tcu_part_attention,
-                                                          [TKE_MIX_DELTA] = NULL,
+                                                          [TKE_MIX_DELTA] = &tcu_part_delta,
                                                           [TKE_MIX_SPACE] = &tcu_part_space };
     return parts[kind];
 }

@@ -84,7 +84,8 @@ struct tcu_part {
     size_t (*cache_numbers)(const tcu_layer *);
     size_t (*state_bytes)(const tcu_model *, const tcu_layer *);
 };
-extern const tcu_part tcu_part_attention, tcu_part_space, tcu_part_dense, tcu_part_experts;
+extern const tcu_part tcu_part_attention, tcu_part_delta, tcu_part_space, tcu_part_dense,
+    tcu_part_experts;
 
 /* ---- cuda_layer.c ---- */
 

@@ -363,6 +363,8 @@ int check_rules(tcu_device *device)
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         check_conv(&check, &convs[i]);
     check_space(&check);
+    check_delta(&check);
     speed_space(&check);
+    speed_delta(&check);
     return check.failures;
 }

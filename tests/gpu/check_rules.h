@@ -44,9 +44,12 @@ bool rules_next(const rules_pack *, rules_turn *, int32_t at[RULES_SEQS], int32_
 void rules_gather(const rules_turn *, tcu_bf16 *to, const tcu_bf16 *pack, size_t n);
 uint64_t rules_differ(const rules_turn *, const tcu_bf16 *step, const tcu_bf16 *pack, size_t n);
 
-/* The checks: check_rules.c for the convolution, check_space.c. */
+/* The checks: check_rules.c for the convolution, check_space.c, check_delta.c. */
 int check_rules(tcu_device *);
 void check_space(rules_check *);
+void check_delta(rules_check *);
+/* Prints what a layer of Qwen3.5-4B takes. */
+void speed_delta(rules_check *);
 /* Prints what a layer of Nemotron-3 Nano 30B-A3B takes. */
 void speed_space(rules_check *);
 
