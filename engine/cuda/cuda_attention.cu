@@ -53,19 +53,21 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) wide_for
     store_rows<D / 8>(p, r, row, max, sum, scale2, o, 0);
 }
 
-/* ---- few rows: 16 in all. Four key blocks at a time, one a warp; then a quarter of the columns a warp ---- */
+/* ---- few rows: 16 in all. A key block a warp at a time; then a quarter of the columns a warp ---- */
 
-enum { BLOCKS = WARPS, CHUNK = BLOCKS * KEYS };
+/* Wide heads have half as many key blocks at a time, or shared memory would not do. */
+template <int D> struct few_size {
+    enum { BLOCKS = D > 128 ? WARPS / 2 : WARPS, CHUNK = BLOCKS * KEYS, ENTRIES = CHUNK / TCU_CACHE_TOKENS };
+};
 
 template <int D> struct few_shared {
+    enum { BLOCKS = few_size<D>::BLOCKS, CHUNK = few_size<D>::CHUNK };
     bf16 q[16 * D], k[CHUNK * D], v[CHUNK * D], w[BLOCKS][16 * KEYS];
     float top[BLOCKS][16], part[BLOCKS][16];
 };
 
-/* Ids of the cache blocks that hold positions key0 .. key0 + 255, loaded well before they are needed. */
-enum { ENTRIES = CHUNK / TCU_CACHE_TOKENS };
-
-template <bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_span &s, int key0, int32_t ids[ENTRIES])
+/* Ids of the cache blocks that hold a chunk of positions from key0 on, loaded well before they are needed. */
+template <int ENTRIES, bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_span &s, int key0, int32_t ids[ENTRIES])
 {
 #pragma unroll
     for (int e = 0; PAGED && e < ENTRIES; e++)
@@ -75,9 +77,9 @@ template <bool PAGED> DEVICE void find_blocks(const tcu_attention &p, const tcu_
 /* The keys (or values) of those blocks. */
 template <int D, bool PAGED>
 DEVICE void load_chunk(const tcu_attention &p, const tcu_span &s, int kv_head, const bf16 *x, int64_t ld, int key0,
-                       const int32_t ids[ENTRIES], bf16 *tile)
+                       const int32_t *ids, bf16 *tile)
 {
-    enum { PER = D / 8, STEP = THREADS / PER };
+    enum { PER = D / 8, STEP = THREADS / PER, CHUNK = few_size<D>::CHUNK };
     int i0 = threadIdx.x / PER, c = threadIdx.x % PER;
 #pragma unroll
     for (int n = 0; n < CHUNK / STEP; n++) {
@@ -112,7 +114,7 @@ template <int D, int NB> DEVICE void gather_few(float o[NB][4], const bf16 *w, c
 
 template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_form(tcu_attention p)
 {
-    enum { COLS = D / WARPS };
+    enum { COLS = D / WARPS, BLOCKS = few_size<D>::BLOCKS, ENTRIES = few_size<D>::ENTRIES };
     extern __shared__ __align__(128) unsigned char raw[];
     few_shared<D> &t = *(few_shared<D> *)raw;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, g = lane / 4;
@@ -123,7 +125,7 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_f
     int low = p.window > 0 && s.begin >= p.window ? s.begin - p.window + 1 : 0;
     int last = (s.end - 1) / KEYS;
     int32_t ids[ENTRIES];
-    find_blocks<PAGED>(p, s, low / KEYS * KEYS, ids);
+    find_blocks<ENTRIES, PAGED>(p, s, low / KEYS * KEYS, ids);
     load_rows<16, D>(r, p.q, 0, t.q);
     load_chunk<D, PAGED>(p, s, kv_head, p.k, p.ldk, low / KEYS * KEYS, ids, t.k);
     copy_commit();
@@ -133,19 +135,22 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_f
     float scale2 = p.scale * 1.4426950408889634f;
     int row[2] = { g, g + 8 };
     int pos[2] = { row[0] < r.n ? row_position(r, row[0]) : -1, row[1] < r.n ? row_position(r, row[1]) : -1 };
+    bool scoring = (int)BLOCKS == WARPS || warp < BLOCKS;
     begin_rows(p, r, row, max, sum);
     for (int first = low / KEYS; first <= last; first += BLOCKS) {
         int block = first + warp, next = (first + BLOCKS) * KEYS;
         bool more = first + BLOCKS <= last;
         float w[KEYS / 8][4], top[2], run[2][BLOCKS + 1], part[2];
-        find_blocks<PAGED>(p, s, next, ids);
+        find_blocks<ENTRIES, PAGED>(p, s, next, ids);
         copy_wait<1>();
         __syncthreads();
-        scores<D, KEYS / 8>(w, t.q, 0, t.k + warp * KEYS * D, 0);
-        mask_scores(w, pos, block * KEYS, p.window, block * KEYS + KEYS - 1 <= s.begin && p.window <= 0, top);
-        if (lane % 4 == 0) {
-            t.top[warp][g] = top[0];
-            t.top[warp][g + 8] = top[1];
+        if (scoring) {
+            scores<D, KEYS / 8>(w, t.q, 0, t.k + warp * KEYS * D, 0);
+            mask_scores(w, pos, block * KEYS, p.window, block * KEYS + KEYS - 1 <= s.begin && p.window <= 0, top);
+            if (lane % 4 == 0) {
+                t.top[warp][g] = top[0];
+                t.top[warp][g + 8] = top[1];
+            }
         }
         __syncthreads();
         if (more)
@@ -167,15 +172,17 @@ template <int D, bool PAGED> __global__ void __launch_bounds__(THREADS) narrow_f
                 mine = warp == i ? run[half][i + 1] : mine;
             base[half] = base_of(mine, scale2);
         }
-        weigh(w, scale2, base, part);
+        if (scoring) {
+            weigh(w, scale2, base, part);
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
+            for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-                *(uint32_t *)(t.w[warp] + swizzle<KEYS>(row[half], j) + lane % 4 * 2) = pack(w[j][half * 2], w[j][half * 2 + 1]);
-        if (lane % 4 == 0) {
-            t.part[warp][g] = part[0];
-            t.part[warp][g + 8] = part[1];
+                for (int half = 0; half < 2; half++)
+                    *(uint32_t *)(t.w[warp] + swizzle<KEYS>(row[half], j) + lane % 4 * 2) = pack(w[j][half * 2], w[j][half * 2 + 1]);
+            if (lane % 4 == 0) {
+                t.part[warp][g] = part[0];
+                t.part[warp][g + 8] = part[1];
+            }
         }
         copy_wait<1>();
         __syncthreads();
@@ -247,5 +254,7 @@ int tcu_attention_forward(const tcu_attention *p, bool narrow, tcu_stream stream
     if (p->grouped)
         return tcu_grouped_forward(p, stream);
     narrow = narrow && p->n_heads / p->n_kv_heads <= 16;
-    return p->d <= 64 ? choose<64>(p, narrow, stream) : choose<128>(p, narrow, stream);
+    return p->d <= 64    ? choose<64>(p, narrow, stream) :
+           p->d <= 128 ? choose<128>(p, narrow, stream) :
+                         choose<256>(p, narrow, stream);
 }

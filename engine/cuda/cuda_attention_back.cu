@@ -82,12 +82,14 @@ DEVICE void load_stage(const tcu_attention &p, const rows_of &r, int i0, bf16 *q
     copy_commit();
 }
 
-template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attention p)
+/* A block has SPLIT-th of the columns of dk and dv: of wide heads not all fit into registers. */
+template <int D, int SPLIT> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attention p)
 {
+    enum { COLS = D / SPLIT };
     extern __shared__ __align__(128) unsigned char shared[];
     bf16 *kt = (bf16 *)shared, *vt = kt + KEYS * D, *qt = vt + KEYS * D, *ot = qt + 2 * TILE * D;
     float *stat = (float *)(ot + 2 * TILE * D);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16, c0 = blockIdx.z * COLS;
     tcu_span s = p.spans[blockIdx.x]; /* keys begin .. end; s.table = length */
     tcu_span queries = s;
     queries.end = s.table;
@@ -97,7 +99,7 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
     load_keys<D, false>(p, s, kv_head, p.k, p.ldk, s.begin, s.end, kt);
     load_keys<D, false>(p, s, kv_head, p.v, p.ldv, s.begin, s.end, vt);
     load_stage<D>(p, r, 0, qt, ot, stat);
-    float scale2 = p.scale * 1.4426950408889634f, dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    float scale2 = p.scale * 1.4426950408889634f, dk[COLS / 8][4] = {}, dv[COLS / 8][4] = {};
     int key[2] = { s.begin + m0 + lane / 4, s.begin + m0 + lane / 4 + 8 };
     for (int i0 = 0, stage = 0; i0 < r.n; i0 += TILE, stage ^= 1) {
         if (i0 + TILE < r.n) {
@@ -123,8 +125,8 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
                 w[j][e] = weight(w[j][e], all || sees(position[i], key[half], p.window), scale2, lse[i]);
                 dw[j][e] = w[j][e] * (dw[j][e] - delta[i]) * p.scale;
             }
-        gather<D, D / 8, TILE / 16>(dv, w, d_o, 0, 0);
-        gather<D, D / 8, TILE / 16>(dk, dw, q, 0, 0);
+        gather<D, COLS / 8, TILE / 16>(dv, w, d_o, 0, c0);
+        gather<D, COLS / 8, TILE / 16>(dk, dw, q, 0, c0);
         __syncthreads();
     }
 #pragma unroll
@@ -134,8 +136,8 @@ template <int D> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attent
         int64_t row = s.origin + key[half];
         bf16 *to_k = p.dk + (row * p.n_kv_heads + kv_head) * p.d, *to_v = p.dv + row * p.lddv + kv_head * p.d;
 #pragma unroll
-        for (int j = 0; j < D / 8; j++) {
-            int c = j * 8 + (lane % 4) * 2;
+        for (int j = 0; j < COLS / 8; j++) {
+            int c = c0 + j * 8 + (lane % 4) * 2;
             if (c >= p.d)
                 continue;
             *(uint32_t *)(to_k + c) = pack(dk[j][half * 2], dk[j][half * 2 + 1]);
@@ -183,13 +185,13 @@ template <int D> static int rows_sweep(const tcu_attention *p, tcu_stream stream
     return cudaGetLastError();
 }
 
-template <int D> static int keys_sweep(const tcu_attention *p, tcu_stream stream)
+template <int D, int SPLIT> static int keys_sweep(const tcu_attention *p, tcu_stream stream)
 {
     size_t bytes = (2 * KEYS + 4 * TILE) * D * sizeof(bf16) + 6 * TILE * sizeof(float);
-    cudaError_t e = cudaFuncSetAttribute(back_keys<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    cudaError_t e = cudaFuncSetAttribute(back_keys<D, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e)
         return e;
-    back_keys<D><<<dim3(p->n_spans, p->n_kv_heads), THREADS, bytes, stream>>>(*p);
+    back_keys<D, SPLIT><<<dim3(p->n_spans, p->n_kv_heads, SPLIT), THREADS, bytes, stream>>>(*p);
     return cudaGetLastError();
 }
 
@@ -197,12 +199,12 @@ int tcu_attention_dq(const tcu_attention *p, tcu_stream stream)
 {
     if (p->grouped)
         return tcu_grouped_dq(p, stream);
-    return p->d <= 64 ? rows_sweep<64>(p, stream) : rows_sweep<128>(p, stream);
+    return p->d <= 64 ? rows_sweep<64>(p, stream) : p->d <= 128 ? rows_sweep<128>(p, stream) : rows_sweep<256>(p, stream);
 }
 
 int tcu_attention_dkv(const tcu_attention *p, tcu_stream stream)
 {
     if (p->grouped)
         return tcu_grouped_dkv(p, stream);
-    return p->d <= 64 ? keys_sweep<64>(p, stream) : keys_sweep<128>(p, stream);
+    return p->d <= 64 ? keys_sweep<64, 1>(p, stream) : p->d <= 128 ? keys_sweep<128, 1>(p, stream) : keys_sweep<256, 2>(p, stream);
 }

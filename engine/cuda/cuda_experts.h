@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { TCU_MAX_EXPERTS = 1024, TCU_MAX_TOP = 32, TCU_ORDER_SLOTS = 512 };
+enum { TCU_MAX_EXPERTS = 1024, TCU_MAX_TOP = 32, TCU_MAX_EXPERT_GROUPS = 32, TCU_ORDER_SLOTS = 512 };
 enum { TCU_FEW_TILE = 16, TCU_MANY_TILE = 128 }; /* rows of a tile of pairs */
 
 typedef struct tcu_pairs {
@@ -96,6 +96,12 @@ typedef struct tcu_router {
     int32_t ld;             /* of logits */
     const float *bias;      /* or NULL */
     const int32_t *present; /* positions of rows: negative = a padding row, which gets no expert; or NULL */
+    /* Sigmoids instead of a softmax: what is added to them, in double, for the choice alone; NULL = softmax. Experts are chosen from the
+     * kept_groups groups with the largest sums of their two best. */
+    const float *choice;
+    int32_t n_groups, kept_groups;
+    bool normalised; /* weights are divided by their sum */
+    float scale;     /* and then multiplied by this */
 } tcu_router;
 
 /* logits [n][ld] (+ bias, written back) -> chosen, weights; then the order of pairs and their tiles. The larger logit wins, the
@@ -124,12 +130,29 @@ int tcu_pairs_spread(const tcu_pairs *, bool weighted, const tcu_bf16 *from, int
 typedef struct tcu_expert_act { /* gu: [pairs][gate | up], width each */
     int32_t width;
     float limit, alpha; /* limit 0: silu(gate) * up; else clamped (model.h) */
+    bool squared;       /* max(up, 0)^2, and gu has only ups */
 } tcu_expert_act;
 int tcu_act(const tcu_expert_act *, const tcu_bf16 *gu, tcu_bf16 *m, int64_t rows, tcu_stream);
 /* dm (before the weights) -> dweight [n][top] = m . dm (+ bias of the expert . dy of the row, `hidden` numbers); dgate, dup over gu. */
 int tcu_act_back(const tcu_expert_act *, const tcu_pairs *, tcu_bf16 *gu, const tcu_bf16 *m,
                  const tcu_bf16 *dm, const float *bias, const tcu_bf16 *dy, int32_t hidden,
                  float *dweight, tcu_stream);
+
+/* A dense feed-forward with squared ReLU: dm -> du, in the place of up. */
+int tcu_squared_back(tcu_bf16 *up, const tcu_bf16 *dm, int64_t count, tcu_stream);
+
+/* ---- the expert of every row: cuda_shared.cu ---- */
+
+typedef struct tcu_shared { /* gate NULL: weight 1, else the sigmoid of gate[row * ld] */
+    const float *gate;
+    int32_t ld, rows, width;
+} tcu_shared;
+/* y = bf16(y + weight * x) */
+int tcu_shared_add(const tcu_shared *, const tcu_bf16 *x, tcu_bf16 *y, tcu_stream);
+/* dy -> dx = bf16(weight * dy); dgate [rows], where there is a gate. */
+int tcu_shared_back(const tcu_shared *, const tcu_bf16 *x, const tcu_bf16 *dy, tcu_bf16 *dx, float *dgate, tcu_stream);
+/* dx = bf16(dx + part + dgate w), where w is the gate's row; without a gate dx = bf16(dx + part). */
+int tcu_shared_join(const tcu_shared *, const tcu_bf16 *part, const float *dgate, const tcu_bf16 *w, tcu_bf16 *dx, tcu_stream);
 
 /* ---- products: cuda_grouped.cu ---- */
 

@@ -21,8 +21,12 @@ bool tcu_dense_forward(const tcu_turn *u, const tcu_dense *x, int first, tcu_bf1
 {
     tcu_device *d = u->rows->model->device;
     void *const *t = u->keep->at + first;
+    const tcu_expert_act squared = { .width = x->inner, .squared = true };
     tcu_lora p;
-    bool ok = tcu_turn_fused(u)
+    bool ok = x->squared ? tcu_group_forward(u, &x->in, a, t[LOW_IN], t[GU], err) &&
+                               tcu_ok(d, tcu_act(&squared, t[GU], m, u->rows->n, d->stream),
+                                      "squared ReLU", err)
+              : tcu_turn_fused(u)
                   ? tcu_group_halves(u, &x->in, a, t[LOW_IN], &p, err) &&
                         tcu_ok(d,
                                tcu_high_swiglu(&p, t[LOW_IN], u->wide, x->in.bias, m, d->stream),
@@ -40,28 +44,39 @@ bool tcu_dense_backward(const tcu_turn *u, const tcu_dense *x, int first, tcu_bf
     tcu_device *d = u->rows->model->device;
     int32_t n = u->rows->n;
     void *const *t = u->keep->at + first;
-    return tcu_ok(d, tcu_swiglu(t[GU], m, n, x->inner, d->stream), "SwiGLU", err) &&
+    const tcu_expert_act squared = { .width = x->inner, .squared = true };
+    int64_t count = (int64_t)n * x->inner;
+    return tcu_ok(d,
+                  x->squared ? tcu_act(&squared, t[GU], m, n, d->stream)
+                             : tcu_swiglu(t[GU], m, n, x->inner, d->stream),
+                  "SwiGLU", err) &&
            tcu_group_back(u, &x->out, m, dy, t[LOW_OUT], false, dm, err) &&
-           tcu_ok(d, tcu_swiglu_back(t[GU], dm, t[GU], n, x->inner, d->stream), "SwiGLU", err) &&
+           tcu_ok(d,
+                  x->squared ? tcu_squared_back(t[GU], dm, count, d->stream)
+                             : tcu_swiglu_back(t[GU], dm, t[GU], n, x->inner, d->stream),
+                  "SwiGLU", err) &&
            tcu_group_back(u, &x->in, a, t[GU], t[LOW_IN], false, dx, err);
+}
+
+void tcu_dense_weights(tcu_loader *loader, const tke_dense *from, tcu_dense *to)
+{
+    tcu_load_group(loader, from->gate_up, NULL, NULL, &to->in);
+    tcu_load_group(loader, from->down, NULL, NULL, &to->out);
+    to->inner = to->out.in;
+    to->squared = from->squared;
 }
 
 /* ---- the part ---- */
 
 static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
 {
-    (void)m;
-    return !l->dense->squared ||
-           tkc_fail(err, TINKC_E_UNSUPPORTED, "feed-forwards of squared ReLU");
+    (void)m, (void)l, (void)err;
+    return true;
 }
 
 static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
 {
-    tcu_dense *x = &to->dense;
-    tcu_load_group(loader, from->dense->gate_up, NULL, NULL, &x->in);
-    tcu_load_group(loader, from->dense->down, NULL, NULL, &x->out);
-    x->inner = x->out.in;
-    x->squared = from->dense->squared;
+    tcu_dense_weights(loader, from->dense, &to->dense);
 }
 
 static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,

@@ -12,8 +12,11 @@ enum { FEW_ROWS = 256 };
 
 /* kept: gates and ups of pairs, A x of the groups, who goes where */
 enum { GU, LOW_IN, LOW_OUT, CHOSEN, PAIR_OF, SLOT_OF, WEIGHT, START, TILES, COUNTS, LOGITS };
+/* and of the expert of every row: the dense part's, its result, the gate before the sigmoid */
+enum { SHARED = LOGITS + 1, RESULT = SHARED + TCU_DENSE_KEPT, GATE };
 /* work: what pairs make, in bf16 and in fp32; a stack without packing; logits that nobody reads again; backward */
 enum { M, WIDE, LOW, UNPACKED, CHOICE, DM, PAIR_LOW, DWEIGHT, DLOGITS, STEPS, N_STEPS };
+enum { SHARED_M = N_STEPS + 1, SHARED_DM, DRESULT, DINPUT, DGATE };
 
 static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
 {
@@ -24,8 +27,9 @@ static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
                         x->n, x->top, TCU_MAX_EXPERTS, TCU_MAX_TOP);
     if (x->gate.bias && !x->paired) /* gpt-oss of a GGUF file */
         return tkc_fail(err, TINKC_E_UNSUPPORTED, "biases of gates and of ups apart");
-    return (!x->shared && !x->squared && x->route != TKE_ROUTE_SIGMOID) ||
-           tkc_fail(err, TINKC_E_UNSUPPORTED, "shared experts, squared ReLU or a sigmoid router");
+    return (x->route != TKE_ROUTE_SIGMOID || x->sigmoid.n_groups <= TCU_MAX_EXPERT_GROUPS) ||
+           tkc_fail(err, TINKC_E_UNSUPPORTED, "experts in %zu groups (up to %d)",
+                    x->sigmoid.n_groups, TCU_MAX_EXPERT_GROUPS);
 }
 
 static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
@@ -54,7 +58,6 @@ static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     size_t few_pairs = (n < FEW_ROWS ? n : FEW_ROWS) * (size_t)x->top;
     size_t few = (size_t)tcu_tile_room((int32_t)few_pairs, x->n, TCU_FEW_TILE),
            many = (size_t)tcu_tile_room((int32_t)pairs, x->n, TCU_MANY_TILE);
-    (void)m;
     TCU_SLOT(w, t, GU, tcu_bf16, pairs * (size_t)x->in.n * (size_t)x->width);
     TCU_SLOT(w, t, LOW_IN, tcu_bf16, n * (size_t)x->in.n * s->most);
     TCU_SLOT(w, t, LOW_OUT, tcu_bf16, n * s->most);
@@ -67,6 +70,11 @@ static void keep(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     TCU_SLOT(w, t, COUNTS, int32_t, (size_t)tcu_order_chunks((int32_t)pairs) * experts);
     if (keeps_logits(x))
         TCU_SLOT(w, t, LOGITS, float, n * (size_t)x->padded);
+    if (!x->shared.inner)
+        return;
+    tcu_dense_keep(w, &x->shared, s, t, SHARED);
+    TCU_SLOT(w, t, RESULT, tcu_bf16, n * (size_t)m->hidden);
+    TCU_SLOT(w, t, GATE, float, n * (size_t)x->shared_gate.rows);
 }
 
 static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_size *s,
@@ -79,8 +87,15 @@ static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     TCU_SLOT(w, t, LOW, float, pairs * in * s->most);
     TCU_SLOT(w, t, UNPACKED, tcu_bf16, x->unpacked);
     TCU_SLOT(w, t, CHOICE, float, n * (size_t)x->padded);
+    TCU_SLOT(w, t, SHARED_M, tcu_bf16, n * (size_t)x->shared.inner);
     if (!s->n_data)
         return;
+    if (x->shared.inner) {
+        TCU_SLOT(w, t, SHARED_DM, tcu_bf16, n * (size_t)x->shared.inner);
+        TCU_SLOT(w, t, DRESULT, tcu_bf16, n * (size_t)m->hidden);
+        TCU_SLOT(w, t, DINPUT, tcu_bf16, n * (size_t)m->hidden);
+        TCU_SLOT(w, t, DGATE, float, n);
+    }
     TCU_SLOT(w, t, DM, tcu_bf16, pairs * (size_t)x->width);
     TCU_SLOT(w, t, PAIR_LOW, tcu_bf16, pairs * in * s->most);
     TCU_SLOT(w, t, DWEIGHT, float, pairs);
@@ -116,10 +131,17 @@ static tcu_pairs pairs_of(const tcu_turn *u)
 
 static tcu_router router_of(const tcu_turn *u)
 {
-    return (tcu_router){ .all = experts_of(u)->of->route == TKE_ROUTE_ALL,
-                         .ld = experts_of(u)->padded,
-                         .bias = experts_of(u)->router_bias,
-                         .present = u->rows->positions };
+    const tcu_experts *x = experts_of(u);
+    const tke_sigmoid_route *s = &x->of->sigmoid;
+    return (tcu_router){ .all = x->of->route == TKE_ROUTE_ALL,
+                         .ld = x->padded,
+                         .bias = x->router_bias,
+                         .present = u->rows->positions,
+                         .choice = x->choice,
+                         .n_groups = (int32_t)s->n_groups,
+                         .kept_groups = (int32_t)s->kept_groups,
+                         .normalised = s->normalised,
+                         .scale = (float)s->scale };
 }
 
 static tcu_expert_act act_of(const tcu_turn *u)
@@ -127,7 +149,8 @@ static tcu_expert_act act_of(const tcu_turn *u)
     const tcu_experts *x = experts_of(u);
     return (tcu_expert_act){ .width = x->width,
                              .limit = (float)x->of->limit,
-                             .alpha = (float)x->of->alpha };
+                             .alpha = (float)x->of->alpha,
+                             .squared = x->of->squared };
 }
 
 static float *logits_of(const tcu_turn *u)
@@ -245,10 +268,54 @@ static bool make_output(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
                    "adding an adapter", err));
 }
 
+/* ---- the expert of every row ---- */
+
+static tcu_shared shared_of(const tcu_turn *u)
+{
+    const tcu_linear *gate = &experts_of(u)->shared_gate;
+    return (tcu_shared){ .gate = gate->rows ? u->keep->at[GATE] : NULL,
+                         .ld = gate->rows,
+                         .rows = u->rows->n,
+                         .width = u->rows->model->hidden };
+}
+
+/* Adds its weighted result to y. */
+static bool shared_forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    const tcu_experts *x = experts_of(u);
+    void *const *t = u->keep->at;
+    tcu_shared p = shared_of(u);
+    return !x->shared.inner ||
+           (tcu_dense_forward(u, &x->shared, SHARED, u->work->at[SHARED_M], a, t[RESULT], err) &&
+            (!p.gate || tcu_group_wide(u, &x->shared_gate, a, t[GATE], err)) &&
+            (!y || tcu_ok(d, tcu_shared_add(&p, t[RESULT], y, d->stream), "adding experts", err)));
+}
+
+/* After the chosen ones: adds to dx. */
+static bool shared_backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, tcu_bf16 *dx,
+                            tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    const tcu_experts *x = experts_of(u);
+    void *const *w = u->work->at;
+    tcu_shared p = shared_of(u);
+    return !x->shared.inner ||
+           (tcu_ok(d,
+                   tcu_shared_back(&p, u->keep->at[RESULT], dy, w[DRESULT], w[DGATE], d->stream),
+                   "the shared expert", err) &&
+            tcu_dense_backward(u, &x->shared, SHARED, w[SHARED_M], w[SHARED_DM], a, w[DRESULT],
+                               dx ? w[DINPUT] : NULL, err) &&
+            (!dx || tcu_ok(d,
+                           tcu_shared_join(&p, w[DINPUT], w[DGATE], x->shared_gate.w, dx,
+                                           d->stream),
+                           "the shared expert", err)));
+}
+
 static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
 {
     return route(u, a, err) && make_inner(u, a, err) && make_low_down(u, err) &&
-           (!y || make_output(u, y, err));
+           (!y || make_output(u, y, err)) && shared_forward(u, a, y, err);
 }
 
 /* ---- backward ---- */
@@ -387,7 +454,8 @@ static bool backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, t
                                    d->stream),
                   "steps of experts", err) &&
            down_backward(u, dy, err) && inner_backward(u, dy, err) &&
-           factors_backward(u, a, err) && (!dx || input_backward(u, dx, err));
+           factors_backward(u, a, err) && (!dx || input_backward(u, dx, err)) &&
+           shared_backward(u, a, dy, dx, err);
 }
 
 const tcu_part tcu_part_experts = { .runs = runs,

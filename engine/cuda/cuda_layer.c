@@ -70,12 +70,13 @@ size_t tcu_layers_work(const tcu_model *m, const tcu_size *s)
     return most;
 }
 
-enum { LINEARS = 9 };
+enum { LINEARS = 11 };
 static size_t linears_of(const tcu_layer *l, const tcu_linear *out[LINEARS])
 {
     const tcu_linear *all[LINEARS] = { &l->attn.qkv, &l->attn.o,    &l->delta.in,
                                        &l->delta.out, &l->space.in, &l->space.out,
-                                       &l->dense.in, &l->dense.out, &l->experts.in };
+                                       &l->dense.in, &l->dense.out, &l->experts.in,
+                                       &l->experts.shared.in, &l->experts.shared.out };
     size_t n = 0;
     for (size_t i = 0; i < LINEARS; i++)
         if (all[i]->n)

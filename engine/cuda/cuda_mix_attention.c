@@ -3,24 +3,23 @@
  * May touch: its slots and the cache.
  */
 #include <math.h>
+#include "cuda/cuda_heads_any.h"
 #include "cuda/cuda_part.h"
 
 /* kept: q_proj's, k_proj's and v_proj's results side by side, heads after norm and rotation, A x of the groups */
 enum { QKV, Q, K, O, LSE, LOW_QKV, LOW_O };
-/* work */
-enum { D_O, DQ, DK, DQKV, DELTA };
+/* work; GATED: with a gate, what o_proj reads */
+enum { GATED, D_O, DQ, DK, DQKV, DELTA };
 
 static bool runs(const tke_model *m, const tke_layer *l, tinkc_error *err)
 {
     const tke_attn *a = l->attn;
     size_t group = a->n_heads / a->n_kv_heads;
-    if (a->gate || m->config.rotary != a->head_dim)
-        return tkc_fail(err, TINKC_E_UNSUPPORTED, "attention with a gate or partial rotation");
-    return (a->head_dim % 8 == 0 && a->head_dim <= TCU_MAX_HEAD_DIM &&
-            group <= TCU_MAX_HEAD_GROUP) ||
+    (void)m;
+    return (a->head_dim <= TCU_ANY_HEAD_DIM && group <= TCU_MAX_HEAD_GROUP) ||
            tkc_fail(err, TINKC_E_UNSUPPORTED,
                     "heads of %zu numbers, %zu to a key head (up to %d, %d)", a->head_dim, group,
-                    TCU_MAX_HEAD_DIM, TCU_MAX_HEAD_GROUP);
+                    TCU_ANY_HEAD_DIM, TCU_MAX_HEAD_GROUP);
 }
 
 static void weights(tcu_loader *loader, const tke_layer *from, tcu_layer *to)
@@ -62,6 +61,8 @@ static void work(tcu_walk *w, const tcu_model *m, const tcu_layer *l, const tcu_
     const tcu_attn *a = &l->attn;
     size_t n = s->n;
     (void)m;
+    if (a->of->gate)
+        TCU_SLOT(w, t, GATED, tcu_bf16, n * (size_t)a->q_width);
     if (!s->n_data)
         return;
     TCU_SLOT(w, t, D_O, tcu_bf16, n * (size_t)a->q_width);
@@ -95,6 +96,18 @@ static tcu_heads heads_of(const tcu_turn *u)
                         .eps = (float)m->config.rms_eps };
 }
 
+/* Do heads need the general kernels? Their bits are others, so a model's layers have one form always. */
+static bool is_any(const tcu_turn *u, tcu_any_heads *p)
+{
+    const tcu_model *m = u->rows->model;
+    const tcu_attn *a = &u->layer->attn;
+    *p = (tcu_any_heads){ .h = heads_of(u),
+                          .used = (int32_t)a->of->head_dim,
+                          .rotary = (int32_t)m->config.rotary,
+                          .gate = a->of->gate };
+    return p->gate || p->rotary != p->used || p->used != a->d || a->d > TCU_MAX_HEAD_DIM;
+}
+
 static tcu_attention attention_of(const tcu_turn *u)
 {
     const tcu_attn *a = &u->layer->attn;
@@ -116,7 +129,12 @@ static bool make_heads(const tcu_turn *u, const tcu_bf16 *a, const tcu_paged *ca
     const tcu_attn *x = &u->layer->attn;
     void *const *t = u->keep->at;
     tcu_heads heads = heads_of(u);
+    tcu_any_heads any;
     tcu_lora p;
+    if (is_any(u, &any))
+        return tcu_group_forward(u, &x->qkv, a, t[LOW_QKV], t[QKV], err) &&
+               tcu_ok(d, tcu_any_forward(&any, t[QKV], t[Q], t[K], cache, d->stream),
+                      "the rotation", err);
     if (cache && tcu_turn_fused(u) && x->d % 16 == 0)
         return tcu_group_halves(u, &x->qkv, a, t[LOW_QKV], &p, err) &&
                tcu_ok(d,
@@ -134,7 +152,7 @@ static tcu_attention packed_of(const tcu_turn *u)
     tcu_attention p = attention_of(u);
     void *const *t = u->keep->at;
     p.k = t[K];
-    p.v = (tcu_bf16 *)t[QKV] + a->q_width + a->k_width;
+    p.v = (tcu_bf16 *)t[QKV] + a->qkv.rows - a->k_width;
     p.ldk = a->k_width;
     p.ldv = a->qkv.rows;
     p.lse = t[LSE];
@@ -144,12 +162,26 @@ static tcu_attention packed_of(const tcu_turn *u)
     return p;
 }
 
+/* What o_proj reads: o, or with a gate o times its sigmoid. */
+static const tcu_bf16 *gated(const tcu_turn *u, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    void *const *t = u->keep->at;
+    tcu_any_heads any;
+    if (!is_any(u, &any) || !any.gate)
+        return t[O];
+    return tcu_ok(d, tcu_gate(&any, t[QKV], t[O], u->work->at[GATED], d->stream), "a gate", err)
+               ? u->work->at[GATED]
+               : NULL;
+}
+
 static bool make_output(const tcu_turn *u, tcu_bf16 *y, tinkc_error *err)
 {
     const tcu_linear *o = &u->layer->attn.o;
     void *const *t = u->keep->at;
-    return y ? tcu_group_forward(u, o, t[O], t[LOW_O], y, err)
-             : tcu_group_low(u, o, t[O], t[LOW_O], err);
+    const tcu_bf16 *x = gated(u, err);
+    return x && (y ? tcu_group_forward(u, o, x, t[LOW_O], y, err)
+                   : tcu_group_low(u, o, x, t[LOW_O], err));
 }
 
 static bool forward(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error *err)
@@ -183,33 +215,55 @@ static bool step(const tcu_turn *u, const tcu_bf16 *a, tcu_bf16 *y, tinkc_error 
 
 /* ---- backward ---- */
 
+/* dy -> d_o, and the gate's part of dqkv. */
+static bool output_backward(const tcu_turn *u, const tcu_bf16 *dy, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    void *const *t = u->keep->at, *const *w = u->work->at;
+    const tcu_bf16 *x = gated(u, err);
+    tcu_any_heads any;
+    is_any(u, &any);
+    return x && tcu_group_back(u, &u->layer->attn.o, x, dy, t[LOW_O], false, w[D_O], err) &&
+           (!any.gate || tcu_ok(d, tcu_gate_back(&any, t[QKV], t[O], w[D_O], w[DQKV], d->stream),
+                                "a gate", err));
+}
+
+/* dq and dk, back through rotation and norm, go to dqkv. */
+static bool heads_backward(const tcu_turn *u, tinkc_error *err)
+{
+    tcu_device *d = u->rows->model->device;
+    void *const *t = u->keep->at, *const *w = u->work->at;
+    tcu_any_heads any;
+    int rc = is_any(u, &any)
+                 ? tcu_any_back(&any, t[QKV], w[DQ], w[DK], w[DQKV], d->stream)
+                 : tcu_heads_back(&any.h, t[QKV], w[DQ], w[DK], w[DQKV], d->stream);
+    return tcu_ok(d, rc, "the rotation", err);
+}
+
 static bool backward(const tcu_turn *u, const tcu_bf16 *a, const tcu_bf16 *dy, tcu_bf16 *dx,
                      tinkc_error *err)
 {
     tcu_device *d = u->rows->model->device;
     const tcu_attn *x = &u->layer->attn;
     void *const *t = u->keep->at, *const *w = u->work->at;
-    tcu_heads heads = heads_of(u);
     tcu_attention rows = packed_of(u), keys;
     rows.d_o = w[D_O];
     rows.delta = w[DELTA];
     rows.dq = w[DQ];
     rows.dk = w[DK];
-    rows.dv = (tcu_bf16 *)w[DQKV] + x->q_width + x->k_width;
+    rows.dv = (tcu_bf16 *)w[DQKV] + x->qkv.rows - x->k_width;
     rows.lddv = x->qkv.rows;
     keys = rows;
     keys.spans = u->packed->key_spans;
     keys.n_spans = u->packed->n_key_spans;
-    return tcu_group_back(u, &x->o, t[O], dy, t[LOW_O], false, w[D_O], err) &&
+    return output_backward(u, dy, err) &&
            tcu_ok(d,
                   tcu_attention_delta(w[D_O], t[O], w[DELTA],
-                                      (int64_t)u->rows->n * heads.n_heads, heads.d, d->stream),
+                                      (int64_t)u->rows->n * rows.n_heads, rows.d, d->stream),
                   "attention delta", err) &&
            tcu_ok(d, tcu_attention_dq(&rows, d->stream), "attention dq", err) &&
            tcu_ok(d, tcu_attention_dkv(&keys, d->stream), "attention dk, dv", err) &&
-           tcu_ok(d, tcu_heads_back(&heads, t[QKV], w[DQ], w[DK], w[DQKV], d->stream),
-                  "the rotation", err) &&
-           tcu_group_back(u, &x->qkv, a, w[DQKV], t[LOW_QKV], false, dx, err);
+           heads_backward(u, err) && tcu_group_back(u, &x->qkv, a, w[DQKV], t[LOW_QKV], false, dx, err);
 }
 
 const tcu_part tcu_part_attention = { .runs = runs,

@@ -34,11 +34,11 @@ DEVICE float sum_of(const tcu_pairs &p, const tcu_router &r, const float *z, flo
 }
 
 /* The best of what the lanes offer: the larger, the lower index among equals. */
-DEVICE void best_of(float &value, int &index)
+template <typename T> DEVICE void best_of(T &value, int &index)
 {
 #pragma unroll
     for (int d = 16; d; d >>= 1) {
-        float v = __shfl_xor_sync(0xffffffffu, value, d);
+        T v = __shfl_xor_sync(0xffffffffu, value, d);
         int i = __shfl_xor_sync(0xffffffffu, index, d);
         bool better = v > value || (v == value && i < index);
         value = better ? v : value;
@@ -46,32 +46,25 @@ DEVICE void best_of(float &value, int &index)
     }
 }
 
-/* The experts of one row, by a warp. */
-DEVICE void choose_row(const tcu_router &r, float *logits, const tcu_pairs &p, int row)
+/* exp(-|x|) cannot overflow. */
+DEVICE float exact_sigmoid(float x)
+{
+    float e = expf(-fabsf(x));
+    return __fdiv_rn(x < 0 ? e : 1.0f, 1.0f + e);
+}
+
+/* The p.top experts with the largest scores, the lower among equals: of each lane one, in no order. score(e): -infinity = not this one. */
+template <typename T, typename F> DEVICE int best_experts(const tcu_pairs &p, F score)
 {
     enum { EACH = TCU_MAX_EXPERTS / 32 };
-    int lane = threadIdx.x % 32;
-    int32_t *chosen = p.chosen + (int64_t)row * p.top;
-    float *weight = p.weight + (int64_t)row * p.top, *z = logits + (int64_t)row * r.ld;
-    if (r.present && r.present[row] < 0) {
-        if (lane < p.top) {
-            chosen[lane] = p.pair_of[(int64_t)row * p.top + lane] = -1;
-            weight[lane] = 0;
-        }
-        return;
-    }
+    int lane = threadIdx.x % 32, mine = INT_MAX;
     uint32_t taken = 0; /* bit i: expert lane + 32 i */
-    if (r.bias)
-        for (int e = lane; e < p.n_experts; e += 32)
-            z[e] = __fadd_rn(z[e], r.bias[e]);
-    __syncwarp();
-    int mine = INT_MAX;
     for (int k = 0; k < p.top; k++) {
-        float value = -INFINITY;
+        T value = -INFINITY;
         int index = INT_MAX;
         for (int i = 0; i < EACH && lane + 32 * i < p.n_experts; i++) {
-            float v = z[lane + 32 * i];
-            v = v == v ? v : -INFINITY; /* what is not a number loses, and shows in the weights */
+            T v = score(lane + 32 * i);
+            v = v == v ? v : -(T)INFINITY; /* what is not a number loses, and shows in the weights */
             if (!(taken >> i & 1) && (v > value || index == INT_MAX)) {
                 value = v;
                 index = lane + 32 * i;
@@ -82,16 +75,90 @@ DEVICE void choose_row(const tcu_router &r, float *logits, const tcu_pairs &p, i
             taken |= 1u << index / 32;
         mine = lane == k ? index : mine;
     }
-    int rank = 0;
+    return mine;
+}
+
+/* Sums are in double: the bias may be large and its differences small. */
+DEVICE double sigmoid_score(const tcu_router &r, const float *z, int e)
+{
+    return (double)exact_sigmoid(z[e]) + (double)r.choice[e];
+}
+
+/* Bit g: experts of group g may be chosen. A lane has a group. */
+DEVICE uint32_t kept_groups(const tcu_router &r, const float *z, int n_experts)
+{
+    int lane = threadIdx.x % 32, size = n_experts / r.n_groups;
+    double best = -INFINITY, next = -INFINITY;
+    if (r.n_groups <= 1)
+        return 0xffffffffu;
+    for (int e = lane * size; lane < r.n_groups && e < (lane + 1) * size; e++) {
+        double x = sigmoid_score(r, z, e);
+        next = x > best ? best : x > next ? x : next;
+        best = x > best ? x : best;
+    }
+    double sum = lane < r.n_groups ? best + next : -INFINITY;
+    uint32_t kept = 0;
+    for (int k = 0; k < r.kept_groups; k++) {
+        double value = kept >> lane & 1 ? -INFINITY : sum;
+        int index = lane < r.n_groups && !(kept >> lane & 1) ? lane : INT_MAX;
+        best_of(value, index);
+        kept |= 1u << index;
+    }
+    return kept;
+}
+
+/* The weight of the lane's expert: its sigmoid, divided by the sum over them, which is made in ascending order. */
+DEVICE float sigmoid_weight(const tcu_router &r, const tcu_pairs &p, float score)
+{
+    float s = exact_sigmoid(score), sum = 0;
+    for (int k = 0; k < p.top; k++)
+        sum += __shfl_sync(0xffffffffu, s, k);
+    return (r.normalised ? __fdiv_rn(s, sum + 1e-20f) : s) * r.scale;
+}
+
+DEVICE int choose_experts(const tcu_router &r, const float *z, const tcu_pairs &p)
+{
+    if (!r.choice)
+        return best_experts<float>(p, [&](int e) { return z[e]; });
+    uint32_t kept = kept_groups(r, z, p.n_experts);
+    int size = p.n_experts / max(r.n_groups, 1);
+    return best_experts<double>(
+        p, [&](int e) { return r.n_groups <= 1 || (kept >> e / size & 1) ? sigmoid_score(r, z, e) : -INFINITY; });
+}
+
+/* The experts of one row, by a warp. */
+DEVICE void choose_row(const tcu_router &r, float *logits, const tcu_pairs &p, int row)
+{
+    int lane = threadIdx.x % 32;
+    int32_t *chosen = p.chosen + (int64_t)row * p.top;
+    float *weight = p.weight + (int64_t)row * p.top, *z = logits + (int64_t)row * r.ld;
+    if (r.present && r.present[row] < 0) {
+        if (lane < p.top) {
+            chosen[lane] = p.pair_of[(int64_t)row * p.top + lane] = -1;
+            weight[lane] = 0;
+        }
+        return;
+    }
+    if (r.bias)
+        for (int e = lane; e < p.n_experts; e += 32)
+            z[e] = __fadd_rn(z[e], r.bias[e]);
+    __syncwarp();
+    int mine = choose_experts(r, z, p), rank = 0;
     for (int k = 0; k < p.top; k++)
         rank += __shfl_sync(0xffffffffu, mine, k) < mine;
     if (lane < p.top)
         chosen[rank] = mine;
     __syncwarp();
     mine = lane < p.top ? chosen[lane] : 0; /* ascending */
-    float max, score = lane < p.top ? z[mine] : -INFINITY, sum = sum_of(p, r, z, score, &max);
+    float max, score = lane < p.top ? z[mine] : -INFINITY, w;
+    if (r.choice) {
+        w = sigmoid_weight(r, p, score);
+    } else {
+        float sum = sum_of(p, r, z, score, &max);
+        w = __fdiv_rn(expf(score - max), sum);
+    }
     if (lane < p.top)
-        weight[lane] = __fdiv_rn(expf(score - max), sum);
+        weight[lane] = w;
 }
 
 __global__ void __launch_bounds__(ROWS * 32) choose(tcu_router r, float *logits, tcu_pairs p)
@@ -241,13 +308,15 @@ __global__ void __launch_bounds__(ROWS * 32) choose_back(tcu_router r, const flo
     int mine = there ? p.chosen[slot] : 0;
     for (int k = 0; k < p.top; k++)
         mean = __fmaf_rn(__shfl_sync(0xffffffffu, w, k), __shfl_sync(0xffffffffu, dw, k), mean);
+    if (r.choice)
+        mean = r.normalised ? __fdiv_rn(mean, r.scale) : 0;
     const float *z = logits + (int64_t)row * r.ld;
     float sum = r.all ? sum_of(p, r, z, 0, &max) : 1;
     for (int e = lane; e < r.ld; e += 32)
         dz[e] = narrow(r.all && e < p.n_experts ? -(__fdiv_rn(expf(z[e] - max), sum) * mean) : 0);
     __syncwarp();
     if (there)
-        dz[mine] = narrow(w * (dw - mean));
+        dz[mine] = narrow(w * (dw - mean) * (r.choice ? 1 - exact_sigmoid(z[mine]) : 1.0f));
 }
 
 int tcu_route_back(const tcu_router *r, const float *logits, const tcu_pairs *p, const float *dweight, tcu_bf16 *dlogits,
@@ -413,6 +482,8 @@ int tcu_pairs_spread(const tcu_pairs *p, bool weighted, const tcu_bf16 *from, in
 /* Of one number: h, and with dh the gradients. */
 DEVICE float act_one(const tcu_expert_act &a, float g, float u)
 {
+    if (a.squared)
+        return fmaxf(g, 0) * fmaxf(g, 0);
     if (!a.limit)
         return g * sigmoid(g) * u;
     g = fminf(g, a.limit);
@@ -422,6 +493,10 @@ DEVICE float act_one(const tcu_expert_act &a, float g, float u)
 
 DEVICE void act_back_one(const tcu_expert_act &a, float dh, float &g, float &u)
 {
+    if (a.squared) {
+        g = 2 * fmaxf(g, 0) * dh;
+        return;
+    }
     if (!a.limit) {
         float s = sigmoid(g), silu = g * s, dg = dh * u * (s * (1 + g * (1 - s)));
         u = dh * silu;
@@ -441,10 +516,10 @@ __global__ void act(tcu_expert_act a, const bf16 *gu, bf16 *m, int64_t count)
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
     if (at >= count)
         return;
-    int64_t row = at / a.width, c = at % a.width;
+    int64_t row = at / a.width, c = at % a.width, gate = a.squared ? at : row * 2 * a.width + c;
     float g[8], u[8];
-    widen8(*(const uint4 *)(gu + row * 2 * a.width + c), g);
-    widen8(*(const uint4 *)(gu + row * 2 * a.width + a.width + c), u);
+    widen8(*(const uint4 *)(gu + gate), g);
+    widen8(*(const uint4 *)(gu + gate + (a.squared ? 0 : a.width)), u);
 #pragma unroll
     for (int i = 0; i < 8; i++)
         g[i] = act_one(a, g[i], u[i]);
@@ -467,7 +542,8 @@ __global__ void __launch_bounds__(ROWS * 32) act_back(tcu_expert_act a, tcu_pair
     int slot = p.slot_of[pair];
     float w = p.weight[slot], dot = 0;
     for (int c = lane * 8; c < a.width; c += 256) {
-        int64_t gate = (int64_t)pair * 2 * a.width + c, up = gate + a.width, at = (int64_t)pair * a.width + c;
+        int64_t at = (int64_t)pair * a.width + c, gate = a.squared ? at : at + (int64_t)pair * a.width;
+        int64_t up = gate + (a.squared ? 0 : a.width);
         float g[8], u[8], h[8], d[8];
         widen8(*(const uint4 *)(gu + gate), g);
         widen8(*(const uint4 *)(gu + up), u);
@@ -479,7 +555,8 @@ __global__ void __launch_bounds__(ROWS * 32) act_back(tcu_expert_act a, tcu_pair
             act_back_one(a, w * d[i], g[i], u[i]);
         }
         *(uint4 *)(gu + gate) = narrow8(g);
-        *(uint4 *)(gu + up) = narrow8(u);
+        if (!a.squared)
+            *(uint4 *)(gu + up) = narrow8(u);
     }
     if (bias) {
         const float *b = bias + (int64_t)p.chosen[slot] * hidden;
@@ -497,4 +574,23 @@ int tcu_act_back(const tcu_expert_act *a, const tcu_pairs *p, tcu_bf16 *gu, cons
 {
     act_back<<<(p->n * p->top + ROWS - 1) / ROWS, ROWS * 32, 0, stream>>>(*a, *p, gu, m, dm, bias, dy, hidden, dweight);
     return cudaGetLastError();
+}
+
+__global__ void squared_back(bf16 *up, const bf16 *dm, int64_t count)
+{
+    int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
+    float u[8], d[8];
+    if (at >= count)
+        return;
+    widen8(*(const uint4 *)(up + at), u);
+    widen8(*(const uint4 *)(dm + at), d);
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        u[i] = 2 * fmaxf(u[i], 0) * d[i];
+    *(uint4 *)(up + at) = narrow8(u);
+}
+
+int tcu_squared_back(tcu_bf16 *up, const tcu_bf16 *dm, int64_t count, tcu_stream stream)
+{
+    return launch(squared_back, dim3((unsigned)((count / 8 + 255) / 256)), 256, 0, stream, up, dm, count);
 }

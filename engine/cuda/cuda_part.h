@@ -149,6 +149,7 @@ bool tcu_group_back(const tcu_turn *, const tcu_linear *, const tcu_bf16 *x, con
 /* ---- cuda_feed_dense.c: a dense feed-forward as a piece of another part ---- */
 
 enum { TCU_DENSE_KEPT = 3 };
+void tcu_dense_weights(tcu_loader *, const tke_dense *, tcu_dense *);
 void tcu_dense_keep(tcu_walk *, const tcu_dense *, const tcu_size *, tcu_slots *, int first);
 /* m: [n][inner] of work space. */
 bool tcu_dense_forward(const tcu_turn *, const tcu_dense *, int first, tcu_bf16 *m,

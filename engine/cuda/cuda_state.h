@@ -151,6 +151,9 @@ typedef struct tcu_experts {
     int32_t n, padded;    /* experts; columns of router logits */
     int32_t top, width;   /* width: of an expert, with zeros */
     size_t unpacked;      /* numbers of the larger packed stack; 0: none is packed */
+    float *choice;        /* of a sigmoid router; or NULL */
+    tcu_dense shared;     /* the expert of every row; of nothing: there is none */
+    tcu_linear shared_gate;
     const tke_experts *of;
 } tcu_experts;
 
@@ -195,6 +198,8 @@ void tcu_load_group(tcu_loader *, const tke_group *, const tcu_side *in, const t
                     tcu_linear *);
 /* n numbers, and zeros up to `room`; from NULL: *to = NULL. */
 void tcu_load_vector(tcu_loader *, const float *from, size_t n, size_t room, float **to);
+/* One matrix that is in no group. */
+void tcu_load_weight(tcu_loader *, const tke_weight *, tcu_linear *);
 void tcu_load_experts(tcu_loader *, const tke_experts *, tcu_experts *);
 /* One run of n numbers. */
 tcu_side tcu_side_of(size_t n);

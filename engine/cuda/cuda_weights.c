@@ -238,6 +238,15 @@ void tcu_load_group(loader *l, const tke_group *g, const tcu_side *in, const tcu
     }
 }
 
+void tcu_load_weight(loader *l, const tke_weight *w, tcu_linear *to)
+{
+    const tcu_side in = tcu_side_of(w->in), out = tcu_side_of(w->out);
+    *to = (tcu_linear){ .n = 1, .in = in.step, .out = { out.step }, .rows = out.step };
+    to->w = take_matrix(l, (size_t)to->rows * (size_t)to->in);
+    if (l->at)
+        load_matrix(l, w, out, in, to->w);
+}
+
 /* ---- experts ---- */
 
 /* Row `row` of a stored matrix, or its column where it is transposed. */
@@ -373,6 +382,12 @@ void tcu_load_experts(loader *l, const tke_experts *x, tcu_experts *to)
     describe_group(l, x->down, NULL, NULL, &to->out);
     to->router = take_matrix(l, padded * hidden);
     tcu_load_vector(l, x->router.bias, x->n, padded, &to->router_bias);
+    tcu_load_vector(l, x->route == TKE_ROUTE_SIGMOID ? x->sigmoid.bias : NULL, x->n, padded,
+                    &to->choice);
+    if (x->shared)
+        tcu_dense_weights(l, x->shared, &to->shared);
+    if (x->shared_gate.m.data)
+        tcu_load_weight(l, &x->shared_gate, &to->shared_gate);
     take_stack(l, x, &x->gate, rows, hidden, &to->gate_up);
     take_stack(l, x, &x->out, hidden, width, &to->down);
     if (l->at && load_router(l, x, to))

@@ -1046,6 +1046,30 @@ static void check_hybrid(void)
     model_case(&odd, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
 }
 
+/* Parts of Qwen3.5, its experts' and Nemotron's, but for the rules with a state. */
+static void check_parts(void)
+{
+    static const shape gated = { "gate, heads of 256, a quarter rotates", 192,  200, 2, 4, 2, 256, 300, 512,
+                                 .tied = true, .qk_norm = true, .gate = true, .still = 192 };
+    static const shape odd = { "heads of 10, gate", 64, 36, 2, 4, 2, 10, 300, 512, .qk_norm = true,
+                               .gate = true, .still = 6 };
+    static const shape whole = { "heads of 160", 96, 64, 2, 6, 1, 160, 300, 512, .bias = true, .window = 50 };
+    static const shape still = { "no rotation, squared ReLU", 96, 52, 3, 8, 2, 64, 300, 512, .still = 64, .squared = true };
+    static const shape shared = { "shared expert with a gate", 96, 20, 2, 4, 2, 32, 300, 512,
+                                  .experts = 5, .top = 5, .shared = 28, .shared_gate = true };
+    static const shape sigmoids = { "all experts, sigmoids, squared ReLU, shared", 96, 20, 2, 4, 2, 32, 300, 512,
+                                    .experts = 8, .top = 8, .squared = true, .shared = 28, .expert_groups = 4, .kept = 4 };
+    static const shape grouped = { "sigmoids in groups", 96, 20, 2, 4, 2, 32, 300, 512,
+                                   .experts = 24, .top = 3, .squared = true, .shared = 40, .expert_groups = 4, .kept = 2 };
+    model_case(&gated, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&odd, 20, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&whole, 20, TKE_TRAIN_ATTN);
+    model_case(&still, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&shared, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&sigmoids, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&grouped, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+}
+
 static void check_model(void)
 {
     static const shape qwen3 = { "qwen3", 256, 384, 3, 4, 2, 64, 500, 512, true, true, false, .window = 0 };
@@ -1703,6 +1727,8 @@ int main(int argc, char **argv)
         check_memory();
     if (strcmp(mode, "experts") == 0)
         check_experts();
+    if (strcmp(mode, "parts") == 0)
+        check_parts();
     if (strcmp(mode, "rules") == 0)
         failures += check_rules(device);
     if (strcmp(mode, "hybrid") == 0)

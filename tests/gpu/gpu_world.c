@@ -91,22 +91,59 @@ static tke_stack stack(world *w, const shape *s, size_t out, size_t in, bool own
     return r;
 }
 
-/* Its groups are g[2] and g[3]. */
-static tke_experts *experts(world *w, const shape *s, const tke_group *g, bool own, uint64_t seed)
+/* The expert of every row; its groups are g[0] and g[1]. */
+static tke_dense *shared_expert(world *w, const shape *s, tke_group *g, bool own, uint64_t seed)
+{
+    tke_dense *x = calloc(1, sizeof *x);
+    *x = (tke_dense){ .gate_up = &g[0], .down = &g[1], .inner = s->shared, .squared = s->squared };
+    g[0] = (tke_group){ .n = s->squared ? 1 : 2, .train = TKE_TRAIN_MLP };
+    for (size_t j = 0; j < g[0].n; j++)
+        g[0].w[j] = world_weight(w, s->shared, s->hidden, false, own, seed + j);
+    g[1] = (tke_group){ .n = 1,
+                        .train = TKE_TRAIN_MLP,
+                        .w = { world_weight(w, s->hidden, s->shared, false, own, seed + 2) } };
+    return x;
+}
+
+/* A router of sigmoids; its bias is large and its differences are small. */
+static tke_sigmoid_route sigmoids(const shape *s, uint64_t seed)
+{
+    float *bias = malloc(s->experts * sizeof *bias);
+    random_floats(bias, s->experts, seed, 0.1f);
+    for (size_t e = 0; e < s->experts; e++)
+        bias[e] += 64;
+    return (tke_sigmoid_route){ .bias = bias,
+                                .n_groups = s->expert_groups,
+                                .kept_groups = s->kept,
+                                .normalised = true,
+                                .scale = 2.5 };
+}
+
+/* Its groups are g[2] and g[3], and those of the expert of every row. */
+static tke_experts *experts(world *w, const shape *s, tke_group *g, bool own, uint64_t seed)
 {
     tke_experts *x = calloc(1, sizeof *x);
     *x = (tke_experts){ .n = s->experts,
                         .top = s->top,
                         .inner = s->inner,
-                        .route = s->oss || s->top == s->experts ? TKE_ROUTE_CHOSEN : TKE_ROUTE_ALL,
+                        .route = s->expert_groups                      ? TKE_ROUTE_SIGMOID
+                                 : s->oss || s->top == s->experts ? TKE_ROUTE_CHOSEN
+                                                                       : TKE_ROUTE_ALL,
                         .router = world_weight(w, s->experts, s->hidden, s->oss, own, seed + 21),
                         .gate_up = &g[2],
                         .down = &g[3],
                         .paired = s->oss,
+                        .squared = s->squared,
                         .limit = s->oss ? 1.5 : 0,
                         .alpha = s->oss ? 1.702 : 0 };
     x->gate = stack(w, s, s->oss ? 2 * s->inner : s->inner, s->hidden, own, seed * 1000 + 1);
-    x->up = s->oss ? x->gate : stack(w, s, s->inner, s->hidden, own, seed * 1000 + 300);
+    if (s->expert_groups)
+        x->sigmoid = sigmoids(s, seed + 22);
+    if (s->shared)
+        x->shared = shared_expert(w, s, g + 4, own, seed + 23);
+    if (s->shared_gate)
+        x->shared_gate = world_weight(w, 1, s->hidden, false, own, seed + 28);
+    x->up = s->oss || s->squared ? x->gate : stack(w, s, s->inner, s->hidden, own, seed * 1000 + 300);
     x->out = stack(w, s, s->hidden, s->inner, own, seed * 1000 + 600);
     return x;
 }
@@ -139,25 +176,25 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                               .n_heads = s->heads,
                               .n_kv_heads = s->kv_heads,
                               .head_dim = s->d,
-                              .rotary = s->d,
+                              .rotary = s->d - s->still,
                               .vocab = s->vocab,
                               .context = s->context,
                               .rms_eps = 1e-6,
                               .tied = s->tied,
                               .qk_norm = s->qk_norm };
     m->layers = calloc(s->layers, sizeof *m->layers);
-    m->n_groups = s->layers * 4 + 1;
+    enum { GROUPS = 6 }; /* of a layer at most */
+    m->n_groups = s->layers * GROUPS + 1;
     w->groups = calloc(m->n_groups, sizeof *w->groups);
     m->groups = calloc(m->n_groups, sizeof *m->groups);
     for (size_t i = 0; i < s->layers; i++) {
         tke_layer *l = &m->layers[i];
-        tke_group *g = &w->groups[i * 4];
+        tke_group *g = &w->groups[i * GROUPS];
         uint64_t base = seed + i * 100;
         l->groups = g;
-        l->n_groups = 4;
         g[0] = (tke_group){ .n = 3,
                             .train = TKE_TRAIN_ATTN,
-                            .w = { world_weight(w, q, s->hidden, s->bias, own, base + 1),
+                            .w = { world_weight(w, s->gate ? 2 * q : q, s->hidden, s->bias, own, base + 1),
                                    world_weight(w, k, s->hidden, s->bias, own, base + 2),
                                    world_weight(w, k, s->hidden, s->bias, own, base + 3) } };
         g[1] = (tke_group){ .n = 1,
@@ -165,7 +202,8 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                             .w = { world_weight(w, s->hidden, q, false, own, base + 4) } };
         bool sparse = s->experts && (i != 1 || !own); /* a small model has a dense layer, too */
         size_t inner = sparse ? s->inner : m->config.inner;
-        g[2] = (tke_group){ .n = 2,
+        l->n_groups = sparse && s->shared ? GROUPS : 4;
+        g[2] = (tke_group){ .n = s->squared ? 1 : 2,
                             .train = TKE_TRAIN_MLP,
                             .shared = sparse ? TKE_SHARED_A : TKE_OWN_FACTORS,
                             .n_experts = sparse ? s->experts : 0,
@@ -176,10 +214,6 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                             .shared = sparse ? TKE_SHARED_B : TKE_OWN_FACTORS,
                             .n_experts = sparse ? s->experts : 0,
                             .w = { world_weight(w, s->hidden, inner, false, own, base + 7) } };
-        for (size_t j = 0; j < 4; j++, index++) {
-            g[j].index = index;
-            m->groups[index] = &g[j];
-        }
         tke_attn *a = calloc(1, sizeof *a);
         tke_dense *dense = calloc(1, sizeof *dense);
         *a = (tke_attn){ .qkv = &g[0],
@@ -190,13 +224,20 @@ world *world_new(const shape *s, bool own, uint64_t seed)
                          .n_kv_heads = s->kv_heads,
                          .head_dim = s->d,
                          .window = i % 2 ? s->window : 0,
+                         .gate = s->gate,
                          .sinks = s->oss ? world_vector(s->heads, base + 12) : NULL };
-        *dense = (tke_dense){ .gate_up = &g[2], .down = &g[3], .inner = inner };
+        *dense = (tke_dense){
+            .gate_up = &g[2], .down = &g[3], .inner = inner, .squared = s->squared
+        };
         l->mixer = TKE_MIX_ATTENTION;
         l->feed = sparse ? TKE_FEED_EXPERTS : TKE_FEED_DENSE;
         l->attn = a;
         l->dense = sparse ? NULL : dense;
         l->experts = sparse ? experts(w, s, g, own, base + 31) : NULL;
+        for (size_t j = 0; j < l->n_groups; j++, index++) {
+            g[j].index = index;
+            m->groups[index] = &g[j];
+        }
         l->mixer_norm = world_vector(s->hidden, base + 8);
         l->feed_norm = world_vector(s->hidden, base + 9);
     }
@@ -204,6 +245,7 @@ world *world_new(const shape *s, bool own, uint64_t seed)
     m->head = (tke_group){ .index = index, .n = 1, .train = TKE_TRAIN_UNEMBED };
     m->head.w[0] = s->tied ? m->embed : world_weight(w, s->vocab, s->hidden, false, own, seed + 92);
     m->groups[index] = &m->head;
+    m->n_groups = index + 1;
     m->norm = world_vector(s->hidden, seed + 93);
     double *f = malloc(s->d / 2 * sizeof *f);
     for (size_t j = 0; j < s->d / 2; j++)
@@ -287,7 +329,7 @@ static void rms(const double *x, const float *w, size_t n, double *y)
 
 static void rotate(const world *w, double *x, size_t pos)
 {
-    size_t half = w->model.config.head_dim / 2;
+    size_t half = w->model.config.rotary / 2;
     for (size_t j = 0; j < half; j++) {
         double c = cos((double)pos * w->model.rope_frequency[j]),
                s = sin((double)pos * w->model.rope_frequency[j]);
@@ -341,11 +383,12 @@ static void run_expert(const tke_experts *x, size_t e, const tke_lora_layout *l,
 {
     size_t f = x->inner, H = x->out.out;
     double *low[2] = { calloc(256, 8), calloc(256, 8) }, *h = malloc(f * 8);
-    for (size_t j = 0; j < 2; j++)
+    size_t parts = x->squared ? 1 : 2;
+    for (size_t j = 0; j < parts; j++)
         expert_low(x->gate_up, j, e, l, adapter, b, low[j]);
     for (size_t i = 0; i < f; i++) {
         double gu[2];
-        for (size_t j = 0; j < 2; j++) {
+        for (size_t j = 0; j < parts; j++) {
             const tke_stack *s = j && !x->paired ? &x->up : &x->gate;
             size_t row = x->paired ? 2 * i + j : i;
             gu[j] = s->bias ? s->bias[e * s->out + row] : 0;
@@ -353,7 +396,9 @@ static void run_expert(const tke_experts *x, size_t e, const tke_lora_layout *l,
                 gu[j] += expert_at(s, e, row, c) * b[c];
             gu[j] += expert_part(x->gate_up, j, e, l, adapter, scale, i, low[j]);
         }
-        if (x->limit > 0) {
+        if (x->squared) {
+            h[i] = gu[0] > 0 ? gu[0] * gu[0] : 0;
+        } else if (x->limit > 0) {
             double g = fmin(gu[0], x->limit), u = fmax(fmin(gu[1], x->limit), -x->limit);
             h[i] = (u + 1) * g / (1 + exp(-x->alpha * g));
         } else {
@@ -370,36 +415,101 @@ static void run_expert(const tke_experts *x, size_t e, const tke_lora_layout *l,
     free(low[0]), free(low[1]), free(h);
 }
 
+/* The best `n` of `count` scores. */
+static void take_best(const double *score, size_t count, size_t n, bool *taken)
+{
+    for (size_t k = 0; k < n; k++) {
+        size_t best = count;
+        for (size_t e = 0; e < count; e++)
+            if (!taken[e] && (best == count || score[e] > score[best]))
+                best = e;
+        taken[best] = true;
+    }
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* The weights of a row's experts; 0 for the others. Scores may be changed. */
+static void sigmoid_weights(const tke_experts *x, const double *z, double *weights)
+{
+    const tke_sigmoid_route *r = &x->sigmoid;
+    size_t size = x->n / r->n_groups;
+    double *score = malloc(x->n * 8), *groups = calloc(r->n_groups, 8), sum = 0;
+    bool *kept = calloc(r->n_groups, 1), *taken = calloc(x->n, 1);
+    for (size_t e = 0; e < x->n; e++)
+        score[e] = sigmoid(z[e]) + r->bias[e];
+    for (size_t g = 0; g < r->n_groups; g++)
+        for (size_t i = 0; i < size; i++)
+            for (size_t j = 0; j < i; j++)
+                groups[g] = fmax(groups[g], score[g * size + i] + score[g * size + j]);
+    take_best(groups, r->n_groups, r->kept_groups, kept);
+    for (size_t e = 0; e < x->n; e++)
+        score[e] = kept[e / size] ? score[e] : -1e300;
+    take_best(score, x->n, x->top, taken);
+    for (size_t e = 0; e < x->n; e++)
+        sum += weights[e] = taken[e] ? sigmoid(z[e]) : 0;
+    for (size_t e = 0; e < x->n; e++)
+        weights[e] *= r->scale / (r->normalised ? sum : 1);
+    free(score), free(groups), free(kept), free(taken);
+}
+
+static void softmax_weights(const tke_experts *x, const double *z, double *weights)
+{
+    bool *taken = calloc(x->n, 1);
+    double top = -1e300, sum = 0;
+    for (size_t e = 0; e < x->n; e++)
+        top = fmax(top, z[e]);
+    take_best(z, x->n, x->top, taken);
+    for (size_t e = 0; e < x->n; e++)
+        sum += x->route == TKE_ROUTE_ALL || taken[e] ? exp(z[e] - top) : 0;
+    for (size_t e = 0; e < x->n; e++)
+        weights[e] = taken[e] ? exp(z[e] - top) / sum : 0;
+    free(taken);
+}
+
+static void run_dense(const tke_dense *x, const tke_lora_layout *l, const float *adapter,
+                      double scale, const double *b, double *y)
+{
+    double *g = malloc(x->inner * 8), *u = malloc(x->inner * 8);
+    linear(x->gate_up, 0, l, adapter, scale, b, g);
+    if (!x->squared)
+        linear(x->gate_up, 1, l, adapter, scale, b, u);
+    for (size_t i = 0; i < x->inner; i++)
+        g[i] = x->squared ? fmax(g[i], 0) * fmax(g[i], 0) : g[i] * sigmoid(g[i]) * u[i];
+    linear(x->down, 0, l, adapter, scale, g, y);
+    free(g), free(u);
+}
+
 static void run_experts(const tke_experts *x, const tke_lora_layout *l, const float *adapter,
                         double scale, const double *b, double *y)
 {
     size_t H = x->out.out;
-    double *z = malloc(x->n * 8), *one = malloc(H * 8), top = -1e300, sum = 0;
-    bool *taken = calloc(x->n, 1);
+    double *z = malloc(x->n * 8), *weights = malloc(x->n * 8), *one = malloc(H * 8), gate = 0;
     for (size_t e = 0; e < x->n; e++) {
         z[e] = x->router.bias ? x->router.bias[e] : 0;
         for (size_t i = 0; i < H; i++)
             z[e] += at(&x->router, e * H + i) * b[i];
-        top = fmax(top, z[e]);
     }
-    for (size_t k = 0; k < x->top; k++) {
-        size_t best = x->n;
-        for (size_t e = 0; e < x->n; e++)
-            if (!taken[e] && (best == x->n || z[e] > z[best]))
-                best = e;
-        taken[best] = true;
-    }
-    for (size_t e = 0; e < x->n; e++)
-        sum += x->route == TKE_ROUTE_ALL || taken[e] ? exp(z[e] - top) : 0;
+    (x->route == TKE_ROUTE_SIGMOID ? sigmoid_weights : softmax_weights)(x, z, weights);
     memset(y, 0, H * 8);
     for (size_t e = 0; e < x->n; e++) {
-        if (!taken[e])
+        if (weights[e] == 0)
             continue;
         run_expert(x, e, l, adapter, scale, b, one);
         for (size_t i = 0; i < H; i++)
-            y[i] += exp(z[e] - top) / sum * one[i];
+            y[i] += weights[e] * one[i];
     }
-    free(z), free(one), free(taken);
+    if (x->shared) {
+        run_dense(x->shared, l, adapter, scale, b, one);
+        for (size_t i = 0; x->shared_gate.m.data && i < H; i++)
+            gate += at(&x->shared_gate, i) * b[i];
+        for (size_t i = 0; i < H; i++)
+            y[i] += (x->shared_gate.m.data ? sigmoid(gate) : 1) * one[i];
+    }
+    free(z), free(one), free(weights);
 }
 
 static void attend(const tke_config *c, const tke_layer *l, const double *q, const double *k,
@@ -437,14 +547,19 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
 {
     const tke_config *c = &w->model.config;
     const tke_layer *l = &w->model.layers[layer];
-    size_t H = c->hidden, I = c->inner, d = c->head_dim, qd = c->n_heads * d,
-           kd = c->n_kv_heads * d;
+    size_t H = c->hidden, d = c->head_dim, qd = c->n_heads * d, kd = c->n_kv_heads * d,
+           both = l->attn->gate ? 2 : 1;
     double *a = malloc(H * 8), *q = malloc(n * qd * 8), *k = malloc(n * kd * 8),
            *v = malloc(n * kd * 8), *o = malloc(qd * 8);
-    double *g = malloc(I * 8), *u = malloc(I * 8), *y = malloc(H * 8);
+    double *wide = malloc(2 * qd * 8), *gate = malloc(n * qd * 8), *y = malloc(H * 8);
     for (size_t t = 0; t < n; t++) {
         rms(h + t * H, l->mixer_norm, H, a);
-        linear(l->attn->qkv, 0, lora, adapter, scale, a, q + t * qd);
+        linear(l->attn->qkv, 0, lora, adapter, scale, a, wide);
+        for (size_t i = 0; i < qd; i++) {
+            const double *from = wide + i / d * both * d + i % d;
+            q[t * qd + i] = from[0];
+            gate[t * qd + i] = l->attn->gate ? from[d] : 0;
+        }
         linear(l->attn->qkv, 1, lora, adapter, scale, a, k + t * kd);
         linear(l->attn->qkv, 2, lora, adapter, scale, a, v + t * kd);
         for (size_t i = 0; i < c->n_heads + c->n_kv_heads; i++) {
@@ -456,6 +571,8 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
     }
     for (size_t t = 0; t < n; t++) {
         attend(c, l, q + t * qd, k, v, t, o);
+        for (size_t i = 0; l->attn->gate && i < qd; i++)
+            o[i] *= sigmoid(gate[t * qd + i]);
         linear(l->attn->o, 0, lora, adapter, scale, o, y);
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
@@ -463,16 +580,12 @@ static void run_layer(const world *w, size_t layer, const tke_lora_layout *lora,
         if (l->experts) {
             run_experts(l->experts, lora, adapter, scale, a, y);
         } else {
-            linear(l->dense->gate_up, 0, lora, adapter, scale, a, g);
-            linear(l->dense->gate_up, 1, lora, adapter, scale, a, u);
-            for (size_t i = 0; i < I; i++)
-                g[i] = g[i] / (1 + exp(-g[i])) * u[i];
-            linear(l->dense->down, 0, lora, adapter, scale, g, y);
+            run_dense(l->dense, lora, adapter, scale, a, y);
         }
         for (size_t i = 0; i < H; i++)
             h[t * H + i] += y[i];
     }
-    free(a), free(q), free(k), free(v), free(o), free(g), free(u), free(y);
+    free(a), free(q), free(k), free(v), free(o), free(wide), free(gate), free(y);
 }
 
 double world_loss(const world *w, const tke_lora_layout *lora, const float *adapter, double scale,

@@ -19,7 +19,13 @@ typedef struct shape {
     size_t experts, top; /* inner is an expert's, too; 0: none */
     bool oss;            /* sinks, biases, clamped SwiGLU, packed numbers */
     const char *pattern; /* of layers with one part each: M, E, * and - as Nemotron-H's; else NULL */
-    size_t shared, space_heads, space_dim, state, groups; /* such a model's: width of the shared expert; state spaces */
+    size_t shared;       /* inner of the expert of every row; 0: none */
+    size_t space_heads, space_dim, state, groups; /* state spaces */
+    bool gate;           /* attention with a gate */
+    size_t still;        /* numbers of a head that do not rotate */
+    bool squared;        /* squared ReLU, without gates */
+    bool shared_gate;    /* a gate weighs it */
+    size_t expert_groups, kept; /* of experts that a sigmoid router chooses from; 0: a softmax */
 } shape;
 
 /* own: every matrix has its own numbers; else all share one buffer. */
