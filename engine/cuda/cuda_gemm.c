@@ -1,5 +1,7 @@
 /* cuda_gemm.c - which algorithm multiplies: cuBLASLt's known-exact ones, checked once, or our own kernels.
  *
+ * Packed weights are unpacked in registers by our own kernel where rows are few, else to bf16 ahead of the product.
+ *
  * May touch: cuBLASLt, opened by name. Must not: ever use split-K or an algorithm outside the table, whatever the
  * heuristic prefers: their bits differ, and trainer and sampler would disagree.
  */
@@ -115,6 +117,7 @@ void tcu_gemm_close(tcu_device *d)
     if (g->handle)
         g->lt->cublasLtDestroy(g->handle);
     tcu_give(d, g->workspace, WORKSPACE, TCU_FOR_OTHER);
+    tcu_give(d, g->unpacked, g->n_unpacked * sizeof *g->unpacked, TCU_FOR_WORK);
     cudaFreeHost(g->differing);
     tkc_release(NULL, (void *)(uintptr_t)g->lt, sizeof *g->lt);
     if (g->library)
@@ -303,9 +306,8 @@ static void choose(tcu_device *d, tcu_plan *p, const tcu_product *q, tinkc_error
     d->gemm.fallbacks += how == OWN;
 }
 
-static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
+static tcu_plan *known(const tcu_gemm *g, const tcu_product *q)
 {
-    tcu_gemm *g = &d->gemm;
     for (size_t i = 0; i < g->n_plans; i++) {
         tcu_plan *p = &g->plans[i];
         if (p->m == q->m && p->n == q->n && p->k == q->k && p->transposed == q->transposed &&
@@ -313,6 +315,15 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
             p->parts == q->parts)
             return p;
     }
+    return NULL;
+}
+
+static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    tcu_gemm *g = &d->gemm;
+    tcu_plan *old = known(g, q);
+    if (old)
+        return old;
     tcu_plan *grown = tkc_grow(NULL, g->plans, &g->cap_plans, g->n_plans + 1, sizeof *grown, err);
     if (!grown)
         return NULL;
@@ -331,14 +342,84 @@ static tcu_plan *find(tcu_device *d, const tcu_product *q, tinkc_error *err)
     return tkc_failed(err) ? NULL : p;
 }
 
+/* ---- packed weights ---- */
+
+bool tcu_unpack_room(tcu_device *d, size_t n, tinkc_error *err)
+{
+    tcu_gemm *g = &d->gemm;
+    if (n <= g->n_unpacked)
+        return true;
+    tcu_wait(d, err); /* a product may still read it */
+    tcu_give(d, g->unpacked, g->n_unpacked * sizeof *g->unpacked, TCU_FOR_WORK);
+    g->n_unpacked = 0;
+    g->unpacked = tcu_take(d, n * sizeof *g->unpacked, TCU_FOR_WORK, err);
+    g->n_unpacked = g->unpacked ? n : 0;
+    return g->unpacked != NULL;
+}
+
+/* Our own kernel for few rows takes it as it is. */
+static bool stays_packed(const tcu_product *q)
+{
+    return q->coded && q->m <= TCU_PACKED_ROWS && !q->transposed && !q->add && !q->parts && q->ldx == q->k;
+}
+
+/* The same product with the matrices as bf16. */
+static bool unpack(tcu_device *d, const tcu_product *q, tcu_product *out, tinkc_error *err)
+{
+    int32_t rows = q->transposed ? q->k : q->n, in = q->transposed ? q->n : q->k;
+    bool ok = tcu_unpack_room(d, (size_t)rows * (size_t)in, err);
+    tcu_bf16 *to = d->gemm.unpacked;
+    for (int32_t i = 0; ok && i < q->n_coded; i++) {
+        const tcu_coded *c = &q->coded[i];
+        size_t n = (size_t)c->out * (size_t)in;
+        ok = tcu_ok(d,
+                    c->format ? tcu_unpack_tiles(c, to, d->stream)
+                              : cudaMemcpyAsync(to, c->tiles, n * sizeof *to,
+                                                cudaMemcpyDeviceToDevice, d->stream),
+                    "unpacking weights", err);
+        to += n;
+    }
+    *out = *q;
+    out->w = d->gemm.unpacked;
+    out->coded = NULL;
+    tcu_mark(d, "unpacking");
+    return ok;
+}
+
+/* Matrix by matrix: those of a stack may have different formats. */
+static bool multiply_packed(tcu_device *d, const tcu_product *q, tinkc_error *err)
+{
+    size_t width = q->wide ? sizeof(float) : sizeof(tcu_bf16), column = 0;
+    for (int32_t i = 0; i < q->n_coded; i++) {
+        const tcu_coded *c = &q->coded[i];
+        char *y = (char *)q->y + column * width;
+        int rc = c->format ? tcu_small_coded(q->wide, q->x, c, y, q->ldy, q->m, d->stream) : 0;
+        for (int32_t at = 0; !c->format && at < q->m && !rc; at += TCU_SMALL_ROWS)
+            rc = tcu_small(q->wide, q->x + (size_t)at * (size_t)q->ldx, (const tcu_bf16 *)c->tiles,
+                           y + (size_t)at * (size_t)q->ldy * width, q->ldy,
+                           q->m - at < TCU_SMALL_ROWS ? q->m - at : TCU_SMALL_ROWS, c->out, c->in,
+                           NULL, NULL, d->stream);
+        if (!tcu_ok(d, rc, "multiplying with packed weights", err))
+            return false;
+        column += (size_t)c->out;
+    }
+    tcu_mark(d, "product");
+    return true;
+}
+
 bool tcu_plan_product(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
-    return !tkc_failed(err) && find(d, q, err);
+    tcu_product plain = *q;
+    if (tkc_failed(err))
+        return false;
+    if (stays_packed(q) || known(&d->gemm, q))
+        return true;
+    return (!q->coded || unpack(d, q, &plain, err)) && find(d, &plain, err);
 }
 
 bool tcu_prefers_small(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
-    tcu_plan *p = q->m <= TCU_SMALL_ROWS ? find(d, q, err) : NULL;
+    tcu_plan *p = q->m <= TCU_SMALL_ROWS && !q->coded ? find(d, q, err) : NULL;
     return p && p->how == SMALL;
 }
 
@@ -361,6 +442,14 @@ static bool multiply_own(tcu_device *d, const tcu_product *q, tinkc_error *err)
 
 bool tcu_multiply(tcu_device *d, const tcu_product *q, tinkc_error *err)
 {
+    tcu_product plain;
+    if (!tkc_failed(err) && stays_packed(q))
+        return multiply_packed(d, q, err);
+    if (q->coded) {
+        if (tkc_failed(err) || !unpack(d, q, &plain, err))
+            return false;
+        q = &plain;
+    }
     tcu_plan *p = tkc_failed(err) ? NULL : find(d, q, err);
     if (!p)
         return false;

@@ -8,7 +8,7 @@
 #define TKE_CUDA_GEMM_H
 
 #include "base/err.h"
-#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_packed.h"
 
 struct tcu_device;
 typedef struct tcu_plan tcu_plan; /* one shape's choice */
@@ -23,6 +23,8 @@ typedef struct tcu_gemm {
     tcu_plan *plans;
     size_t n_plans, cap_plans;
     size_t checked, fallbacks;
+    tcu_bf16 *unpacked; /* what packed weights stand for, while a product reads it */
+    size_t n_unpacked;
 } tcu_gemm;
 
 /* True if this algorithm of cuBLASLt gives the chain's bits. */
@@ -40,9 +42,13 @@ typedef struct tcu_product {
     int64_t ldx, ldy;
     int32_t m, n, k;
     int32_t valid; /* rows of x that hold numbers; the others may hold anything */
+    const tcu_coded *coded; /* w is NULL: n_coded matrices side by side in the columns of w x */
+    int32_t n_coded;
     int32_t parts; /* 0, or: k is cut into so many; y is fp32 [parts][m][ldy], one chain each */
 } tcu_product;
 bool tcu_multiply(struct tcu_device *, const tcu_product *, tinkc_error *err);
+/* Room to unpack so many numbers; packed weights of a product with few rows need none. */
+bool tcu_unpack_room(struct tcu_device *, size_t n, tinkc_error *err);
 /* Chooses the algorithm, the first time that a shape is used, and overwrites y then: before a y that is added to. */
 bool tcu_plan_product(struct tcu_device *, const tcu_product *, tinkc_error *err);
 /* True if our own kernel for few rows is the fastest for this product. */

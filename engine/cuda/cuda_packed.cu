@@ -1,0 +1,332 @@
+/* cuda_packed.cu - packed base weights: into tiles, back to bf16, and products of few rows that unpack in registers.
+ *
+ * A product is the chain of cuda_chain.cuh: a warp's 8 rows of weights are the right operand, its lanes unpack what the next matrix
+ * instructions take. Columns past the end have scales of 0, and x is 0 there.
+ */
+#include <limits.h>
+#include "cuda/cuda_formats.cuh"
+#include "cuda/cuda_pieces.cuh"
+
+static_assert(TCU_TILE_ROWS == 8 && TCU_TILE_COLUMNS == 128, "a tile is eight steps of a warp's right operand");
+
+DEVICE int segments_of(const tcu_coded &p)
+{
+    return (p.in + TCU_TILE_COLUMNS - 1) / TCU_TILE_COLUMNS;
+}
+
+/* The column of number `at` (of 32) of lane t of four: of a step of 16 it has 2 t, 2 t + 1 and the same in the second half. */
+DEVICE int column_of(int t, int at)
+{
+    return at / 4 * 16 + at % 4 / 2 * 8 + t * 2 + at % 2;
+}
+
+/* ---- into tiles ---- */
+
+/* A warp for each tile. grid: tiles. */
+__global__ void __launch_bounds__(256) pack_tiles(tcu_coded p, tcu_stored s)
+{
+    int segments = segments_of(p), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    int64_t tile = blockIdx.x * 8ll + threadIdx.x / 32;
+    int r = (int)(tile / segments) * 8 + g, k0 = (int)(tile % segments) * 128;
+    bool nibbles = family_of(p.format) <= NAMES;
+    if (tile >= (int64_t)(s.n + 7) / 8 * segments)
+        return;
+    bool there = r < s.n;
+    const uint8_t *row = s.codes + (int64_t)(there ? r : 0) * s.row_bytes;
+    int64_t apart = p.format == TCU_FP8 ? (s.first + r) / 128 - s.first / 128 : r;
+    uint8_t *to = p.tiles + ((int64_t)s.first / 8 * segments + tile) * tile_bytes(p.format);
+    for (int i = 0; i < (nibbles ? 4 : 8); i++) {
+        uint32_t word = 0;
+        for (int j = 0; j < (nibbles ? 8 : 4); j++) {
+            /* the two nibbles of a pair lie 16 bits apart */
+            int at = nibbles ? i * 8 + j % 4 * 2 + j / 4 : i * 4 + j, k = k0 + column_of(t, at);
+            uint32_t code = there && k < p.in ? stored_code(p.format, row, k) : 0;
+            word |= code << (nibbles ? 4 : 8) * j;
+        }
+        *(uint32_t *)(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = word;
+    }
+    if (t)
+        return;
+    int n = scale_bytes(p.format);
+    to += tile_bytes(p.format) - (TCU_TILE_ROWS - g) * n;
+    if (there)
+        stored_scales(p.format, row, (const uint8_t *)s.factors + apart * s.factor_bytes, k0, p.in, to);
+    for (int i = 0; !there && i < n; i++)
+        to[i] = 0;
+}
+
+int tcu_pack_tiles(const tcu_coded *p, const tcu_stored *s, tcu_stream stream)
+{
+    int64_t tiles = (int64_t)(s->n + 7) / 8 * ((p->in + 127) / 128);
+    return launch(pack_tiles, dim3((unsigned)((tiles + 7) / 8)), 256, 0, stream, *p, *s);
+}
+
+size_t tcu_coded_bytes(int32_t format, int64_t out, int64_t in)
+{
+    return (size_t)((out + 7) / 8 * ((in + 127) / 128)) * (size_t)tile_bytes(format);
+}
+
+/* ---- from tiles ---- */
+
+/* A lane's codes and the scales of its row. */
+template <int FAMILY> struct lane_codes {
+    uint32_t words[coded<FAMILY>::WORDS];
+    scales<FAMILY> by;
+};
+
+template <int FAMILY> DEVICE void read_codes(int format, int n_scales, const uint8_t *tile, lane_codes<FAMILY> *c)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < coded<FAMILY>::WORDS / 4; i++) {
+        uint4 v = *(const uint4 *)(tile + i * 512 + lane * 16);
+        c->words[i * 4] = v.x, c->words[i * 4 + 1] = v.y, c->words[i * 4 + 2] = v.z, c->words[i * 4 + 3] = v.w;
+    }
+    c->by = find_scales<FAMILY>(format, (const uint32_t *)(tile + coded<FAMILY>::CODES + lane / 4 * n_scales));
+}
+
+/* A warp for each tile; rows leave through shared memory, 16 bytes a lane. */
+template <int FAMILY> __global__ void __launch_bounds__(256) unpack_tiles(tcu_coded p, bf16 *w)
+{
+    enum { LD = TCU_TILE_COLUMNS + 8 };
+    __shared__ __align__(16) bf16 rows[8][TCU_TILE_ROWS * LD];
+    __shared__ float table[FAMILY == NAMES ? NAMES_BYTES / 4 : 1];
+    int segments = segments_of(p), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
+    int bytes = tile_bytes(p.format);
+    int64_t tiles = (int64_t)(p.out + 7) / 8 * segments;
+    bf16 *mine = rows[warp];
+    if (FAMILY == NAMES) {
+        write_names(p.format, table);
+        __syncthreads();
+    }
+    for (int64_t tile = blockIdx.x * 8ll + warp; tile < tiles; tile += gridDim.x * 8ll) {
+        lane_codes<FAMILY> c;
+        read_codes<FAMILY>(p.format, scale_bytes(p.format), p.tiles + tile * bytes, &c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t v[4];
+            unpack_part<FAMILY>(c.words, i, c.by, table + lane, v);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                *(uint32_t *)(mine + g * LD + column_of(t, i * 8 + j * 2)) = one_nan(v[j]);
+        }
+        __syncwarp();
+        int64_t r0 = tile / segments * 8;
+        int k0 = (int)(tile % segments) * 128;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int r = i * 2 + lane / 16, k = lane % 16 * 8;
+            if (r0 + r < p.out && k0 + k < p.in)
+                *(uint4 *)(w + (r0 + r) * p.in + k0 + k) = *(const uint4 *)(mine + r * LD + k);
+        }
+        __syncwarp();
+    }
+}
+
+#define FOR_FAMILY(format, f, ...)                                                                                             \
+    (family_of(format) == NIBBLES ? f<NIBBLES>(__VA_ARGS__) :                                                                  \
+     family_of(format) == NAMES   ? f<NAMES>(__VA_ARGS__) :                                                                    \
+     family_of(format) == BYTES8  ? f<BYTES8>(__VA_ARGS__) :                                                                   \
+                                    f<FLOATS8>(__VA_ARGS__))
+
+template <int FAMILY> static int run_unpack(const tcu_coded *p, bf16 *w, tcu_stream stream)
+{
+    int64_t blocks = ((int64_t)(p->out + 7) / 8 * ((p->in + 127) / 128) + 7) / 8;
+    return launch(unpack_tiles<FAMILY>, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, stream, *p, w);
+}
+
+int tcu_unpack_tiles(const tcu_coded *p, tcu_bf16 *w, tcu_stream stream)
+{
+    return FOR_FAMILY(p->format, run_unpack, p, w, stream);
+}
+
+/* A warp takes the tiles of a row, and of each the lanes that have it. grid: rows. */
+template <int FAMILY> __global__ void __launch_bounds__(256) embed_packed(const int32_t *ids, tcu_coded p, float *h)
+{
+    __shared__ float table[FAMILY == NAMES ? NAMES_BYTES / 4 : 1];
+    int64_t row = blockIdx.x, id = ids[row] < 0 ? 0 : ids[row];
+    int segments = segments_of(p), lane = threadIdx.x % 32, t = lane % 4;
+    if (FAMILY == NAMES) {
+        write_names(p.format, table);
+        __syncthreads();
+    }
+    for (int segment = threadIdx.x / 32; segment < segments; segment += 8) {
+        lane_codes<FAMILY> c;
+        read_codes<FAMILY>(p.format, scale_bytes(p.format), p.tiles + (id / 8 * segments + segment) * tile_bytes(p.format), &c);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t v[4];
+            unpack_part<FAMILY>(c.words, i, c.by, table + lane, v);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                int k = segment * 128 + column_of(t, i * 8 + j * 2);
+                if (lane / 4 == id % 8 && k < p.in)
+                    *(float2 *)(h + row * p.in + k) = unpack(one_nan(v[j]));
+            }
+        }
+    }
+}
+
+template <int FAMILY> static int run_embed(const int32_t *ids, const tcu_coded *p, float *h, int32_t rows, tcu_stream stream)
+{
+    return launch(embed_packed<FAMILY>, dim3(rows), 256, 0, stream, ids, *p, h);
+}
+
+int tcu_embed_coded(const int32_t *ids, const tcu_coded *p, float *h, int32_t rows, tcu_stream stream)
+{
+    return FOR_FAMILY(p->format, run_embed, ids, p, h, rows, stream);
+}
+
+/* ---- products of few rows ---- */
+
+typedef struct packed_job { /* y[m][p.out] = x[m][p.in] w^T */
+    tcu_coded p;
+    const bf16 *x;
+    void *y;
+    int64_t ldy;
+    int m;
+    bool wide;
+} packed_job;
+
+/* MT * 16 rows of x; W warps of NT * 8 rows of weights each. */
+template <int FAMILY, int MT, int NT, int W> struct packed_few {
+    enum { ROWS = MT * 16, COLS = W * NT * 8, BK = TCU_TILE_COLUMNS, THREADS = W * 32, TILE = coded<FAMILY>::MOST };
+    enum { X = ROWS * BK * 2, STAGE = X + W * NT * TILE, ROOM = MT == 1 ? 64 * 1024 : 110 * 1024, FIT = ROOM / STAGE };
+    enum { STAGES = FIT > 12 ? 12 : FIT, NAMED = FAMILY == NAMES ? NAMES_BYTES : 0, BYTES = STAGES * STAGE + NAMED };
+};
+
+/* A warp's tiles of one place along k. */
+template <typename F, int NT> DEVICE void fetch_tiles(const uint8_t *const from[NT], int64_t at, int bytes, unsigned char *to)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+        for (int i = 0; i < (F::TILE + 511) / 512; i++)
+            if ((i * 32 + lane) * 16 < bytes)
+                copy16(to + j * F::TILE + (i * 32 + lane) * 16, from[j] + at + (i * 32 + lane) * 16, true);
+}
+
+/* acc += a place along k. */
+template <typename F, int FAMILY, int MT, int NT>
+DEVICE void packed_tile(float acc[MT][NT][4], const bf16 *xt, const unsigned char *wt, int format, int n_scales, const float *table)
+{
+    int lane = threadIdx.x % 32;
+    lane_codes<FAMILY> c[NT];
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        read_codes<FAMILY>(format, n_scales, wt + j * F::TILE, &c[j]);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint32_t w[NT][4], x[2][MT][4];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int r = 0; r < MT; r++)
+                ldmatrix(x[s][r], xt + swizzle<F::BK>(r * 16 + (lane & 15), i * 4 + s * 2 + (lane >> 4)));
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+            unpack_part<FAMILY>(c[j].words, i, c[j].by, table + lane, w[j]);
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+#pragma unroll
+            for (int r = 0; r < MT; r++)
+#pragma unroll
+                for (int j = 0; j < NT; j++)
+                    mma(acc[r][j], x[s][r], w[j][s * 2], w[j][s * 2 + 1]);
+    }
+}
+
+template <int MT, int NT> DEVICE void put_sums(const packed_job &p, float acc[MT][NT][4], int n0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int64_t row = i * 16 + lane / 4 + e / 2 * 8;
+                int col = n0 + j * 8 + lane % 4 * 2 + e % 2;
+                if (row >= p.m || col >= p.p.out)
+                    continue;
+                if (p.wide)
+                    ((float *)p.y)[row * p.ldy + col] = acc[i][j][e];
+                else
+                    ((bf16 *)p.y)[row * p.ldy + col] = narrow(acc[i][j][e]);
+            }
+}
+
+template <int FAMILY, int MT, int NT, int W> __global__ void __launch_bounds__(W * 32) few_packed(packed_job p)
+{
+    typedef packed_few<FAMILY, MT, NT, W> F;
+    extern __shared__ __align__(128) unsigned char shared[];
+    bf16 *xt = (bf16 *)shared;
+    int warp = threadIdx.x / 32, segments = segments_of(p.p), bytes = tile_bytes(p.p.format), n_scales = scale_bytes(p.p.format);
+    unsigned char *wt = shared + F::STAGES * F::X + warp * NT * F::TILE;
+    float *table = (float *)(shared + F::STAGES * F::STAGE);
+    int n0 = blockIdx.x * F::COLS + warp * NT * 8, last = (p.p.out + 7) / 8 - 1;
+    const uint8_t *from[NT];
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        from[j] = p.p.tiles + (int64_t)min(n0 / 8 + j, last) * segments * bytes;
+    pieces<F::ROWS, F::BK, F::THREADS> x;
+    for (int s = 0; s < F::STAGES - 1; s++)
+        if (s < segments)
+            fetch_tiles<F, NT>(from, (int64_t)s * bytes, bytes, wt + s * W * NT * F::TILE);
+    for (int i = threadIdx.x; i < F::STAGES * F::X / 16; i += F::THREADS)
+        ((uint4 *)xt)[i] = make_uint4(0, 0, 0, 0);
+    if (FAMILY == NAMES)
+        write_names(p.p.format, table);
+    aim(x, p.x, p.m, p.p.in);
+    __syncthreads();
+    for (int s = 0; s < F::STAGES - 1; s++) {
+        if (s < segments)
+            fetch(x, s * F::BK, xt + s * F::ROWS * F::BK);
+        copy_commit(); /* the first group contains all weights up to here */
+    }
+    float acc[MT][NT][4] = {};
+    for (int i = 0, stage = 0, next = F::STAGES - 1; i < segments; i++) {
+        copy_wait<F::STAGES - 2>();
+        __syncthreads();
+        int ahead = i + F::STAGES - 1;
+        if (ahead < segments) {
+            fetch_tiles<F, NT>(from, (int64_t)ahead * bytes, bytes, wt + next * W * NT * F::TILE);
+            fetch(x, ahead * F::BK, xt + next * F::ROWS * F::BK);
+        }
+        copy_commit();
+        packed_tile<F, FAMILY, MT, NT>(acc, xt + stage * F::ROWS * F::BK, wt + stage * W * NT * F::TILE, p.p.format, n_scales, table);
+        stage = stage + 1 == F::STAGES ? 0 : stage + 1;
+        next = next + 1 == F::STAGES ? 0 : next + 1;
+    }
+    copy_wait<0>();
+    put_sums<MT, NT>(p, acc, n0);
+}
+
+template <int FAMILY, int MT, int NT, int W> static int run_few(const packed_job &p, tcu_stream stream)
+{
+    typedef packed_few<FAMILY, MT, NT, W> F;
+    static_assert(F::STAGES >= 3, "copies run ahead");
+    cudaError_t e = cudaFuncSetAttribute(few_packed<FAMILY, MT, NT, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES);
+    if (e)
+        return e;
+    return launch(few_packed<FAMILY, MT, NT, W>, dim3((p.p.out + F::COLS - 1) / F::COLS), F::THREADS, F::BYTES, stream, p);
+}
+
+/* The widest blocks that still give every multiprocessor two, or one where x needs more room than the weights. */
+template <int FAMILY> static int few_of(const packed_job &p, tcu_stream stream)
+{
+    if (p.m <= 16)
+        return p.p.out >= 32 * 264 ? run_few<FAMILY, 1, 1, 4>(p, stream) : run_few<FAMILY, 1, 1, 2>(p, stream);
+    return p.p.out >= 128 * 120 ? run_few<FAMILY, 4, 2, 8>(p, stream) : run_few<FAMILY, 4, 1, 4>(p, stream);
+}
+
+int tcu_small_coded(bool wide, const tcu_bf16 *x, const tcu_coded *w, void *y, int64_t ldy, int32_t m, tcu_stream stream)
+{
+    int rc = m > TCU_PACKED_ROWS ? cudaErrorInvalidValue : 0;
+    for (int32_t at = 0; at < m && !rc; at += TCU_SMALL_ROWS) {
+        packed_job p = { *w, x + (int64_t)at * w->in, (char *)y + at * ldy * (wide ? 4 : 2), ldy, min(m - at, TCU_SMALL_ROWS), wide };
+        rc = FOR_FAMILY(w->format, few_of, p, stream);
+    }
+    return rc;
+}
