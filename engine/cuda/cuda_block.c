@@ -226,7 +226,7 @@ bool tcu_block_ready(tcu_block *b, const tke_lora_layout *layout, const tcu_mode
 /* The groups that have a part, as in tcu_block; false if layers differ. */
 static bool find_adapted(const tke_lora_layout *l, const tcu_model *m, uint32_t *adapted)
 {
-    *adapted = (uint32_t)(l->groups[m->head_group.group].n > 0) << TCU_DECODE_GROUPS;
+    *adapted = (uint32_t)(l->groups[m->head.group].n > 0) << TCU_DECODE_GROUPS;
     for (size_t i = 0; i < m->config.n_layers; i++) {
         const tcu_linear *list[TCU_DECODE_GROUPS];
         tcu_decode_groups(&m->layers[i], list);

@@ -10,11 +10,11 @@
 #include "cuda/cuda_packed.h"
 #include "cuda/cuda_warp.cuh"
 
-enum family { NIBBLES, NAMES, BYTES8, FLOATS8 };
+enum family { FOURS, NIBBLES, NAMES, BYTES8, FLOATS8 }; /* FOURS: Q4_0, whose products with a scale are sums of two of bf16 */
 
 static inline __host__ __device__ int family_of(int format)
 {
-    return format <= TCU_Q4_K ? NIBBLES : format <= TCU_MXFP4_BLOCKS ? NAMES : format <= TCU_Q6_K ? BYTES8 : FLOATS8;
+    return format == TCU_Q4_0 ? FOURS : format <= TCU_Q4_K ? NIBBLES : format <= TCU_MXFP4_BLOCKS ? NAMES : format <= TCU_Q6_K ? BYTES8 : FLOATS8;
 }
 
 /* Bytes of a row's scales in a tile. */
@@ -179,7 +179,7 @@ template <int FAMILY> struct scales { /* of a row in a tile */
 template <int FAMILY> DEVICE scales<FAMILY> find_scales(int format, const uint32_t *w)
 {
     scales<FAMILY> s;
-    s.zero = format == TCU_Q4_0 ? 8 : format == TCU_Q8_0 ? 128 : format == TCU_Q5_0 ? 16 : format == TCU_Q6_K ? 32 : 0;
+    s.zero = format == TCU_Q8_0 ? 128 : format == TCU_Q5_0 ? 16 : format == TCU_Q6_K ? 32 : 0;
     auto each = [&](auto by, auto least) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -223,13 +223,14 @@ static __constant__ float names[4][16] = {
     { 0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12 },          /* MXFP4, doubled */
     { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 },              /* in blocks */
 };
-enum { NAMES_BYTES = 16 * 32 * 4 };
+enum { NAMES_BYTES = 256 * 16 * 8 };
 
-/* Each lane has the table in a bank of its own. */
-DEVICE void write_names(int format, float *table)
+/* Pairs of numbers by a byte of two codes, each 16 times: a lane reads from banks of its own. */
+DEVICE void write_names(int format, float2 *table)
 {
-    for (int i = threadIdx.x; i < 16 * 32; i += blockDim.x)
-        table[i] = names[format - TCU_IQ4_NL][i / 32];
+    const float *from = names[format - TCU_IQ4_NL];
+    for (int i = threadIdx.x; i < 256 * 16; i += blockDim.x)
+        table[i] = make_float2(from[i / 16 % 16], from[i / 256]);
 }
 
 /* e4m3: the fields lie as in fp32, but for the exponent's bias. All ones are NaN. */
@@ -239,34 +240,93 @@ DEVICE float float8(uint32_t code)
     return (code & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : x;
 }
 
-/* Columns 32 i .. 32 i + 31 of a lane's codes: of two steps of 16 the two registers of the right operand. names: the lane's. */
-template <int FAMILY> DEVICE void unpack_part(const uint32_t *words, int i, const scales<FAMILY> &s, const float *names, uint32_t out[4])
+/* a & b | c in one instruction, which the compiler does not find where two of them are constants. */
+DEVICE uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t x;
+    asm("lop3.b32 %0,%1,%2,%3,0xea;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
+    return x;
+}
+
+/* Code i of a word as 2^k + code, k by where its bits lie in the fraction of an fp32; less what it is above the number. */
+DEVICE float nibble(uint32_t word, int i)
+{
+    uint32_t w = i < 2 ? word << 8 : i < 5 ? word : word >> 12;
+    int at = i < 2 ? i : (i - 2) % 3;
+    return __fsub_rn(__uint_as_float(and_or(w, 0xf00u << 4 * at, at == 0 ? 0x47000000u : at == 1 ? 0x45000000u : 0x43000000u)),
+                     at == 0 ? 0x1p15f : at == 1 ? 0x1p11f : 0x1p7f);
+}
+
+DEVICE float2 find_names(const float2 *table, uint32_t word, int byte)
+{
+    /* the byte times 16 places of 8 bytes */
+    return *(const float2 *)((const char *)table + and_or(byte ? word >> (8 * byte - 7) : word << 7, 0x7f80u, threadIdx.x % 16 * 8));
+}
+
+DEVICE float byte_less(uint32_t word, int i, float above)
+{
+    return __fsub_rn(__uint_as_float(__byte_perm(word, 0x47000000u, 0x7404 | i << 4)), above); /* 2^15 + code */
+}
+
+DEVICE uint32_t times(uint32_t a, uint32_t b)
+{
+    __nv_bfloat162 v = __hmul2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+    return *(uint32_t *)&v;
+}
+
+/* (code - 8) d with d = high + low, both bf16: the product with low is exact, so the sum is rounded once. A d that is not finite has no
+ * low part. */
+DEVICE void unpack_fours(uint32_t word, float d, uint32_t out[4])
+{
+    const uint32_t eight = 0x43084308u; /* 128 + 8 */
+    uint32_t high = pack(d, d);
+    float rest = fminf(__fsub_rn(d, __uint_as_float(high & 0xffff0000u)), 1024);
+    uint32_t low = pack(rest, rest);
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t v = and_or(word >> 4 * p, 0x000f000fu, 0x43004300u), small; /* 128 + code */
+        __nv_bfloat162 code = __hsub2(*(__nv_bfloat162 *)&v, *(const __nv_bfloat162 *)&eight);
+        small = times(*(uint32_t *)&code, low);
+        __nv_bfloat162 x = __hfma2(code, *(__nv_bfloat162 *)&high, *(__nv_bfloat162 *)&small);
+        out[p] = *(uint32_t *)&x;
+    }
+}
+
+/* The same with the sign of a zero, which no sum shows. */
+DEVICE void unpack_signed(uint32_t word, float d, uint32_t out[4])
 {
 #pragma unroll
     for (int p = 0; p < 4; p++) {
-        float lo, hi;
-        if (FAMILY == NIBBLES) { /* 128 + code as bf16 */
-            uint32_t v = (words[i] >> 4 * p & 0x000f000fu) | 0x43004300u;
-            lo = __fsub_rn(__uint_as_float(v << 16), 128 + s.zero);
-            hi = __fsub_rn(__uint_as_float(v & 0xffff0000u), 128 + s.zero);
+        uint32_t v = (word >> 4 * p & 0x000f000fu) | 0x43004300u;
+        float2 code = unpack(v);
+        out[p] = pack(__fmul_rn(__fsub_rn(code.x, 136), d), __fmul_rn(__fsub_rn(code.y, 136), d));
+    }
+}
+
+/* Columns 32 i .. 32 i + 31 of a lane's codes: of two steps of 16 the two registers of the right operand. */
+template <int FAMILY> DEVICE void unpack_part(const uint32_t *words, int i, const scales<FAMILY> &s, const float2 *table, uint32_t out[4])
+{
+    if constexpr (FAMILY == FOURS)
+        unpack_fours(words[i], s.by[i], out);
+#pragma unroll
+    for (int p = 0; p < (FAMILY == FOURS ? 0 : 4); p++) {
+        float2 v;
+        if (FAMILY == NIBBLES) {
+            v = make_float2(nibble(words[i], 2 * p), nibble(words[i], 2 * p + 1));
         } else if (FAMILY == NAMES) {
-            lo = names[(words[i] >> 4 * p & 15u) * 32];
-            hi = names[(words[i] >> (4 * p + 16) & 15u) * 32];
+            v = find_names(table, words[i], p);
         } else {
-            uint32_t w = words[2 * i + p / 2] >> p % 2 * 16;
-            if (FAMILY == BYTES8) { /* 2^15 + code as fp32 */
-                lo = __fsub_rn(__uint_as_float(0x47000000u | (w & 0xffu) << 8), 0x1p15f + s.zero);
-                hi = __fsub_rn(__uint_as_float(0x47000000u | (w & 0xff00u)), 0x1p15f + s.zero);
-            } else {
-                lo = float8(w & 0xffu);
-                hi = float8(w >> 8 & 0xffu);
-            }
+            uint32_t w = words[2 * i + p / 2];
+            if (FAMILY == BYTES8)
+                v = make_float2(byte_less(w, p % 2 * 2, 0x1p15f + s.zero), byte_less(w, p % 2 * 2 + 1, 0x1p15f + s.zero));
+            else
+                v = make_float2(float8(w >> p % 2 * 16 & 0xffu), float8(w >> (p % 2 * 16 + 8) & 0xffu));
         }
         float by = s.by[FAMILY == BYTES8 ? 2 * i + p / 2 : i];
         if (FAMILY == NIBBLES || FAMILY == BYTES8)
-            out[p] = pack(__fmaf_rn(lo, by, s.least[i]), __fmaf_rn(hi, by, s.least[i]));
+            out[p] = pack(__fmaf_rn(v.x, by, s.least[i]), __fmaf_rn(v.y, by, s.least[i]));
         else
-            out[p] = pack(__fmul_rn(lo, by), __fmul_rn(hi, by));
+            out[p] = pack(__fmul_rn(v.x, by), __fmul_rn(v.y, by));
     }
 }
 
@@ -275,6 +335,24 @@ DEVICE uint32_t one_nan(uint32_t pair)
 {
     uint32_t lo = (pair & 0x7fffu) > 0x7f80u ? 0x7fc0u : pair & 0xffffu, hi = pair >> 16;
     return lo | ((hi & 0x7fffu) > 0x7f80u ? 0x7fc0u : hi) << 16;
+}
+
+/* For whoever keeps the numbers: with the sign of a zero and the one form of NaN. */
+template <int FAMILY> DEVICE void unpack_exactly(const uint32_t *words, int i, const scales<FAMILY> &s, const float2 *table, uint32_t out[4])
+{
+    if constexpr (FAMILY == FOURS)
+        unpack_signed(words[i], s.by[i], out);
+    else
+        unpack_part<FAMILY>(words, i, s, table, out);
+#pragma unroll
+    for (int p = 0; p < 4; p++)
+        out[p] = one_nan(out[p]);
+}
+
+/* Where the codes of numbers 0 .. 7 of a part lie in its word: in pairs 16 bits apart for FOURS, else one after the other. */
+static inline __host__ __device__ int code_place(int family, int i)
+{
+    return family == FOURS ? i / 2 + i % 2 * 4 : i;
 }
 
 #endif

@@ -372,11 +372,10 @@ static bool unpack(tcu_device *d, const tcu_product *q, tcu_product *out, tinkc_
     for (int32_t i = 0; ok && i < q->n_coded; i++) {
         const tcu_coded *c = &q->coded[i];
         size_t n = (size_t)c->out * (size_t)in;
-        ok = tcu_ok(d,
-                    c->format ? tcu_unpack_tiles(c, to, d->stream)
-                              : cudaMemcpyAsync(to, c->tiles, n * sizeof *to,
-                                                cudaMemcpyDeviceToDevice, d->stream),
-                    "unpacking weights", err);
+        int rc = c->format ? tcu_unpack_tiles(c, to, d->stream)
+                           : (int)cudaMemcpyAsync(to, c->tiles, n * sizeof *to,
+                                                  cudaMemcpyDeviceToDevice, d->stream);
+        ok = tcu_ok(d, rc, "unpacking weights", err);
         to += n;
     }
     *out = *q;

@@ -90,7 +90,7 @@ size_t tcu_widest_group(const tcu_model *m)
     const tcu_linear *list[LINEARS];
     for (size_t i = 0; i < m->config.n_layers; i++)
         for (size_t j = linears_of(&m->layers[i], list); j-- > 0;)
-            widest = larger(widest, list[j]->w ? (size_t)list[j]->rows : 0);
+            widest = larger(widest, list[j]->w || list[j]->n_coded ? (size_t)list[j]->rows : 0);
     return widest;
 }
 

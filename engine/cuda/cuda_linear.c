@@ -26,6 +26,19 @@ tcu_lora tcu_lora_of(const tcu_linear *g, int32_t most)
     return p;
 }
 
+const tcu_coded *tcu_coded_of(const tcu_linear *g)
+{
+    return g->n_coded ? g->coded : NULL;
+}
+
+int tcu_embed_rows(const tcu_model *m, const int32_t *ids, float *h, int32_t n)
+{
+    const tcu_linear *e = &m->embed;
+    return e->n_coded && e->coded->format
+               ? tcu_embed_coded(ids, e->coded, h, n, m->device->stream)
+               : tcu_embed(ids, e->w, h, n, m->hidden, m->device->stream);
+}
+
 tcu_lora tcu_rows_lora(const tcu_rows *r, const tcu_linear *g)
 {
     tcu_lora p = tcu_lora_of(g, r->most);
@@ -65,6 +78,8 @@ static bool multiply_group(const tcu_turn *u, const tcu_linear *g, const tcu_lor
     tcu_product q = { .wide = wide,
                       .x = x,
                       .w = g->w,
+                      .coded = tcu_coded_of(g),
+                      .n_coded = g->n_coded,
                       .y = y,
                       .ldx = g->in,
                       .ldy = g->rows,
@@ -137,6 +152,8 @@ bool tcu_group_back(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, c
                       .add = p.most > 0 || add,
                       .x = dy,
                       .w = g->w,
+                      .coded = tcu_coded_of(g),
+                      .n_coded = g->n_coded,
                       .y = dx,
                       .ldx = g->rows,
                       .ldy = g->in,

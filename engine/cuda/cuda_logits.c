@@ -22,7 +22,7 @@ static exchange exchange_of(tcu_trainer *t)
 
 static tcu_lora head_tables(const tcu_trainer *t, const tcu_lora *tables, int64_t ld)
 {
-    tcu_lora p = tcu_lora_of(&t->model->head_group, t->rows.most);
+    tcu_lora p = tcu_lora_of(&t->model->head, t->rows.most);
     p.segments = tables->segments;
     p.tiles = tables->tiles;
     p.steps = tables->steps;
@@ -48,7 +48,9 @@ static bool chunk_forward(tcu_trainer *t, const tcu_chunk *c, float *lp_card, ti
     size_t k = t->batch->size.max_k;
     tcu_product q = { .wide = true,
                       .x = t->a + (size_t)c->begin * (size_t)m->hidden,
-                      .w = m->head,
+                      .w = m->head.w,
+                      .coded = tcu_coded_of(&m->head),
+                      .n_coded = m->head.n_coded,
                       .y = t->z,
                       .ldx = m->hidden,
                       .ldy = ldz,
@@ -90,7 +92,9 @@ static bool head_dx(tcu_trainer *t, const tcu_chunk *c, const tcu_lora *p, const
                       .wide = split,
                       .add = add && !split,
                       .x = dz,
-                      .w = m->head,
+                      .w = m->head.w,
+                      .coded = tcu_coded_of(&m->head),
+                      .n_coded = m->head.n_coded,
                       .y = split ? (void *)t->parts : dx,
                       .ldx = tcu_pad_vocab(m) * 2,
                       .ldy = m->hidden,

@@ -125,6 +125,8 @@ static size_t layers_to_keep(const tcu_trainer *t, const tke_microbatch_size *s)
 static bool reserve(tcu_trainer *t, const tke_microbatch_size *s, tinkc_error *err)
 {
     tcu_device *d = t->model->device;
+    if (!tcu_unpack_room(d, t->model->unpacked, err))
+        return false;
     t->n_kept = layers_to_keep(t, s);
     size_t bytes = bytes_of(t, s, t->n_kept);
     if (bytes > t->bytes) {
@@ -432,7 +434,7 @@ static bool forward(tcu_trainer *t, tinkc_error *err)
     tcu_device *d = m->device;
     float *first = t->batch->size.depth == TKE_DEPTH_ALL ? t->h_in[0] : t->h;
     tcu_residual r = { .h = first };
-    if (!tcu_ok(d, tcu_embed(t->rows.ids, m->embed, first, t->rows.n, m->hidden, d->stream),
+    if (!tcu_ok(d, tcu_embed_rows(m, t->rows.ids, first, t->rows.n),
                 "embedding", err))
         return false;
     for (size_t i = 0; i < m->config.n_layers; i++)

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256) pack_tiles(tcu_coded p, tcu_stored s)
     int segments = segments_of(p), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int64_t tile = blockIdx.x * 8ll + threadIdx.x / 32;
     int r = (int)(tile / segments) * 8 + g, k0 = (int)(tile % segments) * 128;
-    bool nibbles = family_of(p.format) <= NAMES;
+    bool nibbles = family_of(p.format) <= (int)NAMES;
     if (tile >= (int64_t)(s.n + 7) / 8 * segments)
         return;
     bool there = r < s.n;
@@ -38,10 +38,9 @@ __global__ void __launch_bounds__(256) pack_tiles(tcu_coded p, tcu_stored s)
     for (int i = 0; i < (nibbles ? 4 : 8); i++) {
         uint32_t word = 0;
         for (int j = 0; j < (nibbles ? 8 : 4); j++) {
-            /* the two nibbles of a pair lie 16 bits apart */
-            int at = nibbles ? i * 8 + j % 4 * 2 + j / 4 : i * 4 + j, k = k0 + column_of(t, at);
+            int k = k0 + column_of(t, nibbles ? i * 8 + j : i * 4 + j);
             uint32_t code = there && k < p.in ? stored_code(p.format, row, k) : 0;
-            word |= code << (nibbles ? 4 : 8) * j;
+            word |= nibbles ? code << 4 * code_place(family_of(p.format), j) : code << 8 * j;
         }
         *(uint32_t *)(to + i / 4 * 512 + lane * 16 + i % 4 * 4) = word;
     }
@@ -90,7 +89,7 @@ template <int FAMILY> __global__ void __launch_bounds__(256) unpack_tiles(tcu_co
 {
     enum { LD = TCU_TILE_COLUMNS + 8 };
     __shared__ __align__(16) bf16 rows[8][TCU_TILE_ROWS * LD];
-    __shared__ float table[FAMILY == NAMES ? NAMES_BYTES / 4 : 1];
+    extern __shared__ float2 table[];
     int segments = segments_of(p), lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     int bytes = tile_bytes(p.format);
     int64_t tiles = (int64_t)(p.out + 7) / 8 * segments;
@@ -105,10 +104,10 @@ template <int FAMILY> __global__ void __launch_bounds__(256) unpack_tiles(tcu_co
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t v[4];
-            unpack_part<FAMILY>(c.words, i, c.by, table + lane, v);
+            unpack_exactly<FAMILY>(c.words, i, c.by, table, v);
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                *(uint32_t *)(mine + g * LD + column_of(t, i * 8 + j * 2)) = one_nan(v[j]);
+                *(uint32_t *)(mine + g * LD + column_of(t, i * 8 + j * 2)) = v[j];
         }
         __syncwarp();
         int64_t r0 = tile / segments * 8;
@@ -124,7 +123,8 @@ template <int FAMILY> __global__ void __launch_bounds__(256) unpack_tiles(tcu_co
 }
 
 #define FOR_FAMILY(format, f, ...)                                                                                             \
-    (family_of(format) == NIBBLES ? f<NIBBLES>(__VA_ARGS__) :                                                                  \
+    (family_of(format) == FOURS   ? f<FOURS>(__VA_ARGS__) :                                                                    \
+     family_of(format) == NIBBLES ? f<NIBBLES>(__VA_ARGS__) :                                                                  \
      family_of(format) == NAMES   ? f<NAMES>(__VA_ARGS__) :                                                                    \
      family_of(format) == BYTES8  ? f<BYTES8>(__VA_ARGS__) :                                                                   \
                                     f<FLOATS8>(__VA_ARGS__))
@@ -132,7 +132,10 @@ template <int FAMILY> __global__ void __launch_bounds__(256) unpack_tiles(tcu_co
 template <int FAMILY> static int run_unpack(const tcu_coded *p, bf16 *w, tcu_stream stream)
 {
     int64_t blocks = ((int64_t)(p->out + 7) / 8 * ((p->in + 127) / 128) + 7) / 8;
-    return launch(unpack_tiles<FAMILY>, dim3((unsigned)(blocks < 4096 ? blocks : 4096)), 256, 0, stream, *p, w);
+    int most = FAMILY == NAMES ? 528 : 4096; /* each block makes the table */
+    size_t table = FAMILY == NAMES ? NAMES_BYTES : 0;
+    cudaError_t e = cudaFuncSetAttribute(unpack_tiles<FAMILY>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)table);
+    return e ? e : launch(unpack_tiles<FAMILY>, dim3((unsigned)(blocks < most ? blocks : most)), 256, table, stream, *p, w);
 }
 
 int tcu_unpack_tiles(const tcu_coded *p, tcu_bf16 *w, tcu_stream stream)
@@ -143,7 +146,7 @@ int tcu_unpack_tiles(const tcu_coded *p, tcu_bf16 *w, tcu_stream stream)
 /* A warp takes the tiles of a row, and of each the lanes that have it. grid: rows. */
 template <int FAMILY> __global__ void __launch_bounds__(256) embed_packed(const int32_t *ids, tcu_coded p, float *h)
 {
-    __shared__ float table[FAMILY == NAMES ? NAMES_BYTES / 4 : 1];
+    extern __shared__ float2 table[];
     int64_t row = blockIdx.x, id = ids[row] < 0 ? 0 : ids[row];
     int segments = segments_of(p), lane = threadIdx.x % 32, t = lane % 4;
     if (FAMILY == NAMES) {
@@ -156,12 +159,12 @@ template <int FAMILY> __global__ void __launch_bounds__(256) embed_packed(const 
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             uint32_t v[4];
-            unpack_part<FAMILY>(c.words, i, c.by, table + lane, v);
+            unpack_exactly<FAMILY>(c.words, i, c.by, table, v);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 int k = segment * 128 + column_of(t, i * 8 + j * 2);
                 if (lane / 4 == id % 8 && k < p.in)
-                    *(float2 *)(h + row * p.in + k) = unpack(one_nan(v[j]));
+                    *(float2 *)(h + row * p.in + k) = unpack(v[j]);
             }
         }
     }
@@ -169,7 +172,7 @@ template <int FAMILY> __global__ void __launch_bounds__(256) embed_packed(const 
 
 template <int FAMILY> static int run_embed(const int32_t *ids, const tcu_coded *p, float *h, int32_t rows, tcu_stream stream)
 {
-    return launch(embed_packed<FAMILY>, dim3(rows), 256, 0, stream, ids, *p, h);
+    return launch(embed_packed<FAMILY>, dim3(rows), 256, FAMILY == NAMES ? NAMES_BYTES : 0, stream, ids, *p, h);
 }
 
 int tcu_embed_coded(const int32_t *ids, const tcu_coded *p, float *h, int32_t rows, tcu_stream stream)
@@ -177,7 +180,12 @@ int tcu_embed_coded(const int32_t *ids, const tcu_coded *p, float *h, int32_t ro
     return FOR_FAMILY(p->format, run_embed, ids, p, h, rows, stream);
 }
 
-/* ---- products of few rows ---- */
+/* ---- products of very few rows ----
+ *
+ * One block for each multiprocessor. Its warps have rings of tiles of their own, and meet only once, when x is in shared memory. 16 rows
+ * of weights are the left operand: their numbers for the next instructions are unpacked while the last ones run. */
+
+enum { THIN_ROWS = 8, THIN_WARPS = 12 };
 
 typedef struct packed_job { /* y[m][p.out] = x[m][p.in] w^T */
     tcu_coded p;
@@ -188,11 +196,186 @@ typedef struct packed_job { /* y[m][p.out] = x[m][p.in] w^T */
     bool wide;
 } packed_job;
 
-/* MT * 16 rows of x; W warps of NT * 8 rows of weights each. */
-template <int FAMILY, int MT, int NT, int W> struct packed_few {
-    enum { ROWS = MT * 16, COLS = W * NT * 8, BK = TCU_TILE_COLUMNS, THREADS = W * 32, TILE = coded<FAMILY>::MOST };
-    enum { X = ROWS * BK * 2, STAGE = X + W * NT * TILE, ROOM = MT == 1 ? 64 * 1024 : 110 * 1024, FIT = ROOM / STAGE };
-    enum { STAGES = FIT > 12 ? 12 : FIT, NAMED = FAMILY == NAMES ? NAMES_BYTES : 0, BYTES = STAGES * STAGE + NAMED };
+template <int FAMILY> struct thin {
+    enum { TILE = coded<FAMILY>::MOST, STAGE = 2 * TILE, NAMED = FAMILY == NAMES ? NAMES_BYTES : 0 };
+};
+
+/* x as right operands: of each step of 16 and row two words of each of four lanes. Columns past the end are zero. */
+DEVICE void place_rows(const packed_job &p, int steps, unsigned char *to)
+{
+    int pieces = steps * 2;
+    for (int i = threadIdx.x; i < pieces * p.m; i += blockDim.x) {
+        int row = i / pieces, piece = i % pieces;
+        uint4 v = piece * 8 < p.p.in ? *(const uint4 *)(p.x + (int64_t)row * p.p.in + piece * 8) : make_uint4(0, 0, 0, 0);
+        uint32_t *at = (uint32_t *)(to + ((piece / 2 * p.m + row) * 4) * 8 + piece % 2 * 4);
+        at[0] = v.x, at[2] = v.y, at[4] = v.z, at[6] = v.w;
+    }
+}
+
+/* Tiles of two rows of tiles, one place along k, each lane its own codes. */
+template <int FAMILY> DEVICE void fetch_thin(const uint8_t *const from[2], int bytes, unsigned char *to)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+#pragma unroll
+        for (int i = 0; i < coded<FAMILY>::CODES / 512; i++)
+            copy16(to + j * thin<FAMILY>::TILE + i * 512 + lane * 16, from[j] + i * 512 + lane * 16, true);
+        if (coded<FAMILY>::CODES + (lane % 16) * 16 < bytes && lane / 16 == j) /* scales */
+            copy16(to + j * thin<FAMILY>::TILE + coded<FAMILY>::CODES + lane % 16 * 16, from[j] + coded<FAMILY>::CODES + lane % 16 * 16,
+                   true);
+    }
+}
+
+/* A lane's codes and scales of the two tiles of a place. */
+template <int FAMILY> DEVICE void read_thin(lane_codes<FAMILY> (&c)[2], const unsigned char *tile, int format, int n_scales)
+{
+#pragma unroll
+    for (int j = 0; j < 2; j++)
+        read_codes<FAMILY>(format, n_scales, tile + j * thin<FAMILY>::TILE, &c[j]);
+}
+
+/* Part `unit` of 8 of a place's left operands. */
+template <int FAMILY> DEVICE void unpack_thin(uint32_t (&w)[8][4], const lane_codes<FAMILY> (&c)[2], int unit, const float2 *table)
+{
+    uint32_t v[4];
+    int i = unit / 2, j = unit % 2;
+    unpack_part<FAMILY>(c[j].words, i, c[j].by, table, v);
+    w[2 * i][j] = v[0], w[2 * i][2 + j] = v[1];
+    w[2 * i + 1][j] = v[2], w[2 * i + 1][2 + j] = v[3];
+}
+
+DEVICE void put_thin(const packed_job &p, const float acc[4], int n0)
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        int64_t row = lane % 4 * 2 + e % 2;
+        int col = n0 + lane / 4 + e / 2 * 8;
+        if (row >= p.m || col >= p.p.out)
+            continue;
+        if (p.wide)
+            ((float *)p.y)[row * p.ldy + col] = acc[e];
+        else
+            ((bf16 *)p.y)[row * p.ldy + col] = narrow(acc[e]);
+    }
+}
+
+template <int FAMILY, int STAGES> __global__ void __launch_bounds__(THIN_WARPS * 32, 1) thin_packed(packed_job p)
+{
+    typedef thin<FAMILY> F;
+    extern __shared__ __align__(256) unsigned char shared[];
+    const float2 *table = (const float2 *)shared;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    int segments = segments_of(p.p), bytes = tile_bytes(p.p.format), n_scales = scale_bytes(p.p.format);
+    int strips = (p.p.out + 15) / 16, last = (p.p.out + 7) / 8 - 1, apart = gridDim.x * warps;
+    int first = warp * gridDim.x + blockIdx.x, turns = first < strips ? (strips - first + apart - 1) / apart : 0;
+    unsigned char *xt = shared + F::NAMED, *ring = xt + segments * 8 * p.m * 32 + warp * STAGES * F::STAGE;
+    int n = turns * segments, asked = 0, strip = first, column = 0, slot = 0;
+    auto ask = [&](int to) { /* for the place after those asked for */
+        if (asked++ < n) {
+            const uint8_t *from = p.p.tiles + (int64_t)strip * 2 * segments * bytes + (int64_t)column * bytes;
+            const uint8_t *rows[2] = { from, strip * 2 < last ? from + (int64_t)segments * bytes : from };
+            fetch_thin<FAMILY>(rows, bytes, ring + to * F::STAGE);
+            if (++column == segments)
+                column = 0, strip += apart;
+        }
+        copy_commit();
+    };
+    for (int i = 0; i < STAGES; i++)
+        ask(i);
+    if (FAMILY == NAMES)
+        write_names(p.p.format, (float2 *)shared);
+    place_rows(p, segments * 8, xt);
+    __syncthreads();
+    if (!n)
+        return;
+    const unsigned char *mine = xt + (min(lane / 4, p.m - 1) * 4 + lane % 4) * 8, *x = mine;
+    lane_codes<FAMILY> c[2];
+    uint32_t w[2][8][4];
+    float acc[4] = {};
+    auto next = [&]() { /* reads the codes of the next place and asks for another in its room */
+        copy_wait<STAGES - 1>();
+        __syncwarp();
+        read_thin<FAMILY>(c, ring + slot * F::STAGE, p.p.format, n_scales);
+        __syncwarp();
+        ask(slot);
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+    };
+    int done = 0, place = 0, out = first;
+    auto multiply = [&](const uint32_t (&now)[8][4], uint32_t (&then)[8][4]) {
+        next();
+#pragma unroll
+        for (int s = 0; s < 8; s++) {
+            uint2 b = *(const uint2 *)(x + s * p.m * 32);
+            mma(acc, now[s], b.x, b.y);
+            unpack_thin<FAMILY>(then, c, s, table);
+        }
+        x += 8 * p.m * 32;
+        done++;
+        if (++place < segments)
+            return;
+        put_thin(p, acc, out * 16);
+        acc[0] = acc[1] = acc[2] = acc[3] = 0;
+        place = 0, x = mine, out += apart;
+    };
+    next();
+#pragma unroll
+    for (int s = 0; s < 8; s++)
+        unpack_thin<FAMILY>(w[0], c, s, table);
+    while (done < n) {
+        multiply(w[0], w[1]);
+        if (done < n)
+            multiply(w[1], w[0]);
+    }
+    copy_wait<0>();
+}
+
+template <int FAMILY, int STAGES> static int run_thin(const packed_job &p, int blocks, int warps, int x, tcu_stream stream)
+{
+    int bytes = thin<FAMILY>::NAMED + x + warps * STAGES * thin<FAMILY>::STAGE;
+    cudaError_t e = cudaFuncSetAttribute(thin_packed<FAMILY, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    return e ? e : launch(thin_packed<FAMILY, STAGES>, dim3(blocks), warps * 32, bytes, stream, p);
+}
+
+typedef struct card_size {
+    int processors, shared;
+} card_size;
+
+static const card_size *size_of_card(void)
+{
+    static card_size size;
+    int device = 0;
+    if (!size.processors && cudaGetDevice(&device) == cudaSuccess) {
+        cudaDeviceGetAttribute(&size.shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        cudaDeviceGetAttribute(&size.processors, cudaDevAttrMultiProcessorCount, device);
+    }
+    return &size;
+}
+
+/* False: there is no room for x and the rings. */
+template <int FAMILY> static bool thin_of(const packed_job &p, tcu_stream stream, int *rc)
+{
+    const card_size *card = size_of_card();
+    int strips = (p.p.out + 15) / 16, x = (p.p.in + 127) / 128 * 8 * p.m * 32, blocks = strips < card->processors ? strips : card->processors;
+    int warps = (strips + blocks - 1) / blocks, room = card->shared - x - thin<FAMILY>::NAMED;
+    warps = warps < THIN_WARPS ? warps : THIN_WARPS;
+    int stages = room / (warps * thin<FAMILY>::STAGE);
+    if (p.m > THIN_ROWS || stages < 4)
+        return false;
+    *rc = stages >= 16 ? run_thin<FAMILY, 16>(p, blocks, warps, x, stream) :
+          stages >= 8  ? run_thin<FAMILY, 8>(p, blocks, warps, x, stream) :
+                         run_thin<FAMILY, 4>(p, blocks, warps, x, stream);
+    return true;
+}
+
+/* ---- products of few rows ---- */
+
+/* MT * 16 rows of x; W warps of NT * 8 rows of weights each; STAGES tiles on the way. */
+template <int FAMILY, int MT, int NT, int W, int STAGES_> struct packed_few {
+    enum { ROWS = MT * 16, COLS = W * NT * 8, BK = TCU_TILE_COLUMNS, THREADS = W * 32 };
+    enum { TILE = coded<FAMILY>::MOST, X = ROWS * BK * 2, STAGE = X + W * NT * TILE, STAGES = STAGES_ };
+    enum { NAMED = FAMILY == NAMES ? NAMES_BYTES : 0, BYTES = NAMED + STAGES * STAGE };
 };
 
 /* A warp's tiles of one place along k. */
@@ -209,9 +392,10 @@ template <typename F, int NT> DEVICE void fetch_tiles(const uint8_t *const from[
 
 /* acc += a place along k. */
 template <typename F, int FAMILY, int MT, int NT>
-DEVICE void packed_tile(float acc[MT][NT][4], const bf16 *xt, const unsigned char *wt, int format, int n_scales, const float *table)
+DEVICE void packed_tile(float acc[MT][NT][4], const bf16 *xt, const unsigned char *wt, int format, int n_scales, const float2 *table)
 {
-    int lane = threadIdx.x % 32;
+    int lane = threadIdx.x % 32, row = lane & 15;
+    const char *first = (const char *)(xt + swizzle<F::BK>(row, lane >> 4));
     lane_codes<FAMILY> c[NT];
 #pragma unroll
     for (int j = 0; j < NT; j++)
@@ -222,11 +406,11 @@ DEVICE void packed_tile(float acc[MT][NT][4], const bf16 *xt, const unsigned cha
 #pragma unroll
         for (int s = 0; s < 2; s++)
 #pragma unroll
-            for (int r = 0; r < MT; r++)
-                ldmatrix(x[s][r], xt + swizzle<F::BK>(r * 16 + (lane & 15), i * 4 + s * 2 + (lane >> 4)));
+            for (int r = 0; r < MT; r++) /* two pieces of 16 bytes a step; their swizzle repeats after eight */
+                ldmatrix(x[s][r], (const char *)((uintptr_t)first ^ (i * 2 + s) % 4 * 32) + (i * 2 + s) / 4 * 128 + r * 16 * F::BK * 2);
 #pragma unroll
         for (int j = 0; j < NT; j++)
-            unpack_part<FAMILY>(c[j].words, i, c[j].by, table + lane, w[j]);
+            unpack_part<FAMILY>(c[j].words, i, c[j].by, table, w[j]);
 #pragma unroll
         for (int s = 0; s < 2; s++)
 #pragma unroll
@@ -257,68 +441,70 @@ template <int MT, int NT> DEVICE void put_sums(const packed_job &p, float acc[MT
             }
 }
 
-template <int FAMILY, int MT, int NT, int W> __global__ void __launch_bounds__(W * 32) few_packed(packed_job p)
+template <int FAMILY, int MT, int NT, int W, int STAGES> __global__ void __launch_bounds__(W * 32) few_packed(packed_job p)
 {
-    typedef packed_few<FAMILY, MT, NT, W> F;
-    extern __shared__ __align__(128) unsigned char shared[];
-    bf16 *xt = (bf16 *)shared;
+    typedef packed_few<FAMILY, MT, NT, W, STAGES> F;
+    extern __shared__ __align__(256) unsigned char shared[];
+    bf16 *xt = (bf16 *)(shared + F::NAMED);
     int warp = threadIdx.x / 32, segments = segments_of(p.p), bytes = tile_bytes(p.p.format), n_scales = scale_bytes(p.p.format);
-    unsigned char *wt = shared + F::STAGES * F::X + warp * NT * F::TILE;
-    float *table = (float *)(shared + F::STAGES * F::STAGE);
+    unsigned char *wt = (unsigned char *)xt + STAGES * F::X + warp * NT * F::TILE;
     int n0 = blockIdx.x * F::COLS + warp * NT * 8, last = (p.p.out + 7) / 8 - 1;
     const uint8_t *from[NT];
 #pragma unroll
     for (int j = 0; j < NT; j++)
         from[j] = p.p.tiles + (int64_t)min(n0 / 8 + j, last) * segments * bytes;
     pieces<F::ROWS, F::BK, F::THREADS> x;
-    for (int s = 0; s < F::STAGES - 1; s++)
+    for (int s = 0; s < STAGES - 1; s++)
         if (s < segments)
             fetch_tiles<F, NT>(from, (int64_t)s * bytes, bytes, wt + s * W * NT * F::TILE);
-    for (int i = threadIdx.x; i < F::STAGES * F::X / 16; i += F::THREADS)
+    for (int i = threadIdx.x; i < STAGES * F::X / 16; i += F::THREADS)
         ((uint4 *)xt)[i] = make_uint4(0, 0, 0, 0);
     if (FAMILY == NAMES)
-        write_names(p.p.format, table);
+        write_names(p.p.format, (float2 *)shared);
     aim(x, p.x, p.m, p.p.in);
     __syncthreads();
-    for (int s = 0; s < F::STAGES - 1; s++) {
+    for (int s = 0; s < STAGES - 1; s++) {
         if (s < segments)
             fetch(x, s * F::BK, xt + s * F::ROWS * F::BK);
         copy_commit(); /* the first group contains all weights up to here */
     }
     float acc[MT][NT][4] = {};
-    for (int i = 0, stage = 0, next = F::STAGES - 1; i < segments; i++) {
-        copy_wait<F::STAGES - 2>();
+    for (int i = 0, stage = 0, next = STAGES - 1; i < segments; i++) {
+        copy_wait<STAGES - 2>();
         __syncthreads();
-        int ahead = i + F::STAGES - 1;
+        int ahead = i + STAGES - 1;
         if (ahead < segments) {
             fetch_tiles<F, NT>(from, (int64_t)ahead * bytes, bytes, wt + next * W * NT * F::TILE);
             fetch(x, ahead * F::BK, xt + next * F::ROWS * F::BK);
         }
         copy_commit();
-        packed_tile<F, FAMILY, MT, NT>(acc, xt + stage * F::ROWS * F::BK, wt + stage * W * NT * F::TILE, p.p.format, n_scales, table);
-        stage = stage + 1 == F::STAGES ? 0 : stage + 1;
-        next = next + 1 == F::STAGES ? 0 : next + 1;
+        packed_tile<F, FAMILY, MT, NT>(acc, xt + stage * F::ROWS * F::BK, wt + stage * W * NT * F::TILE, p.p.format, n_scales,
+                                       (const float2 *)shared);
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        next = next + 1 == STAGES ? 0 : next + 1;
     }
     copy_wait<0>();
     put_sums<MT, NT>(p, acc, n0);
 }
 
-template <int FAMILY, int MT, int NT, int W> static int run_few(const packed_job &p, tcu_stream stream)
+template <int FAMILY, int MT, int NT, int W, int STAGES> static int run_few(const packed_job &p, tcu_stream stream)
 {
-    typedef packed_few<FAMILY, MT, NT, W> F;
-    static_assert(F::STAGES >= 3, "copies run ahead");
-    cudaError_t e = cudaFuncSetAttribute(few_packed<FAMILY, MT, NT, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES);
+    typedef packed_few<FAMILY, MT, NT, W, STAGES> F;
+    cudaError_t e = cudaFuncSetAttribute(few_packed<FAMILY, MT, NT, W, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::BYTES);
     if (e)
         return e;
-    return launch(few_packed<FAMILY, MT, NT, W>, dim3((p.p.out + F::COLS - 1) / F::COLS), F::THREADS, F::BYTES, stream, p);
+    return launch(few_packed<FAMILY, MT, NT, W, STAGES>, dim3((p.p.out + F::COLS - 1) / F::COLS), F::THREADS, F::BYTES, stream, p);
 }
 
-/* The widest blocks that still give every multiprocessor two, or one where x needs more room than the weights. */
+/* The widest blocks that still give every multiprocessor one. */
 template <int FAMILY> static int few_of(const packed_job &p, tcu_stream stream)
 {
+    int rc;
+    if (thin_of<FAMILY>(p, stream, &rc))
+        return rc;
     if (p.m <= 16)
-        return p.p.out >= 32 * 264 ? run_few<FAMILY, 1, 1, 4>(p, stream) : run_few<FAMILY, 1, 1, 2>(p, stream);
-    return p.p.out >= 128 * 120 ? run_few<FAMILY, 4, 2, 8>(p, stream) : run_few<FAMILY, 4, 1, 4>(p, stream);
+        return run_few<FAMILY, 1, 1, 4, 8>(p, stream);
+    return p.p.out >= 128 * 120 ? run_few<FAMILY, 4, 2, 8, 4>(p, stream) : run_few<FAMILY, 4, 1, 4, 5>(p, stream);
 }
 
 int tcu_small_coded(bool wide, const tcu_bf16 *x, const tcu_coded *w, void *y, int64_t ldy, int32_t m, tcu_stream stream)

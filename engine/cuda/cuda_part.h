@@ -126,6 +126,10 @@ bool tcu_layer_run(const tcu_turn *, const tcu_place *, tcu_residual *, bool out
 
 /* ---- cuda_linear.c: groups of matrices with their adapters ---- */
 
+/* Its packed matrices; NULL = none is packed. */
+const tcu_coded *tcu_coded_of(const tcu_linear *);
+/* The embeddings of n ids. Returns what the launch returns. */
+int tcu_embed_rows(const tcu_model *, const int32_t *ids, float *h, int32_t n);
 /* The batch's adapter tables, completed with the sizes of one group. */
 tcu_lora tcu_rows_lora(const tcu_rows *, const tcu_linear *);
 /* y = W x with adapters and bias; `low` [n][g->n * most] stays for the backward pass. */

@@ -106,7 +106,9 @@ void tcu_results_free(tcu_results *);
 /* ---- cuda_weights.c ---- */
 
 typedef struct tcu_linear { /* a group: matrices with one input, one below the other */
-    tcu_bf16 *w;            /* [rows, in]; of experts NULL */
+    tcu_bf16 *w;            /* [rows, in]; of experts and where matrices are packed NULL */
+    tcu_coded coded[TCU_GROUP_MAX];
+    int32_t n_coded;        /* 0, or n: matrices stay packed (some may be bf16) */
     float *bias;            /* [rows] or NULL */
     int32_t group;          /* index in layouts */
     bool adapted;           /* false: never */
@@ -178,9 +180,9 @@ typedef struct tcu_model {
     tcu_sides *sides;                  /* of all groups, by index */
     bool has_experts;
     size_t cache_numbers, state_bytes; /* of all layers: of a block of the cache, of a sequence's state */
-    tcu_bf16 *embed, *head;            /* one buffer if tied */
+    tcu_linear embed, head;            /* the same numbers if tied */
     float *norm;
-    tcu_linear head_group;
+    size_t unpacked;                   /* numbers of the largest packed group or head; 0: none is packed */
     float *cosine, *sine; /* [n_positions, rotary / 2] */
     size_t n_positions;
     unsigned char *block; /* weights and norms */

@@ -268,10 +268,10 @@ static bool send_decode(tcu_sampler *s, tinkc_error *err)
     }
     if (ok) {
         table[n].norm_in = m->norm;
-        table[n].group[0] = m->head_group.group;
+        table[n].group[0] = m->head.group;
         table[n].map[0] = card + at + n * 4 * TCU_MAP_BYTES;
         ok = tcu_ok(d,
-                    tcu_decode_map(host + at + n * 4 * TCU_MAP_BYTES, m->head, m->vocab, m->hidden),
+                    tcu_decode_map(host + at + n * 4 * TCU_MAP_BYTES, m->head.w, m->vocab, m->hidden),
                     "a map of the head", err);
     }
     for (size_t i = 0; ok && i < 2; i++) {
@@ -309,7 +309,7 @@ static bool make_decode(tcu_sampler *s, tinkc_error *err)
     p->sine = m->sine;
     p->stride = (int64_t)s->stride;
     p->values = (int64_t)l->attn.k_width * TKE_BLOCK_TOKENS;
-    p->embed = m->embed;
+    p->embed = m->embed.w;
     p->vocab = m->vocab;
     p->z = s->z;
     p->ldz = tcu_pad_vocab(m);
@@ -854,7 +854,7 @@ static bool run_layers(tcu_sampler *s, tinkc_error *err)
     tcu_model *m = s->model;
     tcu_device *d = m->device;
     s->residual = (tcu_residual){ .h = s->h };
-    if (!tcu_ok(d, tcu_embed(s->rows.ids, m->embed, s->h, s->rows.n, m->hidden, d->stream),
+    if (!tcu_ok(d, tcu_embed_rows(m, s->rows.ids, s->h, s->rows.n),
                 "embedding", err))
         return false;
     for (size_t i = 0; i < m->config.n_layers; i++)
@@ -870,10 +870,12 @@ static bool run_logits(tcu_sampler *s, int32_t first, int32_t n, tinkc_error *er
     tcu_device *d = m->device;
     int64_t ldz = tcu_pad_vocab(m);
     int32_t padded = tcu_pad_rows(n);
-    tcu_lora p = tcu_lora_of(&m->head_group, s->rows.most);
+    tcu_lora p = tcu_lora_of(&m->head, s->rows.most);
     tcu_product q = { .wide = true,
                       .x = s->hf,
-                      .w = m->head,
+                      .w = m->head.w,
+                      .coded = tcu_coded_of(&m->head),
+                      .n_coded = m->head.n_coded,
                       .y = s->z,
                       .ldx = m->hidden,
                       .ldy = ldz,

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/mem.h"
+#include "cuda/cuda_codes.h"
 #include "cuda/cuda_part.h"
 #include "math/format.h"
 
@@ -59,6 +60,8 @@ struct tcu_loader {
     tcu_sides *sides; /* of all groups; NULL = only measures */
     tcu_bf16 *stage[2];
     cudaEvent_t done[2];
+    unsigned char *raw[2]; /* on the card: packed rows as files have them */
+    size_t unpacked;       /* numbers of the largest packed group */
     int turn;
     tinkc_error *err;
 };
@@ -205,7 +208,7 @@ void tcu_load_vector(loader *l, const float *from, size_t n, size_t room, float 
 }
 
 /* What a group is on the card, without its numbers. */
-static void describe_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
+static tcu_sides describe_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
                            tcu_linear *to)
 {
     tcu_sides own = { .in = in ? *in : tcu_side_of(g->w[0].in) };
@@ -220,20 +223,95 @@ static void describe_group(loader *l, const tke_group *g, const tcu_side *in, co
     }
     if (l->sides)
         l->sides[g->index] = own;
+    return own;
+}
+
+/* ---- packed matrices ---- */
+
+/* TCU_NOT_PACKED where sides have zeros: then the card holds what it stands for. */
+static int32_t format_here(const tke_weight *w, tcu_side out, tcu_side in)
+{
+    bool plain = out.run == out.step && in.run == in.step && w->in % 32 == 0;
+    return plain ? tcu_format_of(w->m.dtype) : TCU_NOT_PACKED;
+}
+
+/* Rows first .. first + n - 1 as the file has them, into the order of tiles. */
+static bool load_tiles(loader *l, const tke_weight *w, size_t first, size_t n, const tcu_coded *to)
+{
+    size_t row = tke_format_bytes(tke_format_of(w->m.dtype), (size_t)w->m.ld), codes = n * row;
+    tcu_apart apart = tcu_factors_apart(&w->m, first, n);
+    unsigned char *stage = (unsigned char *)next_stage(l), *raw = l->raw[!l->turn];
+    if (!stage)
+        return false;
+    memcpy(stage, (const unsigned char *)w->m.data + first * row, codes);
+    if (apart.bytes)
+        memcpy(stage + codes, apart.from, apart.bytes);
+    const tcu_stored s = { raw,          (int64_t)row, raw + codes, apart.row_bytes,
+                           (int32_t)first, (int32_t)n };
+    return tcu_upload(l->d, raw, stage, codes + apart.bytes, l->err) &&
+           tcu_ok(l->d, tcu_pack_tiles(to, &s, l->d->stream), "packing weights", l->err) &&
+           tcu_ok(l->d, cudaEventRecord(l->done[!l->turn], l->d->stream), "loading weights", l->err);
+}
+
+static bool load_coded(loader *l, const tke_weight *w, const tcu_coded *to)
+{
+    size_t row = tke_format_bytes(tke_format_of(w->m.dtype), (size_t)w->m.ld);
+    size_t most = STAGE_ELEMENTS * sizeof(tcu_bf16),
+           piece = most / (row + (size_t)tcu_factors_apart(&w->m, 0, 1).row_bytes) / TCU_TILE_ROWS *
+                   TCU_TILE_ROWS;
+    for (int i = 0; i < 2; i++)
+        if (!l->raw[i] && !(l->raw[i] = tcu_take(l->d, most, TCU_FOR_WORK, l->err)))
+            return false;
+    for (size_t at = 0; at < w->out; at += piece)
+        if (!load_tiles(l, w, at, w->out - at < piece ? w->out - at : piece, to))
+            return false;
+    return true;
+}
+
+/* Places the matrices of a group that is described; several formats may lie side by side. */
+static void take_group(loader *l, const tke_group *g, const tcu_sides *own, tcu_linear *to)
+{
+    size_t numbers = (size_t)to->rows * (size_t)to->in;
+    for (size_t i = 0; i < g->n; i++) {
+        to->coded[i] = (tcu_coded){ .format = format_here(&g->w[i], own->out[i], own->in),
+                                    .out = to->out[i],
+                                    .in = to->in };
+        to->n_coded = to->coded[i].format ? to->n : to->n_coded;
+    }
+    if (!to->n_coded) {
+        to->w = take_matrix(l, numbers);
+        return;
+    }
+    l->unpacked = numbers > l->unpacked ? numbers : l->unpacked;
+    for (size_t i = 0; i < g->n; i++) {
+        tcu_coded *c = &to->coded[i];
+        size_t n = (size_t)c->out * (size_t)c->in * sizeof(tcu_bf16);
+        c->tiles = take(l, c->format ? tcu_coded_bytes(c->format, c->out, c->in) : n);
+    }
+}
+
+/* Matrix i of a group that is placed. */
+static bool load_one(loader *l, const tke_group *g, const tcu_sides *own, size_t i,
+                     const tcu_linear *to, tcu_bf16 *w)
+{
+    const tcu_coded *c = &to->coded[i];
+    if (to->n_coded && c->format)
+        return load_coded(l, &g->w[i], c);
+    return load_matrix(l, &g->w[i], own->out[i], own->in, to->n_coded ? (tcu_bf16 *)c->tiles : w);
 }
 
 void tcu_load_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
                     tcu_linear *to)
 {
-    describe_group(l, g, in, out, to);
-    tcu_bf16 *w = to->w = take_matrix(l, (size_t)to->rows * (size_t)to->in);
+    const tcu_sides own = describe_group(l, g, in, out, to);
+    take_group(l, g, &own, to);
+    tcu_bf16 *w = to->w;
     float *bias = to->bias = g->w[0].bias ? take(l, (size_t)to->rows * sizeof *bias) : NULL;
     for (size_t i = 0; l->at && i < g->n; i++) {
-        const tcu_sides *own = &l->sides[g->index];
-        if (!load_matrix(l, &g->w[i], own->out[i], own->in, w) ||
-            (bias && !load_numbers(l, g->w[i].bias, g->w[i].out, own->out[i], bias)))
+        if (!load_one(l, g, &own, i, to, w) ||
+            (bias && !load_numbers(l, g->w[i].bias, g->w[i].out, own.out[i], bias)))
             return;
-        w += (size_t)to->out[i] * (size_t)to->in;
+        w = w ? w + (size_t)to->out[i] * (size_t)to->in : NULL;
         bias = bias ? bias + to->out[i] : NULL;
     }
 }
@@ -414,12 +492,16 @@ static bool carry(loader *l, const tke_model *s, tcu_model *m)
     const tke_config *c = &s->config;
     const tcu_side vocab = { (int32_t)c->vocab, (int32_t)c->vocab };
     const tcu_side hidden = { (int32_t)c->hidden, (int32_t)c->hidden };
-    describe_group(l, &s->head, &hidden, &vocab, &m->head_group);
-    m->embed = take_matrix(l, c->vocab * c->hidden);
-    m->head = c->tied ? m->embed : take_matrix(l, c->vocab * c->hidden);
-    if (l->at && (!load_matrix(l, &s->embed, vocab, hidden, m->embed) ||
-                  (!c->tied && !load_matrix(l, &s->head.w[0], vocab, hidden, m->head))))
-        return false;
+    const tke_group embed = { .index = s->head.index, .n = 1, .w = { s->embed } };
+    tcu_load_group(l, &embed, &hidden, &vocab, &m->embed);
+    if (c->tied) {
+        describe_group(l, &s->head, &hidden, &vocab, &m->head);
+        m->head.w = m->embed.w;
+        m->head.coded[0] = m->embed.coded[0];
+        m->head.n_coded = m->embed.n_coded;
+    } else {
+        tcu_load_group(l, &s->head, &hidden, &vocab, &m->head);
+    }
     tcu_load_vector(l, s->norm, c->hidden, c->hidden, &m->norm);
     for (size_t i = 0; i < c->n_layers && !tkc_failed(l->err); i++) {
         tcu_layer unused = { 0 };
@@ -450,8 +532,10 @@ static bool load_all(tcu_model *m, const tke_model *s, tinkc_error *err)
              tcu_ok(d, cudaEventCreateWithFlags(&l.done[i], cudaEventDisableTiming),
                     "loading weights", err);
     ok = ok && carry(&l, s, m);
+    m->unpacked = l.unpacked;
     ok = tcu_wait(d, err) && ok;
     for (int i = 0; i < 2; i++) {
+        tcu_give(d, l.raw[i], STAGE_ELEMENTS * sizeof(tcu_bf16), TCU_FOR_WORK);
         cudaFreeHost(l.stage[i]);
         if (l.done[i])
             cudaEventDestroy(l.done[i]);
@@ -487,6 +571,8 @@ static bool is_plain(const tcu_model *m, const tcu_layer *l)
 
 bool tcu_decode_model(const tcu_model *m)
 {
+    if (m->unpacked) /* nor packed numbers */
+        return false;
     for (size_t i = 0; i < m->config.n_layers; i++)
         if (!is_plain(m, &m->layers[i]))
             return false;

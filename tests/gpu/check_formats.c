@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cuda/cuda_packed.h"
+#include "cuda/cuda_codes.h"
 #include "gpu_world.h"
 #include "math/format.h"
 
@@ -61,48 +61,9 @@ static void verdict(const char *format, bool wild, int out, int in, const char *
 
 /* ---- numbers ---- */
 
-/* Where a block has its f16 scales; -1: none. */
-static const struct {
-    tke_dtype dtype;
-    int at[2];
-} all[] = { { TKE_Q4_0, { 0, -1 } },         { TKE_Q4_1, { 0, 2 } },  { TKE_Q4_K, { 0, 2 } },
-            { TKE_IQ4_NL, { 0, -1 } },       { TKE_NF4, { -1, -1 } }, { TKE_MXFP4, { -1, -1 } },
-            { TKE_MXFP4_BLOCKS, { -1, -1 } }, { TKE_Q8_0, { 0, -1 } }, { TKE_Q5_0, { 0, -1 } },
-            { TKE_Q5_1, { 0, 2 } },          { TKE_Q5_K, { 0, 2 } },  { TKE_Q6_K, { 208, -1 } },
-            { TKE_FP8, { -1, -1 } } };
+static const tke_dtype all[] = { TKE_Q4_0, TKE_Q4_1, TKE_Q4_K, TKE_IQ4_NL, TKE_NF4,  TKE_MXFP4, TKE_MXFP4_BLOCKS,
+                                 TKE_Q8_0, TKE_Q5_0, TKE_Q5_1, TKE_Q5_K,   TKE_Q6_K, TKE_FP8 };
 enum { FORMATS = sizeof all / sizeof *all };
-
-static uint32_t noise(uint64_t x)
-{
-    x = (x ^ x >> 31) * 0x9e3779b97f4a7c15ull;
-    x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
-    return (uint32_t)(x >> 32);
-}
-
-/* wild: scales are any bits, infinities and NaN among them; else numbers about as large as a model's. */
-static tke_matrix random_matrix(int which, int out, int in, bool wild, uint64_t seed)
-{
-    const tke_format *f = tke_format_of(all[which].dtype);
-    size_t bytes = tke_format_bytes(f, (size_t)out * (size_t)in), n = (size_t)out * (size_t)in;
-    uint8_t *codes = malloc(bytes), *scales = malloc(n / 32 + 1);
-    float *factors = malloc((n / 32 + 1) * sizeof *factors);
-    for (size_t i = 0; i < bytes; i++)
-        codes[i] = (uint8_t)noise(seed + i);
-    for (size_t i = 0; i < n / 32 + 1; i++) {
-        uint32_t bits = noise(seed * 3 + i);
-        scales[i] = (uint8_t)(wild ? bits : 117 + bits % 4);
-        factors[i] = wild ? tke_bits_to_f32(bits) : 0.01f * (1 + (float)(bits % 1000) / 500);
-    }
-    for (size_t b = 0; !wild && b < bytes / (size_t)f->block_bytes; b++)
-        for (int j = 0; j < 2; j++) {
-            uint16_t half = tke_f32_to_f16(0.0003f * (1 + (float)(noise(seed * 5 + b * 2 + (size_t)j) % 100)));
-            if (all[which].at[j] >= 0)
-                memcpy(codes + b * (size_t)f->block_bytes + all[which].at[j], &half, 2);
-            if (all[which].dtype == TKE_MXFP4_BLOCKS)
-                codes[b * (size_t)f->block_bytes] = scales[b % (n / 32)];
-        }
-    return (tke_matrix){ codes, in, all[which].dtype, scales, factors };
-}
 
 static void free_matrix(tke_matrix *m)
 {
@@ -143,7 +104,8 @@ static void check_product(const char *name, bool wild, const tcu_coded *p, const
         bool wide = i % 2;
         char what[64];
         int64_t count = (int64_t)rows[i] * p->out * (wide ? 2 : 1); /* of 16 bits */
-        RC(cudaMemset(y, 0xee, bytes)), RC(cudaMemset(z, 0xdd, bytes));
+        RC(cudaMemset(y, 0xee, bytes));
+        RC(cudaMemset(z, 0xdd, bytes));
         RC(tcu_chain(false, wide, false, x, p->in, w, p->in, y, p->out, rows[i], p->out, p->in, card->stream));
         RC(tcu_small_coded(wide, x, p, z, p->out, rows[i], card->stream));
         snprintf(what, sizeof what, "product of %d rows", rows[i]);
@@ -159,7 +121,8 @@ static void check_embedding(const char *name, bool wild, const tcu_coded *p, con
     int32_t *ids = sent(host, sizeof host);
     size_t bytes = (size_t)N * (size_t)p->in * 4;
     float *h = room(bytes), *other = room(bytes);
-    RC(cudaMemset(h, 0xee, bytes)), RC(cudaMemset(other, 0xdd, bytes));
+    RC(cudaMemset(h, 0xee, bytes));
+    RC(cudaMemset(other, 0xdd, bytes));
     RC(tcu_embed(ids, w, h, N, p->in, card->stream));
     RC(tcu_embed_coded(ids, p, other, N, card->stream));
     verdict(name, wild, p->out, p->in, "embedding", differing(true, h, other, (int64_t)N * p->in));
@@ -168,8 +131,8 @@ static void check_embedding(const char *name, bool wild, const tcu_coded *p, con
 
 static void check_one(int which, int out, int in, bool wild)
 {
-    const tke_format *f = tke_format_of(all[which].dtype);
-    tke_matrix m = random_matrix(which, out, in, wild, (uint64_t)(which * 1000 + out + in));
+    const tke_format *f = tke_format_of(all[which]);
+    tke_matrix m = random_packed(all[which], (size_t)out, (size_t)in, wild, (uint64_t)(which * 1000 + out + in));
     size_t n = (size_t)out * (size_t)in, off = 0;
     uint16_t *want = malloc(n * 2), *got = malloc(n * 2);
     tcu_coded p = pack(&m, out, in);
@@ -222,8 +185,8 @@ static void speed(void)
     for (int which = 0; which < FORMATS; which++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             int out = shapes[s][0], in = shapes[s][1];
-            const tke_format *f = tke_format_of(all[which].dtype);
-            tke_matrix m = random_matrix(which, 256, in, false, 1); /* its rows repeat */
+            const tke_format *f = tke_format_of(all[which]);
+            tke_matrix m = random_packed(all[which], 256, (size_t)in, false, 1); /* its rows repeat */
             tcu_coded small = pack(&m, 256, in), p = { .format = small.format, .out = out, .in = in };
             size_t one = tcu_coded_bytes(p.format, out, in), part = tcu_coded_bytes(p.format, 256, in), copies = (size_t)200e6 / one + 1;
             p.tiles = room(one * copies);
@@ -243,7 +206,7 @@ int check_formats(tcu_device *d, bool fast)
     card = d;
     for (int which = 0; which < FORMATS; which++)
         for (int wild = 0; wild < 2; wild++) {
-            int block = tke_format_of(all[which].dtype)->block;
+            int block = tke_format_of(all[which])->block;
             int step = block < 8 ? 8 : block;
             check_one(which, 1, step, wild);
             check_one(which, 37, step * (step == 256 ? 3 : 7), wild);

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "check_formats.h"
+#include "cuda/cuda_codes.h"
 #include "check_rules.h"
+#include "gpu_world.h"
+#include "math/format.h"
 
 static tcu_device *device;
 static tinkc_error err;
@@ -987,6 +991,71 @@ static void few_case(const shape *sh, size_t length, size_t rank, uint32_t train
     world_free(w);
 }
 
+/* A model's log-probs and gradients, trained and sampled: out[0] of lp is the trainer's. */
+typedef struct results {
+    float *lp[3], *grads;
+} results;
+
+static results run_model(const world *w, const tke_lora_layout *l, const float *theta, const data *d)
+{
+    static const size_t chunks[] = { 0, 37 };
+    results r = { .grads = malloc(l->n_floats * 4) };
+    tcu_model *m = tcu_model_new(device, (tke_model *)(uintptr_t)&w->model, &err);
+    tcu_block *weights = tcu_block_new(device, l->n_floats, &err), *g = tcu_block_new(device, l->n_floats, &err);
+    CK(m && weights && g && tcu_block_write(weights, theta, &err));
+    tke_lora lora = { l, (tke_block *)weights, 0.75f };
+    tke_segment segment = { .begin = 0, .end = d->n, .lora = &lora, .grads = (tke_block *)g };
+    tke_device_trainer_options o = { .memory_bytes = (size_t)8 << 30 };
+    tke_device_sampler_options so = { .cache_bytes = 64 << 20, .max_rows = 512, .max_seqs = 64 };
+    tcu_trainer *t = tcu_trainer_new(m, &o, &err);
+    tcu_sampler *s = full_sampler(m, &so);
+    int32_t blocks[6][64];
+    for (int i = 0; i < 3; i++)
+        r.lp[i] = calloc(d->n, 4);
+    run turn = { d->weights, r.lp[0], 0 };
+    tke_microbatch b = batch_of(d, &segment, 1, l->rank, TKE_DEPTH_ALL, &turn);
+    CK(t && s && tcu_trainer_run(t, &b, &err) && tcu_block_read(g, r.grads, &err));
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 64; j++)
+            blocks[i][j] = (int32_t)((size_t)(i * 64 + j) % tcu_sampler_cache(s)->n_blocks);
+    for (int c = 0; c < 2; c++)
+        for (size_t i = 0; i < 6; i++)
+            sample_rows(s, d, i, chunks[c], &lora, blocks[i], r.lp[1]);
+    decode_rows(s, d, &lora, blocks, r.lp[2]);
+    tcu_sampler_free(s), tcu_trainer_free(t), tcu_block_free(weights), tcu_block_free(g), tcu_model_free(m);
+    return r;
+}
+
+/* A model with packed matrices and the bf16 model that it stands for: the same bits. */
+static void twin_case(const shape *sh)
+{
+    static const int lengths[] = { 40, 7, 1, 75, 16, 130 };
+    char name[128];
+    world *w = world_new(sh, true, 5);
+    tke_lora_layout *l = layout_new(w, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
+    float *theta = malloc(l->n_floats * 4);
+    random_floats(theta, l->n_floats, 5, 0.05f);
+    data d = make_data(lengths, 6, sh->vocab, 11);
+    results here = run_model(w, l, theta, &d);
+    world_unpack(w);
+    results twin = run_model(w, l, theta, &d);
+    snprintf(name, sizeof name, "bits: %s, %s: packed = its unpacked twin", sh->name, sh->format);
+    size_t off = count_bits(here.lp[0], twin.lp[0], d.n) + count_bits(here.grads, twin.grads, l->n_floats);
+    verdict(off == 0 && isfinite(here.lp[0][5]), name, (double)off);
+    off = count_bits(here.lp[0], here.lp[1], d.n) + count_bits(here.lp[0], here.lp[2], d.n);
+    verdict(off == 0, "  trainer = sampler, prompts and decoding", (double)off);
+}
+
+static void check_twins(void)
+{
+    static const char *const names[] = { "mixed", "Q4_0", "NF4", "Q6_K" };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const shape llama = { "llama", 256,   512,   2, 8, 2, 32, 512, 512, i % 2 == 0, true, false,
+                              .window = 0, .format = names[i] };
+        twin_case(&llama);
+    }
+}
+
 static void check_few(void)
 {
     static const shape qwen3 = { "qwen3", 1024, 1536, 3,    16,    8, 128,
@@ -1309,6 +1378,7 @@ static const shape large[] = {
     { "0.6B", 1024, 3072, 28, 16, 8, 128, 151936, 40960, true, true, .window = 0 },
     { "4B", 2560, 9728, 36, 32, 8, 128, 151936, 40960, true, true, .window = 0 },
     { "8B", 4096, 12288, 36, 32, 8, 128, 151936, 40960, false, true, .window = 0 },
+    { "32B", 5120, 25600, 64, 64, 8, 128, 151936, 40960, false, true, .window = 0 },
     { "30B-A3B", 2048, 768, 48, 32, 4, 128, 151936, 4096, false, true, .experts = 128, .top = 8 },
     { "gpt-oss-20b", 2880, 2880, 24, 64, 8, 64, 201088, 4096, false, .bias = true, .window = 128,
       .experts = 32, .top = 4, .oss = true },
@@ -1317,23 +1387,49 @@ static const shape large[] = {
       .space_heads = 64, .space_dim = 64, .state = 128, .groups = 8 },
 };
 enum { LARGE = sizeof large / sizeof *large };
-static const double gflop[] = { 3.36, 18.6, 32.9, 15.4, 15.5, 13.6 };
+static const double gflop[] = { 3.36, 18.6, 32.9, 128, 15.4, 15.5, 13.6 };
 
+static const char *packed_as; /* the format of a large model's matrices; NULL: bf16 */
+
+/* NAME or NAME:FORMAT. */
 static int find_shape(const char *name)
 {
+    size_t n = strcspn(name, ":");
+    packed_as = name[n] ? name + n + 1 : NULL;
     for (int i = 0; i < LARGE; i++)
-        if (strcmp(large[i].name, name) == 0)
+        if (strncmp(large[i].name, name, n) == 0 && !large[i].name[n])
             return i;
     return 0;
 }
 
+/* Bytes of a number of the model's matrices. */
+static double bytes_each(void)
+{
+    for (int i = TKE_MXFP4; packed_as && i < TKE_DTYPES; i++)
+        if (strcmp(tke_format_of((tke_dtype)i)->name, packed_as) == 0)
+            return (double)tcu_coded_bytes(tcu_format_of((tke_dtype)i), 8, 128) / (8 * 128);
+    return 2;
+}
+
+/* Takes all memory but so many GiB. */
+static void leave_memory(double gib)
+{
+    size_t left = 0, total = 0, leave = (size_t)(gib * 1024) << 20;
+    void *ballast = NULL;
+    CK(tcu_memory(device, &left, &total) && left > leave);
+    RC(cudaMalloc(&ballast, left - leave));
+}
+
 static tcu_model *load_large(int which, world **w)
 {
-    *w = world_new(&large[which], false, 3);
+    shape s = large[which];
+    s.format = packed_as;
+    *w = world_new(&s, false, 3);
     double t = seconds_now();
     tcu_model *m = tcu_model_new(device, &(*w)->model, &err);
     CK(m);
-    printf("%s: %zu MiB of weights on the card in %.2f s\n", large[which].name, m->bytes >> 20,
+    printf("%s%s%s: %zu MiB of weights on the card in %.2f s\n", large[which].name,
+           packed_as ? " " : "", packed_as ? packed_as : "", m->bytes >> 20,
            seconds_now() - t);
     return m;
 }
@@ -1384,6 +1480,8 @@ static void print_profile(bool places)
     device->profile = NULL;
 }
 
+static bool long_sequence; /* one sequence, not several of 2048 tokens */
+
 /* The best of some microbatches and optimizer steps, on a model that is loaded. */
 static void train_large(tcu_model *m, world *w, int which, size_t tokens, int turns, bool profile)
 {
@@ -1397,9 +1495,9 @@ static void train_large(tcu_model *m, world *w, int which, size_t tokens, int tu
     tcu_block *m1 = tcu_block_new(device, l->n_floats, &err),
               *v1 = tcu_block_new(device, l->n_floats, &err);
     CK(weights && g && m1 && v1 && tcu_block_write(weights, theta, &err));
-    size_t n_seqs = tokens / 2048;
+    size_t n_seqs = long_sequence ? 1 : tokens / 2048;
     for (size_t i = 0; i < n_seqs; i++)
-        lengths[i] = 2048;
+        lengths[i] = long_sequence ? (int)tokens : 2048;
     data d = make_data(lengths, n_seqs, large[which].vocab, 3);
     tke_lora lora = { l, (tke_block *)weights, 1 };
     tke_segment segment = { .begin = 0, .end = d.n, .lora = &lora, .grads = (tke_block *)g };
@@ -1433,12 +1531,18 @@ static void train_large(tcu_model *m, world *w, int which, size_t tokens, int tu
     free(theta), free(lp);
 }
 
-static void speed_train(const char *name, size_t tokens, bool profile)
+/* gib: memory that there is; 0: all of the card's. */
+static void speed_train(const char *name, size_t tokens, bool profile, double gib)
 {
     int which = find_shape(name);
     world *w;
+    long_sequence = gib > 0;
+    if (gib > 0)
+        leave_memory(gib);
     tcu_model *m = load_large(which, &w);
     train_large(m, w, which, tokens, 4, profile);
+    for (int i = 0; gib > 0 && i < TCU_PURPOSES; i++)
+        printf("  %s: %zu MiB\n", tcu_purpose_name(i), device->used[i] >> 20);
     tcu_model_free(m);
     world_free(w);
 }
@@ -1455,7 +1559,7 @@ static double feeds_read(const shape *s, size_t batch)
 /* What attention and feed-forward of so many layers read in a step. */
 static double attention_bytes(const shape *s, size_t layers, size_t batch, size_t context)
 {
-    return (double)(layers * s->hidden * s->d * 2 * (s->heads + s->kv_heads)) * 2 +
+    return (double)(layers * s->hidden * s->d * 2 * (s->heads + s->kv_heads)) * bytes_each() +
            (double)batch * (double)context * (double)(layers * 2 * s->kv_heads * s->d) * 2;
 }
 
@@ -1463,7 +1567,7 @@ static double feed_bytes(const shape *s, size_t layers, size_t batch)
 {
     size_t matrices = s->pattern ? 2 : 3;
     return (double)(layers * matrices * s->hidden * s->inner) * feeds_read(s, batch) *
-               (s->oss ? 0.53125 : 2) +
+               (s->oss ? 0.53125 : bytes_each()) +
            (double)(layers * matrices * s->hidden * s->shared) * 2;
 }
 
@@ -1482,7 +1586,7 @@ static double step_bytes(const shape *s, size_t batch, size_t context)
         feeds += *p == 'E';
         attentions += *p == '*';
     }
-    return (double)(s->vocab * s->hidden) * 2 + attention_bytes(s, attentions, batch, context) +
+    return (double)(s->vocab * s->hidden) * bytes_each() + attention_bytes(s, attentions, batch, context) +
            feed_bytes(s, feeds, batch) + space_bytes(s, spaces, batch);
 }
 
@@ -1733,12 +1837,18 @@ int main(int argc, char **argv)
         failures += check_rules(device);
     if (strcmp(mode, "hybrid") == 0)
         check_hybrid();
+    if (all || strcmp(mode, "formats") == 0)
+        failures += check_formats(device, argc > 2);
+    if (all || strcmp(mode, "twins") == 0)
+        check_twins();
     if (strcmp(mode, "few") == 0)
         check_few();
     if (strcmp(mode, "alone") == 0)
         speed_attention();
     if (strcmp(mode, "train") == 0)
-        speed_train(argv[2], argc > 3 ? (size_t)strtoul(argv[3], NULL, 10) : 16384, argc > 4);
+        speed_train(argv[2], argc > 3 ? (size_t)strtoul(argv[3], NULL, 10) : 16384,
+                    argc > 4 && strcmp(argv[4], "profile") == 0,
+                    argc > 5 && strcmp(argv[4], "limit") == 0 ? strtod(argv[5], NULL) : 0);
     if (strcmp(mode, "speed-experts") == 0)
         speed_experts(argv[2]);
     if (strcmp(mode, "decode") == 0)

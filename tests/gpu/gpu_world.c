@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "math/format.h"
 
 double seconds_now(void)
 {
@@ -37,6 +38,80 @@ static void random_bf16(uint16_t *p, size_t n, uint64_t seed, float scale)
     }
 }
 
+/* Where a block has its f16 scales. */
+static size_t scales_at(tke_dtype dtype, size_t at[2])
+{
+    at[0] = dtype == TKE_Q6_K ? 208 : 0;
+    at[1] = 2;
+    if (dtype == TKE_Q4_1 || dtype == TKE_Q5_1 || dtype == TKE_Q4_K || dtype == TKE_Q5_K)
+        return 2;
+    return dtype != TKE_NF4 && dtype != TKE_FP8 && dtype != TKE_MXFP4 && dtype != TKE_MXFP4_BLOCKS;
+}
+
+tke_matrix random_packed(tke_dtype dtype, size_t out, size_t in, bool wild, uint64_t seed)
+{
+    const tke_format *f = tke_format_of(dtype);
+    size_t n = out * in, bytes = tke_format_bytes(f, n), per = (size_t)f->block_bytes, at[2], halves = scales_at(dtype, at);
+    uint8_t *codes = malloc(bytes), *scales = malloc(n / 32 + 1);
+    float *factors = malloc((n / 32 + 1) * sizeof *factors);
+    for (size_t i = 0; i < bytes; i++)
+        codes[i] = (uint8_t)hash(seed * 71 + i);
+    for (size_t i = 0; i < n / 32 + 1; i++) {
+        uint32_t bits = hash(seed * 73 + i);
+        scales[i] = (uint8_t)(wild ? bits : 117 + bits % 4);
+        factors[i] = wild ? tke_bits_to_f32(bits) : 0.01f * (1 + (float)(bits % 1000) / 500);
+    }
+    for (size_t b = 0; !wild && b < bytes / per; b++) {
+        for (size_t j = 0; j < halves; j++) {
+            uint16_t half = tke_f32_to_f16(0.0002f * (1 + (float)(hash(seed * 75 + b * 2 + j) % 100)));
+            memcpy(codes + b * per + at[j], &half, 2);
+        }
+        if (dtype == TKE_MXFP4_BLOCKS)
+            codes[b * per] = scales[b];
+    }
+    return (tke_matrix){ codes, (int64_t)in, dtype, scales, factors };
+}
+
+/* The blocks of a small matrix again and again, for matrices of up to n numbers. */
+static tke_matrix repeated(tke_dtype dtype, size_t n)
+{
+    enum { ROWS = 64, IN = 4096, SMALL = ROWS * IN };
+    tke_matrix small = random_packed(dtype, ROWS, IN, false, 5);
+    size_t one = tke_format_bytes(tke_format_of(dtype), SMALL), times = n / SMALL + 1;
+    uint8_t *codes = malloc(one * times), *scales = malloc(SMALL / 32 * times);
+    float *factors = malloc(SMALL / 32 * times * sizeof *factors);
+    for (size_t i = 0; i < times; i++) {
+        memcpy(codes + i * one, small.data, one);
+        memcpy(scales + i * (SMALL / 32), small.scales, SMALL / 32);
+        memcpy(factors + i * (SMALL / 32), small.factors, SMALL / 32 * sizeof *factors);
+    }
+    return (tke_matrix){ codes, 0, dtype, scales, factors };
+}
+
+/* A format by its name. */
+static tke_dtype format_named(const char *name, uint64_t turn)
+{
+    static const tke_dtype mixed[] = { TKE_Q4_0, TKE_Q6_K, TKE_NF4, TKE_Q4_K, TKE_Q8_0, TKE_BF16, TKE_MXFP4_BLOCKS };
+    int i = TKE_MXFP4;
+    if (strcmp(name, "mixed") == 0)
+        return mixed[turn % (sizeof mixed / sizeof *mixed)];
+    while (i + 1 < TKE_DTYPES && strcmp(tke_format_of((tke_dtype)i)->name, name) != 0)
+        i++;
+    return (tke_dtype)i;
+}
+
+static tke_matrix packed_for(const world *w, size_t out, size_t in, bool own, uint64_t seed)
+{
+    tke_dtype dtype = format_named(w->format, seed);
+    tke_matrix m = w->blocks;
+    if (!tke_is_packed(dtype))
+        return (tke_matrix){ 0 };
+    if (own)
+        return random_packed(dtype, out, in, false, seed);
+    m.ld = (int64_t)in;
+    return m;
+}
+
 tke_weight world_weight(world *w, size_t out, size_t in, bool bias, bool own, uint64_t seed)
 {
     tke_weight r = { .out = out, .in = in };
@@ -46,6 +121,10 @@ tke_weight world_weight(world *w, size_t out, size_t in, bool bias, bool own, ui
         random_bf16(data, out * in, seed, 1.7f / sqrtf((float)in));
     }
     r.m = (tke_matrix){ data, (int64_t)in, TKE_BF16, NULL, NULL };
+    if (w->format) {
+        tke_matrix m = packed_for(w, out, in, own, seed);
+        r.m = m.data ? m : r.m;
+    }
     if (bias) {
         float *b = malloc(out * sizeof *b);
         random_floats(b, out, seed + 7, 0.1f);
@@ -167,8 +246,13 @@ world *world_new(const shape *s, bool own, uint64_t seed)
     world *w = calloc(1, sizeof *w);
     tke_model *m = &w->model;
     size_t q = s->heads * s->d, k = s->kv_heads * s->d, index = 0;
-    if (!own)
+    w->format = s->format;
+    if (!own && s->format) {
+        size_t n = s->vocab * s->hidden, most = 2 * s->inner * s->hidden;
+        w->blocks = repeated(format_named(s->format, 0), n > most ? n : most);
+    } else if (!own) {
         world_numbers(w, s, seed);
+    }
     m->config = (tke_config){ .arch = "qwen3",
                               .hidden = s->hidden,
                               .inner = (s->inner + 7) / 8 * 8, /* of dense layers */
@@ -253,6 +337,29 @@ world *world_new(const shape *s, bool own, uint64_t seed)
     m->rope_frequency = f;
     m->rope_scale = 1;
     return w;
+}
+
+static void unpack_weight(tke_weight *w)
+{
+    const tke_format *f = tke_format_of(w->m.dtype);
+    if (!tke_is_packed(w->m.dtype))
+        return;
+    uint16_t *numbers = malloc(w->out * w->in * 2);
+    for (size_t i = 0; i < w->out; i++)
+        f->unpack[TKE_UNPACK_REF](&w->m, (int64_t)i, 0, (int64_t)w->in, numbers + i * w->in);
+    w->m = (tke_matrix){ numbers, (int64_t)w->in, TKE_BF16, NULL, NULL };
+}
+
+void world_unpack(world *w)
+{
+    for (size_t i = 0; i + 1 < w->model.n_groups; i++)
+        for (size_t j = 0; j < w->groups[i].n; j++)
+            unpack_weight(&w->groups[i].w[j]);
+    unpack_weight(&w->model.embed);
+    if (w->model.config.tied)
+        w->model.head.w[0] = w->model.embed;
+    else
+        unpack_weight(&w->model.head.w[0]);
 }
 
 void world_free(world *w)

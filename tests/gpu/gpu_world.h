@@ -9,6 +9,8 @@ typedef struct world {
     tke_group *groups;
     uint16_t *numbers; /* bf16, shared by all matrices of a large model */
     size_t n_numbers;
+    const char *format; /* of the shape */
+    tke_matrix blocks;  /* packed, shared by all matrices of a large model */
 } world;
 
 typedef struct shape {
@@ -26,10 +28,16 @@ typedef struct shape {
     bool squared;        /* squared ReLU, without gates */
     bool shared_gate;    /* a gate weighs it */
     size_t expert_groups, kept; /* of experts that a sigmoid router chooses from; 0: a softmax */
+    const char *format;  /* of packed matrices ("NF4"); "mixed": another one for each; NULL: bf16 */
 } shape;
+
+/* Blocks of a packed format. wild: scales are any bits, infinities and NaN among them; else numbers about as large as a model's. */
+tke_matrix random_packed(tke_dtype, size_t out, size_t in, bool wild, uint64_t seed);
 
 /* own: every matrix has its own numbers; else all share one buffer. */
 world *world_new(const shape *, bool own, uint64_t seed);
+/* Packed matrices become the bf16 ones that they stand for. */
+void world_unpack(world *);
 void world_free(world *);
 
 /* gpu_hybrid.c: layers of one part each. Part of world_new. */
