@@ -200,31 +200,33 @@ template <int FAMILY> struct thin {
     enum { TILE = coded<FAMILY>::MOST, STAGE = 2 * TILE, NAMED = FAMILY == NAMES ? NAMES_BYTES : 0 };
 };
 
-/* x as right operands: of each step of 16 and row two words of each of four lanes. Columns past the end are zero. */
+/* Asks for x as right operands: of each step of 16 and row two words of each of four lanes. Columns past the end become zero. */
 DEVICE void place_rows(const packed_job &p, int steps, unsigned char *to)
 {
-    int pieces = steps * 2;
-    for (int i = threadIdx.x; i < pieces * p.m; i += blockDim.x) {
-        int row = i / pieces, piece = i % pieces;
-        uint4 v = piece * 8 < p.p.in ? *(const uint4 *)(p.x + (int64_t)row * p.p.in + piece * 8) : make_uint4(0, 0, 0, 0);
-        uint32_t *at = (uint32_t *)(to + ((piece / 2 * p.m + row) * 4) * 8 + piece % 2 * 4);
-        at[0] = v.x, at[2] = v.y, at[4] = v.z, at[6] = v.w;
-    }
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    for (int row = 0; row < p.m; row++)
+        for (int i = threadIdx.x; i < steps * 8; i += blockDim.x) {
+            int n = i * 2 < p.p.in ? 4 : 0;
+            const bf16 *from = p.x + (int64_t)row * p.p.in + (n ? i * 2 : 0);
+            asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(at + (i / 8 * p.m + row) * 32 + i % 4 * 8 + i % 8 / 4 * 4), "l"(from), "r"(n));
+        }
 }
 
-/* Tiles of two rows of tiles, one place along k, each lane its own codes. */
-template <int FAMILY> DEVICE void fetch_thin(const uint8_t *const from[2], int bytes, unsigned char *to)
+typedef struct thin_source { /* where a lane reads the next place: its codes, and its piece of scales, which may be of the second tile */
+    const uint8_t *codes, *scales;
+    int64_t second; /* from a tile to the one in the row of tiles below; 0: there is none */
+} thin_source;
+
+template <int FAMILY> DEVICE void fetch_thin(const thin_source &s, bool scales, unsigned char *to)
 {
     int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int j = 0; j < 2; j++) {
-#pragma unroll
-        for (int i = 0; i < coded<FAMILY>::CODES / 512; i++)
-            copy16(to + j * thin<FAMILY>::TILE + i * 512 + lane * 16, from[j] + i * 512 + lane * 16, true);
-        if (coded<FAMILY>::CODES + (lane % 16) * 16 < bytes && lane / 16 == j) /* scales */
-            copy16(to + j * thin<FAMILY>::TILE + coded<FAMILY>::CODES + lane % 16 * 16, from[j] + coded<FAMILY>::CODES + lane % 16 * 16,
-                   true);
+    for (int i = 0; i < coded<FAMILY>::CODES / 512; i++) {
+        copy16(to + i * 512 + lane * 16, s.codes + i * 512, true);
+        copy16(to + thin<FAMILY>::TILE + i * 512 + lane * 16, s.codes + s.second + i * 512, true);
     }
+    if (scales)
+        copy16(to + lane / 16 * thin<FAMILY>::TILE + coded<FAMILY>::CODES + lane % 16 * 16, s.scales, true);
 }
 
 /* A lane's codes and scales of the two tiles of a place. */
@@ -272,22 +274,32 @@ template <int FAMILY, int STAGES> __global__ void __launch_bounds__(THIN_WARPS *
     int first = warp * gridDim.x + blockIdx.x, turns = first < strips ? (strips - first + apart - 1) / apart : 0;
     unsigned char *xt = shared + F::NAMED, *ring = xt + segments * 8 * p.m * 32 + warp * STAGES * F::STAGE;
     int n = turns * segments, asked = 0, strip = first, column = 0, slot = 0;
+    bool scales = coded<FAMILY>::CODES + lane % 16 * 16 < bytes;
+    thin_source source = {};
     auto ask = [&](int to) { /* for the place after those asked for */
-        if (asked++ < n) {
-            const uint8_t *from = p.p.tiles + (int64_t)strip * 2 * segments * bytes + (int64_t)column * bytes;
-            const uint8_t *rows[2] = { from, strip * 2 < last ? from + (int64_t)segments * bytes : from };
-            fetch_thin<FAMILY>(rows, bytes, ring + to * F::STAGE);
+        if (asked < n) {
+            if (!column) {
+                const uint8_t *from = p.p.tiles + (int64_t)strip * 2 * segments * bytes;
+                source.second = strip * 2 < last ? (int64_t)segments * bytes : 0;
+                source.codes = from + lane * 16;
+                source.scales = from + coded<FAMILY>::CODES + lane % 16 * 16 + (lane < 16 ? 0 : source.second);
+            }
+            fetch_thin<FAMILY>(source, scales, ring + to * F::STAGE);
+            asked++;
+            source.codes += bytes, source.scales += bytes;
             if (++column == segments)
                 column = 0, strip += apart;
         }
         copy_commit();
     };
+    place_rows(p, segments * 8, xt);
+    copy_commit();
     for (int i = 0; i < STAGES; i++)
         ask(i);
     if (FAMILY == NAMES)
         write_names(p.p.format, (float2 *)shared);
-    place_rows(p, segments * 8, xt);
-    __syncthreads();
+    copy_wait<STAGES>();
+    __syncthreads(); /* x and the table are there */
     if (!n)
         return;
     const unsigned char *mine = xt + (min(lane / 4, p.m - 1) * 4 + lane % 4) * 8, *x = mine;
