@@ -360,7 +360,7 @@ bool tcu_unpack_room(tcu_device *d, size_t n, tinkc_error *err)
 /* Our own kernel for few rows takes it as it is. */
 static bool stays_packed(const tcu_product *q)
 {
-    return q->coded && q->m <= TCU_PACKED_ROWS && !q->transposed && !q->add && !q->parts && q->ldx == q->k;
+    return q->coded && q->m <= TCU_SMALL_ROWS && !q->transposed && !q->add && !q->parts && q->ldx == q->k;
 }
 
 /* The same product with the matrices as bf16. */
@@ -392,12 +392,9 @@ static bool multiply_packed(tcu_device *d, const tcu_product *q, tinkc_error *er
     for (int32_t i = 0; i < q->n_coded; i++) {
         const tcu_coded *c = &q->coded[i];
         char *y = (char *)q->y + column * width;
-        int rc = c->format ? tcu_small_coded(q->wide, q->x, c, y, q->ldy, q->m, d->stream) : 0;
-        for (int32_t at = 0; !c->format && at < q->m && !rc; at += TCU_SMALL_ROWS)
-            rc = tcu_small(q->wide, q->x + (size_t)at * (size_t)q->ldx, (const tcu_bf16 *)c->tiles,
-                           y + (size_t)at * (size_t)q->ldy * width, q->ldy,
-                           q->m - at < TCU_SMALL_ROWS ? q->m - at : TCU_SMALL_ROWS, c->out, c->in,
-                           NULL, NULL, d->stream);
+        int rc = c->format ? tcu_small_coded(q->wide, q->x, c, y, q->ldy, q->m, d->stream)
+                           : tcu_small(q->wide, q->x, (const tcu_bf16 *)c->tiles, y, q->ldy, q->m,
+                                       c->out, c->in, NULL, NULL, d->stream);
         if (!tcu_ok(d, rc, "multiplying with packed weights", err))
             return false;
         column += (size_t)c->out;

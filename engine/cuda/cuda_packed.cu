@@ -182,10 +182,11 @@ int tcu_embed_coded(const int32_t *ids, const tcu_coded *p, float *h, int32_t ro
 
 /* ---- products of very few rows ----
  *
- * One block for each multiprocessor. Its warps have rings of tiles of their own, and meet only once, when x is in shared memory. 16 rows
- * of weights are the left operand: their numbers for the next instructions are unpacked while the last ones run. */
+ * One block for each multiprocessor. Its warps have rings of tiles of their own, and meet when x is in shared memory. 16 rows of weights
+ * (a strip) are the left operand: their numbers for the next instructions are unpacked while the last ones run. Where there are few
+ * strips, several warps share one: each unpacks every fourth place along k, and the sums go from warp to warp in the order of k. */
 
-enum { THIN_ROWS = 8, THIN_WARPS = 12 };
+enum { THIN_ROWS = 8, THIN_WARPS = 12, THIN_SHARE = 4, THIN_SUMS = 32 * 16 /* bytes of a strip */ };
 
 typedef struct packed_job { /* y[m][p.out] = x[m][p.in] w^T */
     tcu_coded p;
@@ -210,6 +211,11 @@ DEVICE void place_rows(const packed_job &p, int steps, unsigned char *to)
             const bf16 *from = p.x + (int64_t)row * p.p.in + (n ? i * 2 : 0);
             asm volatile("cp.async.ca.shared.global [%0],[%1],4,%2;" ::"r"(at + (i / 8 * p.m + row) * 32 + i % 4 * 8 + i % 8 / 4 * 4), "l"(from), "r"(n));
         }
+}
+
+DEVICE void copy_wait_all(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 typedef struct thin_source { /* where a lane reads the next place: its codes, and its piece of scales, which may be of the second tile */
@@ -263,42 +269,59 @@ DEVICE void put_thin(const packed_job &p, const float acc[4], int n0)
     }
 }
 
-template <int FAMILY, int STAGES> __global__ void __launch_bounds__(THIN_WARPS * 32, 1) thin_packed(packed_job p)
+/* A warp waits for the sums of the one before, or passes its own on. at: the lane's. */
+DEVICE void take_sums(int barrier, const float4 *at, float acc[4])
+{
+    asm volatile("bar.sync %0,64;" ::"r"(barrier) : "memory");
+    float4 v = *at;
+    acc[0] = v.x, acc[1] = v.y, acc[2] = v.z, acc[3] = v.w;
+}
+
+DEVICE void pass_sums(int barrier, float4 *at, const float acc[4])
+{
+    *at = make_float4(acc[0], acc[1], acc[2], acc[3]);
+    asm volatile("bar.arrive %0,64;" ::"r"(barrier) : "memory");
+}
+
+/* share: warps of a strip. More than one: no warp has a second strip. */
+template <int FAMILY, int STAGES, bool SHARED> __global__ void __launch_bounds__(THIN_WARPS * 32, 1) thin_packed(packed_job p, int share)
 {
     typedef thin<FAMILY> F;
     extern __shared__ __align__(256) unsigned char shared[];
     const float2 *table = (const float2 *)shared;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32 / share, rank = SHARED ? warp % share : 0;
     int segments = segments_of(p.p), bytes = tile_bytes(p.p.format), n_scales = scale_bytes(p.p.format);
     int strips = (p.p.out + 15) / 16, last = (p.p.out + 7) / 8 - 1, apart = gridDim.x * warps;
-    int first = warp * gridDim.x + blockIdx.x, turns = first < strips ? (strips - first + apart - 1) / apart : 0;
+    int first = warp / share * gridDim.x + blockIdx.x, turns = first < strips ? (strips - first + apart - 1) / apart : 0;
     unsigned char *xt = shared + F::NAMED, *ring = xt + segments * 8 * p.m * 32 + warp * STAGES * F::STAGE;
-    int n = turns * segments, asked = 0, strip = first, column = 0, slot = 0;
+    int n = turns * ((segments - rank + share - 1) / share), asked = 0, strip = first, column = rank, slot = 0;
     bool scales = coded<FAMILY>::CODES + lane % 16 * 16 < bytes;
     thin_source source = {};
     auto ask = [&](int to) { /* for the place after those asked for */
         if (asked < n) {
-            if (!column) {
-                const uint8_t *from = p.p.tiles + (int64_t)strip * 2 * segments * bytes;
+            if (column == rank) {
+                const uint8_t *from = p.p.tiles + ((int64_t)strip * 2 * segments + column) * bytes;
                 source.second = strip * 2 < last ? (int64_t)segments * bytes : 0;
                 source.codes = from + lane * 16;
                 source.scales = from + coded<FAMILY>::CODES + lane % 16 * 16 + (lane < 16 ? 0 : source.second);
             }
             fetch_thin<FAMILY>(source, scales, ring + to * F::STAGE);
             asked++;
-            source.codes += bytes, source.scales += bytes;
-            if (++column == segments)
-                column = 0, strip += apart;
+            source.codes += bytes * share, source.scales += bytes * share;
+            if ((column += share) >= segments)
+                column = rank, strip += apart;
         }
         copy_commit();
     };
-    place_rows(p, segments * 8, xt);
-    copy_commit();
     for (int i = 0; i < STAGES; i++)
         ask(i);
     if (FAMILY == NAMES)
         write_names(p.p.format, (float2 *)shared);
-    copy_wait<STAGES>();
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory"); /* what makes x has ended */
+#endif
+    place_rows(p, segments * 8, xt);
+    copy_wait_all();
     __syncthreads(); /* x and the table are there */
     if (!n)
         return;
@@ -314,6 +337,37 @@ template <int FAMILY, int STAGES> __global__ void __launch_bounds__(THIN_WARPS *
         ask(slot);
         slot = slot + 1 == STAGES ? 0 : slot + 1;
     };
+    if constexpr (SHARED) {
+        float4 *sums = (float4 *)(xt + segments * 8 * p.m * 32 + blockDim.x / 32 * STAGES * F::STAGE) + warp / share * 32 + lane;
+        int barrier = 1 + warp, after = rank + 1 == share ? barrier + 1 - share : barrier + 1;
+        x += rank * 8 * p.m * 32;
+        auto unpack_next = [&]() {
+            next();
+#pragma unroll
+            for (int s = 0; s < 8; s++)
+                unpack_thin<FAMILY>(w[0], c, s, table);
+        };
+        unpack_next();
+#pragma unroll 1
+        for (int at = rank; at < segments; at += share, x += share * 8 * p.m * 32) {
+            uint2 b[8];
+#pragma unroll
+            for (int s = 0; s < 8; s++)
+                b[s] = *(const uint2 *)(x + s * p.m * 32);
+            if (at)
+                take_sums(barrier, sums, acc);
+#pragma unroll
+            for (int s = 0; s < 8; s++)
+                mma(acc, w[0][s], b[s].x, b[s].y);
+            if (at + 1 < segments)
+                pass_sums(after, sums, acc);
+            else
+                put_thin(p, acc, first * 16);
+            unpack_next(); /* while others multiply */
+        }
+        copy_wait<0>();
+        return;
+    }
     int done = 0, place = 0, out = first;
     auto multiply = [&](const uint32_t (&now)[8][4], uint32_t (&then)[8][4]) {
         next();
@@ -343,11 +397,22 @@ template <int FAMILY, int STAGES> __global__ void __launch_bounds__(THIN_WARPS *
     copy_wait<0>();
 }
 
-template <int FAMILY, int STAGES> static int run_thin(const packed_job &p, int blocks, int warps, int x, tcu_stream stream)
+template <int FAMILY, int STAGES, bool SHARED>
+static int run_thin(const packed_job &p, int blocks, int warps, int share, int x, tcu_stream stream)
 {
-    int bytes = thin<FAMILY>::NAMED + x + warps * STAGES * thin<FAMILY>::STAGE;
-    cudaError_t e = cudaFuncSetAttribute(thin_packed<FAMILY, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-    return e ? e : launch(thin_packed<FAMILY, STAGES>, dim3(blocks), warps * 32, bytes, stream, p);
+    int bytes = thin<FAMILY>::NAMED + x + warps * STAGES * thin<FAMILY>::STAGE + warps / share * THIN_SUMS;
+    cudaError_t e = cudaFuncSetAttribute(thin_packed<FAMILY, STAGES, SHARED>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    cudaLaunchAttribute early = {}; /* weights are asked for while the launch before still runs */
+    cudaLaunchConfig_t c = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    c.gridDim = dim3(blocks);
+    c.blockDim = dim3(warps * 32);
+    c.dynamicSmemBytes = bytes;
+    c.stream = stream;
+    c.attrs = &early;
+    c.numAttrs = 1;
+    return e ? e : cudaLaunchKernelEx(&c, thin_packed<FAMILY, STAGES, SHARED>, p, share);
 }
 
 typedef struct card_size {
@@ -370,14 +435,17 @@ template <int FAMILY> static bool thin_of(const packed_job &p, tcu_stream stream
 {
     const card_size *card = size_of_card();
     int strips = (p.p.out + 15) / 16, x = (p.p.in + 127) / 128 * 8 * p.m * 32, blocks = strips < card->processors ? strips : card->processors;
-    int warps = (strips + blocks - 1) / blocks, room = card->shared - x - thin<FAMILY>::NAMED;
-    warps = warps < THIN_WARPS ? warps : THIN_WARPS;
-    int stages = room / (warps * thin<FAMILY>::STAGE);
+    int warps = (strips + blocks - 1) / blocks, share = warps * 2 <= THIN_WARPS ? min(THIN_WARPS / warps, (int)THIN_SHARE) : 1;
+    warps = min(warps * share, (int)THIN_WARPS);
+    int stages = (card->shared - x - thin<FAMILY>::NAMED - warps / share * THIN_SUMS) / (warps * thin<FAMILY>::STAGE);
     if (p.m > THIN_ROWS || stages < 4)
         return false;
-    *rc = stages >= 16 ? run_thin<FAMILY, 16>(p, blocks, warps, x, stream) :
-          stages >= 8  ? run_thin<FAMILY, 8>(p, blocks, warps, x, stream) :
-                         run_thin<FAMILY, 4>(p, blocks, warps, x, stream);
+    if (share > 1)
+        *rc = stages >= 8 ? run_thin<FAMILY, 8, true>(p, blocks, warps, share, x, stream) :
+                            run_thin<FAMILY, 4, true>(p, blocks, warps, share, x, stream);
+    else
+        *rc = stages >= 8 ? run_thin<FAMILY, 8, false>(p, blocks, warps, share, x, stream) :
+                            run_thin<FAMILY, 4, false>(p, blocks, warps, share, x, stream);
     return true;
 }
 
@@ -521,10 +589,6 @@ template <int FAMILY> static int few_of(const packed_job &p, tcu_stream stream)
 
 int tcu_small_coded(bool wide, const tcu_bf16 *x, const tcu_coded *w, void *y, int64_t ldy, int32_t m, tcu_stream stream)
 {
-    int rc = m > TCU_PACKED_ROWS ? cudaErrorInvalidValue : 0;
-    for (int32_t at = 0; at < m && !rc; at += TCU_SMALL_ROWS) {
-        packed_job p = { *w, x + (int64_t)at * w->in, (char *)y + at * ldy * (wide ? 4 : 2), ldy, min(m - at, TCU_SMALL_ROWS), wide };
-        rc = FOR_FAMILY(w->format, few_of, p, stream);
-    }
-    return rc;
+    packed_job p = { *w, x, y, ldy, m, wide };
+    return m > TCU_SMALL_ROWS ? (int)cudaErrorInvalidValue : FOR_FAMILY(w->format, few_of, p, stream);
 }

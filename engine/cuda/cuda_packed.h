@@ -30,7 +30,7 @@ enum tcu_format {
     TCU_Q6_K,
     TCU_FP8
 };
-enum { TCU_TILE_ROWS = 8, TCU_TILE_COLUMNS = 128, TCU_PACKED_ROWS = 256 };
+enum { TCU_TILE_ROWS = 8, TCU_TILE_COLUMNS = 128 };
 
 typedef struct tcu_coded { /* a matrix, or one of a stack */
     uint8_t *tiles;         /* TCU_NOT_PACKED: numbers of bf16, row by row */
@@ -51,7 +51,7 @@ typedef struct tcu_stored { /* rows first .. first + n - 1 of a matrix as its fi
 int tcu_pack_tiles(const tcu_coded *, const tcu_stored *, tcu_stream);
 /* The bf16 matrix that it stands for. */
 int tcu_unpack_tiles(const tcu_coded *, tcu_bf16 *w, tcu_stream);
-/* y[m][out] = x[m][in] w^T for up to TCU_PACKED_ROWS rows; wide: y is fp32. Reads the weight once for every 64 rows. */
+/* y[m][out] = x[m][in] w^T for up to TCU_SMALL_ROWS rows; wide: y is fp32. Reads the weight once. */
 int tcu_small_coded(bool wide, const tcu_bf16 *x, const tcu_coded *, void *y, int64_t ldy, int32_t m, tcu_stream);
 /* Rows of an embedding; tcu_embed. */
 int tcu_embed_coded(const int32_t *ids, const tcu_coded *, float *h, int32_t rows, tcu_stream);

@@ -13,11 +13,20 @@ __global__ void __launch_bounds__(THREADS) embed(const int32_t *ids, const bf16 
         h[row * n + i] = wide(e[id * n + i]);
 }
 
+/* A product that may begin before this launch ends (thin_packed) asks for its weights meanwhile. */
+DEVICE void let_next_begin(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /* Norms: M * ROW_PIECE numbers at most, so that a short row takes few registers. n is a multiple of 4. */
 template <int M>
 __global__ void __launch_bounds__(THREADS) add_norm(const int32_t *which, const float *h, const bf16 *y, float *h_out,
                                                     const float *w, float eps, bf16 *a, int n)
 {
+    let_next_begin();
     int64_t to = blockIdx.x, from = which ? which[to] : to;
     float4 weights[M];
     if (a)
@@ -142,6 +151,7 @@ __global__ void heads_back(tcu_heads p, const bf16 *qkv, const bf16 *dq, const b
 /* Two numbers a lane of a word; n is a multiple of 8. */
 template <bool BACK> __global__ void swiglu(const bf16 *gu, const bf16 *dm, bf16 *out, int64_t count, int n)
 {
+    let_next_begin();
     int64_t at = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * 8;
     if (at >= count)
         return;

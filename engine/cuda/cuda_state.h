@@ -108,7 +108,7 @@ void tcu_results_free(tcu_results *);
 typedef struct tcu_linear { /* a group: matrices with one input, one below the other */
     tcu_bf16 *w;            /* [rows, in]; of experts and where matrices are packed NULL */
     tcu_coded coded[TCU_GROUP_MAX];
-    int32_t n_coded;        /* 0, or n: matrices stay packed (some may be bf16) */
+    int32_t n_coded;        /* 0, or how many lie one below the other: some stay packed */
     float *bias;            /* [rows] or NULL */
     int32_t group;          /* index in layouts */
     bool adapted;           /* false: never */

@@ -20,7 +20,7 @@ enum { ALIGN = 256, FEW_ROWS = 256, LOGIT_ROWS = 256, GRAPHS = 24 };
 typedef struct graph { /* of one shape of decoding step */
     int32_t padded, n_tiles, most, at_once;
     bool head, fused;
-    const void *feed;
+    const void *feed, *unpacked;
     size_t seen;
     cudaGraphExec_t exec;
 } graph;
@@ -985,11 +985,13 @@ static graph *find_graph(tcu_sampler *s)
                   .at_once = s->at_once,
                   .head = s->head_adapters,
                   .fused = s->rows.fused,
-                  .feed = s->feed.card };
+                  .feed = s->feed.card,
+                  .unpacked = s->model->device->gemm.unpacked };
     for (size_t i = 0; i < s->n_graphs; i++) {
         graph *g = &s->graphs[i];
         if (g->padded == key.padded && g->n_tiles == key.n_tiles && g->most == key.most &&
-            g->at_once == key.at_once && g->head == key.head && g->fused == key.fused)
+            g->at_once == key.at_once && g->head == key.head && g->fused == key.fused &&
+            g->unpacked == key.unpacked)
             return g;
     }
     if (s->n_graphs == GRAPHS)

@@ -268,36 +268,50 @@ static bool load_coded(loader *l, const tke_weight *w, const tcu_coded *to)
     return true;
 }
 
-/* Places the matrices of a group that is described; several formats may lie side by side. */
+/* Places the matrices of a group that is described. Neighbours of one format are one matrix, for fewer launches; several formats may lie
+ * side by side. */
 static void take_group(loader *l, const tke_group *g, const tcu_sides *own, tcu_linear *to)
 {
     size_t numbers = (size_t)to->rows * (size_t)to->in;
+    bool packed = false;
+    to->n_coded = 0;
     for (size_t i = 0; i < g->n; i++) {
-        to->coded[i] = (tcu_coded){ .format = format_here(&g->w[i], own->out[i], own->in),
-                                    .out = to->out[i],
-                                    .in = to->in };
-        to->n_coded = to->coded[i].format ? to->n : to->n_coded;
+        int32_t format = format_here(&g->w[i], own->out[i], own->in), n = to->n_coded;
+        tcu_coded *last = n ? &to->coded[n - 1] : NULL;
+        packed = packed || format;
+        if (last && last->format == format && last->out % TCU_TILE_ROWS == 0)
+            last->out += to->out[i];
+        else
+            to->coded[to->n_coded++] = (tcu_coded){ .format = format, .out = to->out[i], .in = to->in };
     }
-    if (!to->n_coded) {
+    if (!packed) {
+        to->n_coded = 0;
         to->w = take_matrix(l, numbers);
         return;
     }
     l->unpacked = numbers > l->unpacked ? numbers : l->unpacked;
-    for (size_t i = 0; i < g->n; i++) {
+    for (int32_t i = 0; i < to->n_coded; i++) {
         tcu_coded *c = &to->coded[i];
         size_t n = (size_t)c->out * (size_t)c->in * sizeof(tcu_bf16);
         c->tiles = take(l, c->format ? tcu_coded_bytes(c->format, c->out, c->in) : n);
     }
 }
 
-/* Matrix i of a group that is placed. */
+/* Matrix i of a group that is placed, from row `row` of the group on. */
 static bool load_one(loader *l, const tke_group *g, const tcu_sides *own, size_t i,
-                     const tcu_linear *to, tcu_bf16 *w)
+                     const tcu_linear *to, int32_t row)
 {
-    const tcu_coded *c = &to->coded[i];
-    if (to->n_coded && c->format)
-        return load_coded(l, &g->w[i], c);
-    return load_matrix(l, &g->w[i], own->out[i], own->in, to->n_coded ? (tcu_bf16 *)c->tiles : w);
+    const tcu_coded *c = to->coded;
+    if (!to->n_coded)
+        return load_matrix(l, &g->w[i], own->out[i], own->in, to->w + (size_t)row * (size_t)to->in);
+    for (; row >= c->out; c++)
+        row -= c->out;
+    if (!c->format)
+        return load_matrix(l, &g->w[i], own->out[i], own->in,
+                           (tcu_bf16 *)c->tiles + (size_t)row * (size_t)to->in);
+    const tcu_coded part = { c->tiles + tcu_coded_bytes(c->format, row, c->in), c->format,
+                             to->out[i], c->in };
+    return load_coded(l, &g->w[i], &part);
 }
 
 void tcu_load_group(loader *l, const tke_group *g, const tcu_side *in, const tcu_side *out,
@@ -305,15 +319,12 @@ void tcu_load_group(loader *l, const tke_group *g, const tcu_side *in, const tcu
 {
     const tcu_sides own = describe_group(l, g, in, out, to);
     take_group(l, g, &own, to);
-    tcu_bf16 *w = to->w;
     float *bias = to->bias = g->w[0].bias ? take(l, (size_t)to->rows * sizeof *bias) : NULL;
-    for (size_t i = 0; l->at && i < g->n; i++) {
-        if (!load_one(l, g, &own, i, to, w) ||
-            (bias && !load_numbers(l, g->w[i].bias, g->w[i].out, own.out[i], bias)))
+    int32_t row = 0;
+    for (size_t i = 0; l->at && i < g->n; row += to->out[i++])
+        if (!load_one(l, g, &own, i, to, row) ||
+            (bias && !load_numbers(l, g->w[i].bias, g->w[i].out, own.out[i], bias + row)))
             return;
-        w = w ? w + (size_t)to->out[i] * (size_t)to->in : NULL;
-        bias = bias ? bias + to->out[i] : NULL;
-    }
 }
 
 void tcu_load_weight(loader *l, const tke_weight *w, tcu_linear *to)
