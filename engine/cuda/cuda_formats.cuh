@@ -337,7 +337,7 @@ DEVICE uint32_t one_nan(uint32_t pair)
     return lo | ((hi & 0x7fffu) > 0x7f80u ? 0x7fc0u : hi) << 16;
 }
 
-/* For whoever keeps the numbers: with the sign of a zero and the one form of NaN. */
+/* Where the numbers are kept: with the sign of a zero and the one form of NaN. */
 template <int FAMILY> DEVICE void unpack_exactly(const uint32_t *words, int i, const scales<FAMILY> &s, const float2 *table, uint32_t out[4])
 {
     if constexpr (FAMILY == FOURS)
