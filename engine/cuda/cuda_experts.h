@@ -158,7 +158,7 @@ int tcu_shared_join(const tcu_shared *, const tcu_bf16 *part, const float *dgate
 
 typedef struct tcu_stack {     /* one matrix of each expert: [out][in] */
     tcu_bf16 *w;               /* NULL: packed */
-    uint8_t *blocks, *scales;  /* mxfp4: in / 2 bytes and in / 32 scales a row */
+    uint8_t *blocks, *scales;  /* mxfp4: in / 2 bytes (tcu_order_blocks) and in / 32 scales a row */
     float *bias;               /* [experts][out] or NULL */
     int32_t out, in;           /* multiples of 8 */
 } tcu_stack;
@@ -196,6 +196,8 @@ typedef struct tcu_own_gradient {
     int64_t ld_low;
 } tcu_own_gradient;
 int tcu_own_grow(const tcu_own_gradient *, tcu_stream);
+/* Codes of mxfp4 from a file's order into that of tcu_stack.blocks, in place. */
+int tcu_order_blocks(uint8_t *blocks, int64_t bytes, tcu_stream);
 /* The packed matrices of all experts that have pairs, exactly, as bf16. */
 int tcu_unpack(const tcu_stack *, const tcu_pairs *, tcu_bf16 *w, tcu_stream);
 

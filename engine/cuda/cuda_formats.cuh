@@ -7,6 +7,7 @@
 #define TKE_CUDA_FORMATS_CUH
 
 #include <cuda_fp16.h>
+#include "cuda/cuda_bits.cuh"
 #include "cuda/cuda_packed.h"
 #include "cuda/cuda_warp.cuh"
 
@@ -238,14 +239,6 @@ DEVICE float float8(uint32_t code)
 {
     float x = __fmul_rn(__uint_as_float((code & 0x80u) << 24 | (code & 0x7fu) << 20), 0x1p120f);
     return (code & 0x7fu) == 0x7fu ? __uint_as_float(0x7fc00000u) : x;
-}
-
-/* a & b | c in one instruction, which the compiler does not find where two of them are constants. */
-DEVICE uint32_t and_or(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t x;
-    asm("lop3.b32 %0,%1,%2,%3,0xea;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
-    return x;
 }
 
 /* Code i of a word as 2^k + code, k by where its bits lie in the fraction of an fp32; less what it is above the number. */

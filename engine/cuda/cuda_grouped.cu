@@ -4,6 +4,7 @@
  * many rows an expert has, nor which rows share a tile. Rows of several adapters may: then each adapter's part is computed for the
  * whole tile and added where it belongs.
  */
+#include "cuda/cuda_bits.cuh"
 #include "cuda/cuda_grouped.cuh"
 #include "cuda/cuda_grow.cuh"
 
@@ -112,11 +113,12 @@ template <bool T> static int choose_grouped(const tcu_grouped *p, tcu_stream str
 
 /* ---- mxfp4, few rows ---- */
 
-/* Two codes of 4 bits in a byte: their bits three places below the sign are, as bf16, the code times 2^-126. */
-DEVICE uint32_t code_pair(uint32_t byte)
+/* Codes 2 i and 2 i + 1 of a lane's word, which lie 16 bits apart: their bits three places below the sign are, as bf16, the code times
+ * 2^-126. */
+DEVICE uint32_t code_pair(uint32_t word, int i)
 {
-    uint32_t t = byte * 0x1001u & 0x000f000fu; /* the upper code to the upper half */
-    return (t << 6 & 0x01c001c0u) | (t << 12 & 0x80008000u);
+    uint32_t low = i < 2 ? word << (6 - 4 * i) : word >> (4 * i - 6);
+    return and_or(word << (12 - 4 * i), 0x80008000u, low & 0x01c001c0u);
 }
 
 DEVICE uint32_t times_pair(uint32_t v, uint32_t by)
@@ -148,7 +150,7 @@ DEVICE uint32_t second_factor(int scale)
 }
 
 /* 16 pairs, 64 rows of weights that stay packed until they are operands: of the right one a lane has two neighbours along k, which
- * are a byte. 128 numbers along k a stage. */
+ * are a pair in its word of a block. 128 numbers along k a stage. */
 struct packed_few {
     typedef shape<TCU_FEW_TILE, 64, 1, 4, false, false, 64, 2> S; /* for the adapters' part; the sums lie in it alike */
     enum { BK = 128, STAGES = 6, X = TCU_FEW_TILE * BK, W = S::BN * BK / 4, BYTES = STAGES * (X + W) * 2 };
@@ -179,7 +181,7 @@ DEVICE uint32_t load_scales(const uint8_t *scales, int b, int blocks)
 DEVICE void multiply_packed(float acc[1][2][4], const bf16 *xt, const bf16 *wt, const uint32_t scales[2], int blocks)
 {
     typedef packed_few F;
-    int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4, shift = lane % 4 * 8;
+    int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4;
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         uint32_t x[2][4];
@@ -190,13 +192,13 @@ DEVICE void multiply_packed(float acc[1][2][4], const bf16 *xt, const bf16 *wt, 
             ldmatrix(x[s], xt + swizzle<F::BK>(lane & 15, c * 4 + s * 2 + (lane >> 4)));
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            uint4 raw = *(const uint4 *)(wt + swizzle<32>(mine + j * 8, c));
+            uint32_t raw = *(const uint32_t *)(wt + swizzle<32>(mine + j * 8, c) + lane % 4 * 2);
             int scale = scales[j] >> 8 * c & 0xff;
             uint32_t first = first_factor(scale), w[4];
             bool large = __any_sync(0xffffffffu, scale > 128);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                w[i] = times_pair(code_pair((&raw.x)[i] >> shift & 0xff), first);
+                w[i] = times_pair(code_pair(raw, i), first);
                 w[i] = large ? times_pair(w[i], second_factor(scale)) : w[i];
             }
             mma(acc[0][j], x[0], w[0], w[1]);
@@ -430,10 +432,35 @@ __global__ void __launch_bounds__(256) unpack_blocks(tcu_stack s, tcu_pairs p, b
             uint32_t x[4];
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                x[j] = times_pair(times_pair(code_pair((&bytes.x)[q] >> 8 * j & 0xff), first), second);
+                x[j] = times_pair(times_pair(code_pair((&bytes.x)[j], q), first), second);
             to[q] = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
+}
+
+/* A thread for each block, whose bytes hold neighbours: byte 4 i + t becomes pair i of lane t's word. */
+__global__ void __launch_bounds__(256) order_blocks(uint4 *blocks, int64_t count)
+{
+    int64_t i = blockIdx.x * 256ll + threadIdx.x;
+    if (i >= count)
+        return;
+    uint4 from = blocks[i], to;
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        uint32_t word = 0;
+#pragma unroll
+        for (int pair = 0; pair < 4; pair++) {
+            uint32_t byte = (&from.x)[pair] >> 8 * t & 0xffu;
+            word |= (byte & 15u) << 4 * pair | byte >> 4 << (4 * pair + 16);
+        }
+        (&to.x)[t] = word;
+    }
+    blocks[i] = to;
+}
+
+int tcu_order_blocks(uint8_t *blocks, int64_t bytes, tcu_stream stream)
+{
+    return launch(order_blocks, dim3((unsigned)((bytes / 16 + 255) / 256)), 256, 0, stream, (uint4 *)blocks, bytes / 16);
 }
 
 int tcu_unpack(const tcu_stack *s, const tcu_pairs *p, tcu_bf16 *w, tcu_stream stream)

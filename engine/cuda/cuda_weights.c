@@ -401,6 +401,9 @@ static bool load_part(loader *l, const rows_of *r, size_t row, size_t padded, co
     if (to->w)
         return load_rows(l, r, padded, width, to->w + at);
     return load_bytes(l, r, m->data, width / 2, to->blocks + at / 2) &&
+           tcu_ok(l->d,
+                  tcu_order_blocks(to->blocks + at / 2, (int64_t)(r->n * width / 2), l->d->stream),
+                  "packing weights", l->err) &&
            load_bytes(l, r, m->scales, width / TKE_MXFP4_BLOCK, to->scales + at / TKE_MXFP4_BLOCK);
 }
 
