@@ -28,7 +28,9 @@ static void try_tokenizer(const uint8_t *data, size_t size)
 static void read_tensors(tke_gguf_files *f, const tke_config *c)
 {
     static const char *const names[] = { "self_attn.q_proj.weight", "self_attn.k_proj.bias",
-                                         "mlp.up_proj.weight", "mlp.experts.1.up_proj.weight" };
+                                         "mlp.up_proj.weight", "mlp.experts.1.up_proj.weight",
+                                         "mlp.experts.1.up_proj.bias", "self_attn.sinks",
+                                         "mlp.router.weight" };
     char name[100];
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

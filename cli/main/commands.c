@@ -1985,9 +1985,8 @@ const cli_command cli_commands[] = {
       .summary = "write a model in fewer bits, and say what that costs",
       .details = "OUT is a folder that transformers, PEFT and vLLM read, or a .gguf file for llama.cpp and "
                  "ollama;\n"
-                 "tinkc reads both, and trains on them. Without OUT the model is packed into the user's "
-                 "cache,\n"
-                 "where --base-bits finds it.",
+                 "tinkc reads both, and trains on them.\n"
+                 "Without OUT the model is packed into the user's cache, where --base-bits finds it.",
       .options = cli_quantize_options,
       .examples = cli_quantize_examples,
       .run = cli_quantize,

@@ -14,7 +14,7 @@ static const struct {
 } groups[] = {
     { "Manage", "run checkpoint session model sampler billing audit auth whoami" },
     { "Work", "sample chat logprobs train eval env data logs ui tokenizer" },
-    { "Models", "pull export" },
+    { "Models", "pull export quantize" },
     { "Local", "serve store doctor" },
     { "Tool", "config api completion man help version" },
 };

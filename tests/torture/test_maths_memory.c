@@ -330,6 +330,7 @@ static bool export(tinkc_error *err)
     tinkc_adapter_options o = {
         .adapter = saved, .base_model = w.folder, .target = target, .format = format
     };
+    o.drop_unembed = format == TINKC_ADAPTER_GGUF_LORA; /* the model's is its embedding */
     return tinkc_adapter_export(&o, NULL, NULL, err);
 }
 
