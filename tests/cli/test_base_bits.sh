@@ -61,6 +61,15 @@ for packed in own-nf4 own.gguf; do
     says 13 'its weights are packed already' sample -m ./$packed --base-bits 4 Hi
 done
 
+# A server packs what it offers, and keeps the names that its clients know.
+mkfifo ready
+"$tinkc" serve own --base-bits 4 --port 0 --store st --ready-fd 3 3> ready > serve.out 2>&1 &
+server=$!; trap 'kill $server 2> /dev/null; rm -rf "$work"' EXIT
+read -r url < ready
+same "$four" "$(TINKER_BASE_URL=$url TINKER_API_KEY=tml-local score -m own)" "by a server"
+kill $server; wait $server
+grep -qF '4.5 bits for each number of the layers' serve.out || fail "the server does not say what it costs"
+
 # --dtype reaches the engine, and the one that is asked for.
 same "$(score -m nano --dtype f32)" "$(TINKC_DTYPE=f32 score -m nano)" "f32"
 same "$(score -m nano --dtype bf16)" "$(TINKC_DTYPE=bf16 score -m nano)" "bf16"
