@@ -10,52 +10,13 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/scarce.h"
 
-#define API        "/api/v1/"
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-typedef struct fixture {
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    static fixture x;
-    x = (fixture){ 0 };
-    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
-    x.client = mock_client(x.mock, NULL, &x.err);
-    *state = &x;
-    return x.err.code;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    return 0;
-}
-
-static void once(fixture *x, const char *path, int32_t status, const char *body)
-{
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
-}
-
-static void refused(fixture *x, bool done, int32_t code, const char *message)
-{
-    assert_false(done);
-    assert_int_equal(x->err.code, code);
-    assert_string_equal(x->err.message, message);
-    x->err = (tinkc_error){ 0 };
-}
-
 /* What an answer becomes: its message is the service's own where that is part of this process. */
-TEST_WITH(errors_of_answers, setup, teardown)
+TEST_WITH(errors_of_answers, begin_plain, end_fixture)
 {
     static const struct {
         int32_t status;
@@ -109,32 +70,32 @@ static const char *path_of(char *out, size_t run, const char *kind, size_t name)
     return out;
 }
 
-TEST_WITH(long_paths, setup, teardown)
+TEST_WITH(long_paths, begin_plain, end_fixture)
 {
     fixture *x = *state;
     enum { LAST = TKC_ID_TEXT - 1, PREFIX = sizeof "sampler_weights/" - 1 };
     char text[4 * TKC_ID_TEXT];
-    tkc_path_ids ids;
-    assert_true(tkc_path_ids_parse(path_of(text, LAST, "weights/", 3), &ids, &x->err));
-    assert_int_equal(strlen(ids.run), LAST);
-    assert_string_equal(ids.checkpoint, "weights/nnn");
-    refused(x, tkc_path_ids_parse(path_of(text, LAST + 1, "weights/", 3), &ids, &x->err),
+    tkc_path_ids run_ids;
+    assert_true(tkc_path_ids_parse(path_of(text, LAST, "weights/", 3), &run_ids, &x->err));
+    assert_int_equal(strlen(run_ids.run), LAST);
+    assert_string_equal(run_ids.checkpoint, "weights/nnn");
+    refused(x, tkc_path_ids_parse(path_of(text, LAST + 1, "weights/", 3), &run_ids, &x->err),
             TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
-    assert_true(tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 8), &ids, &x->err));
-    assert_int_equal(strlen(ids.checkpoint), LAST);
-    refused(x, tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 7), &ids, &x->err),
+    assert_true(tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 8), &run_ids, &x->err));
+    assert_int_equal(strlen(run_ids.checkpoint), LAST);
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "weights/", LAST - 7), &run_ids, &x->err),
             TINKC_E_PATH, "path: a part of it is longer than 1023 bytes");
     /* tinker://RUN/NAME stands for weights of a sampler */
-    assert_true(tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX), &ids, &x->err));
-    assert_int_equal(strlen(ids.checkpoint), LAST);
-    assert_memory_equal(ids.checkpoint, "sampler_weights/nnn", PREFIX + 3);
-    refused(x, tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX + 1), &ids, &x->err),
+    assert_true(tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX), &run_ids, &x->err));
+    assert_int_equal(strlen(run_ids.checkpoint), LAST);
+    assert_memory_equal(run_ids.checkpoint, "sampler_weights/nnn", PREFIX + 3);
+    refused(x, tkc_path_ids_parse(path_of(text, 1, "", LAST - PREFIX + 1), &run_ids, &x->err),
             TINKC_E_PATH, "path: longer than 1023 bytes");
-    assert_false(tkc_path_ids_parse("http://x", &ids, &x->err));
+    assert_false(tkc_path_ids_parse("http://x", &run_ids, &x->err));
     assert_int_equal(x->err.code, TINKC_E_PATH);
 }
 
-TEST_WITH(saved_texts, setup, teardown)
+TEST_WITH(saved_texts, begin_plain, end_fixture)
 {
     fixture *x = *state;
     enum { MANY = 300, KEPT = 256 };
@@ -179,7 +140,7 @@ static const char *header_of(const tinkc_client *c, const char *name)
     return NULL;
 }
 
-TEST_WITH(short_headers_and_repeated_tags, setup, teardown)
+TEST_WITH(short_headers_and_repeated_tags, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const struct {
@@ -229,7 +190,7 @@ TEST_WITH(short_headers_and_repeated_tags, setup, teardown)
 }
 
 /* A letter is a name. */
-TEST_WITH(names_of_a_letter, setup, teardown)
+TEST_WITH(names_of_a_letter, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_client *c = mock_client(
@@ -263,7 +224,7 @@ TEST_WITH(names_of_a_letter, setup, teardown)
 }
 
 /* Whichever allocation of a new client fails, there is none; large texts need blocks of their own. */
-TEST_WITH(no_memory_for_a_client, setup, teardown)
+TEST_WITH(no_memory_for_a_client, begin_plain, end_fixture)
 {
     fixture *x = *state;
     char large[3000];
@@ -294,7 +255,7 @@ TEST_WITH(no_memory_for_a_client, setup, teardown)
     }
 }
 
-TEST_WITH(answers_that_are_not_there, setup, teardown)
+TEST_WITH(answers_that_are_not_there, begin_plain, end_fixture)
 {
     fixture *x = *state;
     assert_int_equal(tinkc_response_status(NULL), 0);
@@ -348,21 +309,21 @@ TEST_WITH(answers_that_are_not_there, setup, teardown)
 }
 
 /* A sample has as many sequences as it has; notes of the transport are not headers of the answer. */
-TEST_WITH(the_last_and_the_next, setup, teardown)
+TEST_WITH(the_last_and_the_next, begin_plain, end_fixture)
 {
-    static const int32_t ids[] = { 1, 2, 3 };
+    static const int32_t prompt[] = { 1, 2, 3 };
     fixture *x = *state;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;
     tinkc_sampler *s = tinkc_sampler_new(
         x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
-    tinkc_future *f = tinkc_sample(s, ids, 3, 2, &o, &x->err);
+    tinkc_future *f = tinkc_sample(s, prompt, 3, 2, &o, &x->err);
     const tinkc_samples *r = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
     assert_non_null(tinkc_samples_at(r, 1));
     assert_null(tinkc_samples_at(r, 2));
     tinkc_future_free(f);
-    f = tinkc_sample(s, ids, 3, INT32_MAX, &o, &x->err); /* as many as there may be */
+    f = tinkc_sample(s, prompt, 3, INT32_MAX, &o, &x->err); /* as many as there may be */
     assert_ok(&x->err);
     tinkc_future_cancel(f);
     tinkc_future_free(f);
@@ -370,7 +331,7 @@ TEST_WITH(the_last_and_the_next, setup, teardown)
             "prompt: must not be empty");
     static const size_t numbers[] = { 0, (size_t)INT32_MAX + 1 };
     for (size_t i = 0; i < 2; i++)
-        refused(x, tinkc_sample(s, ids, 3, numbers[i], &o, &x->err) != NULL, TINKC_E_ARGUMENT,
+        refused(x, tinkc_sample(s, prompt, 3, numbers[i], &o, &x->err) != NULL, TINKC_E_ARGUMENT,
                 "n_samples: must be from 1 to 2^31 - 1");
     tinkc_sampler_free(s);
     assert_true(tinkc_mock_once(
@@ -388,7 +349,7 @@ TEST_WITH(the_last_and_the_next, setup, teardown)
     tinkc_future_free(f);
 }
 
-TEST_WITH(variants_of_a_model, setup, teardown)
+TEST_WITH(variants_of_a_model, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const char *const rows[][2] = {
@@ -409,7 +370,7 @@ TEST_WITH(variants_of_a_model, setup, teardown)
 }
 
 /* They have a session of somebody else. */
-TEST_WITH(clients_of_copies_open_nothing, setup, teardown)
+TEST_WITH(clients_of_copies_open_nothing, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_client *c = mock_client(x->mock, NULL, &x->err);
@@ -422,7 +383,7 @@ TEST_WITH(clients_of_copies_open_nothing, setup, teardown)
     tinkc_client_free(c);
 }
 
-TEST_WITH(models, setup, teardown)
+TEST_WITH(models, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_trainer *t =

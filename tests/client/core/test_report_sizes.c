@@ -10,43 +10,11 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/scarce.h"
 
-#define API "/api/v1/"
-
-typedef struct fixture {
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    static fixture x;
-    x = (fixture){ 0 };
-    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
-    x.client = mock_client(x.mock, NULL, &x.err);
-    *state = &x;
-    return x.err.code;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    return 0;
-}
-
-static void once(fixture *x, const char *path, int32_t status, const char *body)
-{
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
-}
-
 /* Telemetry that is queued, under way, or waits for its next attempt ends with its client: nothing is left of it. */
-TEST_WITH(reports_at_the_end, setup, teardown)
+TEST_WITH(reports_at_the_end, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const tinkc_mock_answer answers[] = {
@@ -87,7 +55,7 @@ TEST_WITH(reports_at_the_end, setup, teardown)
 }
 
 /* The answer that caused a user's error is reported with it, up to 4096 bytes. */
-TEST_WITH(reports_of_large_answers, setup, teardown)
+TEST_WITH(reports_of_large_answers, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_client *c =

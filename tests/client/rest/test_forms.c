@@ -10,50 +10,10 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/scarce.h"
 
-#define API "/api/v1/"
-
-typedef struct fixture {
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    static fixture x;
-    x = (fixture){ 0 };
-    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
-    x.client = mock_client(x.mock, NULL, &x.err);
-    *state = &x;
-    return x.err.code;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    return 0;
-}
-
-static void once(fixture *x, const char *path, int32_t status, const char *body)
-{
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
-}
-
-static void refused(fixture *x, bool done, int32_t code, const char *message)
-{
-    assert_false(done);
-    assert_int_equal(x->err.code, code);
-    assert_string_equal(x->err.message, message);
-    x->err = (tinkc_error){ 0 };
-}
-
-TEST_WITH(forms_word_for_word, setup, teardown)
+TEST_WITH(forms_word_for_word, begin_plain, end_fixture)
 {
     fixture *x = *state;
     char file[] = "/tmp/tinkc-rare-XXXXXX", want[900];
@@ -114,7 +74,7 @@ TEST_WITH(forms_word_for_word, setup, teardown)
     "\"2026-03-04T05:06:07Z\",\"tinker_path\":\"tinker://r/weights/" id "\"}"
 
 /* A page that failed has nothing ready and no total, and is asked for again. */
-TEST_WITH(pages_that_fail, setup, teardown)
+TEST_WITH(pages_that_fail, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_runs *list = tinkc_runs_list(x->client, &(tinkc_list_options){ .page_size = 2 }, &x->err);
@@ -175,7 +135,7 @@ TEST_WITH(pages_that_fail, setup, teardown)
     tinkc_checkpoints_free(all);
 }
 
-TEST_WITH(copies_and_days, setup, teardown)
+TEST_WITH(copies_and_days, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const char *const paths[] = { "", "x", "tinker://r/weights/d" };

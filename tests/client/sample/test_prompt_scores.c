@@ -10,51 +10,11 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/scarce.h"
 
-#define API "/api/v1/"
-
-typedef struct fixture {
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    static fixture x;
-    x = (fixture){ 0 };
-    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
-    x.client = mock_client(x.mock, NULL, &x.err);
-    *state = &x;
-    return x.err.code;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    return 0;
-}
-
-static void once(fixture *x, const char *path, int32_t status, const char *body)
-{
-    assert_true(tinkc_mock_once(x->mock, NULL, path,
-                                &(tinkc_mock_answer){ .status = status, .body = body }, &x->err));
-}
-
-static void refused(fixture *x, bool done, int32_t code, const char *message)
-{
-    assert_false(done);
-    assert_int_equal(x->err.code, code);
-    assert_string_equal(x->err.message, message);
-    x->err = (tinkc_error){ 0 };
-}
-
 /* Candidates for the tokens of a prompt: both lists have a cell for each. */
-TEST_WITH(candidates_of_a_prompt, setup, teardown)
+TEST_WITH(candidates_of_a_prompt, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const int32_t prompt[] = { 1, 2, 3 };
@@ -105,14 +65,14 @@ TEST_WITH(candidates_of_a_prompt, setup, teardown)
         if (rows[i].why) {
             refused(x, !x->err.code, TINKC_E_BAD_RESPONSE, rows[i].why);
         } else {
-            const int32_t *ids;
+            const int32_t *chosen;
             const float *p;
             assert_ok(&x->err);
-            assert_int_equal(tinkc_samples_alt_tokens(&s, 2, &ids, &p), 2);
-            assert_true(ids[0] == 7 && ids[1] == INT32_MAX && p[0] == -3 && p[1] == -4);
-            assert_int_equal(tinkc_samples_alt_tokens(&s, 0, &ids, &p), 0);
-            assert_null(ids);
-            assert_int_equal(tinkc_samples_alt_tokens(&s, 3, &ids, &p), 0);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 2, &chosen, &p), 2);
+            assert_true(chosen[0] == 7 && chosen[1] == INT32_MAX && p[0] == -3 && p[1] == -4);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 0, &chosen, &p), 0);
+            assert_null(chosen);
+            assert_int_equal(tinkc_samples_alt_tokens(&s, 3, &chosen, &p), 0);
             assert_null(p);
         }
         tkc_arena_free(&arena);
@@ -120,16 +80,16 @@ TEST_WITH(candidates_of_a_prompt, setup, teardown)
 }
 
 /* A stream of which nothing comes: a wait ends. */
-TEST_WITH(streams_without_a_token, setup, teardown)
+TEST_WITH(streams_without_a_token, begin_plain, end_fixture)
 {
     fixture *x = *state;
-    static const int32_t ids[] = { 1, 2, 3 };
+    static const int32_t prompt[] = { 1, 2, 3 };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_sampler *s = tinkc_sampler_new(
         x->client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &x->err);
     assert_true(tinkc_mock_once(x->mock, NULL, API "stream_sample",
                                 &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err));
-    tinkc_deltas *d = tinkc_sample_stream(s, ids, 3, &o, &x->err);
+    tinkc_deltas *d = tinkc_sample_stream(s, prompt, 3, &o, &x->err);
     assert_ok(&x->err);
     for (int64_t ms = 0; ms < 3; ms++)
         refused(x, tinkc_deltas_next(d, ms, &x->err) != NULL, TINKC_E_TIMEOUT, "no token yet");
@@ -143,10 +103,10 @@ static void take_wait(const tinkc_event *e, void *user)
 }
 
 /* How long samples are held back: longer after a large prompt. */
-TEST_WITH(held_back, setup, teardown)
+TEST_WITH(held_back, begin_plain, end_fixture)
 {
     fixture *x = *state;
-    static const int32_t ids[200000];
+    static const int32_t prompt[200000];
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 1;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
@@ -160,7 +120,7 @@ TEST_WITH(held_back, setup, teardown)
         tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
         tinkc_mock_advance(x->mock, 100000); /* an earlier one is over */
         once(x, API "asample", 429, "");
-        tinkc_future *f = tinkc_sample(s, ids, large ? 200000 : 3, 1, &o, &x->err);
+        tinkc_future *f = tinkc_sample(s, prompt, large ? 200000 : 3, 1, &o, &x->err);
         assert_true(run_until_done(x->mock, f, 600000));
         while (tinkc_queue_run(queue, 0, &x->err) > 0)
             ;

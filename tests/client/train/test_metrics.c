@@ -10,34 +10,10 @@
 #include "client/rest/rest_priv.h"
 #include "client/sample/sample_op.h"
 #include "client/train/trainer.h"
-#include "support/client/api_support.h"
+#include "support/client/mock_fixture.h"
 #include "support/scarce.h"
 
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })
-
-typedef struct fixture {
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_error err;
-} fixture;
-
-static int setup(void **state)
-{
-    static fixture x;
-    x = (fixture){ 0 };
-    x.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x.err);
-    x.client = mock_client(x.mock, NULL, &x.err);
-    *state = &x;
-    return x.err.code;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    tinkc_client_free(x->client);
-    tinkc_mock_free(x->mock);
-    return 0;
-}
 
 static char lines[2000];
 
@@ -58,7 +34,7 @@ static tinkc_fwdbwd part_with(tkc_arena *arena, const char *const *names)
 }
 
 /* What cannot be combined is left out, and the log says so. */
-TEST_WITH(metrics_that_are_left_out, setup, teardown)
+TEST_WITH(metrics_that_are_left_out, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tkc_arena arena = { 0 };

@@ -84,6 +84,16 @@ static inline int begin_fixture(void **state, const char *path, const char *conf
     return 0;
 }
 
+/* With default options. */
+static inline int begin_plain(void **state)
+{
+    fixture *x = calloc(1, sizeof *x);
+    assert_non_null(x);
+    open_client(x, NULL, NULL, NULL);
+    *state = x;
+    return 0;
+}
+
 static inline int end_fixture(void **state)
 {
     close_all(*state);
@@ -105,6 +115,13 @@ static inline void check_error(fixture *x, int32_t code, const char *message)
     assert_string_equal(x->err.message, message);
     assert_int_equal(x->err.code, code);
     x->err = (tinkc_error){ 0 };
+}
+
+/* What `done` says was not done, for this reason. */
+static inline void refused(fixture *x, bool done, int32_t code, const char *message)
+{
+    assert_false(done);
+    check_error(x, code, message);
 }
 
 /* Complete, failed, freed. */
