@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "base/platform.h"
+
 /* ---- OpenSSL's own names, as <openssl/ssl.h> has them ---- */
 
 typedef struct ssl_context ssl_context;
@@ -41,8 +43,8 @@ static bool load(void *library, const char *name, void *slot)
 
 static bool open_library(void)
 {
-    void *ssl = dlopen("libssl.so.3", RTLD_NOW | RTLD_LOCAL);
-    void *crypto = dlopen("libcrypto.so.3", RTLD_NOW | RTLD_LOCAL);
+    void *ssl = tkc_library_open("libssl.so.3");
+    void *crypto = tkc_library_open("libcrypto.so.3");
     return load(ssl, "TLS_client_method", (void *)&lib.client_method) &&
            load(ssl, "SSL_CTX_new", (void *)&lib.context_new) &&
            load(ssl, "SSL_CTX_free", (void *)&lib.context_free) &&

@@ -155,7 +155,7 @@ static int compat_release(const char *program)
          *p >= '0' && *p <= '9'; p++)
         minor = 10 * minor + (*p - '0');
     if (minor > 0)
-        return minor < CLI_COMPAT_NEW ? CLI_COMPAT_OLD : CLI_COMPAT_NEW;
+        return minor < (double)CLI_COMPAT_NEW ? CLI_COMPAT_OLD : CLI_COMPAT_NEW;
     return strcmp(program, "tinker") == 0 || (asked && strcmp(asked, "1") == 0) ? CLI_COMPAT_NEW
                                                                                 : 0;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "base/platform.h"
 #include "cli/main/app.h"
 #include "cli/main/files.h"
 #include "cli/output/term.h"
@@ -76,7 +77,7 @@ static bool load(void *library, const char *name, void *slot)
 
 static bool open_library(void)
 {
-    void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *library = tkc_library_open("libedit.so.2");
     return library && load(library, "el_init", (void *)&lib.init) &&
            load(library, "el_end", (void *)&lib.end) && load(library, "el_set", (void *)&lib.set) &&
            load(library, "el_gets", (void *)&lib.gets) &&

@@ -199,7 +199,7 @@ static void draw_bar(const cli_progress *p, const char *text)
     describe_amount(p, amount);
     if (p->total > 0) {
         double part = (double)p->done / (double)p->total;
-        size_t full = (size_t)(part * CELLS), at = 0;
+        size_t full = (size_t)(part * (double)CELLS), at = 0;
         for (size_t i = 0; i < CELLS; i++)
             at += (size_t)snprintf(bar + at, 4, "%s",
                                    p->app->utf8 ? (i < full ? "━" : "─") : (i < full ? "#" : "-"));

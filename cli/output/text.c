@@ -263,7 +263,7 @@ static bool number_and_unit(const char *text, const char *units, double *number,
 
 bool cli_parse_duration(const char *text, double *seconds)
 {
-    static const double scale[] = { 1, 60, 3600, DAY_S, 7.0 * DAY_S };
+    static const double scale[] = { 1, 60, 3600, DAY_S, 7.0 * (double)DAY_S };
     double number;
     int unit;
     if (!number_and_unit(text, "smhdw", &number, &unit))

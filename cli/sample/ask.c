@@ -207,8 +207,8 @@ bool cli_sampling_members(const json_t *v, tinkc_sampling *s, char why[CLI_WHY])
         !take_number(v, "seed", true, &(double){ 0 }, why))
         return false;
     enum { FAR = INT32_MAX };
-    int64_t tokens = max_tokens > FAR ? (int64_t)FAR + 1 : (int64_t)fmax(max_tokens, -FAR);
-    int64_t most = top_k > FAR ? (int64_t)FAR + 1 : (int64_t)fmax(top_k, -FAR);
+    int64_t tokens = max_tokens > (double)FAR ? (int64_t)FAR + 1 : (int64_t)fmax(max_tokens, -FAR);
+    int64_t most = top_k > (double)FAR ? (int64_t)FAR + 1 : (int64_t)fmax(top_k, -FAR);
     name = bad_number(tokens, temperature, top_p, most, &wanted);
     if (name)
         return (void)snprintf(why, CLI_WHY, "%s %s", name, wanted), false;

@@ -214,7 +214,7 @@ static bool check_scaling(const tke_config_keys *k, tke_config *c)
         return tke_keys_bad(k, "rope_scaling: low_freq_factor must be above 0 and below "
                                "high_freq_factor");
     if ((c->rope == TKE_ROPE_LLAMA3 || c->rope == TKE_ROPE_YARN) &&
-        !(c->rope_original >= 1 && c->rope_original < MAX_CONTEXT))
+        !(c->rope_original >= 1 && c->rope_original < (double)MAX_CONTEXT))
         return tke_keys_bad(k, "rope_scaling: original_max_position_embeddings is out of range");
     if (c->rope == TKE_ROPE_YARN && !(c->rope_beta_fast > 0 && c->rope_beta_slow > 0 &&
                                       c->rope_attention >= 0 && isfinite(c->rope_beta_fast) &&

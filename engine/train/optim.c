@@ -62,7 +62,7 @@ bool tke_adapter_is_huge(tke_adapter *a, double *rms)
     if (!norm_of(a, a->weights, &norm, &ignored))
         return false;
     *rms = norm / sqrt((double)a->layout->n_floats);
-    return *rms > HUGE_RMS;
+    return *rms > (double)HUGE_RMS;
 }
 
 static bool gradient_is_lost(tke_adapter *a, tinkc_error *err)

@@ -128,7 +128,7 @@ static bool look_at(const char *path, tke_hub_file *now)
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return false;
-    *now = (tke_hub_file){ .device = st.st_dev,
+    *now = (tke_hub_file){ .device = (uint64_t)st.st_dev,
                            .inode = st.st_ino,
                            .size = st.st_size,
                            .mtime_ns = st.st_mtim.tv_sec * (int64_t)1000000000 +

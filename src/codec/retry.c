@@ -184,14 +184,14 @@ static double header_delay_ms(const char *retry_after_ms, const char *retry_afte
 int64_t tkc_retry_after_ms(const char *retry_after_ms, const char *retry_after, int64_t now_wall_us)
 {
     double ms = header_delay_ms(retry_after_ms, retry_after, now_wall_us);
-    return ms > 0 && ms <= TKC_RETRY_AFTER_MOST_MS ? (int64_t)ceil(ms) : 0; /* NaN: 0 */
+    return ms > 0 && ms <= (double)TKC_RETRY_AFTER_MOST_MS ? (int64_t)ceil(ms) : 0; /* NaN: 0 */
 }
 
 int64_t tkc_retry_after_capped_ms(const char *retry_after_ms, const char *retry_after,
                                   int64_t now_wall_us)
 {
     double ms = header_delay_ms(retry_after_ms, retry_after, now_wall_us);
-    if (ms > TKC_RETRY_AFTER_MOST_MS)
+    if (ms > (double)TKC_RETRY_AFTER_MOST_MS)
         return TKC_RETRY_AFTER_MOST_MS;
     return ms > 0 ? (int64_t)ceil(ms) : 0;
 }

@@ -504,7 +504,7 @@ static void get_sampler(exchange *x)
 static int64_t token_at(const tkc_sample_request *q, size_t sample, size_t i, size_t prompt_len)
 {
     uint64_t seed = q->sampling_params.seed.is == TKC_GIVEN ? q->sampling_params.seed.value : 7;
-    return (int64_t)(noise(seed + 31 * sample, i + 977 * prompt_len) * VOCABULARY);
+    return (int64_t)(noise(seed + 31 * sample, i + 977 * prompt_len) * (double)VOCABULARY);
 }
 
 static size_t prompt_length(const tkc_sample_request *q)

@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import sys
 from ctypes import POINTER, Structure, c_bool, c_char, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from typing import Any
 
@@ -159,8 +160,9 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 def _open() -> ctypes.CDLL:
     given = os.environ.get("TINKC_LIBRARY")
-    beside = pathlib.Path(__file__).with_name("libtinkc.so")
-    path = given or (str(beside) if beside.is_file() else "libtinkc.so.0")
+    mac = sys.platform == "darwin"
+    beside = pathlib.Path(__file__).with_name("libtinkc.dylib" if mac else "libtinkc.so")
+    path = given or (str(beside) if beside.is_file() else "libtinkc.0.dylib" if mac else "libtinkc.so.0")
     try:
         return ctypes.CDLL(path)
     except OSError as problem:

@@ -37,28 +37,30 @@ bool tkc_library_path(const void *address, char out[TKC_PATH])
     return snprintf(out, TKC_PATH, "%s", where.dli_fname) < TKC_PATH;
 }
 
-/* libz.so.1 is libz.1.dylib, libz.so is libz.dylib; false for another kind of name. */
-static bool mac_name(const char *name, char out[256])
+/* Beside the program (the wheel has some there), where package managers put them, and where the loader
+ * looks by itself: /usr/local/lib, /usr/lib. */
+static void *open_in_folders(const char *stem, int len, const char *version)
+{
+    static const char *const folders[] = { "@executable_path/../lib/tinkc/", "/opt/homebrew/lib/",
+                                           "/opt/local/lib/", "" };
+    char path[300];
+    void *library = NULL;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders && !library; i++)
+        if (snprintf(path, sizeof path, "%s%.*s%s.dylib", folders[i], len, stem, version) < 300)
+            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    return library;
+}
+
+/* libz.so.1 is libz.1.dylib. macOS numbers its own libarchive and libedit otherwise; the name without a
+ * number is whichever there is. */
+void *tkc_library_open(const char *name)
 {
     const char *so = strstr(name, ".so");
     if (!so || (so[3] && so[3] != '.'))
-        return false;
-    return snprintf(out, 256, "%.*s%s.dylib", (int)(so - name), name, so + 3) < 256;
-}
-
-/* The loader looks in /usr/local/lib and /usr/lib by itself. */
-void *tkc_library_open(const char *name)
-{
-    static const char *const folders[] = { "", "/opt/homebrew/lib/", "/opt/local/lib/" };
-    char file[256], path[300];
-    if (!mac_name(name, file))
         return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    void *library = NULL;
-    for (size_t i = 0; i < sizeof folders / sizeof *folders && !library; i++) {
-        (void)snprintf(path, sizeof path, "%s%s", folders[i], file);
-        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
+    void *library = open_in_folders(name, (int)(so - name), so + 3);
+    bool is_systems = strncmp(name, "libarchive.", 11) == 0 || strncmp(name, "libedit.", 8) == 0;
+    return library || !is_systems ? library : open_in_folders(name, (int)(so - name), "");
 }
 
 char **tkc_environment(void)

@@ -1,0 +1,17 @@
+# For cmake --toolchain: macOS 11 on MACOS_ARCH with packaging/macos/cc; see packaging/make-macos.
+set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_VERSION 20.0)
+set(CMAKE_SYSTEM_PROCESSOR $ENV{MACOS_ARCH})
+set(CMAKE_OSX_SYSROOT "")
+set(CMAKE_OSX_ARCHITECTURES "")
+set(CMAKE_C_COMPILER ${CMAKE_CURRENT_LIST_DIR}/cc)
+set(CMAKE_AR /usr/bin/llvm-ar-14)
+set(CMAKE_RANLIB /usr/bin/llvm-ranlib-14)
+set(CMAKE_INSTALL_NAME_TOOL /usr/bin/llvm-install-name-tool-14)
+set(CMAKE_CXX_COMPILER ${CMAKE_C_COMPILER}) # never used; zstd asks for one
+set(CMAKE_C_COMPILER_WORKS 1)
+set(CMAKE_CXX_COMPILER_WORKS 1)
+set(CMAKE_FIND_ROOT_PATH $ENV{MACOS_PREFIX})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
