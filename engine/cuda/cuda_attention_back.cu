@@ -82,29 +82,34 @@ DEVICE void load_stage(const tcu_attention &p, const rows_of &r, int i0, bf16 *q
     copy_commit();
 }
 
-/* A block has SPLIT-th of the columns of dk and dv: of wide heads not all fit into registers. */
-template <int D, int SPLIT> __global__ void __launch_bounds__(THREADS) back_keys(tcu_attention p)
+/* SPLIT groups of warps have a part of the columns of dk and dv each: of wide heads not all fit into registers. The first group loads. */
+template <int D, int SPLIT> __global__ void __launch_bounds__(THREADS * SPLIT) back_keys(tcu_attention p)
 {
     enum { COLS = D / SPLIT };
+    bool loads = SPLIT == 1 || threadIdx.x < THREADS;
     extern __shared__ __align__(128) unsigned char shared[];
     bf16 *kt = (bf16 *)shared, *vt = kt + KEYS * D, *qt = vt + KEYS * D, *ot = qt + 2 * TILE * D;
     float *stat = (float *)(ot + 2 * TILE * D);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16, c0 = blockIdx.z * COLS;
+    int warp = threadIdx.x % THREADS / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y, m0 = warp * 16;
+    int c0 = (int)(threadIdx.x / THREADS) * COLS;
     tcu_span s = p.spans[blockIdx.x]; /* keys begin .. end; s.table = length */
     tcu_span queries = s;
     queries.end = s.table;
     if (p.window > 0 && s.end - 1 + p.window < queries.end)
         queries.end = s.end - 1 + p.window;
     rows_of r = rows_make(p, queries, kv_head);
-    load_keys<D, false>(p, s, kv_head, p.k, p.ldk, s.begin, s.end, kt);
-    load_keys<D, false>(p, s, kv_head, p.v, p.ldv, s.begin, s.end, vt);
-    load_stage<D>(p, r, 0, qt, ot, stat);
+    if (loads) {
+        load_keys<D, false>(p, s, kv_head, p.k, p.ldk, s.begin, s.end, kt);
+        load_keys<D, false>(p, s, kv_head, p.v, p.ldv, s.begin, s.end, vt);
+        load_stage<D>(p, r, 0, qt, ot, stat);
+    }
     float scale2 = p.scale * 1.4426950408889634f, dk[COLS / 8][4] = {}, dv[COLS / 8][4] = {};
     int key[2] = { s.begin + m0 + lane / 4, s.begin + m0 + lane / 4 + 8 };
     for (int i0 = 0, stage = 0; i0 < r.n; i0 += TILE, stage ^= 1) {
         if (i0 + TILE < r.n) {
-            load_stage<D>(p, r, i0 + TILE, qt + (stage ^ 1) * TILE * D, ot + (stage ^ 1) * TILE * D,
-                          stat + (stage ^ 1) * 3 * TILE);
+            if (loads)
+                load_stage<D>(p, r, i0 + TILE, qt + (stage ^ 1) * TILE * D, ot + (stage ^ 1) * TILE * D,
+                              stat + (stage ^ 1) * 3 * TILE);
             copy_wait<1>();
         } else {
             copy_wait<0>();
@@ -191,7 +196,7 @@ template <int D, int SPLIT> static int keys_sweep(const tcu_attention *p, tcu_st
     cudaError_t e = cudaFuncSetAttribute(back_keys<D, SPLIT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
     if (e)
         return e;
-    back_keys<D, SPLIT><<<dim3(p->n_spans, p->n_kv_heads, SPLIT), THREADS, bytes, stream>>>(*p);
+    back_keys<D, SPLIT><<<dim3(p->n_spans, p->n_kv_heads), THREADS * SPLIT, bytes, stream>>>(*p);
     return cudaGetLastError();
 }
 

@@ -140,6 +140,13 @@ bool tcu_group_low(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, tc
     return tcu_ok(d, rc, "multiplying with an adapter", err);
 }
 
+/* The choice of a kernel writes over the result, so it is made on scratch before a product is added to something. */
+static bool plan_apart(const tcu_turn *u, tcu_product q, tinkc_error *err)
+{
+    q.y = u->wide;
+    return tcu_plan_product(device_of(u), &q, err);
+}
+
 /* dx gets the adapters' part first, and the product is added to it: cheaper than to read dx again.
  * Gradients of the adapters leave most of the card idle, so they run beside the large product. x and dx are different
  * buffers, and nothing below writes what they read before the join. */
@@ -163,7 +170,7 @@ bool tcu_group_back(const tcu_turn *u, const tcu_linear *g, const tcu_bf16 *x, c
                       .valid = u->rows->n };
     assert(!add || !g->adapted);
     if (!p.most)
-        return !dx || tcu_multiply(d, &q, err);
+        return !dx || ((!add || plan_apart(u, q, err)) && tcu_multiply(d, &q, err));
     if (!tcu_ok(d, tcu_lora_dlow(&p, dy, u->dlow, d->stream), "dlow", err) ||
         !tcu_fork(d, 2, err) ||
         !tcu_ok(d, tcu_lora_db(&p, dy, low, d->beside[0]), "dB", err) ||

@@ -1140,6 +1140,20 @@ static void check_parts(void)
     model_case(&grouped, 32, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
 }
 
+/* Layers of the delta rule and of gated attention. */
+static void check_qwen(void)
+{
+    static const shape qwen = { "qwen3.5", 96, 72, 5, 4, 2, 32, 300, 512, .tied = true, .qk_norm = true,
+                                .pattern = "DDGDG", .gate = true, .still = 24, .key_heads = 2,
+                                .value_heads = 4, .key_dim = 32, .value_dim = 16 };
+    static const shape odd = { "qwen3.5 odd", 48, 36, 3, 3, 1, 16, 300, 512, .qk_norm = true,
+                               .pattern = "GDD", .gate = true, .still = 12, .key_heads = 2,
+                               .value_heads = 4, .key_dim = 8, .value_dim = 10 };
+    model_case(&qwen, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP);
+    model_case(&qwen, 20, TKE_TRAIN_MLP);
+    model_case(&odd, 8, TKE_TRAIN_ATTN | TKE_TRAIN_MLP | TKE_TRAIN_UNEMBED);
+}
+
 static void check_model(void)
 {
     static const shape qwen3 = { "qwen3", 256, 384, 3, 4, 2, 64, 500, 512, true, true, false, .window = 0 };
@@ -1386,9 +1400,12 @@ static const shape large[] = {
     { "nemotron-30B-A3B", 2688, 1856, 52, 32, 2, 128, 131072, 4096, .experts = 128, .top = 6,
       .pattern = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", .shared = 3712,
       .space_heads = 64, .space_dim = 64, .state = 128, .groups = 8 },
+    { "qwen3.5-4B", 2560, 9216, 32, 16, 4, 256, 248320, 4096, .tied = true, .qk_norm = true,
+      .pattern = "DDDGDDDGDDDGDDDGDDDGDDDGDDDGDDDG", .gate = true, .still = 192, .key_heads = 16,
+      .value_heads = 32, .key_dim = 128, .value_dim = 128 },
 };
 enum { LARGE = sizeof large / sizeof *large };
-static const double gflop[] = { 3.36, 18.6, 32.9, 128, 15.4, 15.5, 13.6 };
+static const double gflop[] = { 3.36, 18.6, 32.9, 128, 15.4, 15.5, 13.6, 18.2 };
 
 static const char *packed_as; /* the format of a large model's matrices; NULL: bf16 */
 
@@ -1560,13 +1577,14 @@ static double feeds_read(const shape *s, size_t batch)
 /* What attention and feed-forward of so many layers read in a step. */
 static double attention_bytes(const shape *s, size_t layers, size_t batch, size_t context)
 {
-    return (double)(layers * s->hidden * s->d * 2 * (s->heads + s->kv_heads)) * bytes_each() +
+    size_t heads = (s->gate ? 3 : 2) * s->heads + 2 * s->kv_heads;
+    return (double)(layers * s->hidden * s->d * heads) * bytes_each() +
            (double)batch * (double)context * (double)(layers * 2 * s->kv_heads * s->d) * 2;
 }
 
 static double feed_bytes(const shape *s, size_t layers, size_t batch)
 {
-    size_t matrices = s->pattern ? 2 : 3;
+    size_t matrices = s->pattern && !s->gate ? 2 : 3;
     return (double)(layers * matrices * s->hidden * s->inner) * feeds_read(s, batch) *
                (s->oss ? 0.53125 : bytes_each()) +
            (double)(layers * matrices * s->hidden * s->shared) * 2;
@@ -1579,16 +1597,35 @@ static double space_bytes(const shape *s, size_t layers, size_t batch)
     return (double)layers * (2 * weights + 4 * (double)(batch * inner * s->state));
 }
 
+static double delta_bytes(const shape *s, size_t layers, size_t batch)
+{
+    size_t kd = s->key_heads * s->key_dim, vd = s->value_heads * s->value_dim;
+    return (double)layers * ((double)(s->hidden * (2 * kd + 3 * vd)) * 2 +
+                             4 * (double)(batch * vd * s->key_dim));
+}
+
 static double step_bytes(const shape *s, size_t batch, size_t context)
 {
-    size_t spaces = 0, feeds = s->pattern ? 0 : s->layers, attentions = feeds;
+    size_t spaces = 0, deltas = 0, feeds = s->pattern ? 0 : s->layers, attentions = feeds;
     for (const char *p = s->pattern; p && *p; p++) {
         spaces += *p == 'M';
-        feeds += *p == 'E';
-        attentions += *p == '*';
+        deltas += *p == 'D';
+        feeds += *p == 'E' || *p == 'D' || *p == 'G';
+        attentions += *p == '*' || *p == 'G';
     }
-    return (double)(s->vocab * s->hidden) * bytes_each() + attention_bytes(s, attentions, batch, context) +
-           feed_bytes(s, feeds, batch) + space_bytes(s, spaces, batch);
+    return (double)(s->vocab * s->hidden) * bytes_each() +
+           attention_bytes(s, attentions, batch, context) +
+           feed_bytes(s, feeds, batch) + space_bytes(s, spaces, batch) +
+           delta_bytes(s, deltas, batch);
+}
+
+/* All sequences begin with nothing in their states: the last slot is never used. */
+static void clear_states(tcu_sampler *s, size_t batch)
+{
+    size_t n = tcu_sampler_cache(s)->n_states;
+    CK(!n || batch < n);
+    for (size_t i = 0; n && i < batch; i++)
+        CK(tcu_sampler_copy_state(s, (int32_t)i, (int32_t)n - 1, &err));
 }
 
 /* Rows have n_loras adapters, as many of each. last: the log-probs of the last step, or NULL. With `profile` the times of the last
@@ -1608,6 +1645,7 @@ static void decode_once(tcu_sampler *s, const char *name, int which, size_t batc
     double times[64];
     for (size_t i = 0; i < batch * per; i++)
         blocks[i] = (int32_t)(i % tcu_sampler_cache(s)->n_blocks);
+    clear_states(s, batch);
     for (size_t step = 0; step < steps; step++) {
         for (size_t i = 0; i < batch; i++) {
             ids[i] = (int32_t)(i * 37 + step), positions[i] = (int32_t)(context + step),
@@ -1693,7 +1731,8 @@ static void decode_batches(tcu_sampler *s, const char *name, int which, const tk
 {
     decode_once(s, name, which, 1, 1024, NULL, 0, false, NULL);
     decode_once(s, name, which, 1, 1024, loras, 1, false, NULL);
-    for (size_t batch = 64; batch <= 256; batch *= 4) {
+    size_t states = tcu_sampler_cache(s)->n_states;
+    for (size_t batch = 64; batch <= 256 && (!states || batch < states); batch *= 4) {
         decode_once(s, name, which, batch, 1024, NULL, 0, false, NULL);
         compare_apart(s, name, which, batch, loras, 1);
         compare_apart(s, name, which, batch, loras, n);
@@ -1714,6 +1753,8 @@ static void speed_decode(const char *name, const char *how)
     tke_device_sampler_options so = { .cache_bytes = (size_t)48 << 30,
                                       .max_rows = 768,
                                       .max_seqs = 256 };
+    if (large[which].key_heads) /* a quarter of it is for states, which lie beside the weights */
+        so.cache_bytes = (size_t)100 << 30;
     tcu_sampler *s = profile ? NULL : full_sampler(m, &so);
     CK(profile || s);
     for (int i = 0; one && i < 4; i++) {
@@ -1836,6 +1877,8 @@ int main(int argc, char **argv)
         check_parts();
     if (strcmp(mode, "rules") == 0)
         failures += check_rules(device);
+    if (strcmp(mode, "qwen") == 0)
+        check_qwen();
     if (strcmp(mode, "hybrid") == 0)
         check_hybrid();
     if (all || strcmp(mode, "formats") == 0)

@@ -1,12 +1,12 @@
-/* gpu_hybrid.c - made-up models whose layers have one part each: state spaces, attention without rotation, experts beside a shared
- * one, squared ReLU. Nemotron-H's parts. */
+/* gpu_hybrid.c - made-up models of layers with a state: Nemotron-H's, of one part each (state spaces, attention without rotation,
+ * experts beside a shared one, squared ReLU), and Qwen3.5's (the delta rule, gated attention). */
 #include "gpu_world.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNEL = 4, GROUPS = 4 }; /* taps; groups of matrices of a layer at most */
+enum { KERNEL = 4, GROUPS = 5 }; /* taps; groups of matrices of a layer at most */
 
 typedef struct builder {
     world *w;
@@ -62,12 +62,37 @@ static void make_space(builder *b)
     b->layer->space = x;
 }
 
+static void make_delta(builder *b)
+{
+    const shape *s = b->s;
+    size_t kd = s->key_heads * s->key_dim, vd = s->value_heads * s->value_dim;
+    const size_t in[] = { kd, kd, vd, vd }, gates[] = { s->value_heads, s->value_heads };
+    tke_delta *x = calloc(1, sizeof *x);
+    *x = (tke_delta){ .in = group(b, TKE_TRAIN_ATTN, 4, in, s->hidden),
+                      .gates = group(b, 0, 2, gates, s->hidden),
+                      .out = group(b, TKE_TRAIN_ATTN, 1, &s->hidden, vd),
+                      .conv = between(KERNEL * (2 * kd + vd), b->seed + 1, -0.5f, 0.5f),
+                      .decay = between(s->value_heads, b->seed + 3, 1, 16),
+                      .dt_bias = between(s->value_heads, b->seed + 4, -5, -1),
+                      .norm = world_vector(s->value_dim, b->seed + 6),
+                      .n_key_heads = s->key_heads,
+                      .n_value_heads = s->value_heads,
+                      .key_dim = s->key_dim,
+                      .value_dim = s->value_dim,
+                      .kernel = KERNEL };
+    b->layer->mixer = TKE_MIX_DELTA;
+    b->layer->delta = x;
+}
+
 static void make_attention(builder *b)
 {
     const shape *s = b->s;
-    size_t q = s->heads * s->d, k = s->kv_heads * s->d;
+    size_t q = s->heads * s->d, k = s->kv_heads * s->d, rows = s->gate ? 2 * q : q;
     tke_attn *x = calloc(1, sizeof *x);
-    *x = (tke_attn){ .qkv = group(b, TKE_TRAIN_ATTN, 3, (size_t[]){ q, k, k }, s->hidden),
+    *x = (tke_attn){ .qkv = group(b, TKE_TRAIN_ATTN, 3, (size_t[]){ rows, k, k }, s->hidden),
+                     .q_norm = s->qk_norm ? world_vector(s->d, b->seed + 10) : NULL,
+                     .k_norm = s->qk_norm ? world_vector(s->d, b->seed + 11) : NULL,
+                     .gate = s->gate,
                      .o = group(b, TKE_TRAIN_ATTN, 1, &s->hidden, q),
                      .n_heads = s->heads,
                      .n_kv_heads = s->kv_heads,
@@ -79,10 +104,12 @@ static void make_attention(builder *b)
 static tke_dense *make_dense(builder *b, size_t inner)
 {
     tke_dense *x = calloc(1, sizeof *x);
-    *x = (tke_dense){ .gate_up = group(b, TKE_TRAIN_MLP, 1, &inner, b->s->hidden),
+    bool squared = !b->s->gate; /* Qwen3.5's have gates */
+    *x = (tke_dense){ .gate_up = group(b, TKE_TRAIN_MLP, squared ? 1 : 2,
+                                       (size_t[]){ inner, inner }, b->s->hidden),
                       .down = group(b, TKE_TRAIN_MLP, 1, &b->s->hidden, inner),
                       .inner = inner,
-                      .squared = true };
+                      .squared = squared };
     return x;
 }
 
@@ -128,10 +155,15 @@ static void make_layer(builder *b, char kind)
 {
     const float *norm = world_vector(b->s->hidden, b->seed + 9);
     b->layer->groups = b->w->groups + b->w->model.n_groups;
-    if (kind == 'M' || kind == '*')
+    bool both = kind == 'D' || kind == 'G'; /* mixer and feed-forward */
+    if (kind == 'M' || kind == '*' || both)
         b->layer->mixer_norm = norm;
-    else
+    if (kind == 'E' || kind == '-' || both)
         b->layer->feed_norm = norm;
+    if (kind == 'D')
+        make_delta(b);
+    if (kind == 'G')
+        make_attention(b);
     if (kind == 'M') {
         make_space(b);
     } else if (kind == '*') {
@@ -158,6 +190,9 @@ world *world_hybrid(const shape *s, bool own, uint64_t seed)
                               .n_heads = s->heads,
                               .n_kv_heads = s->kv_heads,
                               .head_dim = s->d,
+                              .rotary = s->gate ? s->d - s->still : 0,
+                              .qk_norm = s->qk_norm,
+                              .tied = s->tied,
                               .vocab = s->vocab,
                               .context = s->context,
                               .rms_eps = 1e-5 };
@@ -168,9 +203,13 @@ world *world_hybrid(const shape *s, bool own, uint64_t seed)
         make_layer(&(builder){ w, s, own, seed + i * 100, &m->layers[i] }, s->pattern[i]);
     m->embed = world_weight(w, s->vocab, s->hidden, false, own, seed + 91);
     m->head = (tke_group){ .index = m->n_groups, .n = 1, .train = TKE_TRAIN_UNEMBED };
-    m->head.w[0] = world_weight(w, s->vocab, s->hidden, false, own, seed + 92);
+    m->head.w[0] = s->tied ? m->embed : world_weight(w, s->vocab, s->hidden, false, own, seed + 92);
     m->groups[m->n_groups++] = &m->head;
     m->norm = world_vector(s->hidden, seed + 93);
+    double *f = malloc((m->config.rotary / 2 + 1) * sizeof *f);
+    for (size_t j = 0; j < m->config.rotary / 2; j++)
+        f[j] = pow(10000.0, -2.0 * (double)j / (double)m->config.rotary);
+    m->rope_frequency = f;
     m->rope_scale = 1;
     return w;
 }

@@ -20,9 +20,10 @@ typedef struct shape {
     size_t window;
     size_t experts, top; /* inner is an expert's, too; 0: none */
     bool oss;            /* sinks, biases, clamped SwiGLU, packed numbers */
-    const char *pattern; /* of layers with one part each: M, E, * and - as Nemotron-H's; else NULL */
+    const char *pattern; /* of layers with one part each: M, E, * and - as Nemotron-H's; or Qwen3.5's: D and G; else NULL */
     size_t shared;       /* inner of the expert of every row; 0: none */
     size_t space_heads, space_dim, state, groups; /* state spaces */
+    size_t key_heads, value_heads, key_dim, value_dim; /* of the delta rule */
     bool gate;           /* attention with a gate */
     size_t still;        /* numbers of a head that do not rotate */
     bool squared;        /* squared ReLU, without gates */
