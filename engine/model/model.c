@@ -206,6 +206,34 @@ static void add_ends(tkc_digest *h, const tkc_mapping *map)
     tkc_digest_add(h, map->data + map->len - head, head);
 }
 
+enum { PACKING = 1 /* raise it when packing gives other numbers */, STEP = 1 << 20, SAMPLE = 512 };
+
+static void add_samples(tkc_digest *h, const tkc_mapping *map)
+{
+    tkc_digest_add(h, &map->changed_ns, sizeof map->changed_ns);
+    tkc_digest_add(h, &map->len, sizeof map->len);
+    for (size_t at = 0; at < map->len; at += STEP) {
+        size_t left = map->len - at;
+        tkc_digest_add(h, map->data + at, left < SAMPLE ? left : SAMPLE);
+    }
+}
+
+/* A fine-tune that changes a few layers may have its base's fingerprint, and a file that is written again in
+ * its place, too: so also what lies in between, and when the files were written. */
+static void make_pack_key(opened *m)
+{
+    tkc_digest h;
+    int32_t packing = PACKING;
+    tkc_sha256_init(&h);
+    tkc_digest_add(&h, m->m.fingerprint, sizeof m->m.fingerprint); /* covers the bits */
+    tkc_digest_add(&h, &packing, sizeof packing);
+    for (size_t i = 0; i < m->n_files; i++)
+        add_samples(&h, &m->files[i].mapping);
+    for (size_t i = 0; i < m->gguf.n_parts; i++)
+        add_samples(&h, &m->gguf.parts[i].map);
+    tkc_digest_hex(&h, m->m.pack_key);
+}
+
 /* The headers of the tensor files and 64 KiB at each end of their data: enough to tell fine-tunes
  * of one architecture apart without reading gigabytes. */
 static bool make_fingerprint(opened *m, tinkc_error *err)
@@ -221,6 +249,8 @@ static bool make_fingerprint(opened *m, tinkc_error *err)
     if (m->pack.bits)
         tkc_digest_add(&h, &m->pack.bits, sizeof m->pack.bits);
     tkc_digest_hex(&h, m->m.fingerprint);
+    if (m->pack.bits)
+        make_pack_key(m);
     return !tkc_failed(err);
 }
 

@@ -43,7 +43,7 @@ typedef struct tke_pack_options {
     void *user;
 } tke_pack_options;
 
-/* Packs all of a model that is being opened and has its fingerprint. *cache is the file that the packed
+/* Packs all of a model that is being opened and has its pack_key. *cache is the file that the packed
  * matrices lie in, and must live as long as the model; it is closed if they lie in the arena. */
 bool tke_model_pack(tke_model *, const tke_pack_options *, tke_tensor_file *cache, tkc_arena *,
                     tinkc_error *err);

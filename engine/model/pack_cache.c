@@ -1,9 +1,9 @@
 /* pack_cache.c - packed matrices in a safetensors file of the user's cache folder.
  *
- * The file is called by the model's fingerprint, which covers the bits. Inside: "0.codes", "0.factors", ... of
- * the matrices in the model's order; "source", the fingerprint once more; "sums", one for each matrix. A file
- * of another model or of other bits, of other shapes, with other sums, or that somebody else may write is not
- * believed: it is made again. One process fills the cache at a time; others wait for it and then use it.
+ * The file is called by the model's pack_key, which covers the bits and when its files were written. Inside:
+ * "0.codes", "0.factors", ... of the matrices in the model's order; "source", the key once more; "sums", one for
+ * each matrix. A file of another model or of other bits, of other shapes, with other sums, or that somebody
+ * else may write is not believed: it is made again. One process fills the cache at a time; others wait for it and then use it.
  * May touch: the cache folder.
  */
 #include "model/pack_cache.h"
@@ -97,7 +97,7 @@ static tke_file_tensor tensor(const char *name, int32_t dtype, size_t n)
 
 static tke_file_tensor source_tensor(const tke_model *m)
 {
-    return tensor("source", TKE_FILE_U8, strlen(m->fingerprint));
+    return tensor("source", TKE_FILE_U8, strlen(m->pack_key));
 }
 
 static tke_file_tensor sums_tensor(const tke_packer *k)
@@ -138,7 +138,7 @@ static bool check_matrix(const tke_packer *k, const tke_tensor_file *f, size_t i
 static bool check(const tke_model *m, const tke_packer *k, const tke_tensor_file *f)
 {
     const unsigned char *source = stored(f, source_tensor(m)), *sums = stored(f, sums_tensor(k));
-    bool ok = source && sums && memcmp(source, m->fingerprint, strlen(m->fingerprint)) == 0;
+    bool ok = source && sums && memcmp(source, m->pack_key, strlen(m->pack_key)) == 0;
     for (size_t i = 0; ok && i < k->n; i++) {
         uint64_t sum;
         memcpy(&sum, sums + i * sizeof sum, sizeof sum);
@@ -223,7 +223,7 @@ static bool write_all(const tke_model *m, const tke_packer *k, tke_tensor_writer
         done += (int64_t)k->items[i].bytes;
         ok = write_matrix(k, w, i, &list[i]) && report(k, done, total);
     }
-    return ok && tke_tensor_writer_put(w, &source, m->fingerprint) &&
+    return ok && tke_tensor_writer_put(w, &source, m->pack_key) &&
            tke_tensor_writer_put(w, &sums, list) && tke_tensor_writer_commit(w);
 }
 
@@ -277,7 +277,7 @@ bool tke_pack_cached(tke_model *m, tke_packer *k, tke_tensor_file *cache)
     p.folder = tkc_cache_folder(&p.arena, "packed", k->err);
     bool ok = p.folder && *p.folder;
     if (ok)
-        p.path = tkc_arena_printf(&p.arena, k->err, "%s/%s.safetensors", p.folder, m->fingerprint);
+        p.path = tkc_arena_printf(&p.arena, k->err, "%s/%s.safetensors", p.folder, m->pack_key);
     ok = ok && p.path && (take(m, k, &p, cache) || make(m, k, &p, cache));
     tkc_arena_free(&p.arena);
     return ok;

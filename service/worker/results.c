@@ -125,7 +125,8 @@ static void read_and_send(tkc_job *base)
     tke_result_read *r = (tke_result_read *)base;
     tke_job *job = r->job;
     tinkc_error err = { 0 };
-    tkc_mapping file = { (const unsigned char *)job->result.data, job->result.len };
+    tkc_mapping file = { .data = (const unsigned char *)job->result.data,
+                         .len = job->result.len };
     bool mapped = job->spill && tkc_map_file(job->spill, &file, &err);
     if (mapped && (int64_t)file.len != job->result_bytes)
         tkc_fail(&err, TINKC_E_STORE, "%s: its size has changed", job->spill);

@@ -131,16 +131,19 @@ bool tkc_write_file(const char *path, const void *data, size_t len, uint32_t mod
 bool tkc_map_file(const char *path, tkc_mapping *out, tinkc_error *err)
 {
     size_t size;
-    *out = (tkc_mapping){ NULL, 0 };
+    struct stat st;
+    *out = (tkc_mapping){ 0 };
     int fd = tkc_open_regular(path, &size, err);
     if (fd < 0)
         return false;
+    if (fstat(fd, &st) == 0)
+        out->changed_ns = st.st_mtim.tv_sec * (int64_t)1000000000 + st.st_mtim.tv_nsec;
     if (size) {
         void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
         if (data == MAP_FAILED)
             tkc_fail_errno(err, "%s", path);
         else
-            *out = (tkc_mapping){ data, size };
+            out->data = data, out->len = size;
     }
     close(fd);
     return !tkc_failed(err);
@@ -151,7 +154,7 @@ void tkc_unmap_file(tkc_mapping *map)
     assert(!map->data == !map->len);
     if (map->data)
         munmap((void *)(uintptr_t)map->data, map->len);
-    *map = (tkc_mapping){ NULL, 0 };
+    *map = (tkc_mapping){ 0 };
 }
 
 bool tkc_is_file(const char *path)

@@ -20,6 +20,7 @@ bool tkc_sync_parent(const char *path, tinkc_error *err);
 typedef struct tkc_mapping {
     const unsigned char *data;
     size_t len;
+    int64_t changed_ns; /* when the file was last written, since 1970; 0 = no file */
 } tkc_mapping;
 bool tkc_map_file(const char *path, tkc_mapping *out, tinkc_error *err);
 void tkc_unmap_file(tkc_mapping *);

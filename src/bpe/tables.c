@@ -318,7 +318,7 @@ bool tkc_tables_attach(tkc_tables *t, const void *block, size_t len, bool mapped
 void tkc_tables_free(tkc_tables *t)
 {
     if (t->mapped) {
-        tkc_mapping m = { t->block, t->block_len };
+        tkc_mapping m = { .data = t->block, .len = t->block_len };
         tkc_unmap_file(&m);
     } else if (t->block) {
         /* Cast away const: we allocated the block and built it. */

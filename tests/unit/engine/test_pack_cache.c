@@ -1,4 +1,5 @@
 /* Packed matrices in the user's cache: made once, believed only if every byte is what was packed from this model. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "tinkc/engine.h"
 #include "model/model.h"
 
-enum { NAME = 600 };
+enum { NAME = 600, LARGEST = 16 << 20 };
 
 typedef struct scene {
     char *folder, cache[64], name[NAME], file[NAME];
@@ -38,13 +39,13 @@ static tke_model *opened(scene *s, tinkc_error *err)
     return tke_model_open_watched(s->name, count, s, err);
 }
 
-static void set_up(scene *s, int bits)
+static void set_up_wide(scene *s, int bits, size_t inner)
 {
     *s = (scene){ 0 };
     s->folder = tiny_model_make(&(tiny_model){ .family = "qwen3",
                                                .layers = 2,
                                                .hidden = 128,
-                                               .inner = 192,
+                                               .inner = inner,
                                                .heads = 4,
                                                .head_dim = 32,
                                                .dtype = "BF16",
@@ -55,9 +56,14 @@ static void set_up(scene *s, int bits)
     snprintf(s->name, sizeof s->name, "%s#%dbit", s->folder, bits);
     tke_model *m = opened(s, &problem);
     assert_non_null(m);
-    snprintf(s->file, sizeof s->file, "%s/tinkc/packed/%s.safetensors", s->cache, m->fingerprint);
+    snprintf(s->file, sizeof s->file, "%s/tinkc/packed/%s.safetensors", s->cache, m->pack_key);
     assert_true(s->packed > 1);
     tke_model_drop(m);
+}
+
+static void set_up(scene *s, int bits)
+{
+    set_up_wide(s, bits, 192);
 }
 
 static void tear_down(scene *s)
@@ -70,7 +76,7 @@ static void tear_down(scene *s)
 /* All numbers of the layers, unpacked. */
 static uint64_t numbers(const tke_model *m)
 {
-    tke_real row[1024];
+    tke_real row[4096];
     uint64_t sum = 0;
     for (size_t g = 0; g < m->n_groups; g++)
         for (size_t w = 0; w < m->groups[g]->n; w++) {
@@ -114,8 +120,8 @@ static unsigned char *contents(const char *path, size_t *len)
 {
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    unsigned char *data = malloc(1 << 20);
-    *len = fread(data, 1, 1 << 20, f);
+    unsigned char *data = malloc(LARGEST);
+    *len = fread(data, 1, LARGEST, f);
     fclose(f);
     return data;
 }
@@ -177,7 +183,7 @@ TEST(a_file_of_other_bits_is_not_believed)
     snprintf(four, sizeof four, "%s", s.file);
     snprintf(s.name, sizeof s.name, "%s#8bit", s.folder);
     tke_model *m = opened(&s, &problem);
-    snprintf(s.file, sizeof s.file, "%s/tinkc/packed/%s.safetensors", s.cache, m->fingerprint);
+    snprintf(s.file, sizeof s.file, "%s/tinkc/packed/%s.safetensors", s.cache, m->pack_key);
     tke_model_drop(m);
     unsigned char *data = contents(s.file, &len);
     put(four, data, len);
@@ -207,7 +213,7 @@ TEST(a_file_of_another_model_is_not_believed)
     tke_model *m = opened(&b, &problem);
     assert_non_null(m);
     assert_true(numbers(m) != wanted);
-    snprintf(b.file, sizeof b.file, "%s/tinkc/packed/%s.safetensors", b.cache, m->fingerprint);
+    snprintf(b.file, sizeof b.file, "%s/tinkc/packed/%s.safetensors", b.cache, m->pack_key);
     tke_model_drop(m);
     data = contents(b.file, &len);
     put(a.file, data, len);
@@ -216,6 +222,49 @@ TEST(a_file_of_another_model_is_not_believed)
     expect_repacked(&a, wanted, "another model's");
     tear_down(&b);
     tear_down(&a);
+}
+
+/* The last bits of numbers far from both ends of the file, as if only some layers had been trained. */
+static void change_the_middle(const scene *s, long later_ns)
+{
+    struct stat st;
+    char name[NAME];
+    size_t len;
+    snprintf(name, sizeof name, "%s/model.safetensors", s->folder);
+    assert_int_equal(stat(name, &st), 0);
+    unsigned char *data = contents(name, &len);
+    assert_true(len > 4 * (64 << 10) && len < LARGEST);
+    for (size_t i = len / 3; i < len * 2 / 3; i++)
+        data[i] ^= i % 2 == 0;
+    put(name, data, len);
+    free(data);
+    struct timespec times[2] = { st.st_atim, st.st_mtim };
+    times[1].tv_nsec = (times[1].tv_nsec + later_ns) % 1000000000;
+    assert_int_equal(utimensat(AT_FDCWD, name, times, 0), 0);
+}
+
+TEST(weights_that_were_written_again_are_packed_again)
+{
+    static const struct {
+        size_t inner;
+        long later_ns;
+    } rows[] = { { 192, 1 }, { 4096, 0 } }; /* small; or large, by a program that keeps the time */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        scene s;
+        char fingerprint[65];
+        set_up_wide(&s, 4, rows[i].inner);
+        uint64_t before = numbers_of(&s);
+        tke_model *m = opened(&s, &problem);
+        memcpy(fingerprint, m->fingerprint, sizeof fingerprint);
+        tke_model_drop(m);
+        change_the_middle(&s, rows[i].later_ns);
+        if (numbers_of(&s) == before || !s.packed)
+            fail_msg("row %zu: the numbers from before are believed", i);
+        m = opened(&s, &problem);
+        assert_string_equal(m->fingerprint, fingerprint); /* which is why it does not decide */
+        tke_model_drop(m);
+        tear_down(&s);
+    }
 }
 
 TEST(a_file_that_others_may_write_is_not_believed)
