@@ -490,6 +490,66 @@ TEST(lines_end_with_cr_lf)
     tinkc_server_free(server);
 }
 
+/* The library answers some of these itself, with two heads and a page of its own, or hangs up; either way nothing
+ * behind it is read, neither as a body nor as a request. */
+TEST(what_follows_an_unclear_length_is_no_request)
+{
+    tinkc_server *server = serve(NULL);
+#define POST "POST /api/v1/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+#define LENGTH "Content-Length: "
+#define CHUNKED "Transfer-Encoding: chunked\r\n"
+    static const char *const heads[] = {
+        POST LENGTH "-1\r\n\r\n",
+        POST LENGTH "-0\r\n\r\n",
+        POST LENGTH "+2\r\n\r\n",
+        POST LENGTH "\r\n\r\n",
+        POST LENGTH "x\r\n\r\n",
+        POST LENGTH "2 2\r\n\r\n",
+        POST LENGTH "2, 2\r\n\r\n",
+        POST LENGTH "2,3\r\n\r\n",
+        POST LENGTH "0x2\r\n\r\n",
+        POST LENGTH "2.0\r\n\r\n",
+        POST LENGTH "9223372036854775808\r\n\r\n",
+        POST LENGTH "18446744073709551615\r\n\r\n",
+        POST LENGTH "18446744073709551618\r\n\r\n", /* 2 in 64 bits */
+        POST LENGTH "4294967298000000000000000000002\r\n\r\n",
+        POST LENGTH "2\r\n" LENGTH "2\r\n\r\n",
+        POST LENGTH "2\r\n" LENGTH "3\r\n\r\n",
+        POST LENGTH "0\r\n" LENGTH "2\r\n\r\n",
+        POST LENGTH "2\r\ncontent-length: 0\r\n\r\n",
+        POST LENGTH "2\r\n" CHUNKED "\r\n",
+        POST CHUNKED LENGTH "2\r\n\r\n",
+        POST CHUNKED LENGTH "-1\r\n\r\n",
+        POST CHUNKED CHUNKED "\r\n",
+        POST "Transfer-Encoding: chunked, chunked\r\n\r\n",
+        POST "Transfer-Encoding: chunked;q=1\r\n\r\n",
+        POST "Transfer-Encoding: identity\r\n\r\n",
+        POST "Transfer-Encoding: \r\n\r\n",
+        POST "Transfer-Encoding: gzip\r\n" LENGTH "2\r\n\r\n",
+        "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n" LENGTH "-1\r\n\r\n",
+        "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n" LENGTH "0\r\n" LENGTH "5\r\n\r\n",
+        "GET /api/v1/healthz HTTP/1.1\r\nHost: localhost\r\n" LENGTH "5\r\n" CHUNKED "\r\n",
+    };
+#undef CHUNKED
+#undef LENGTH
+#undef POST
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        char request[1000], said[4000] = "";
+        int n = snprintf(request, sizeof request, "%s{}" HEALTH "localhost\r\n\r\n", heads[i]);
+        int fd = dial(server);
+        assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+        ssize_t got = recv(fd, said, sizeof said - 1, MSG_WAITALL); /* until it is closed */
+        close(fd);
+        bool refused = tkc_starts_with(tkc_str(said), "HTTP/1.1 400") ||
+                       tkc_starts_with(tkc_str(said), "HTTP/1.1 413"); /* beyond 64 bits */
+        if (!refused || strstr(said, "HTTP/1.1 200"))
+            fail_msg("%s\n---\n%zd %s", heads[i], got, said);
+    }
+    expect(server, HEALTH "localhost", "200", "ok");
+    wait_for("exchanges", 0);
+    tinkc_server_free(server);
+}
+
 /* Programs differ in where a chunk ends (a single LF, an extension with one), so what follows a body in chunks
  * may be a part of it to a proxy in front: it is never read as a request. */
 TEST(what_follows_chunks_is_no_request)
