@@ -119,6 +119,20 @@ def tinkc(work, *args):
     return json.loads(r.stdout) if r.returncode == 0 else None
 
 
+def compare_packing(folder, work):
+    """`tinkc quantize` gives the bytes of the gguf package."""
+    source = next(t for t in gguf.GGUFReader(model).tensors if t.name == "blk.3.ffn_up.weight")
+    numbers = (to_bf16(gguf.quants.dequantize(source.data, source.tensor_type)).astype(np.uint32) << 16).view(np.float32)
+    for kind in ("Q4_0", "Q8_0"):
+        target = pathlib.Path(work) / f"{kind}.gguf"
+        r = subprocess.run([build / "tinkc", "quantize", folder, target, "--format", kind.lower()], capture_output=True, text=True,
+                           env={"HOME": work, "PATH": "/usr/bin:/bin"})
+        check(f"tinkc quantize to {kind}", r.returncode == 0, r.stderr)
+        made = next(t for t in gguf.GGUFReader(target).tensors if t.name == source.name)
+        want = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[kind])
+        check(f"{kind} is packed as the gguf package packs it", np.array_equal(np.asarray(made.data).ravel(), want.ravel()))
+
+
 PEER = """
 import json, sys, torch, transformers
 ids = json.loads(sys.argv[2])
@@ -139,6 +153,7 @@ def compare_model():
         check("packed and unpacked give the same log-probs, bit for bit", ours and ours == twin, f"{ours}\n{twin}")
         said = [tinkc(work, "sample", "-m", m, "--temperature", "0", "--max-tokens", "24", "--raw", TEXT) for m in (model, str(folder))]
         check("and the same samples", said[0] and said[0]["sequences"] == said[1]["sequences"], said)
+        compare_packing(folder, work)
         peer = os.environ.get("TRANSFORMERS_PYTHON")
         if not peer or not ours:
             print("transformers: not compared (TRANSFORMERS_PYTHON is not set)")
