@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
-#include <linux/magic.h>
 #include <locale.h>
 #include <sched.h>
 #include <stdio.h>
@@ -201,6 +200,7 @@ void tkc_read_ahead(int fd, int64_t at, size_t len)
 
 int tkc_in_memory(const char *path)
 {
+    enum { TMPFS = 0x01021994 }; /* linux/magic.h, which not every C library finds */
     struct statfs kind;
-    return statfs(path, &kind) == 0 ? kind.f_type == TMPFS_MAGIC : -1;
+    return statfs(path, &kind) == 0 ? kind.f_type == TMPFS : -1;
 }

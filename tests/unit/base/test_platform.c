@@ -261,7 +261,7 @@ TEST(an_error_has_a_text)
 {
     (void)state;
     assert_string_equal(tkc_errno_text(ENOENT), "No such file or directory");
-    assert_string_equal(tkc_errno_text(123456), "unknown error");
+    assert_true(tkc_errno_text(123456)[0]); /* in the C library's words */
 }
 
 TEST(two_names_are_exchanged)
