@@ -1593,6 +1593,7 @@ RULES(training_numbers)
 RULES(recovery_files)
 RULES(device_failures)
 RULES(sample_repeats)
+RULES(result_spill)
 RULES(kept_weights)
 
 /* Waits until the worker has looked for work once more and found none. */
