@@ -465,7 +465,6 @@ int tcu_lora_dx(const tcu_lora *p, const tcu_bf16 *dlow, tcu_bf16 *dx, tcu_strea
     return launch(steps <= 2   ? dx_part<2> :
                   steps <= 4   ? dx_part<4> :
                   steps <= 6   ? dx_part<6> :
-                  steps <= 8   ? dx_part<8> :
                                  dx_part_any,
                   dim3(tiles_of(p->in, 256), p->n_tiles), 128, 0, stream, *p, dlow, dx);
 }
