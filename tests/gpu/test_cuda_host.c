@@ -2,6 +2,7 @@
  * error texts. */
 #include "tests/support/check.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include "cuda/cuda_part.h"
 
@@ -149,6 +150,36 @@ static void groups_have_the_models_sizes(void **state)
     assert_int_equal(bare.in, 3072);
     assert_int_equal(bare.out[0], 1024);
     assert_int_equal(bare.most, 0); /* a group that is never adapted */
+}
+
+static size_t work_of(const tcu_part *part, const tcu_model *m, const tcu_size *size)
+{
+    tcu_walk w = { 0 };
+    tcu_slots unused;
+    part->work(&w, m, &m->layers[0], size, &unused);
+    return w.used;
+}
+
+static void a_layers_buffers_fit_what_was_measured(void **state)
+{
+    (void)state;
+    tcu_layer layers[PLAN_LAYERS];
+    tcu_model m = plan_model(layers);
+    const tcu_size size = { .n = 256, .most = 32, .n_data = 4 };
+    layers[0].dense.inner = 8192; /* more than attention works in */
+    size_t keep = tcu_layers_keep(&m, &size), both = tcu_layers_work(&m, &size);
+    unsigned char *base = malloc(keep);
+    tcu_walk w = { .at = base };
+    tcu_acts acts;
+    tcu_layer_keep(&w, &m, &layers[0], &size, &acts);
+    assert_int_equal(w.used, keep);
+    assert_in_range((unsigned char *)acts.h_mid - base, 1, keep - size.n * 1024 * sizeof(float));
+    assert_true(work_of(&tcu_part_attention, &m, &size) <= both);
+    assert_true(work_of(&tcu_part_dense, &m, &size) <= both);
+    for (size_t i = 0; i < PLAN_LAYERS; i++)
+        layers[i].mixer = NULL; /* then nothing lies between two parts */
+    assert_true(tcu_layers_keep(&m, &size) + size.n * 1024 * sizeof(float) <= keep);
+    free(base);
 }
 
 static void sides_pad_each_run(void **state)
@@ -300,6 +331,7 @@ int main(void)
         cmocka_unit_test(rows_are_padded),
         cmocka_unit_test(memory_plan_grows_with_what_is_kept),
         cmocka_unit_test(groups_have_the_models_sizes),
+        cmocka_unit_test(a_layers_buffers_fit_what_was_measured),
         cmocka_unit_test(sides_pad_each_run),
         cmocka_unit_test(pieces_end_at_chunks_of_positions),
         cmocka_unit_test(pairs_are_ordered_by_expert_then_by_row),
