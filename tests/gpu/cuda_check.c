@@ -1,7 +1,7 @@
 /* cuda_check.c - the kernels and the host side of the CUDA backend on a card, against double precision and themselves.
  *
- *     cuda_check products | formats [speed] | twins | attention | rules | hybrid | model | sampling | memory | train NAME TOKENS |
- *                decode NAME | all
+ *     cuda_check products | formats [speed] | twins | attention | rules | parts | hybrid | qwen | experts |
+ *                model | sampling | memory | train NAME TOKENS | decode NAME | all
  *
  * Exit status 1 when something is off. Needs a card.
  */
