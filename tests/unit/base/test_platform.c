@@ -1,13 +1,18 @@
 /* test_platform.c - what every implementation of platform.h promises, whichever this build has. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,6 +159,36 @@ static void *wait_for_byte(void *arg)
     return NULL;
 }
 
+typedef struct slow {
+    int from;
+    bool over;
+} slow;
+
+static void *end_later(void *arg)
+{
+    slow *s = arg;
+    wait_for_byte(&s->from);
+    for (int i = 0; i < 100000; i++)
+        sched_yield();
+    s->over = true;
+    return NULL;
+}
+
+TEST(a_thread_that_ends_within_the_time_has_ended)
+{
+    int ends[2];
+    pthread_t thread;
+    (void)state;
+    assert_true(tkc_pipe(ends));
+    slow s = { .from = ends[0] };
+    assert_int_equal(pthread_create(&thread, NULL, end_later, &s), 0);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    tkc_join_within(thread, PATIENCE_MS / 1000);
+    assert_true(s.over);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 TEST(a_thread_that_does_not_end_is_left_alone)
 {
     int ends[2];
@@ -188,6 +223,37 @@ static int inherited(bool closes)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
+}
+
+/* A connection to a socket of this folder, as the listener gets it. */
+static int accepted(int *listener, int *client, int *folder)
+{
+    char path[TKC_SOCKET_PATH];
+    struct sockaddr_un at = { .sun_family = AF_UNIX };
+    *listener = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
+    *client = tkc_socket(AF_UNIX, SOCK_STREAM, 0);
+    assert_true(tkc_socket_path(".", "socket", folder, path));
+    memcpy(at.sun_path, path, strlen(path) + 1);
+    assert_int_equal(bind(*listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(*listener, 1), 0);
+    assert_int_equal(connect(*client, (struct sockaddr *)&at, sizeof at), 0);
+    return tkc_accept(*listener);
+}
+
+TEST(nothing_that_is_opened_here_is_inherited)
+{
+    int listener, client, folder = -1, before = inherited(false);
+    (void)state;
+    tkc_watch *watch = new_watch();
+    int fd = accepted(&listener, &client, &folder);
+    assert_true(fd >= 0 && is_cloexec(fd));
+    assert_int_equal(inherited(false), before);
+    tkc_watch_free(watch);
+    close(fd);
+    close(listener);
+    close(client);
+    if (folder >= 0)
+        close(folder);
 }
 
 TEST(a_program_inherits_what_is_not_closed)
@@ -288,16 +354,73 @@ TEST(a_program_knows_where_it_is)
     assert_false(tkc_library_path(&state, library)); /* the stack is nobody's */
 }
 
+/* In a process of its own, which gives up a superuser's rights: 0 could be anybody's. */
 TEST(the_peer_of_a_socket_is_known)
 {
-    int ends[2];
+    enum { NOBODY = 65534 };
+    int ends[2], status = -1;
     uid_t user = (uid_t)-1;
     (void)state;
-    assert_true(tkc_socketpair(ends) && tkc_peer_user(ends[0], &user));
-    assert_int_equal(user, geteuid());
+    pid_t child = fork();
+    if (child == 0) {
+        bool ok = geteuid() != 0 || setuid(NOBODY) == 0;
+        ok = ok && tkc_socketpair(ends) && tkc_peer_user(ends[0], &user);
+        _exit(ok && user == geteuid() ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(tkc_socketpair(ends));
     assert_false(tkc_peer_user(-1, &user));
     close(ends[0]);
     close(ends[1]);
+}
+
+/* A limit of files' sizes is refused as a full disk is; what knows no room ahead goes on without. */
+TEST(room_for_a_file_is_taken_or_refused)
+{
+    struct rlimit before, small;
+    struct stat st;
+    int ends[2], fd = open("room", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    (void)state;
+    assert_true(fd >= 0 && getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small = (struct rlimit){ 1 << 16, before.rlim_max };
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    int fits = tkc_reserve_file(fd, 1 << 16), exceeds = tkc_reserve_file(fd, 1 << 20);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(fits, 0);
+    assert_int_equal(exceeds, EFBIG);
+    assert_true(fstat(fd, &st) == 0 && st.st_size == 1 << 16);
+    assert_true(tkc_pipe(ends));
+    assert_int_equal(tkc_reserve_file(ends[1], 1 << 16), 0);
+    close(ends[0]);
+    close(ends[1]);
+    close(fd);
+}
+
+TEST(a_file_system_of_memory_is_told_apart)
+{
+    (void)state;
+    assert_int_equal(tkc_in_memory("/proc"), 0);
+    assert_int_equal(tkc_in_memory("missing"), -1);
+    if (tkc_is_dir("/dev/shm"))
+        assert_int_equal(tkc_in_memory("/dev/shm"), 1);
+}
+
+TEST(memory_of_files_is_counted_apart)
+{
+    enum { SIZE = 32 << 20 };
+    uint64_t all[2], files[2];
+    (void)state;
+    tkc_resident_memory(&all[0], &files[0]);
+    unsigned char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    memset(at, 5, SIZE);
+    tkc_resident_memory(&all[1], &files[1]);
+    assert_true(all[1] >= all[0] + SIZE / 2 && all[1] <= all[0] + SIZE * 2);
+    assert_true(files[1] > 0 && files[1] < files[0] + SIZE / 2);
+    assert_int_equal(munmap(at, SIZE), 0);
 }
 
 TEST(a_decimal_ends_where_it_ends)
