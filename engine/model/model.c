@@ -288,6 +288,7 @@ static bool find_source(opened *m, const char *folder, tinkc_error *err)
 {
     tinkc_str path = tkc_str(folder);
     m->pack.bits = tkc_is_dir(folder) ? 0 : tke_model_bits(&path); /* a folder of that very name wins */
+    m->m.packed_bits = m->pack.bits;
     m->m.folder = tkc_arena_str(&m->arena, path, err);
     if (!m->m.folder)
         return false;

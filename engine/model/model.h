@@ -157,7 +157,8 @@ typedef struct tke_model {
     /* 64 hex digits over config, index and the first and last tensors' bytes: tells one set of
      * weights from another. */
     char fingerprint[65];
-    char pack_key[65]; /* what packed matrices in the cache are of; "" = as stored */
+    int32_t packed_bits; /* of the layers, if they were packed as it was opened; else 0 */
+    char pack_key[65];   /* what packed matrices in the cache are of; "" = as stored */
 } tke_model;
 
 /* Reads the headers of the files, checks every tensor, maps the weights.

@@ -38,6 +38,31 @@ const char *tke_shared_folder(tke_call *call, const tke_base *base)
     return tkc_arena_str(&call->arena, tkc_str(folder), &call->err);
 }
 
+/* A base by the path of its folder, with "#4bit" or "#8bit" where it was packed. Without, the folder as it is;
+ * or packed, if it is served in one form only. Nothing is opened. */
+static tke_base *base_at(tke_call *call, const char *path, tke_base *const *all, size_t n)
+{
+    tinkc_str name = tkc_str(path);
+    tke_base *packed = NULL;
+    size_t n_packed = 0;
+    while (name.len && name.data[name.len - 1] == '/')
+        name.len--;
+    tinkc_str plain = name;
+    int32_t bits = tke_model_bits(&plain);
+    for (size_t i = 0; i < n; i++) {
+        const char *folder = tke_shared_folder(call, all[i]);
+        int32_t has = all[i]->model->packed_bits;
+        bool same = folder && tkc_str_is(name, folder);
+        if (same && !has)
+            return all[i];
+        if (folder && bits && has == bits && tkc_str_is(plain, folder))
+            return all[i];
+        packed = same ? all[i] : packed;
+        n_packed += same;
+    }
+    return n_packed == 1 ? packed : NULL;
+}
+
 tke_base *tke_base_named(tke_call *call, const char *name)
 {
     tke_service *svc = call->svc;
@@ -52,14 +77,7 @@ tke_base *tke_base_named(tke_call *call, const char *name)
     for (size_t at = 0; all && (e = tkc_map_next(&svc->bases, &at));)
         all[n++] = e->value; /* never freed while the service lives */
     pthread_mutex_unlock(&svc->lock);
-    size_t len = name ? strlen(name) : 0;
-    while (len && name[len - 1] == '/')
-        len--;
-    for (size_t i = 0; !base && i < n; i++) {
-        const char *folder = tke_shared_folder(call, all[i]);
-        if (folder && tkc_str_is(tkc_strn(name, len), folder))
-            base = all[i];
-    }
+    base = n ? base_at(call, name, all, n) : base;
     return base && tke_call_offers(call, base->name) ? base : NULL;
 }
 

@@ -239,6 +239,66 @@ TEST(names_that_open)
     free(colon);
 }
 
+/* The name of the base that a request gets, or NULL: refused. */
+static const char *base_for(const tinkc_transport *t, const char *session, const char *name)
+{
+    static int number = 100;
+    char body[1000];
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"sampling_session_seq_id\":%d,\"base_model\":\"%s\"}", session,
+             number++, name);
+    answer a = service_call(t, "POST", "/api/v1/create_sampling_session",
+                            (const char *const[]){ "Content-Type", "application/json", NULL }, body,
+                            strlen(body));
+    const char *sampler =
+        a.status == 200 ? hold(json_field(a.body.data, "sampling_session_id")) : NULL;
+    if (!sampler)
+        assert_int_equal(a.status, 400);
+    answer_free(&a);
+    return sampler ? name_for(t, sampler, (const char *const[]){ NULL }) : NULL;
+}
+
+/* A folder may be served in several forms. A client's request opens and packs none of its own. */
+TEST(a_path_names_the_form_that_is_served)
+{
+    static const struct {
+        const char *before, *after, *both, *alone; /* what is served; NULL = refused */
+    } rows[] = {
+        { "", "", "plain", "eight" },
+        { "", "/", "plain", "eight" },
+        { "", "#8bit", "eight", "eight" },
+        { "", "#4bit", NULL, NULL },
+        { "", "#8bit#8bit", NULL, NULL },
+        { "", "/../other", NULL, NULL },
+        { "", "/config.json", NULL, NULL },
+        { "", "/model.gguf", NULL, NULL },
+        { "/..", "", NULL, NULL },
+        { ".", "", NULL, NULL },
+    };
+    tinkc_error err = { 0 };
+    char packed[600], name[700], *real = realpath(model_folder, NULL);
+    assert_non_null(real);
+    assert_int_equal(setenv("XDG_CACHE_HOME", "/dev/null/none", 1), 0); /* packed in memory */
+    snprintf(packed, sizeof packed, "%s#8bit", model_folder);
+    for (int both = 0; both < 2; both++) {
+        tinkc_engine *engine = world_open_bare(NULL, 0, NULL);
+        const tinkc_transport *t = tinkc_engine_transport(engine);
+        assert_true(tinkc_engine_add_model(engine, "eight", packed, &err)); /* the first to be found */
+        assert_true(!both || tinkc_engine_add_model(engine, "plain", model_folder, &err));
+        const char *session = hold(service_session(t));
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            snprintf(name, sizeof name, "%s%s%s", rows[i].before, real, rows[i].after);
+            const char *got = base_for(t, session, name), *wanted = both ? rows[i].both : rows[i].alone;
+            if (!got != !wanted || (got && strcmp(got, wanted) != 0))
+                fail_msg("%s: %s", name, got ? got : "refused");
+        }
+        assert_null(base_for(t, session, "eight#8bit"));
+        assert_null(base_for(t, session, "eight#4bit"));
+        tinkc_engine_free(engine);
+    }
+    free(real);
+}
+
 /* ---- paths ---- */
 
 TEST(limits_of_paths)
