@@ -375,7 +375,7 @@ TEST(the_peer_of_a_socket_is_known)
     close(ends[1]);
 }
 
-/* A limit of files' sizes is refused as a full disk is; where no room can be taken ahead, it is no error. */
+/* A limit of file sizes is refused like a full disk. Where room cannot be taken ahead, writing decides. */
 TEST(room_for_a_file_is_taken_or_refused)
 {
     struct rlimit before, small;
