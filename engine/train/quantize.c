@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/str.h"
 #include "math/format.h"
@@ -62,11 +63,28 @@ static bool check_options(const tinkc_quantize_options *o, tinkc_error *err)
 
 /* ---- targets ---- */
 
+/* A new folder beside the target: of this call alone. */
+static char *new_beside(tke_export *j, tinkc_str target)
+{
+    while (target.len > 1 && target.data[target.len - 1] == '/')
+        target.len--;
+    char *made = tkc_arena_printf(&j->arena, j->err, "%.*s.partial-XXXXXX", (int)target.len, target.data);
+    char *parent = tkc_arena_str(&j->arena, target, j->err);
+    char *slash = parent ? strrchr(parent, '/') : NULL;
+    if (slash)
+        *slash = '\0';
+    if (tkc_failed(j->err) || (slash && *parent && !tkc_make_dirs(parent, j->err)))
+        return NULL;
+    if (mkdtemp(made))
+        return made;
+    tkc_fail_errno(j->err, "%.*s", (int)target.len, target.data);
+    return NULL;
+}
+
 static bool make_folder(tke_export *j, const char *target, int32_t bits)
 {
     tinkc_error ignored = { 0 };
-    bool ok = tkc_remove_tree(j->o->target, j->err) && tkc_make_dirs(j->o->target, j->err) &&
-              tke_quantize_folder(j, bits);
+    bool ok = tke_quantize_folder(j, bits);
     if (ok && rename(j->o->target, target) != 0)
         ok = tkc_fail_errno(j->err, "%s", target);
     ok = ok && tkc_sync_parent(target, j->err);
@@ -86,7 +104,7 @@ static bool make_target(const tinkc_quantize_options *o, const kind *k, tke_mode
         how.gguf_type = k->name;
         ok = tke_export_gguf(&j);
     } else {
-        how.target = tkc_arena_printf(&j.arena, err, "%s.partial", o->target);
+        how.target = new_beside(&j, tkc_str(o->target));
         ok = how.target && make_folder(&j, o->target, k->bits);
     }
     tkc_arena_free(&j.arena);

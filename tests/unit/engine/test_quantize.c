@@ -1,4 +1,5 @@
 /* tinkc_quantize: folders and GGUF files that hold the numbers that packing gives, whole or not at all. */
+#include <dirent.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -286,15 +287,16 @@ static bool stop_later(int64_t done, int64_t total, void *user)
     return done == 0 || ++*calls < 3;
 }
 
+/* Not the target, and nothing beside it. */
 static void expect_nothing(const scene *s)
 {
-    char left[NAME + 16];
-    static const char *const ends[] = { "", ".partial", ".tmp" };
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        snprintf(left, sizeof left, "%s%s", s->target, ends[i]);
-        if (access(left, F_OK) == 0)
-            fail_msg("%s is left", left);
-    }
+    struct dirent *entry;
+    DIR *folder = opendir(s->work);
+    assert_non_null(folder);
+    while ((entry = readdir(folder)))
+        if (entry->d_name[0] != '.')
+            fail_msg("%s is left", entry->d_name);
+    closedir(folder);
 }
 
 static const char *const targets[] = { "folder", "model.gguf" };
@@ -311,6 +313,22 @@ TEST(a_stopped_one_leaves_nothing)
         expect_nothing(&s);
         close_scene(&s);
     }
+}
+
+/* Not a folder that happens to have the name of an unfinished one; a slash behind a folder's name is no other. */
+TEST(what_lies_beside_a_target_stays)
+{
+    char beside[NAME + 16], file[NAME + 32];
+    scene s = open_scene(&dense, "made");
+    tinkc_error err = { 0 };
+    snprintf(beside, sizeof beside, "%s.partial", s.target);
+    snprintf(file, sizeof file, "%s/mine", beside);
+    assert_true(tkc_make_dirs(beside, &err));
+    tiny_write(beside, "mine", "mine");
+    strcat(s.target, "/");
+    quantize(&s, 4, NULL);
+    assert_true(tkc_is_file(file));
+    close_scene(&s);
 }
 
 TEST(a_full_disk_leaves_nothing)
