@@ -1,16 +1,20 @@
 /* Packed matrices in the user's cache: made once, believed only if every byte is what was packed from this model. */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "math/format.h"
 #include "support/engine/tiny_model.h"
+#include "support/patience.h"
 #include "support/test_case.h"
 #include "tinkc/engine.h"
 #include "model/model.h"
@@ -279,6 +283,97 @@ TEST(a_file_that_others_may_write_is_not_believed)
     assert_int_equal(rename(s.file, other), 0);
     assert_int_equal(symlink(other, s.file), 0);
     expect_repacked(&s, wanted, "a link");
+    if (geteuid() == 0) {
+        assert_int_equal(chown(s.file, 65534, (gid_t)-1), 0);
+        expect_repacked(&s, wanted, "another user's");
+    }
+    tear_down(&s);
+}
+
+/* Whoever may write to a folder may put another file in the place of ours. */
+TEST(a_folder_that_others_may_write_to_is_not_believed)
+{
+    scene s;
+    char folder[NAME];
+    set_up(&s, 8);
+    uint64_t wanted = numbers_of(&s);
+    snprintf(folder, sizeof folder, "%s/tinkc/packed", s.cache);
+    assert_int_equal(chmod(folder, 0770), 0);
+    assert_true(numbers_of(&s) == wanted && s.packed);
+    assert_int_equal(chmod(folder, 0700), 0);
+    assert_true(numbers_of(&s) == wanted && !s.packed);
+    tear_down(&s);
+}
+
+/* ---- two processes ---- */
+
+typedef struct both { /* shared by them */
+    atomic_bool begun[2];
+    uint64_t numbers[2];
+    _Atomic pid_t second;
+} both;
+
+typedef struct one {
+    both *all;
+    int which;
+} one;
+
+/* Is a process waiting for a lock of a file? */
+static bool waits_for_lock(pid_t process)
+{
+    char line[300], number[40];
+    FILE *f = fopen("/proc/locks", "r");
+    bool found = !f; /* cannot be told */
+    snprintf(number, sizeof number, " %d ", (int)process);
+    while (f && !found && fgets(line, sizeof line, f))
+        found = strstr(line, "->") && strstr(line, number);
+    if (f)
+        fclose(f);
+    return found;
+}
+
+/* The first, with the lock in its hands, goes on once the second waits for it or packs, too. */
+static bool begin(int64_t done, int64_t total, void *user)
+{
+    one *o = user;
+    (void)total;
+    atomic_store(&o->all->begun[o->which], true);
+    if (o->which == 0 && done == 0)
+        wait_until(atomic_load(&o->all->begun[1]) ||
+                   (o->all->second && waits_for_lock(o->all->second)));
+    return true;
+}
+
+static pid_t open_apart(both *all, int which, scene *s)
+{
+    one o = { all, which };
+    tinkc_error err = { 0 };
+    pid_t child = fork();
+    if (child == 0) {
+        tke_model *m = tke_model_open_watched(s->name, begin, &o, &err);
+        all->numbers[which] = m ? numbers(m) : 0;
+        tke_model_drop(m);
+        _exit(0);
+    }
+    return child;
+}
+
+TEST(two_processes_pack_a_model_once)
+{
+    scene s;
+    set_up(&s, 4);
+    uint64_t wanted = numbers_of(&s);
+    assert_int_equal(unlink(s.file), 0);
+    both *all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(all != MAP_FAILED);
+    pid_t first = open_apart(all, 0, &s);
+    wait_until(atomic_load(&all->begun[0]));
+    all->second = open_apart(all, 1, &s);
+    assert_int_equal(waitpid(first, NULL, 0), first);
+    assert_int_equal(waitpid(all->second, NULL, 0), all->second);
+    assert_true(all->numbers[0] == wanted && all->numbers[1] == wanted);
+    assert_true(atomic_load(&all->begun[0]) && !atomic_load(&all->begun[1]));
+    assert_int_equal(munmap(all, sizeof *all), 0);
     tear_down(&s);
 }
 
@@ -362,6 +457,11 @@ TEST(the_cost_counts_every_byte_of_the_model)
             &(tinkc_quantize_options){ .model = s.folder, .bits = rows[i].bits }, NULL, NULL, &r,
             &err));
         assert_int_equal(r.bytes_before, plain->n_bytes);
+        double layers = 0; /* numbers of BF16 that became fewer bits; the last group is the head's */
+        for (size_t g = 0; g + 1 < plain->n_groups; g++)
+            for (size_t w = 0; w < plain->groups[g]->n; w++)
+                layers += (double)plain->groups[g]->w[w].in * (double)plain->groups[g]->w[w].out;
+        assert_true((double)r.bytes == (double)r.bytes_before - layers * (2 - rows[i].each / 8));
         assert_int_equal(r.bytes, packed->n_bytes);
         assert_true(r.matrix_bits == rows[i].each);
         double all = (double)r.bytes * 8 / ((double)r.bytes_before / 2);

@@ -315,6 +315,37 @@ TEST(a_stopped_one_leaves_nothing)
     }
 }
 
+static char *text_in(const scene *s, const char *name, char out[8192])
+{
+    char path[NAME + 32];
+    snprintf(path, sizeof path, "%s/%s", s->target, name);
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(out, 1, 8191, f) : 0;
+    if (f)
+        fclose(f);
+    out[n] = '\0';
+    return out;
+}
+
+/* Other programs look for a packed form of every matrix that is not in the list. */
+TEST(a_packed_folder_lists_what_is_not_packed_and_has_the_small_files)
+{
+    static const char *const lists[] = { "\"llm_int8_skip_modules\":[", "\"modules_to_not_convert\":[" };
+    for (int i = 0; i < 2; i++) {
+        char text[8192];
+        scene s = open_scene(&dense, "made");
+        quantize(&s, i ? 8 : 4, NULL);
+        char *list = strstr(text_in(&s, "config.json", text), lists[i]);
+        assert_non_null(list);
+        *strchr(list, ']') = '\0';
+        assert_non_null(strstr(list, "\"lm_head\""));
+        assert_non_null(strstr(list, "\"model.embed_tokens\""));
+        assert_null(strstr(list, "_proj"));
+        assert_non_null(strstr(text_in(&s, "tokenizer.json", text), "ByteLevel"));
+        close_scene(&s);
+    }
+}
+
 /* Not a folder that happens to have the name of an unfinished one; a slash behind a folder's name is no other. */
 TEST(what_lies_beside_a_target_stays)
 {
