@@ -290,7 +290,7 @@ TEST(a_file_that_others_may_write_is_not_believed)
     tear_down(&s);
 }
 
-/* Whoever may write to a folder may put another file in the place of ours. */
+/* Who may write to a folder may put another file in the place of ours. */
 TEST(a_folder_that_others_may_write_to_is_not_believed)
 {
     scene s;
@@ -323,7 +323,7 @@ static bool waits_for_lock(pid_t process)
 {
     char line[300], number[40];
     FILE *f = fopen("/proc/locks", "r");
-    bool found = !f; /* cannot be told */
+    bool found = !f; /* not known */
     snprintf(number, sizeof number, " %d ", (int)process);
     while (f && !found && fgets(line, sizeof line, f))
         found = strstr(line, "->") && strstr(line, number);
@@ -332,7 +332,7 @@ static bool waits_for_lock(pid_t process)
     return found;
 }
 
-/* The first, with the lock in its hands, goes on once the second waits for it or packs, too. */
+/* The first, which has the lock, continues once the second waits for it or packs, too. */
 static bool begin(int64_t done, int64_t total, void *user)
 {
     one *o = user;
