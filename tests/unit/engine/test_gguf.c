@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "support/engine/on_device.h"
@@ -616,6 +617,13 @@ TEST(an_adapter_alone_and_the_base_make_the_merged_file)
         }
     }
     gguf_free(lora);
+    assert_int_equal(unlink(path), 0);
+    o.drop_unembed = true;
+    assert_true(tinkc_adapter_export(&o, NULL, NULL, &err));
+    lora = gguf_read(path);
+    assert_int_equal(lora->n, 2 * (n - 1));
+    assert_null(find(lora, "output.weight.lora_a"));
+    gguf_free(lora);
     gguf_free(base);
     gguf_free(merged);
     tke_adapter_free(a);
@@ -898,6 +906,33 @@ TEST(test_experts_without_a_gguf_form)
         refused(folder, NULL, NULL, 0, TINKC_E_UNSUPPORTED, cases[i].named);
         tiny_model_remove(folder);
     }
+}
+
+/* Not left out: the file would do less than the adapter. */
+TEST(an_adapter_of_experts_has_no_file_of_its_own)
+{
+    tinkc_error err = { 0 };
+    char *folder = experts_folder("qwen3_moe", false, every_layer), *room = tiny_folder(), path[512];
+    tke_model *m = tke_model_open(folder, &err);
+    tke_device *d = device_cpu(1);
+    tke_adapter *a = adapter_of(d, m, 3);
+    char *adapter = save(a);
+    path_in(path, room);
+    tinkc_adapter_options o = { .adapter = adapter,
+                                .base_model = folder,
+                                .target = path,
+                                .format = TINKC_ADAPTER_GGUF_LORA,
+                                .gguf_type = "f32" };
+    assert_false(tinkc_adapter_export(&o, NULL, NULL, &err));
+    assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "an adapter of experts alone has no GGUF form"));
+    assert_int_equal(access(path, F_OK), -1);
+    tke_adapter_free(a);
+    tke_device_close(d);
+    tke_model_drop(m);
+    tiny_model_remove(adapter);
+    tiny_model_remove(folder);
+    tiny_model_remove(room);
 }
 
 RUN_TESTS(NULL, NULL)
