@@ -1,8 +1,11 @@
 /* test_safetensors.c - tensor files: what is written is read back; hostile ones are refused. */
+#include "support/failing_calls.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/safetensors.h"
 #include "support/engine/tiny_model.h"
@@ -134,6 +137,38 @@ TEST(test_round_trip)
 }
 
 /* A header of odd length puts every element where its type would not lie. */
+/* Syncs are numbered: of the file while it has another name, then of the folder that has its own. */
+TEST(a_write_that_fails_leaves_the_old_tensors_alone)
+{
+    static const struct {
+        const char *call;
+        int nth;
+        bool replaced;
+    } rows[] = { { "fsync", 1, false }, { "rename", 1, false }, { "fsync", 2, true } };
+    char *folder = tiny_folder(), path[300], beside[310];
+    snprintf(path, sizeof path, "%s/t.safetensors", folder);
+    snprintf(beside, sizeof beside, "%s.tmp", path);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tinkc_error err = { 0 };
+        tke_tensor_file f;
+        unsigned char byte = 1;
+        tke_file_tensor t = {
+            .name = "t", .dtype = TKE_FILE_U8, .n_dims = 1, .dims = { 1 }, .n_bytes = 1, .data = &byte
+        };
+        assert_true(tke_tensor_file_write(path, &t, 1, NULL, 0600, &err));
+        byte = 2;
+        fail_call(rows[i].call, rows[i].nth);
+        assert_false(tke_tensor_file_write(path, &t, 1, NULL, 0600, &err));
+        assert_true(call_has_failed());
+        err = (tinkc_error){ 0 };
+        assert_true(tke_tensor_file_open(&f, path, &err));
+        assert_int_equal(f.tensors[0].data[0], rows[i].replaced ? 2 : 1);
+        tke_tensor_file_close(&f);
+        assert_int_equal(access(beside, F_OK), -1);
+    }
+    tiny_model_remove(folder);
+}
+
 TEST(test_data_anywhere)
 {
     static const char header[] =
