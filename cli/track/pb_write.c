@@ -1,10 +1,10 @@
-/* pb_write.c - protobuf's wire format: tags, varints, fixed numbers, bytes. */
+/* pb_write.c - a message that grows in memory, over the wire form of codec/pb.h. */
 #include "cli/track/pb_write.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+#include "codec/pb.h"
 
 void cli_pb_free(cli_pb *m)
 {
@@ -36,19 +36,14 @@ static void add(cli_pb *m, const void *data, size_t len)
 
 static void varint(cli_pb *m, uint64_t v)
 {
-    unsigned char text[10];
-    size_t n = 0;
-    do {
-        text[n] = (unsigned char)(v & 0x7f);
-        v >>= 7;
-        text[n++] |= v ? 0x80 : 0;
-    } while (v);
-    add(m, text, n);
+    unsigned char text[TKC_PB_MAX_VARINT];
+    add(m, text, (size_t)(tkc_pb_put_varint(text, v) - text));
 }
 
-static void tag(cli_pb *m, uint32_t field, uint32_t type)
+static void tag(cli_pb *m, uint32_t field, uint32_t wire)
 {
-    varint(m, (uint64_t)field << 3 | type);
+    unsigned char text[TKC_PB_MAX_VARINT];
+    add(m, text, (size_t)(tkc_pb_put_tag(text, field, wire) - text));
 }
 
 void cli_put_le(unsigned char *to, uint64_t value, size_t bytes)
@@ -66,7 +61,7 @@ static void fixed(cli_pb *m, uint64_t bits, size_t bytes)
 
 void cli_pb_int(cli_pb *m, uint32_t field, int64_t value)
 {
-    tag(m, field, VARINT);
+    tag(m, field, TKC_PB_VARINT);
     varint(m, (uint64_t)value);
 }
 
@@ -74,7 +69,7 @@ void cli_pb_double(cli_pb *m, uint32_t field, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    tag(m, field, FIXED64);
+    tag(m, field, TKC_PB_FIXED64);
     fixed(m, bits, 8);
 }
 
@@ -82,13 +77,13 @@ void cli_pb_float(cli_pb *m, uint32_t field, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    tag(m, field, FIXED32);
+    tag(m, field, TKC_PB_FIXED32);
     fixed(m, bits, 4);
 }
 
 void cli_pb_bytes(cli_pb *m, uint32_t field, const void *data, size_t len)
 {
-    tag(m, field, LENGTH);
+    tag(m, field, TKC_PB_BYTES);
     varint(m, len);
     add(m, data, len);
 }

@@ -11,9 +11,9 @@ void tkc_pb_open(tkc_pb *p, tinkc_bytes bytes)
 bool tkc_pb_varint(tinkc_bytes *bytes, uint64_t *out)
 {
     uint64_t value = 0;
-    for (size_t i = 0; i < bytes->len && i < 10; i++) {
+    for (size_t i = 0; i < bytes->len && i < TKC_PB_MAX_VARINT; i++) {
         unsigned char c = bytes->data[i];
-        if (i == 9 && c > 1)
+        if (i == TKC_PB_MAX_VARINT - 1 && c > 1)
             return false;
         value |= (uint64_t)(c & 0x7F) << (7 * i);
         if (c < 0x80) {

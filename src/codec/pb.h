@@ -12,6 +12,7 @@
 #include "base/err.h"
 
 enum { TKC_PB_VARINT = 0, TKC_PB_FIXED64 = 1, TKC_PB_BYTES = 2, TKC_PB_FIXED32 = 5 };
+#define TKC_PB_MAX_VARINT 10 /* bytes */
 
 /* ---- reading ---- */
 
@@ -58,9 +59,8 @@ static inline unsigned char *tkc_pb_put_varint(unsigned char *at, uint64_t v)
 }
 static inline unsigned char *tkc_pb_put_tag(unsigned char *at, uint32_t field, uint32_t wire)
 {
-    assert(field >= 1 && field <= 15 && wire <= 5); /* tags of one byte */
-    *at++ = (unsigned char)(field << 3 | wire);
-    return at;
+    assert(field >= 1 && wire <= 5);
+    return tkc_pb_put_varint(at, (uint64_t)field << 3 | wire);
 }
 /* Tag and length: `len` bytes of contents must follow. */
 static inline unsigned char *tkc_pb_put_head(unsigned char *at, uint32_t field, size_t len)
