@@ -60,7 +60,8 @@ install(TARGETS tinkc-engine-cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 # The checks that need a card; tools/check-gpu runs them.
 if(TINKC_TESTS)
-    add_executable(cuda_check tests/gpu/cuda_check.c tests/gpu/check_formats.c tests/gpu/check_rules.c tests/gpu/check_space.c tests/gpu/check_delta.c tests/gpu/gpu_world.c tests/gpu/gpu_hybrid.c ${cuda_host} ${cuda_objects}
+    file(GLOB cuda_checks CONFIGURE_DEPENDS tests/gpu/check_*.c tests/gpu/gpu_*.c)
+    add_executable(cuda_check tests/gpu/cuda_check.c ${cuda_checks} ${cuda_host} ${cuda_objects}
                    src/base/err.c src/base/mem.c src/base/redact.c src/base/str.c engine/math/dtype.c ${cuda_formats}
                    engine/device/residence.c)
     target_include_directories(cuda_check PRIVATE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src
