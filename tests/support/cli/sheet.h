@@ -67,6 +67,27 @@ static inline void compare(const char *name)
     free(wanted);
 }
 
+/* A sheet that has its inputs in itself: of each line but comments and indented ones, `put` writes what comes of it. */
+static inline void each_row(const char *name, void (*put)(const char *input))
+{
+    char path[200];
+    size_t rows = 0;
+    (void)snprintf(path, sizeof path, "tests/data/cli/%s.txt", name);
+    char *text = read_file(path), *rest = text;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        if (!*line || *line == ' ')
+            continue;
+        fprintf(sheet, "%s\n", line);
+        if (*line == '#')
+            continue;
+        put(line);
+        rows++;
+    }
+    free(text);
+    assert_true(rows > 0);
+    compare(name);
+}
+
 /* Text on one line, as it would stand in C. */
 static inline void put_quoted(const char *text, size_t len)
 {

@@ -115,6 +115,34 @@ static void put_config(const cli_config *c)
     }
 }
 
+/* Every warning is reported, then the first error with its hint, which is the command's end. */
+static void check_report(const cli_app *app)
+{
+    const cli_config *c = app->config;
+    const cli_finding *first = NULL;
+    char *wanted = NULL;
+    size_t len;
+    FILE *to = open_memstream(&wanted, &len);
+    assert_non_null(to);
+    for (size_t i = 0; i < c->n_findings; i++)
+        if (!c->findings[i].error)
+            fprintf(to, "warning: %s\n", c->findings[i].text);
+        else if (!first)
+            first = &c->findings[i];
+    if (first)
+        fprintf(to, "error: %s\n", first->text);
+    if (first && first->hint)
+        fprintf(to, "hint: %s\n", first->hint);
+    assert_int_equal(fclose(to), 0);
+    hold_output();
+    int bad = cli_config_report(app);
+    char *said = release_output();
+    assert_string_equal(said, wanted);
+    assert_int_equal(bad, first ? CLI_EXIT_USAGE : 0);
+    free(said);
+    free(wanted);
+}
+
 static void put_case(int layer, const char *text)
 {
     cli_app app = { .command = cli_find("run", "list") };
@@ -126,12 +154,7 @@ static void put_case(int layer, const char *text)
     load(&app);
     put_file(layer, NULL);
     put_config(app.config);
-    hold_output();
-    int bad = cli_config_report(&app);
-    char *said = release_output();
-    fprintf(sheet, "%d ", bad);
-    put_plain(*said ? said : "\n");
-    free(said);
+    check_report(&app);
     cli_config_free(app.config);
     app.config = NULL;
 }
@@ -152,15 +175,9 @@ TEST_WITH(test_what_is_read, open_sheet, close_sheet)
         "share_store = true\nretry_for = \"5m\"\n",
         "time = \"iso\"\nproject_id = \"p\"\nrenderer = \"r\"\nformat = \"csv\"\n",
         "current_profile = \"w\"\n[profile.w]\nmodel = \"1\"\n[profile.w.x]\nmodel = \"2\"\n",
-        /* broken ones: reading ends there */
-        "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
-        "model = \"x\\q\"", "model = \"x\\", "model = \"x\" y", "= 1", "[x", "[x\n]", "[]", "[a]b",
-        "a..b = 1", ".a = 1", "a. = 1", "columns = [1", "columns = [1 2]", "columns = [,]",
-        "columns = [\"a\" x]", "columns = [x]", "model = tru", "model = truee", "model = fals",
-        "timeout = 1x", "timeout = -", "\"\" = 1", "\"model = 1", "'a\nb' = 1", "model 1",
-        "color = \"never\"\nbad\nmodel = 1\n",
         /* values and names */
-        "telemetry = 7\n", "share_store = \"yes\"\n", "retry_for = \"soon\"\n", "format = \"x\"\n",
+        "telemetry = 7\n",
+        "telemetry = 7\nmodle = 1\ncolor = \"x\"\n", "share_store = \"yes\"\n", "retry_for = \"soon\"\n", "format = \"x\"\n",
         "color = \"x\"\n", "time = \"x\"\n", "api_key = \"tml-x\"\n",
         "[profile.a]\nhf_token = \"x\"\n", "credential_cmd = \"x\"\n",
         "cf_access_client_secret = \"x\"\n", "cf_access_client_id = \"x\"\n", "modle = \"x\"\n",
@@ -204,6 +221,23 @@ TEST_WITH(test_what_is_read, open_sheet, close_sheet)
     compare("settings");
 }
 
+/* Reading ends where a file is broken. */
+TEST_WITH(test_what_cannot_be_read, open_sheet, close_sheet)
+{
+    static const char *const texts[] = {
+        "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
+        "model = \"x\\q\"", "model = \"x\\", "model = \"x\" y", "= 1", "[x", "[x\n]", "[]", "[a]b",
+        "a..b = 1", ".a = 1", "a. = 1", "columns = [1", "columns = [1 2]", "columns = [,]",
+        "columns = [\"a\" x]", "columns = [x]", "model = tru", "model = truee", "model = fals",
+        "timeout = 1x", "timeout = -", "\"\" = 1", "\"model = 1", "'a\nb' = 1", "model 1",
+        "color = \"never\"\nbad\nmodel = 1\n"
+    };
+    (void)state;
+    for (size_t i = 0; i < N(texts); i++)
+        put_case(USER, texts[i]);
+    compare("settings-broken");
+}
+
 TEST_WITH(test_whose_file, open_sheet, close_sheet)
 {
     static const char *const projects[] = { "base_url = \"http://x\"\n",
@@ -245,19 +279,23 @@ TEST_WITH(test_whose_file, open_sheet, close_sheet)
              "api_key = \"tml-x\"\n[profile.w]\nhf_token = \"h\"\ncredential_cmd = \"c\"\n");
     put_case(SYSTEM, "model = \"s\"\napi_key = \"tml-x\"\n");
     put_case(SYSTEM, "modell = \"s\"\n");
-    /* A file that others can read, and one that is not a file. */
+    /* A file that others can read, before another error, and one that is not a file. */
     cli_app app = { .command = cli_find("run", "list") };
+    put_file(SYSTEM, "telemetry = 7\n");
     put_file(CREDENTIALS, "api_key = \"x\"\n");
     in_place(paths[CREDENTIALS], path);
     assert_int_equal(chmod(path, 0640), 0);
     load(&app);
     put_config(app.config);
+    check_report(&app);
     cli_config_free(app.config);
     put_file(CREDENTIALS, NULL);
+    put_file(SYSTEM, NULL);
     in_place(paths[USER], path);
     assert_int_equal(mkdir(path, 0700), 0);
     load(&app);
     put_config(app.config);
+    check_report(&app);
     cli_config_free(app.config);
     assert_int_equal(rmdir(path), 0);
     compare("settings-layers");

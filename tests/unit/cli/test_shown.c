@@ -210,153 +210,107 @@ TEST_WITH(test_json_written, open_sheet, close_sheet)
 
 /* ---- conversations ---- */
 
+/* What is said of a conversation, a line for each problem and one of counts. */
+typedef struct said {
+    FILE *to;
+    char *text;
+    size_t len, errors;
+} said;
+
 static void note_problem(const char *file, size_t line, int level, const char *code,
                          const char *message, void *user)
 {
-    (void)user;
-    fprintf(sheet, "    %s:%zu: %s %s: %s\n", file, line,
-            level == CLI_LEVEL_ERROR ? "error" : "warning", code, message);
+    said *s = user;
+    assert_string_equal(file, "f");
+    assert_int_equal(line, 7);
+    fprintf(s->to, "%s %s: %s\n", level == CLI_LEVEL_ERROR ? "error" : "warning", code, message);
+    s->errors += level == CLI_LEVEL_ERROR;
+}
+
+static void note_counts(FILE *to, const cli_convo *f)
+{
+    const struct {
+        size_t n;
+        const char *name;
+    } counts[] = { { f->n_messages, "messages" },   { f->n_user, "user" },
+                   { f->n_assistant, "assistant" }, { f->n_system, "system" },
+                   { f->n_tool, "tool" },           { f->n_trainable, "trainable" } },
+      flags[] = { { f->reasoning, "reasoning" },
+                  { f->tools, "tools" },
+                  { f->calls, "calls" },
+                  { f->bare, "bare" } };
+    const char *between = "counts: ";
+    for (size_t i = 0; i < N(counts); i++)
+        if (counts[i].n) {
+            fprintf(to, "%s%zu %s", between, counts[i].n, counts[i].name);
+            between = ", ";
+        }
+    for (size_t i = 0; i < N(flags); i++)
+        if (flags[i].n) {
+            fprintf(to, "%s%s", between, flags[i].name);
+            between = ", ";
+        }
+    fputs(*between == ',' ? "\n" : "counts: nothing\n", to);
+}
+
+static said check_line(const char *line, bool customized)
+{
+    said s = { 0 };
+    cli_convo f;
+    s.to = open_memstream(&s.text, &s.len);
+    assert_non_null(s.to);
+    bool good = cli_check_conversation("f", 7, (cli_span){ line, strlen(line) }, customized, &f,
+                                       note_problem, &s);
+    assert_int_equal(good, s.errors == 0); /* errors refuse, nothing else */
+    note_counts(s.to, &f);
+    assert_int_equal(fclose(s.to), 0);
+    return s;
+}
+
+static bool has_line(const char *text, const char *line, size_t len)
+{
+    for (; *text; text += strcspn(text, "\n") + 1)
+        if (strncmp(text, line, len) == 0)
+            return true;
+    return false;
+}
+
+/* Lines of `text` with a mark before those that `other` does not have. */
+static void put_lines(const char *text, const char *other, const char *mark, bool shared)
+{
+    for (size_t len; *text; text += len) {
+        len = strcspn(text, "\n") + 1;
+        bool both = has_line(other, text, len);
+        if (!both || shared)
+            fprintf(sheet, "  %s%.*s", both ? "" : mark, (int)len, text);
+    }
+}
+
+static void put_conversation(const char *line)
+{
+    said plain = check_line(line, false), customized = check_line(line, true);
+    put_lines(plain.text, customized.text, "plain: ", true);
+    put_lines(customized.text, plain.text, "customized: ", false);
+    free(plain.text);
+    free(customized.text);
 }
 
 TEST_WITH(test_conversations, open_sheet, close_sheet)
 {
-    static const char *const lines[] = {
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}]}",
-        "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":"
-        "\"a\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
-        "\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"content\":\"r\"}]}",
-        "{\"id\":1,\"messages\":[{\"role\":\"developer\",\"content\":\"d\"},{\"role\":"
-        "\"assistant\",\"content\":\"<think>x</think>y\"}],\"more\":{}}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{"
-        "\"type\":\"image\",\"image\":\"i\"},{\"type\":\"audio\",\"audio\":\"u\"}]},{\"role\":"
-        "\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},{\"type\":\"text\","
-        "\"text\":\"b\"}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"image\":\"a\"}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"video\",\"video\":\"a\"}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":5}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"a\"}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":7,\"text\":\"a\",\"x\":[1]}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[\"a\"]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":5}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":{}}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":null}]}",
-        "{\"messages\":[{\"role\":\"user\"}]}",
-        "{\"messages\":[{\"content\":\"a\"}]}",
-        "{\"messages\":[{\"role\":5,\"content\":\"a\"}]}",
-        "{\"messages\":[5,{\"role\":\"user\",\"content\":\"a\"},\"x\"]}",
-        "{\"messages\":[]}",
-        "{\"messages\":{}}",
-        "{\"messages\":null}",
-        "{}",
-        "{\"prompt\":\"a\",\"completion\":\"b\"}",
-        "{\"a\":1,\"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\":2,"
-        "\"cccccccccccccccccccccccccccccccccccccccc\":3,\"ddddddddddddddddddddddddddd\":4,\"e\":5,"
-        "\"ffffffffffffffffff\":6,\"g\":7}",
-        "[1]",
-        "5",
-        "\"a\"",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]} x",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\ud800\"}]}",
-        "{bad",
-        "{\"messages\":[{\"role\":\"usr\",\"content\":\"a\"},{\"role\":\"asistant\",\"content\":"
-        "\"b\"}]}",
-        "{\"messages\":[{\"role\":\"narrator\",\"content\":\"a\"},{\"role\":\"a-role-of-a-model-"
-        "that-has-a-very-long-name\",\"content\":\"b\"},{\"role\":\"assistant\",\"content\":\"c\"}]"
-        "}",
-        "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":null},{\"role\":"
-        "\"assistant\",\"tool_calls\":{}},{\"role\":\"assistant\",\"tool_calls\":[]}]}",
-        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[5]},{\"role\":\"assistant\",\"tool_"
-        "calls\":[{}]},{\"role\":\"assistant\",\"tool_calls\":[{\"function\":5}]}]}",
-        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\"}}]},{"
-        "\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"\"}}]},{\"role\":"
-        "\"assistant\",\"tool_calls\":[{\"function\":{\"name\":5,\"arguments\":\"\"}}]}]}",
-        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"x\",\"function\":{"
-        "\"name\":\"f\",\"arguments\":{\"a\":1},\"more\":\"m\"}}]}]}",
-        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
-        "\"arguments\":\"\"}},{\"function\":{\"name\":\"f\"",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"trainable\":true},{\"role\":"
-        "\"assistant\",\"content\":\"b\",\"trainable\":false}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"trainable\":true}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"trainable\":1},{\"role\":"
-        "\"assistant\",\"content\":\"b\",\"trainable\":null}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"messages\":5}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}], \"more\": {}, \"other\" : 5}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}],\"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\":1,"
-        "\"mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm\":2}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}],\"k0\":1,\"k1\":1,\"k2\":1,\"k3\":1,\"k4\":1,\"k5\":1,\"k6\":1,\"k7\":1,\"k8\":1,"
-        "\"k9\":1,\"k10\":1,\"k11\":1,\"k12\":1,\"k13\":1,\"k14\":1,\"k15\":1,\"k16\":1,\"k17\":1,"
-        "\"k18\":1,\"k19\":1}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}],\"tools\":[1]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\"}],\"tools\":[]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "null,\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":["
-        "],\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"c\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"c\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":"
-        "\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{"
-        "\"role\":\"assistant\",\"content\":\"b\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"image\":\"i\"}]},{"
-        "\"role\":\"assistant\",\"content\":\"b\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":["
-        "{\"type\":\"thinking\",\"thinking\":\"t\"}]}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\": 0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
-        "1},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
-        "0.0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": "
-        "1.0},{\"role\":\"assistant\",\"content\":\"b\",\"weight\": null}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":2}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":2.0}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":0.5}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":-1}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":\"1\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
-        "\"b\",\"weight\":true}]}",
-        "{\"messages\":[{\"role\":\"rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\",\"content\":\"a\"},{"
-        "\"role\":\"ssssssssssssssssssssssssssssssssssssssss\",\"content\":\"a\"},{\"role\":"
-        "\"assistant\",\"content\":\"b\"}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"function_"
-        "call\":{}}]}",
-        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"mood\":\"x\",\"name\":\"y\","
-        "\"empty\":\"\"},{\"role\":\"assistant\",\"content\":\"b\"}]}"
-    };
     (void)state;
-    for (size_t i = 0; i < N(lines); i++)
-        for (int customized = 0; customized < 2; customized++) {
-            cli_convo f;
-            fprintf(sheet, "%s%s\n", customized ? "customized " : "", lines[i]);
-            bool good = cli_check_conversation("f", 7, (cli_span){ lines[i], strlen(lines[i]) },
-                                               customized, &f, note_problem, NULL);
-            fprintf(sheet,
-                    "  %s: %zu messages, %zu user, %zu assistant, %zu system, %zu tool, %zu "
-                    "trainable%s%s%s%s\n",
-                    good ? "good" : "refused", f.n_messages, f.n_user, f.n_assistant, f.n_system,
-                    f.n_tool, f.n_trainable, f.reasoning ? ", reasoning" : "",
-                    f.tools ? ", tools" : "", f.calls ? ", calls" : "", f.bare ? ", bare" : "");
-        }
-    compare("conversations");
+    each_row("conversations", put_conversation);
+}
+
+TEST_WITH(test_conversations_with_calls, open_sheet, close_sheet)
+{
+    (void)state;
+    each_row("conversations-calls", put_conversation);
+}
+
+TEST_WITH(test_what_is_learnt, open_sheet, close_sheet)
+{
+    (void)state;
+    each_row("conversations-learnt", put_conversation);
 }
 
 TEST_WITH(test_lines, open_sheet, close_sheet)
@@ -510,17 +464,9 @@ static void put_problems(const cli_app *app)
     put_held();
 }
 
+/* The code, status and hint of every error of the library. */
 TEST_WITH(test_problems, open_sheet, close_sheet)
 {
-    static const cli_app apps[] = {
-        { 0 },
-        { .verbose = 1, .store = "s" },
-        { .format = CLI_JSON },
-        { .format = CLI_JSONL, .quiet = true, .compat = true },
-        { .color = true, .stderr_tty = true, .quiet = true },
-        { .color = true },
-        { .stderr_tty = true, .compat = true },
-    };
     static const int exits[] = { 0,
                                  1,
                                  CLI_EXIT_USAGE,
@@ -553,11 +499,42 @@ TEST_WITH(test_problems, open_sheet, close_sheet)
     for (size_t i = 0; i < N(exits); i++)
         fprintf(sheet, "exit %d, compatible %d\n", cli_exit_code(&plain, exits[i]),
                 cli_exit_code(&compat, exits[i]));
+    compare("problems");
+}
+
+/* What is printed of problems, by terminal and verbosity. */
+TEST_WITH(test_reports, open_sheet, close_sheet)
+{
+    static const cli_app apps[] = {
+        { 0 },
+        { .verbose = 1, .store = "s" },
+        { .color = true, .stderr_tty = true, .quiet = true },
+        { .color = true },
+        { .stderr_tty = true, .compat = true },
+    };
+    (void)state;
     for (size_t i = 0; i < N(apps); i++) {
         fprintf(sheet, "--- %zu\n", i);
         put_problems(&apps[i]);
     }
-    /* With a log, which hears all of it, and a line on the screen, which is wiped. */
+    compare("reports");
+}
+
+TEST_WITH(test_reports_as_json, open_sheet, close_sheet)
+{
+    static const cli_app json = { .format = CLI_JSON },
+                         lines = { .format = CLI_JSONL, .quiet = true, .compat = true };
+    (void)state;
+    put_problems(&json);
+    fputs("--- lines, quiet, compatible\n", sheet);
+    put_problems(&lines);
+    compare("reports-json");
+}
+
+/* With a log, which hears all of it, and a line on the screen, which is wiped. */
+TEST_WITH(test_reports_beside_others, open_sheet, close_sheet)
+{
+    (void)state;
     char *log = NULL;
     size_t len;
     const cli_app logged = { .log_file = open_memstream(&log, &len), .quiet = true },
@@ -573,7 +550,7 @@ TEST_WITH(test_problems, open_sheet, close_sheet)
     cli_status(&drawn, true, "line");
     cli_say_at(&drawn, "a.c", 1, "INFO", "note");
     put_held();
-    compare("problems");
+    compare("reports-logged");
 }
 
 /* ---- records ---- */
