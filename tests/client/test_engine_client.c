@@ -2,10 +2,7 @@
  * numbers. */
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <math.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/check.h"
@@ -257,7 +254,6 @@ TEST(in_process_and_over_a_socket)
 TEST(one_poll_for_all_samples)
 {
     enum { N = 12 };
-    (void)state;
     static const char *const settings[] = { "use_retrieve_futures", "on", NULL };
     tinkc_error err = { 0 };
     tinkc_future *f[N];

@@ -1,8 +1,6 @@
 /* test_engine_overfit.c - the whole way on the model that ships: learn eight sequences by heart,
  * say them back, save, start again, load, continue with the same bits. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/check.h"
@@ -140,5 +138,3 @@ TEST(learns_saves_and_goes_on)
     tinkc_engine_free(engine);
     tiny_model_remove(store);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_parity_rows.c - behaviour that rows of docs/parity.md state and that has no test elsewhere. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/core/options.h"
 #include "support/client/api_support.h"
 
@@ -110,5 +107,3 @@ TEST(every_end_of_a_sample_is_reported)
         tinkc_mock_free(mock);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,9 +3,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "support/client/api_support.h"
@@ -510,5 +507,3 @@ TEST(large_results_wait_for_room)
     tinkc_future_free(again);
     close_fixture(&x);
 }
-
-RUN_TESTS(NULL, NULL)

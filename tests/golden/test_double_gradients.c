@@ -2,9 +2,6 @@
  * differences. Linked with the maths in double (reference kernels), so the differences are good to
  * about nine digits; what is tested is the code of model/ and train/. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"

@@ -1,8 +1,6 @@
 /* test_double_space.c - the state-space rule in double: chunks against its definition, gradients against
  * central differences, over the edges of chunks. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "math/state_space.h"
 #include "support/engine/tiny_model.h"
@@ -69,7 +67,6 @@ TEST(test_chunks_are_the_rule)
     static inputs x;
     static result r;
     static double want[MOST][P];
-    (void)state;
     fill(&x, 4);
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
         memset(&r, 0xff, sizeof r);
@@ -136,7 +133,6 @@ TEST(test_gradients_are_differences)
 {
     static inputs x, grads;
     const double step = 1e-5;
-    (void)state;
     fill(&x, 5);
     gradients_of(&x, &grads);
     double *all = (double *)&x;
@@ -151,5 +147,3 @@ TEST(test_gradients_are_differences)
         assert_true(fabs((up - down) / (2 * step) - got[i]) < 1e-6 * (1 + fabs(got[i])));
     }
 }
-
-RUN_TESTS(NULL, NULL)

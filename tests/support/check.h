@@ -3,9 +3,6 @@
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/str.h"

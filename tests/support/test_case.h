@@ -5,9 +5,9 @@
  *         ...
  *     }
  *     TEST_WITH(what_is_written_is_read, set_up, tear_down) { ... }    `state` is what set_up has put there
- *     RUN_TESTS(NULL, NULL)                                            main; what runs before and after all of them
+ *     RUN_TESTS(before_all, after_all)                                 only where something runs before and after all of them
  *
- * They run in the order of the file. tests/runner/test_case.c runs them.
+ * They run in the order of the file. tests/runner/test_case.c runs them; its main serves files without RUN_TESTS.
  */
 #ifndef TESTS_TEST_CASE_H
 #define TESTS_TEST_CASE_H
@@ -16,6 +16,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 typedef struct test_case {

@@ -2,8 +2,6 @@
  * asked for is answered with an error or a result, nothing hangs, nothing is lost. */
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "support/check.h"
@@ -159,5 +157,3 @@ TEST(every_allocation_fails_once)
     print_message("%ld allocations, each failed once\n", n - 1);
     tiny_model_remove(folder);
 }
-
-RUN_TESTS(NULL, NULL)

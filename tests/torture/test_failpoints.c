@@ -6,8 +6,6 @@
  * hold. For those that may fail, the step fails instead: the request says so, training continues, and
  * the store is whole.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,7 +122,6 @@ TEST(an_end_at_each)
 {
     static const int32_t levels[] = { TINKC_DURABILITY_JOURNAL, TINKC_DURABILITY_SNAPSHOT };
     size_t n_ends = 0;
-    (void)state;
     n_violations = 0;
     for (int i = 0; i < N_POINTS; i++) {
         size_t n = 0;
@@ -177,7 +174,6 @@ TEST(an_error_at_each)
     char how[100], after[] = "after an error";
     size_t n_errors = 0;
     int done;
-    (void)state;
     n_violations = 0;
     durability = TINKC_DURABILITY_JOURNAL;
     for (int i = 0; i < N_POINTS; i++) {

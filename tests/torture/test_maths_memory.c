@@ -3,9 +3,6 @@
  * call says TINKC_E_MEMORY, leaves nothing behind, and once memory is there gives the usual bits. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/file.h"

@@ -8,8 +8,6 @@
  * way. Moments and violations are printed. The last test leaves out one sync at a time and must find
  * violations, so that a hole in the record or in the checks does not look like a good store.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "preload/powerloss.h"
@@ -116,7 +114,6 @@ TEST(missing_syncs_are_noticed)
         { TINKC_DURABILITY_CHECKPOINT, "/runs" },
         { TINKC_DURABILITY_JOURNAL, "/journal" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof holes / sizeof *holes; i++) {
         powerloss_ignore(holes[i].path);
         record(holes[i].durability);

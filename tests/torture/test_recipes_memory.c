@@ -2,7 +2,6 @@
  * STRIDE, ...: malloc itself (the linker puts ours in its place) and jansson's. Nothing may crash,
  * hang or leak, and what fails says so. The engine's own threads are left alone. */
 #include <jansson.h>
-#include <stdlib.h>
 
 #include "support/check.h"
 #include "tinkc/engine.h"

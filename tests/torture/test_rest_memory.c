@@ -2,9 +2,6 @@
  * calls, reads lists, pulls streams and downloads. Nothing may crash, hang or leak, and what fails
  * says so. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/client/api_support.h"
@@ -243,5 +240,3 @@ TORTURE(streams, a_stream_of_events, TINKC_TELEMETRY_OFF)
 TORTURE(telemetry, reports, TINKC_TELEMETRY_ON)
 TORTURE(downloads, a_file, TINKC_TELEMETRY_OFF)
 TORTURE(tokenizers, a_tokenizer, TINKC_TELEMETRY_OFF)
-
-RUN_TESTS(NULL, NULL)

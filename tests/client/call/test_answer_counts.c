@@ -4,8 +4,6 @@
  * sequences of a sample, log-probs and candidates of both prompt and sequences, tokens of a stream.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/mock_fixture.h"
 #include "wire/sample_message.h"
@@ -265,5 +263,3 @@ TEST_WITH(drawn_a_stream, setup, teardown)
         tinkc_deltas_free(d);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -124,5 +121,3 @@ TEST_WITH(telemetry_of_a_refused_stream, setup, end_fixture)
     }
     assert_true(found);
 }
-
-RUN_TESTS(NULL, NULL)

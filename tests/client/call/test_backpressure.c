@@ -4,9 +4,6 @@
 #include <fcntl.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/client/mock_fixture.h"
@@ -655,5 +652,3 @@ TEST_WITH(a_close_cuts_telemetry_off, setup, end_fixture)
         tinkc_client_free(client);
     }
 }
-
-RUN_TESTS(NULL, NULL)

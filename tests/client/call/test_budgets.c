@@ -2,8 +2,6 @@
  * records that clients share. */
 #include "support/check.h"
 
-#include <string.h>
-
 #include "client/call/limits.h"
 #include "tinkc/sys/mock.h"
 
@@ -218,7 +216,6 @@ TEST_WITH(records_are_shared_by_address_and_credential, setup, teardown)
     assert_int_equal(tkc_limits_count(), before);
 }
 
-
 enum { ROUNDS = 100000 };
 
 static void *take_and_end(void *arg)
@@ -244,5 +241,3 @@ TEST_WITH(two_threads_lose_nothing, setup, teardown)
     assert_ptr_equal(done, &claims[0]);
     assert_int_equal(budget.balance, 2);
 }
-
-RUN_TESTS(NULL, NULL)

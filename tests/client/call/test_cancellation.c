@@ -7,9 +7,6 @@
  * nothing is left of the client's memory. And every operation while each of its allocations fails in turn. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "support/counting.h"
@@ -727,5 +724,3 @@ TEST(closed_under_a_helper)
     ended_under_a_helper(CLOSE, false);
     ended_under_a_helper(CLOSE, true);
 }
-
-RUN_TESTS(NULL, NULL)

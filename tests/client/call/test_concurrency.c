@@ -1,7 +1,4 @@
 /* test_concurrency.c - how much is under way at once, and what is sent when nothing is said. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 #include "support/counting.h"
 
@@ -318,5 +315,3 @@ TEST(answers_may_be_large)
     close_scene(&x);
     free(body);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_encodings.c - passes are sent as protobuf, and as JSON where a service turns out to know nothing else: when
  * that is tried, how often, and what is remembered of it. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 #define PASS "/api/v1/forward_backward"
@@ -82,7 +79,6 @@ static void run_passes(service *s, size_t n, int32_t code)
 TEST(known_services_are_not_asked)
 {
     service s = { .protobuf = { 0, 500, 500, 500 } };
-    (void)state;
     run_passes(&s, 2, TINKC_E_SERVER);
     assert_true(s.n_protobuf > 10);
     assert_int_equal(s.n_json, 0);
@@ -92,7 +88,6 @@ TEST(known_services_are_not_asked)
 TEST(json_is_tried_once)
 {
     service s = { .protobuf = { 500, 500, 500, 500 }, .json = { 422, 422, 422, 422 } };
-    (void)state;
     run_passes(&s, 1, TINKC_E_SERVER);
     assert_true(s.n_protobuf > 10);
     assert_int_equal(s.n_json, 1);
@@ -102,7 +97,6 @@ TEST(json_is_tried_once)
 TEST(json_is_remembered)
 {
     service s = { .protobuf = { 500, 500, 500, 500 } };
-    (void)state;
     run_passes(&s, 3, 0);
     assert_int_equal(s.n_protobuf, 1);
     assert_int_equal(s.n_json, 3);
@@ -112,10 +106,7 @@ TEST(json_is_remembered)
 TEST(json_after_retries_proves_nothing)
 {
     service s = { .protobuf = { 500, 0, 0, 0 }, .json = { 503, 0, 0, 0 } };
-    (void)state;
     run_passes(&s, 3, 0);
     assert_int_equal(s.n_json, 2);
     assert_int_equal(s.n_protobuf, 3);
 }
-
-RUN_TESTS(NULL, NULL)

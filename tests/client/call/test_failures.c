@@ -4,10 +4,6 @@
  * table says how the future must end, or that it must still be trying, how many requests that takes,
  * and how far apart they are. Time is the mock's. test_retry_gaps.c has the figures of each layer.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 /* ---- the weather ---- */
@@ -592,5 +588,3 @@ TEST(c07_c26_polls_back_off_and_say_who_they_are)
     tinkc_future_free(f);
     close_scene(&x);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_no_repeats.c - what is sent once: every layer with no_retries, and answers that no repetition can improve. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 #define HEALTH    "/api/v1/healthz"
@@ -113,7 +110,6 @@ TEST(nothing_is_tried_twice)
         { SAMPLE, sample, ANSWER(.status = 402), TINKC_E_BILLING },
         { SAMPLE, sample, ANSWER(.fault = TINKC_FAULT_REFUSED), TINKC_E_CONNECTION },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_once(&cases[i], i, &(tinkc_client_options){ .no_retries = true });
 }
@@ -122,7 +118,6 @@ TEST(nothing_is_tried_twice)
 TEST(telemetry_is_sent_once)
 {
     static const size_t want[] = { 3, 1 };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
@@ -147,7 +142,6 @@ TEST(results_are_awaited_nevertheless)
 {
     static const tinkc_mock_answer waits[] = { { .status = 408 },
                                                { .body = "{\"type\":\"try_again\"}" } };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         scene x;
         open_scene(&x, &(tinkc_client_options){ .no_retries = true });
@@ -172,7 +166,6 @@ TEST(large_answers_are_not_asked_for_again)
         const char *path;
         tinkc_future *(*start)(scene *);
     } kinds[] = { { HEALTH, health }, { SAVE, save }, { POLL, step }, { SAMPLE, sample } };
-    (void)state;
     memset(body, ' ', sizeof body);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
@@ -209,7 +202,6 @@ TEST(memory_is_not_waited_for)
     static const tinkc_allocator small = { small_alloc, small_resize, small_release, NULL };
     static char body[400000];
     static const int32_t statuses[] = { 200, 429, 500 };
-    (void)state;
     memset(body, ' ', sizeof body);
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         once_case c = { SAMPLE,
@@ -219,5 +211,3 @@ TEST(memory_is_not_waited_for)
         check_once(&c, i, &(tinkc_client_options){ .allocator = &small });
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
 #include "client/call/outcome.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 

@@ -6,8 +6,6 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/mock_fixture.h"
 
@@ -208,7 +206,6 @@ TEST(tokens_wake_those_who_wait_for_them)
 TEST(samples_do_not_wait_for_each_other)
 {
     enum { MANY = 300 };
-    (void)state;
     fixture x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_future *all[MANY];
@@ -258,5 +255,3 @@ TEST(a_cancelled_pass_leaves_the_budget)
     tinkc_future_free(f);
     close_scene(&x);
 }
-
-RUN_TESTS(NULL, NULL)

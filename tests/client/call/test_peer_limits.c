@@ -2,9 +2,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,7 +80,6 @@ static void see(const tinkc_event *e, void *user)
 TEST_WITH(events_that_wait, setup, teardown)
 {
     static const size_t made[] = { 1024, 1025 };
-    (void)state;
     connect_with(NULL);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
     tinkc_mock_always(mock, NULL, "/n/*", &(tinkc_mock_answer){ .body = "{}" }, &err);
@@ -118,7 +114,6 @@ TEST_WITH(error_bodies, setup, teardown)
     enum { MOST = 64 * 1024 };
     static char body[MOST + 1];
     static const size_t sizes[] = { 1, MOST - 1, MOST, MOST + 1 };
-    (void)state;
     connect_with(NULL);
     memset(body, 'x', sizeof body);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -142,7 +137,6 @@ TEST_WITH(cancels_that_wait, setup, teardown)
     static const size_t n = sizeof f / sizeof *f;
     static const char *const later[] = { "Retry-After", "60", NULL };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
-    (void)state;
     tinkc_mock_always(mock, NULL, CONFIG,
                       &(tinkc_mock_answer){ .body = "{\"sample_max_concurrent_requests\":20000}" },
                       &err);
@@ -204,7 +198,6 @@ TEST_WITH(lists_that_repeat_themselves, setup, teardown)
     static const struct {
         size_t at, items, requests;
     } rows[] = { { STALE + 1, 2, 1 + (STALE - 1) + 1 + STALE }, { STALE + 2, 1, 1 + STALE } };
-    (void)state;
     connect_with(NULL);
     for (size_t i = 0; i < 2; i++) {
         size_t after = rows[i].at, n = 0;
@@ -278,7 +271,6 @@ TEST_WITH(bodies_in_telemetry, setup, teardown)
 {
     enum { MOST = 4096 };
     static char body[MOST + 2];
-    (void)state;
     tinkc_mock_always(mock, NULL, TELEMETRY, &(tinkc_mock_answer){ .body = "{}" }, &err);
     connect_with(&(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON });
     for (size_t i = 0; i < 2; i++) {
@@ -312,7 +304,6 @@ TEST_WITH(settings_are_refreshed_some_day, setup, teardown)
     } rows[] = { { "{\"refresh_interval_sec\":999999}", 999999 },
                  { "{\"refresh_interval_sec\":1000001}", 1000000 },
                  { "{\"refresh_interval_sec\":9223372036854775807}", 1000000 } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_mock_always(mock, NULL, SETTINGS, &(tinkc_mock_answer){ .body = rows[i].body }, &err);
         tinkc_mock_always(mock, NULL, BEAT, &(tinkc_mock_answer){ .status = 410 }, &err);
@@ -370,7 +361,6 @@ static void await_a_look(void)
 TEST_WITH(commands_have_thirty_seconds, setup, teardown)
 {
     static const int64_t passed[] = { 30000, 30001 };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         counting memory = { 0 };
         tinkc_allocator allocator = counting_allocator(&memory);
@@ -431,7 +421,6 @@ TEST(names_in_archives)
 {
     enum { MOST = 4096 };
     char name[MOST + 2];
-    (void)state;
     for (size_t i = 0; i < sizeof name; i++)
         name[i] = i % 200 == 199 ? '/' : 'n';
     name[MOST] = 0;
@@ -595,7 +584,6 @@ TEST_WITH(marks_of_a_download, setup_folder, teardown_folder)
     };
     enum { N = sizeof rows / sizeof *rows };
     tar t = { 0 };
-    (void)state;
     for (size_t i = 0; i < N; i++)
         tar_raw(&t, rows[i].name, '0', NULL, "1", 1);
     tar_end(&t);
@@ -620,5 +608,3 @@ TEST_WITH(marks_of_a_download, setup_folder, teardown_folder)
     tinkc_future_free(f);
     free(t.data);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -306,5 +306,3 @@ TEST(room_for_results)
     tinkc_trainer_free(t);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

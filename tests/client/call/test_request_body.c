@@ -3,7 +3,6 @@
 #include "support/ledger.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -226,5 +225,3 @@ TEST_WITH(reads_that_fail, setup, teardown)
     tkc_body_drop(b);
     tkc_upload_drop(u);
 }
-
-RUN_TESTS(NULL, NULL)

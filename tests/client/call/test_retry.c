@@ -345,5 +345,3 @@ TEST(a_billing_pause_is_seen)
            "billing: giving up; BILLING 402 \"HTTP 402: no credit left\"");
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

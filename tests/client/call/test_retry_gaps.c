@@ -3,9 +3,6 @@
  * The mock's clock is exact, so gaps between requests are compared to the millisecond where there is
  * no jitter, and to its bounds where there is.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/client/api_support.h"
@@ -727,5 +724,3 @@ TEST(downloads_know_their_limits)
         close_scene(&x);
     }
 }
-
-RUN_TESTS(NULL, NULL)

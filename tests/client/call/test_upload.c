@@ -1,9 +1,6 @@
 /* test_upload.c - bodies out of files, over a real connection: memory stays constant, attempts read
  * the file again, and a file that changes meanwhile is an error with its name. */
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/client/api_support.h"
@@ -192,5 +189,3 @@ TEST_WITH(an_empty_file_is_an_empty_body, setup, teardown)
     assert_int_equal(w->len, 0);
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

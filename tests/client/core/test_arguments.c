@@ -1,7 +1,5 @@
 /* test_arguments.c - wrong arguments are refused by name before anything is sent. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 
@@ -252,5 +250,3 @@ TEST(functions_for_macros)
     assert_true(s.temperature == 1 && s.top_p == 1 && s.top_k == -1 && s.max_tokens == -1);
     assert_true(!s.has_seed && !s.stop && !s.prompt_logprobs && s.topk_prompt_logprobs == 0);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_auth.c - keys, credential commands, tokens and their renewal, snapshots. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -349,7 +346,6 @@ TEST(tokens_of_snapshots_must_last)
         int64_t later_ms;
         size_t exchanges;
     } rows[] = { { 3539999, 0 }, { 3540000, 1 } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tinkc_text text = { 0 };
@@ -403,5 +399,3 @@ TEST(bad_options_are_named)
         assert_int_equal(strncmp(err.message, rows[i].name, strlen(rows[i].name)), 0);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,10 +3,6 @@
  *
  * The mock's clock is exact, so the moments are compared to the millisecond.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 #define BEAT     "/api/v1/session_heartbeat"
@@ -161,7 +157,6 @@ static void once(scene *x, const char *path, int32_t status, const char *body)
 TEST(heartbeats_that_fail_are_told_after_two_minutes)
 {
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     always(&x, BEAT, 500, "{}");
@@ -188,7 +183,6 @@ TEST(heartbeats_that_fail_are_told_after_two_minutes)
 TEST(a_good_heartbeat_begins_the_count_again)
 {
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
     always(&x, BEAT, 500, "{}");
@@ -206,7 +200,6 @@ TEST(a_good_heartbeat_begins_the_count_again)
 TEST(settings_are_refreshed_as_they_say)
 {
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     always(&x, SETTINGS, 200, "{\"refresh_interval_sec\":40}");
     assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
@@ -229,7 +222,6 @@ TEST(settings_that_cannot_be_refreshed_stay)
 {
     static scene x;
     tinkc_client_options o = { .max_retries = TINKC_ZERO };
-    (void)state;
     open_scene(&x, NULL, &o);
     once(&x, SETTINGS, 200, "{\"refresh_interval_sec\":40}");
     once(&x, SETTINGS, 500, "{}");
@@ -247,7 +239,6 @@ TEST(settings_that_cannot_be_refreshed_stay)
 TEST(without_settings_defaults_hold)
 {
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     always(&x, SETTINGS, 404, "{}");
     assert_non_null(tinkc_client_session_id(x.client, PATIENCE_MS, &x.err));
@@ -268,7 +259,6 @@ TEST(flags_without_sense_are_refused)
         { "{\"sample_max_concurrent_requests\":0}", "sample_max_concurrent_requests" },
     };
     static scene x;
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         open_scene(&x, configs[i][0], NULL);
         assert_false(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
@@ -291,7 +281,6 @@ TEST(what_the_service_says_to_a_session_is_passed_on)
                  { "old SDK", TINKC_LOG_WARN },
                  { "quota gone", TINKC_LOG_ERROR },
                  { "session s-7", TINKC_LOG_INFO } };
-    (void)state;
     open_scene(&x, NULL, NULL);
     always(
         &x, SESSION, 200,
@@ -312,7 +301,6 @@ TEST(a_failed_start_is_tried_again_by_the_next_call)
 {
     static scene x;
     static const char *const paths[] = { CONFIG, SETTINGS, SESSION };
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         open_scene(&x, NULL, NULL);
         once(&x, paths[i], 403, "{}");
@@ -354,7 +342,6 @@ TEST(renewals_that_fail_are_repeated_every_minute)
 {
     static scene x;
     tinkc_client_options o = { .max_retries = TINKC_ZERO };
-    (void)state;
     open_with_token(&x, 3600, &o);
     always(&x, TOKEN, 500, "{}");
     assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
@@ -383,7 +370,6 @@ TEST(tokens_of_unknown_or_middling_life)
     static const struct {
         int64_t ends_s, renewed_s;
     } lives[] = { { 0, 60 }, { 400, 200 }, { 600, 300 }, { 900, 600 } };
-    (void)state;
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++) {
         open_with_token(&x, lives[i].ends_s, NULL);
         always(&x, TOKEN, 200, token_answer(999999));
@@ -400,7 +386,6 @@ TEST(the_first_exchange_has_the_window)
 {
     static scene x;
     tinkc_client_options o = { .api_key = "tml-k", .max_retries = TINKC_ZERO };
-    (void)state;
     open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
     once(&x, TOKEN, 500, "{}");
     once(&x, TOKEN, 200, token_answer(3600));
@@ -427,7 +412,6 @@ TEST(exchanges_that_fail)
         { { .fault = TINKC_FAULT_SILENT }, TINKC_E_TOKEN, TINKC_E_NET_TIMEOUT },
         { { .body = "{\"jwt\":\"\"}" }, TINKC_E_TOKEN, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error why = { 0 };
         tinkc_client_options o = { .api_key = "tml-k", .no_retries = true };
@@ -448,7 +432,6 @@ TEST(a_token_as_key_needs_no_command)
 {
     static scene x;
     tinkc_client_options o = { .api_key = "eyJhIjoxfQ.e30.x" };
-    (void)state;
     open_scene(&x, "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}",
                &o);
     once(&x, TOKEN, 200, token_answer(3600));
@@ -461,7 +444,6 @@ TEST(a_command_that_prints_without_end_is_stopped)
 {
     static scene x;
     tinkc_client_options o = { .credential_cmd = "yes tml-x | tr -d '\\n' | head -c 70000" };
-    (void)state;
     open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
     once(&x, TOKEN, 200, token_answer(3600));
     assert_false(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
@@ -476,7 +458,6 @@ TEST(credentials_have_a_length)
     static scene x;
     static const char *const commands[] = { "head -c 65535 /dev/zero | tr '\\0' a; echo",
                                             "head -c 65536 /dev/zero | tr '\\0' a; echo" };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         tinkc_client_options o = { .credential_cmd = commands[i] };
         open_scene(&x, "{\"pjwt_auth_enabled\":true}", &o);
@@ -522,7 +503,6 @@ static size_t save_under_402(scene *x, tinkc_trainer *t, size_t refusals, int32_
 TEST(billing_pauses_are_events_and_logged_each_minute)
 {
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     tinkc_trainer *t = new_trainer(&x);
     assert_int_equal(save_under_402(&x, t, 27, TINKC_OK), 28); /* 130 s */
@@ -545,7 +525,6 @@ TEST(billing_pauses_are_events_and_logged_each_minute)
 TEST(the_service_says_how_long_a_billing_pause_may_be)
 {
     static scene x;
-    (void)state;
     open_scene(&x, "{\"billing_exception_max_pause_duration_sec\":20}", NULL);
     tinkc_trainer *t = new_trainer(&x);
     assert_int_equal(save_under_402(&x, t, 6, TINKC_E_BILLING), 6); /* 0, 5, 10, 15, 20, 25 s */
@@ -559,7 +538,6 @@ TEST(billing_pauses_begin_again_after_a_while)
 {
     static scene x;
     tinkc_client_options o = { .billing_pause_ms = 20000 };
-    (void)state;
     open_scene(&x, NULL, &o);
     tinkc_trainer *t = new_trainer(&x);
     assert_int_equal(save_under_402(&x, t, 2, TINKC_OK), 3);
@@ -575,7 +553,6 @@ TEST(no_retries_means_no_billing_pause)
 {
     static scene x;
     tinkc_client_options o = { .no_retries = true };
-    (void)state;
     open_scene(&x, NULL, &o);
     tinkc_trainer *t = new_trainer(&x);
     assert_int_equal(save_under_402(&x, t, 1, TINKC_E_BILLING), 1);
@@ -591,7 +568,6 @@ TEST(attempts_begin_again_after_a_billing_pause)
     static const int32_t statuses[] = { 500, 500, 402, 500, 500 };
     static const int64_t most[] = { 500, 1000, 5000, 500, 1000 };
     tinkc_adam adam = TINKC_ADAM_INIT;
-    (void)state;
     open_scene(&x, NULL, NULL);
     tinkc_trainer *t = new_trainer(&x);
     for (size_t i = 0; i < 5; i++)
@@ -613,7 +589,6 @@ TEST(polls_and_samples_pause_for_billing)
     static scene x;
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_adam adam = TINKC_ADAM_INIT;
-    (void)state;
     open_scene(&x, NULL, NULL);
     tinkc_trainer *t = new_trainer(&x);
     tinkc_sampler *s =
@@ -657,7 +632,6 @@ TEST(each_layer_tells_of_its_retries)
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     tinkc_retry_options plain = { .has_jitter = true, .max_attempts = 2 };
     tinkc_client_options few = { .max_retries = TINKC_ZERO, .retry_window_ms = 10000 };
-    (void)state;
     open_scene(&x, NULL, &few);
     tinkc_trainer *t = new_trainer(&x);
     tinkc_sampler *s = tinkc_sampler_new(
@@ -712,7 +686,6 @@ TEST(pauses_of_the_queue_are_logged_each_minute)
     static const char said[] = "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\","
                                "\"queue_state_reason\":\"maintenance\"}";
     tinkc_adam adam = TINKC_ADAM_INIT;
-    (void)state;
     open_scene(&x, NULL, NULL);
     tinkc_trainer *t = new_trainer(&x);
     always(&x, POLL, 200, rate);
@@ -742,7 +715,6 @@ TEST(reasons_of_a_pause_are_events)
     static scene x;
     static const char *const reasons[] = { "one", "two", "two", "three" };
     tinkc_adam adam = TINKC_ADAM_INIT;
-    (void)state;
     open_scene(&x, NULL, NULL);
     tinkc_trainer *t = new_trainer(&x);
     for (size_t i = 0; i < 4; i++) {
@@ -784,7 +756,6 @@ TEST(notices_are_logged_each_minute)
         { soon, 1000, 200, 3, 1 },
     };
     static scene x;
-    (void)state;
     open_scene(&x, NULL, NULL);
     assert_true(tinkc_client_connect(x.client, PATIENCE_MS, &x.err));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -815,5 +786,3 @@ TEST(notices_are_logged_each_minute)
     assert_int_equal(count_lines(&x, TINKC_LOG_ERROR, "deprecation notice:"), 1);
     close_scene(&x);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_client.c - a client's life on the mock: start-up, session, heartbeat, close. */
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <stdio.h>
 #include <unistd.h>
 #include <time.h>
 
@@ -401,5 +398,3 @@ TEST(the_environment_fills_in_what_is_not_given)
     }
     assert_ok(&err);
 }
-
-RUN_TESTS(NULL, NULL)

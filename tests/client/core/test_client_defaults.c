@@ -1,9 +1,6 @@
 /* test_client_defaults.c - what a client has when nothing is said, and what it keeps of what is said.
  *
  * Looks into the client: some defaults (a gigabyte of answer, a thousand connections) are too large to be met. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/core/client_priv.h"
 #include "support/client/api_support.h"
 
@@ -200,7 +197,6 @@ TEST_WITH(the_largest_answer, setup, NULL)
         int32_t code;
     } rows[] = { { 1000, 0 }, { 1001, TINKC_E_BAD_RESPONSE } };
     char body[1001];
-    (void)state;
     memset(body, ' ', sizeof body);
     memcpy(body, "{\"status\":\"ok\"}", strlen("{\"status\":\"ok\"}"));
     for (size_t i = 0; i < 2; i++)
@@ -224,5 +220,3 @@ TEST_WITH(the_largest_answer, setup, NULL)
             tinkc_mock_free(mock);
         }
 }
-
-RUN_TESTS(NULL, NULL)

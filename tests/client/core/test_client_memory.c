@@ -1,8 +1,5 @@
 /* test_client_memory.c - whose memory is used, and how little while a call waits. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "support/client/logged_fixture.h"
 
 #define API  "/api/v1/"
@@ -84,5 +81,3 @@ TEST_WITH(an_empty_body_is_one, setup, teardown)
     assert_string_equal(x->err.message, "body is NULL but body_len is not 0");
     x->err = (tinkc_error){ 0 };
 }
-
-RUN_TESTS(NULL, NULL)

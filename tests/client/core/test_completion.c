@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -265,5 +262,3 @@ TEST_WITH(calls_after_a_failure, setup, end_fixture)
     tinkc_future_free(f);
     tinkc_text_free(&text);
 }
-
-RUN_TESTS(NULL, NULL)

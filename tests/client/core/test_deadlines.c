@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -184,5 +181,3 @@ TEST_WITH(trouble_is_counted_from_its_beginning, setup, end_fixture)
     }
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

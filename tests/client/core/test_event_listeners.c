@@ -1,9 +1,6 @@
 /* test_event_listeners.c - events of queues and exchanges, limits below zero, the words of a status. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
@@ -229,5 +226,3 @@ TEST_WITH(the_exchange_of_a_key_is_seen, setup_tokens, end_fixture)
     tinkc_future_free(f);
     tinkc_queue_free(queue);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -9,9 +9,6 @@
 #include <semaphore.h>
 #include <spawn.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>

@@ -2,9 +2,6 @@
  * handle that is NULL, of a parent process or of a closed client is refused; and a call that waits is
  * refused on the client's own thread. Each row is one call. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -393,5 +390,3 @@ TEST_WITH(the_own_thread_never_waits, setup, teardown)
     tinkc_future_free(f);
     free_world(&seen);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_hub.c - tokenizers by model name: which repository, the cache on disk, a hub that breaks
  * off, lies, or has moved on. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -240,7 +237,6 @@ TEST(names_resolve)
           "f831ab66814297da540d832a5235f8e904f29d06" },
     };
     tinkc_text repo = { 0 }, revision = { 0 };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         assert_true(tinkc_tokenizer_resolve(rows[i].model, rows[i].id, &repo, &revision, &err));
@@ -270,7 +266,6 @@ TEST(names_resolve)
 TEST(fetched_once_then_cached)
 {
     world w;
-    (void)state;
     open_world(&w);
     check_works(&w, fetch(&w, "org/model"));
     assert_int_equal(w.h.files, 2);
@@ -310,7 +305,6 @@ TEST(the_last_ones_stay_in_memory)
     enum { MOST = 32 };
     world w;
     char name[40];
-    (void)state;
     open_world(&w);
     for (int i = 0; i < MOST; i++) {
         snprintf(name, sizeof name, "org/model/%d", i);
@@ -344,7 +338,6 @@ TEST(the_last_ones_stay_in_memory)
 TEST(pinned_revisions_are_asked_for)
 {
     world w;
-    (void)state;
     open_world(&w);
     assert_null(fetch(&w, "moonshotai/Kimi-K2.5-Text-Only"));
     assert_int_equal(w.err.code, TINKC_E_TOKENIZER);
@@ -358,7 +351,6 @@ TEST(all_who_ask_wait_for_one_download)
     enum { N = 30 };
     tinkc_future *all[N];
     world w;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < N; i++)
         all[i] = tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, &w.err);
@@ -384,7 +376,6 @@ TEST(downloads_beside_each_other)
     enum { N = sizeof models / sizeof *models };
     tinkc_future *all[N];
     world w;
-    (void)state;
     open_world(&w);
     atomic_store(&w.h.holds, true);
     for (size_t i = 0; i < N; i++) {
@@ -410,7 +401,6 @@ TEST(downloads_beside_each_other)
 TEST(broken_downloads_go_on)
 {
     static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
-    (void)state;
     for (int i = 0; i < 2; i++) {
         world w;
         open_world(&w);
@@ -427,7 +417,6 @@ TEST(broken_downloads_go_on)
 TEST(wrong_bytes_are_never_used)
 {
     world w;
-    (void)state;
     open_world(&w);
     w.h.lies = true;
     assert_null(fetch(&w, "org/model"));
@@ -443,7 +432,6 @@ TEST(wrong_bytes_are_never_used)
 TEST(tokens_go_to_the_hub)
 {
     world w;
-    (void)state;
     open_world(&w);
     w.h.needs_token = true;
     assert_null(fetch(&w, "org/model"));
@@ -474,7 +462,6 @@ TEST(names_that_are_no_repository)
         "../../etc/passwd", "a/b/c/d", "a b/c", "org/..", "/x", "x/", "a?b"
     };
     world w;
-    (void)state;
     open_world(&w);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         w.err = (tinkc_error){ 0 };
@@ -505,7 +492,6 @@ TEST(no_hub_is_a_connection_error)
 {
     world w;
     char url[64];
-    (void)state;
     open_world(&w);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", stub_dead_port());
     w.o.hub_url = url;
@@ -549,7 +535,6 @@ static bool asked_again(tinkc_hub *h, int64_t failing_ms, int32_t code, bool nob
 TEST(nobody_there_is_given_up_soon)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_hub *h = tinkc_hub_new(&(tinkc_hub_options){ .url = "http://127.0.0.1:1" }, &err);
     assert_ok(&err);
     assert_true(asked_again(h, 0, TINKC_E_CONNECTION, true));
@@ -578,7 +563,6 @@ static bool asked_after(tinkc_hub *h, int64_t took_ms, bool nobody_there)
 TEST(a_slow_resolver_is_asked_once)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_hub *h = tinkc_hub_new(&(tinkc_hub_options){ .url = "http://127.0.0.1:1" }, &err);
     assert_ok(&err);
     assert_false(asked_after(h, 10000, true));
@@ -594,7 +578,6 @@ TEST(a_slow_resolver_is_asked_once)
 TEST(registered_ones_win)
 {
     world w;
-    (void)state;
     open_world(&w);
     tinkc_tokenizer *mine = tinkc_tokenizer_parse(tokenizer_json, strlen(tokenizer_json),
                                                   config_json, strlen(config_json), NULL, &w.err);
@@ -619,7 +602,6 @@ TEST(a_close_ends_the_waiting)
 {
     world w;
     tinkc_error err = { 0 };
-    (void)state;
     open_world(&w);
     w.h.large = true;
     w.h.breaks = 10;
@@ -641,7 +623,6 @@ TEST(the_environment_is_read_once)
     world w;
     char home[80], file[300], early[80], late[80];
     struct stat st;
-    (void)state;
     open_world(&w);
     snprintf(home, sizeof home, "%s/home", w.cache);
     snprintf(early, sizeof early, "%s/early", w.cache);
@@ -680,5 +661,3 @@ TEST(the_environment_is_read_once)
     unsetenv("HF_HUB_OFFLINE");
     close_world(&w);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -344,5 +341,3 @@ TEST_WITH(surroundings_of_commands, setup, end_fixture)
     close(words[0]);
     close(words[1]);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,8 +3,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -751,5 +749,3 @@ TEST(c50_many_threads_make_the_first_client)
         assert_null(code);
     }
 }
-
-RUN_TESTS(NULL, NULL)

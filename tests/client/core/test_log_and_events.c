@@ -1,8 +1,5 @@
 /* test_log_and_events.c - what the log and events say of pauses and failures, and counts that begin again. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "support/client/logged_fixture.h"
 
 #define API  "/api/v1/"
@@ -196,5 +193,3 @@ TEST_WITH(ends_are_not_failed_renewals, setup, teardown)
     assert_false(was_logged(x, "renewed"));
     x->err = (tinkc_error){ 0 };
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,6 @@
 /* test_memory_shortage.c - a client whose own threads get no memory for a while: what was due then fails or waits, and all works
  * again afterwards. The caller's thread always gets memory. */
 #include <pthread.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "support/counting.h"
@@ -295,5 +294,3 @@ TEST(reports_are_dropped)
     tinkc_client_free(c);
     end(&w);
 }
-
-RUN_TESTS(NULL, NULL)

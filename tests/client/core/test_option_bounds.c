@@ -1,9 +1,6 @@
 /* test_option_bounds.c - every option at both sides of its bounds: what is sent, byte for byte, or the exact
  * words of the refusal. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 
@@ -666,5 +663,3 @@ TEST_WITH(a_local_transport_sends_no_telemetry, setup, teardown)
         setup(NULL);
     }
 }
-
-RUN_TESTS(NULL, NULL)

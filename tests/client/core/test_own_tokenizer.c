@@ -1,8 +1,5 @@
 /* test_own_tokenizer.c - the tokenizers of trainers and samplers: the service names the model, each asks once, and what
  * cannot be found is an error of that call. No hub is asked: tokenizers are registered, or the hub is switched off. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 #include "tinkc/tokenizer.h"
 
@@ -187,5 +184,3 @@ TEST_WITH(wrong_arguments_and_threads, setup, teardown)
         tinkc_client_free(client);
     }
 }
-
-RUN_TESTS(NULL, NULL)

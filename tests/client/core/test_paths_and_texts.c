@@ -1,7 +1,4 @@
 /* test_paths_and_texts.c - long paths, saved texts, headers and tags, NULL where there is no answer, names of models. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -444,5 +441,3 @@ TEST_WITH(models, begin_plain, end_fixture)
         tinkc_trainer_free(t);
     }
 }
-
-RUN_TESTS(NULL, NULL)

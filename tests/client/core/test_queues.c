@@ -101,5 +101,3 @@ TEST(queues)
     tinkc_queue_free(q);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -270,5 +270,3 @@ TEST(of_a_trainer)
     tinkc_trainer_free(t);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

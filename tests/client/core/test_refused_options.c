@@ -1,7 +1,4 @@
 /* test_refused_options.c - options of a client that are refused, each in its own words, and names of machines. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "client/core/options.h"
 #include "support/client/api_support.h"
 #include "support/counting.h"
@@ -113,7 +110,6 @@ TEST(numbers_that_make_no_sense)
         { { .telemetry = -1 }, "telemetry: unknown value -1" },
         { { .telemetry = TINKC_TELEMETRY_OFF + 1 }, "telemetry: unknown value 3" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refused(&rows[i].o, rows[i].message);
 }
@@ -123,7 +119,6 @@ TEST(headers_that_no_header_can_be)
     static const char *const rows[][2] = { { "", "v" },    { "a b", "v" }, { "a:", "v" },
                                            { "a\n", "v" }, { "a\r", "v" }, { "a", "v\nb: c" },
                                            { "a", "v\rb" } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *const pairs[] = { "good", "one", rows[i][0], rows[i][1], NULL };
         refused(&(tinkc_client_options){ .headers = pairs },
@@ -139,7 +134,6 @@ TEST(names_of_machines)
     };
     tkc_arena arena;
     tinkc_error err = { 0 };
-    (void)state;
     tkc_arena_init(&arena, NULL, 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(tkc_arch_name(rows[i][0], &arena, &err), rows[i][1]);
@@ -152,7 +146,6 @@ TEST(queries_have_a_length)
 {
     enum { MOST = 64 * 1024 };
     static char text[MOST];
-    (void)state;
     memset(text, 'q', MOST);
     const char *const pairs[] = { "a", text, NULL }; /* a=qqq */
     text[MOST - 2] = '\0';
@@ -189,7 +182,6 @@ TEST(reserved_members)
     tinkc_error err[8] = { { 0 } }, made = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &made);
     tinkc_client *client = mock_client(mock, NULL, &made);
-    (void)state;
     assert_ok(&made);
     for (size_t i = 0; i < 2; i++) {
         assert_null(tinkc_trainer_open(client, &loras[i], &err[i]));
@@ -205,5 +197,3 @@ TEST(reserved_members)
     tinkc_client_free(client);
     tinkc_mock_free(mock);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_report_sizes.c - reports at the end of a client and of large answers. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -79,5 +76,3 @@ TEST_WITH(reports_of_large_answers, begin_plain, end_fixture)
     }
     tinkc_client_free(c);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_sessions.c - sessions that live for days, the name of the machine, copies with unknown members. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
@@ -82,5 +79,3 @@ TEST_WITH(copies_with_unknown_members, setup, end_fixture)
     tinkc_sampler_free(copy);
     tinkc_text_free(&text);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -269,5 +269,3 @@ TEST(a_slow_heartbeat)
     EXPECT(s, "+10000 session_heartbeat; +19000 session_heartbeat");
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_telemetry.c - what is reported to the service, when, and what never is. */
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,7 +61,6 @@ static void pass_ms(world *w, int64_t ms)
 TEST(off_is_off)
 {
     static const int32_t ways[] = { TINKC_TELEMETRY_OFF, TINKC_TELEMETRY_DEFAULT };
-    (void)state;
     unsetenv("TINKER_TELEMETRY");
     for (size_t i = 0; i < 2; i++) { /* a transport of one's own: off unless asked for */
         world w;
@@ -82,7 +78,6 @@ TEST(off_is_off)
 TEST(a_session_begins_and_ends)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     assert_non_null(tinkc_client_session_id(w.client, PATIENCE_MS, &w.err));
     pass_ms(&w, 9000);
@@ -110,7 +105,6 @@ TEST(a_session_begins_and_ends)
 TEST(without_a_session_there_is_no_start_and_no_end)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     assert_true(tinkc_client_report(w.client, "hello", "{\"a\":null}", TINKC_LOG_WARN, &w.err));
     assert_true(tinkc_client_close(w.client, PATIENCE_MS, &w.err));
@@ -126,7 +120,6 @@ TEST(without_a_session_there_is_no_start_and_no_end)
 TEST(batches_hold_a_hundred)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     for (int i = 0; i < 250; i++)
         assert_true(tinkc_client_report(w.client, "tick", NULL, TINKC_LOG_DEBUG, &w.err));
@@ -149,7 +142,6 @@ TEST(the_queue_has_an_end)
 {
     world w = { 0 };
     int kept = 0, said = 0;
-    (void)state;
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     w.client =
         mock_client(w.mock,
@@ -169,7 +161,6 @@ TEST(the_queue_has_an_end)
 TEST(a_broken_endpoint_costs_three_attempts)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
     assert_true(tinkc_client_report(w.client, "first", NULL, TINKC_LOG_INFO, &w.err));
@@ -192,7 +183,6 @@ TEST(a_broken_endpoint_costs_three_attempts)
 TEST(a_batch_waits_for_its_attempt)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_once(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
     assert_true(tinkc_client_report(w.client, "first", NULL, TINKC_LOG_INFO, &w.err));
@@ -217,7 +207,6 @@ TEST(a_batch_waits_for_its_attempt)
 TEST(the_queue_empties)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     for (size_t i = 1; i <= 2; i++) {
         for (int k = 0; k < 6000; k++)
@@ -231,7 +220,6 @@ TEST(the_queue_empties)
 TEST(errors_are_told_at_once)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_always(w.mock, NULL, "/api/v1/training_runs/x*",
                       &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"gone\"}" },
@@ -274,7 +262,6 @@ TEST(c49_two_clients_tell_their_own_story)
     world w[2];
     static const char *const sessions[] = { "session-of-one", "session-of-two" };
     static const char *const names[] = { "said-by-one", "said-by-two" };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         char answer[100];
         snprintf(answer, sizeof answer, "{\"session_id\":\"%s\",\"type\":\"create_session\"}",
@@ -313,7 +300,6 @@ TEST(secrets_never_leave)
     static const char *const words[] = { "AbCdEfGhIj", "abcdefghijklmnop", "c2lnbmF0dXJl",
                                          "opensesame1" };
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     for (size_t i = 0; i < 4; i++) {
         tinkc_mock_once(w.mock, NULL, "/api/v1/training_runs/x*",
@@ -336,7 +322,6 @@ TEST(secrets_never_leave)
 TEST(a_silent_endpoint_does_not_hold_the_close)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_mock_always(w.mock, "POST", TELEMETRY,
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &w.err);
@@ -355,7 +340,6 @@ TEST(a_silent_endpoint_does_not_hold_the_close)
 TEST(wrong_reports_are_refused)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     static const struct {
         const char *name, *data;
@@ -394,7 +378,6 @@ TEST(failed_calls_carry_their_fields)
           "\"elapsed_time\":3" },
     };
     world w;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_trainer *t =
         tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
@@ -427,7 +410,6 @@ TEST(pauses_for_billing_are_not_told)
 {
     world w;
     tinkc_adam adam = TINKC_ADAM_INIT;
-    (void)state;
     open_world(&w, TINKC_TELEMETRY_ON);
     tinkc_trainer *t =
         tinkc_trainer_new(w.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &w.err);
@@ -461,7 +443,6 @@ TEST(a_forked_child_is_another_process)
 {
     char first[64], second[64], child[64] = "";
     int ends[2];
-    (void)state;
     process_of(first);
     process_of(second);
     assert_int_equal(strlen(first), 36);
@@ -493,7 +474,6 @@ static void count_warnings(int32_t level, const char *line, void *user)
 TEST(lost_batches_are_logged)
 {
     world w = { 0 };
-    (void)state;
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     tinkc_mock_always(w.mock, "POST", TELEMETRY, &(tinkc_mock_answer){ .status = 500 }, &w.err);
     w.client = mock_client(
@@ -528,7 +508,6 @@ TEST(the_environment_switches_telemetry)
         bool on;
     } ways[] = { { "1", true },  { "on", true },   { "TRUE", true }, { "yes", true },
                  { "0", false }, { "off", false }, { "", false } };
-    (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         world w;
         setenv("TINKER_TELEMETRY", ways[i].value, 1);
@@ -690,7 +669,6 @@ TEST(failures_have_a_severity)
         { 302, 0, "ERROR",
           "TINKC_E_HTTP\",\"status_code\":302,\"is_retryable\":false,\"is_user_error\":false" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         world w;
         open_world(&w, TINKC_TELEMETRY_ON);
@@ -714,5 +692,3 @@ TEST(failures_have_a_severity)
         close_world(&w);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -153,5 +153,3 @@ TEST(tokens_of_somebody_else)
     }
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_transport_options.c - options of a client that its own transport gets: the socket, the proxy, the certificates, the
  * number of connections. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "client/core/client_priv.h"
@@ -50,7 +47,6 @@ TEST(through_a_socket)
     seen s = { 0 };
     tinkc_error err = { 0 };
     char folder[] = "/tmp/tinkc-socket-XXXXXX", path[60];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/s", folder);
     stub_server *server = stub_start(path, serve, &s);
@@ -69,7 +65,6 @@ TEST(through_a_proxy)
 {
     seen s = { 0 };
     tinkc_error err = { 0 };
-    (void)state;
     stub_server *server = stub_start(NULL, serve, &s);
     assert_true(ask(
         (tinkc_client_options){ .base_url = "http://service.invalid", .proxy = stub_url(server) },
@@ -85,7 +80,6 @@ TEST(with_other_certificates)
     seen s = { 0 };
     tinkc_error err = { 0 };
     char url[60];
-    (void)state;
     stub_server *server = stub_start(NULL, serve, &s);
     (void)snprintf(url, sizeof url, "https://127.0.0.1:%d", stub_port(server));
     assert_false(ask((tinkc_client_options){ .base_url = url,
@@ -101,11 +95,8 @@ TEST(with_other_certificates)
 TEST(so_many_connections)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_client *client = make(
         (tinkc_client_options){ .base_url = "http://127.0.0.1:1", .max_connections = 7 }, &err);
     assert_int_equal(client->http->max_connections, 7);
     tinkc_client_free(client);
 }
-
-RUN_TESTS(NULL, NULL)

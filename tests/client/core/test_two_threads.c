@@ -43,7 +43,6 @@ static void take_sampler_number(void *user)
 TEST(numbers_of_samplers_are_taken_under_the_lock)
 {
     fixture x;
-    (void)state;
     open_client(&x, NULL, NULL, NULL);
     int64_t first = tkc_next_sampler_seq(x.client);
     assert_true(waits_for_lock(&x.client->shared.lock, take_sampler_number, x.client));
@@ -87,7 +86,6 @@ TEST(samplers_and_trainers_can_be_opened_from_two_threads)
 {
     fixture x;
     opener a = { .x = &x }, b = { .x = &x };
-    (void)state;
     open_client(&x, NULL, NULL, NULL);
     in_two_threads(open_all, &a, &b);
     assert_ok(&a.err);
@@ -102,5 +100,3 @@ TEST(samplers_and_trainers_can_be_opened_from_two_threads)
     }
     close_all(&x);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
  * settings; what the answers to "which one is ready?" are. */
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "support/client/api_support.h"
@@ -369,5 +366,3 @@ TEST_WITH(streams_refuse_what_they_cannot_carry, setup, teardown)
     }
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
-
-RUN_TESTS(NULL, NULL)

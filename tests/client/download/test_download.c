@@ -4,9 +4,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -212,7 +209,6 @@ TEST(unpacks_with_digests)
     static world w;
     char hex[TKC_SHA256_HEX];
     tkc_digest d;
-    (void)state;
     open_world(&w);
     tinkc_future *f = download(&w, (tinkc_download_options){ 0 });
     check_whole(&w);
@@ -239,7 +235,6 @@ TEST(unpacks_with_digests)
 TEST(names_and_places)
 {
     static world w;
-    (void)state;
     open_world(&w);
     tinkc_future_free(download(&w, (tinkc_download_options){ .portable_names = true }));
     assert_true(there(&w, "run_train_0_sampler_weights_final/checkpoint_complete"));
@@ -261,7 +256,6 @@ TEST(nothing_stays_of_what_is_missing)
 {
     static world w;
     char deep[100];
-    (void)state;
     open_world(&w);
     w.s.by_name = 404; /* this service has no archive of that path */
     snprintf(deep, sizeof deep, "%s/new/deeper/", w.dir);
@@ -285,7 +279,6 @@ TEST(nothing_stays_of_what_is_missing)
 TEST(existing_targets_stay)
 {
     static world w;
-    (void)state;
     open_world(&w);
     tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
     assert_ok(&w.err);
@@ -324,7 +317,6 @@ TEST(existing_targets_stay)
 TEST(broken_connections_are_taken_up)
 {
     static const int ways[] = { STUB_RESET, STUB_TRUNCATE };
-    (void)state;
     for (int i = 0; i < 8; i++) {
         static world w;
         open_world(&w);
@@ -350,7 +342,6 @@ TEST(broken_connections_are_taken_up)
 TEST(an_expired_address_is_asked_for_again)
 {
     static world w;
-    (void)state;
     open_world(&w);
     w.s.gone_once = true;
     tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
@@ -363,7 +354,6 @@ TEST(an_expired_address_is_asked_for_again)
 TEST(a_service_that_is_down_is_told_once)
 {
     static world w;
-    (void)state;
     open_world(&w);
     w.s.down = true;
     tinkc_client *brief = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
@@ -470,7 +460,6 @@ TEST(archives_that_swell)
     enum { LEN = 100000 };
     static const char zeros[LEN];
     static world w;
-    (void)state;
     open_world(&w);
     free(w.s.archive.data);
     w.s.archive = (tar){ 0 };
@@ -493,7 +482,6 @@ TEST(archives_that_swell)
 TEST(compressed_archives)
 {
     static world w;
-    (void)state;
     open_world(&w);
     compress_archive(&w);
     w.s.break_at = 20000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
@@ -523,7 +511,6 @@ TEST(unsafe_archives_are_refused)
         { "a/..", NULL, '0' },
         { "/etc", NULL, '5' },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         static world w;
         open_world(&w);
@@ -546,7 +533,6 @@ TEST(unsafe_archives_are_refused)
 TEST(the_folder_itself_may_be_an_entry)
 {
     static const char *const names[] = { "/", "./", "." };
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         static world w;
         open_world(&w);
@@ -621,7 +607,6 @@ TEST(downloads_pause_as_the_server_asks)
 TEST(damaged_archives_are_refused)
 {
     static world w;
-    (void)state;
     open_world(&w);
     memset(w.s.archive.data + 512, 'x', 512); /* a header that is none */
     tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
@@ -747,7 +732,6 @@ static void fetch_through(world *w, bool socket, size_t gulp, int64_t max_bytes)
 TEST(bytes_go_into_a_descriptor)
 {
     static const size_t gulps[] = { 1 << 20, 1000 };
-    (void)state;
     for (int i = 0; i < 4; i++) {
         static world w;
         bool socket = i % 2;
@@ -778,7 +762,6 @@ TEST(into_a_file_that_is_open)
 {
     static world w;
     char path[100];
-    (void)state;
     open_world(&w);
     snprintf(path, sizeof path, "%s/open.tar", w.dir);
     int fd = open(path, O_WRONLY | O_CREAT, 0600);
@@ -806,7 +789,6 @@ TEST(descriptors_that_fail)
 {
     static world w;
     int ends[2], full = open("/dev/full", O_WRONLY);
-    (void)state;
     open_world(&w);
     fail_into(&w, 9999, "Bad file descriptor");
     fail_into(&w, full, "No space left");
@@ -832,7 +814,6 @@ TEST(a_pipe_that_nobody_reads)
     static world w;
     int ends[2];
     int64_t done = 0;
-    (void)state;
     open_world(&w);
     assert_int_equal(pipe(ends), 0);
     tinkc_download_options o = { .fd = ends[1] };
@@ -858,7 +839,6 @@ TEST(a_pipe_that_nobody_reads)
 TEST(digests_may_be_left_out)
 {
     static world w;
-    (void)state;
     for (int again = 0; again < 2; again++) {
         open_world(&w);
         w.s.etag = "ETag: \"one\"\r\n";
@@ -897,7 +877,6 @@ TEST(digests_of_files_on_disk)
 {
     static world w;
     char path[300], hex[65];
-    (void)state;
     open_world(&w);
     tinkc_future *f = download(&w, (tinkc_download_options){ 0 });
     const tinkc_download *d = tinkc_future_download(f, 0, &w.err);
@@ -919,7 +898,6 @@ TEST(sparse_archives_are_bounded)
 {
     static world w;
     char command[700];
-    (void)state;
     open_world(&w);
     snprintf(command, sizeof command,
              "cd '%s' && truncate -s 8G hole && tar --format=gnu -cSf hole.tar hole && rm hole",
@@ -939,7 +917,6 @@ TEST(sparse_archives_are_bounded)
 TEST(limits_hold)
 {
     static world w;
-    (void)state;
     open_world(&w);
     tinkc_future_free(download(&w, (tinkc_download_options){ .max_bytes = 1000 }));
     assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
@@ -997,7 +974,6 @@ TEST(plain_files_by_address)
 {
     static world w;
     char url[128];
-    (void)state;
     open_world(&w);
     w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
     snprintf(url, sizeof url, "%s/store/trace.pftrace?sig=x", stub_url(server));
@@ -1030,7 +1006,6 @@ static tinkc_future *download_external(world *w, tinkc_download_options o)
 TEST(external_weights_are_files)
 {
     static world w;
-    (void)state;
     open_world(&w);
     w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
     tinkc_future *f = download_external(&w, (tinkc_download_options){ 0 });
@@ -1059,7 +1034,6 @@ TEST(external_weights_are_files)
 TEST(an_expired_link_is_asked_for_again)
 {
     static world w;
-    (void)state;
     open_world(&w);
     w.s.gone_once = true;
     tinkc_future_free(download_external(&w, (tinkc_download_options){ 0 }));
@@ -1073,7 +1047,6 @@ TEST(external_weights_have_limits)
 {
     static const char *const evil[] = { "../out", "/etc/x", "a/../../b", "" };
     static world w;
-    (void)state;
     for (size_t i = 0; i < sizeof evil / sizeof *evil; i++) {
         open_world(&w);
         w.s.evil = evil[i];
@@ -1111,7 +1084,6 @@ TEST(archives_by_name)
         { PATH, 405, 2 }, /* SkyRL 0.3.0: the path is one of its DELETE */
         { "tinker://run:train:0/final", 404, 1 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         static world w;
         open_world(&w);
@@ -1137,5 +1109,3 @@ TEST(archives_by_name)
         close_world(&w);
     }
 }
-
-RUN_TESTS(NULL, NULL)

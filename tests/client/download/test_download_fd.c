@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -112,5 +111,3 @@ TEST_WITH(descriptors_that_will_not_do, setup, teardown)
     assert_non_null(strstr(err.message, "descriptor "));
     err = (tinkc_error){ 0 };
 }
-
-RUN_TESTS(NULL, NULL)

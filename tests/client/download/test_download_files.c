@@ -5,9 +5,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -1483,5 +1480,3 @@ TEST(the_stage_of_a_download)
     tinkc_client_free(client);
     tinkc_mock_free(mock);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_download_writer.c - blocks on their way to the disk: all bytes in order, and a disk that takes none. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,7 +45,6 @@ TEST(bytes_in_order)
     tinkc_error err = { 0 };
     counting memory = { 0 };
     tinkc_allocator a = counting_allocator(&memory);
-    (void)state;
     tkc_writer *w = tkc_writer_new(&a, &err);
     assert_ok(&err);
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
@@ -72,7 +69,6 @@ TEST(a_disk_that_takes_nothing)
 {
     tinkc_error err = { 0 };
     char path[] = "/tmp/tinkc-writer-XXXXXX";
-    (void)state;
     int good = open_new(path), bad = open("/dev/null", O_RDONLY);
     tkc_writer *w = tkc_writer_new(NULL, &err);
     assert_ok(&err);
@@ -98,7 +94,6 @@ TEST(a_disk_that_takes_nothing)
 TEST(without_a_writer)
 {
     char path[] = "/tmp/tinkc-writer-XXXXXX";
-    (void)state;
     int good = open_new(path), bad = open("/dev/null", O_RDONLY);
     assert_int_equal(tkc_writer_add(NULL, good, bytes, 100), 0);
     check_file(good, 100);

@@ -1,7 +1,4 @@
 /* test_forms.c - forms, pages that fail, copies and days. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -191,5 +188,3 @@ TEST_WITH(copies_and_days, begin_plain, end_fixture)
         x->err = (tinkc_error){ 0 };
     }
 }
-
-RUN_TESTS(NULL, NULL)

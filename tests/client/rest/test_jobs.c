@@ -289,5 +289,3 @@ TEST(searches)
     }
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

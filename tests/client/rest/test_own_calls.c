@@ -265,5 +265,3 @@ TEST(events)
     }
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -396,5 +396,3 @@ TEST(each_answer)
     }
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_rest.c - every REST call on the mock: what is sent, what is read, and what bad weather does.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 
@@ -671,7 +669,6 @@ TEST(answers_that_are_no_answers)
     static const char *const wrong[] = {
         "", "{", "[]", "{}", "{\"a\":\"\\ud800\"}", "null", "{\"training_run_id\":17}"
     };
-    (void)state;
     for (size_t i = 0; i < N_ROWS; i++)
         for (size_t k = 0; rows[i].answer && k < sizeof wrong / sizeof *wrong; k++) {
             world w;
@@ -692,7 +689,6 @@ TEST(answers_that_are_no_answers)
 TEST(a_conflict_is_final_where_it_says_so_already)
 {
     static make_fn *const calls[] = { make_publish, make_unpublish, make_delete };
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         world w;
         open_world(&w);
@@ -725,7 +721,6 @@ TEST(an_unchanged_checkpoint_is_a_conflict)
         { "ok", 0 },
         { "{\"changed\":false", 0 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
         for (size_t k = 0; k < 3; k++) {
             world w;
@@ -744,7 +739,6 @@ TEST(an_unchanged_checkpoint_is_a_conflict)
 TEST(wrong_arguments_send_nothing)
 {
     world w;
-    (void)state;
     open_world(&w);
 #define REFUSED(call, expected)                                                                    \
     do {                                                                                           \
@@ -784,7 +778,6 @@ TEST(wrong_arguments_send_nothing)
 TEST(ids_are_escaped)
 {
     world w;
-    (void)state;
     open_world(&w);
     tinkc_future *f = tinkc_run_get(w.client, "a b:c%", TINKC_OWNED, &w.err);
     tinkc_future_wait(f, PATIENCE_MS, NULL);
@@ -811,7 +804,6 @@ TEST(archive_by_redirect)
     static const char *const without[] = { "Location", "https://store/a.tar", NULL };
     static const char *const relative[] = { "Location", "/a.tar", NULL };
     world w;
-    (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", CKPT "/archive",
                     &(tinkc_mock_answer){ .status = 302, .headers = with_date }, &w.err);
@@ -851,7 +843,6 @@ TEST(archive_by_redirect)
 TEST(archive_waits_while_it_is_packed)
 {
     world w;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < 3; i++)
         tinkc_mock_once(w.mock, "GET", CKPT "/archive", &(tinkc_mock_answer){ .status = 503 },
@@ -880,7 +871,6 @@ TEST(archive_waits_while_it_is_packed)
 TEST(trace_is_asked_for_until_it_is_there)
 {
     world w;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < 3; i++)
         tinkc_mock_once(w.mock, NULL, "/api/v1/sessions/s-1/trace_export",
@@ -909,7 +899,6 @@ TEST(trace_is_asked_for_until_it_is_there)
 TEST(jobs_can_be_cancelled_and_closed)
 {
     static make_fn *const calls[] = { make_archive, make_trace };
-    (void)state;
     for (int i = 0; i < 4; i++) {
         world w;
         open_world(&w);
@@ -931,5 +920,3 @@ TEST(jobs_can_be_cancelled_and_closed)
         close_world(&w);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_rest_call.c - raw calls, forms, streams and event streams, on the mock and over a real
  * connection. */
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "support/client/api_support.h"
@@ -38,7 +35,6 @@ TEST(a_call_keeps_the_whole_answer)
     static const char *const query[] = { "a", "b c", "empty", "", NULL };
     static const char *const mine[] = { "X-Mine", "yes", NULL };
     world w;
-    (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "POST", "/api/v1/new?x=1&a=b+c",
                     &(tinkc_mock_answer){ .status = 202, .headers = headers, .body = "{\"k\":1}" },
@@ -73,7 +69,6 @@ TEST(a_call_keeps_the_whole_answer)
 TEST(statuses_are_errors_unless_wanted)
 {
     world w;
-    (void)state;
     open_world(&w);
     tinkc_mock_always(w.mock, NULL, "/api/v1/new",
                       &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"nope\"}" },
@@ -99,7 +94,6 @@ TEST(statuses_are_errors_unless_wanted)
 TEST(retries_are_counted_and_can_be_left_out)
 {
     world w;
-    (void)state;
     open_world(&w);
     for (int i = 0; i < 3; i++)
         tinkc_mock_once(w.mock, NULL, "/api/v1/new", &(tinkc_mock_answer){ .status = 503 }, &w.err);
@@ -124,7 +118,6 @@ TEST(strangers_get_no_credential)
 {
     static const char *const query[] = { "team", "blue", NULL };
     world w;
-    (void)state;
     w = (world){ 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);
     w.client = mock_client(w.mock,
@@ -175,7 +168,6 @@ TEST(wrong_options_send_nothing)
         { .path = "/x", .reserved = { 1 } },
     };
     world w;
-    (void)state;
     open_world(&w);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tinkc_error err = { 0 };
@@ -201,7 +193,6 @@ TEST(forms_are_sent_whole)
 {
     char file[] = "/tmp/tinkc-form-XXXXXX", name[64];
     world w;
-    (void)state;
     open_world(&w);
     int fd = mkstemp(file);
     assert_int_equal(write(fd, "in a file", 9), 9);
@@ -240,7 +231,6 @@ TEST(files_are_bodies)
 {
     char file[] = "/tmp/tinkc-body-XXXXXX";
     world w;
-    (void)state;
     open_world(&w);
     int fd = mkstemp(file);
     assert_int_equal(write(fd, "{\"a\":1}", 7), 7);
@@ -263,7 +253,6 @@ TEST(a_stream_on_the_mock)
     world w;
     char buf[4];
     size_t n, all = 0;
-    (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/s", &(tinkc_mock_answer){ .body = "0123456789" }, &w.err);
     tinkc_stream *s = tinkc_stream_open(w.client, &(tinkc_http_options){ .path = "/s" }, &w.err);
@@ -300,7 +289,6 @@ TEST(a_stream_is_tried_again_until_its_first_byte)
 {
     world w;
     char buf[16];
-    (void)state;
     open_world(&w);
     tinkc_mock_once(
         w.mock, "GET", "/s",
@@ -322,7 +310,6 @@ TEST(a_closed_client_ends_its_streams)
 {
     world w;
     char buf[16];
-    (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/s",
                     &(tinkc_mock_answer){ .body = "01", .fault = TINKC_FAULT_SILENT }, &w.err);
@@ -341,7 +328,6 @@ TEST(a_closed_client_ends_its_streams)
 TEST(events_are_pulled)
 {
     world w;
-    (void)state;
     open_world(&w);
     tinkc_mock_once(w.mock, "GET", "/e",
                     &(tinkc_mock_answer){ .body = "event: a\ndata: 1\ndata: 2\nid: 7\n\n: note\n\n"
@@ -397,7 +383,6 @@ TEST(notes_of_a_real_exchange)
 {
     tinkc_error err = { 0 };
     char url[64];
-    (void)state;
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_future *f = tinkc_http_call(client, &(tinkc_http_options){ .path = "/moved" }, &err);
@@ -452,7 +437,6 @@ TEST(a_head_does_not_wait_for_the_body)
 {
     tinkc_error err = { 0 };
     char byte;
-    (void)state;
     stub_server *s = stub_start(NULL, only_a_head, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
@@ -476,7 +460,6 @@ TEST(a_stream_in_a_loop_of_ones_own)
 {
     tinkc_error err = { 0 };
     reading r = { 0 };
-    (void)state;
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_queue *queue = tinkc_queue_new(client, &err);
@@ -509,7 +492,6 @@ TEST(the_last_listener_is_called)
     tinkc_error err = { 0 };
     int first = 0, second = 0;
     char byte;
-    (void)state;
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/client/config", &(tinkc_mock_answer){ .body = "{}" },
                       &err);
@@ -561,7 +543,6 @@ TEST(a_slow_reader_holds_the_server)
 {
     tinkc_error err = { 0 };
     static char buf[64 * 1024];
-    (void)state;
     stub_server *s = stub_start(NULL, script, NULL);
     tinkc_client *client = real_client(s, &err);
     tinkc_stream *stream =
@@ -583,5 +564,3 @@ TEST(a_slow_reader_holds_the_server)
     tinkc_client_free(client);
     stub_stop(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_rest_lists.c - page iterators against services of every size and honesty. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,7 +150,6 @@ static int64_t walk(world *w, int kind, const tinkc_list_options *options)
 TEST(every_size_comes_whole)
 {
     static const int64_t sizes[] = { 0, 1, 99, 100, 101, 250, 999 };
-    (void)state;
     for (int kind = RUNS; kind <= SESSIONS; kind++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int64_t cap = 0; cap <= 30; cap += 30) { /* a short page does not end it */
@@ -170,7 +166,6 @@ TEST(every_size_comes_whole)
 TEST(requests_are_as_few_as_can_be)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 250, .shrink_to = -1 });
     assert_int_equal(walk(&w, RUNS, NULL), 250);
     assert_int_equal(w.s.requests, 3);
@@ -191,7 +186,6 @@ TEST(requests_are_as_few_as_can_be)
 TEST(options_are_kept_to)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 250, .shrink_to = -1 });
     assert_int_equal(walk(&w, RUNS, &(tinkc_list_options){ .limit = 130 }), 130);
     assert_string_equal(w.s.last_path,
@@ -213,7 +207,6 @@ TEST(options_are_kept_to)
 TEST(checkpoints_of_a_run_come_in_one_page)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 40, .shrink_to = -1, .no_cursor = true });
     assert_int_equal(walk(&w, CHECKPOINTS, &(tinkc_list_options){ .run_id = "R" }), 40);
     assert_string_equal(w.s.last_path, "/api/v1/training_runs/R/checkpoints");
@@ -228,7 +221,6 @@ TEST(checkpoints_of_a_run_come_in_one_page)
 TEST(lists_that_move)
 {
     world w;
-    (void)state;
     /* Runs appear at the front between two pages: nothing twice, nothing of the old ones lost. */
     open_world(&w, (service){ .n = 250, .grow_at = 1, .grow_by = 30, .shrink_to = -1 });
     assert_int_equal(walk(&w, RUNS, NULL), 250);
@@ -263,7 +255,6 @@ TEST(a_service_that_never_moves_on_ends)
 TEST(totals_and_fetching)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 150, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     assert_int_equal(tinkc_runs_total(runs), -1);
@@ -295,7 +286,6 @@ TEST(totals_and_fetching)
 TEST(a_failed_page_is_fetched_anew)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 150, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     for (int i = 0; i < 100; i++)
@@ -319,7 +309,6 @@ TEST(a_failed_page_is_fetched_anew)
 TEST(lists_outlive_what_they_stand_on)
 {
     world w;
-    (void)state;
     open_world(&w, (service){ .n = 150, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     tinkc_future *f = tinkc_runs_fetch(runs, &w.err);
@@ -342,7 +331,6 @@ TEST(a_forked_child_may_only_free)
 {
     world w;
     int status;
-    (void)state;
     open_world(&w, (service){ .n = 5, .shrink_to = -1 });
     tinkc_runs *runs = tinkc_runs_list(w.client, NULL, &w.err);
     tinkc_stream *stream =
@@ -373,5 +361,3 @@ TEST(a_forked_child_may_only_free)
     tinkc_runs_free(runs);
     close_world(&w);
 }
-
-RUN_TESTS(NULL, NULL)

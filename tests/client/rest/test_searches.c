@@ -1,8 +1,5 @@
 /* test_searches.c - searches, lists without items, queries and days. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "support/client/logged_fixture.h"
 
 #define API "/api/v1/"
@@ -116,5 +113,3 @@ TEST_WITH(days_that_do_not_exist, setup, teardown)
     assert_ok(&x->err);
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

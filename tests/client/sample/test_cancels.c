@@ -1,9 +1,6 @@
 /* test_cancels.c - what is cancelled while nothing comes, and cancels that leave one at a time. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
@@ -86,5 +83,3 @@ TEST_WITH(a_download_is_cancelled_while_nothing_comes, setup, end_fixture)
     assert_true(tinkc_client_close(x->client, PATIENCE_MS, &x->err)); /* it waits for the thread */
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_prompt_scores.c - candidates of a prompt, streams without a token, samples that are held back. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -131,5 +128,3 @@ TEST_WITH(held_back, begin_plain, end_fixture)
     tinkc_sampler_free(s);
     tinkc_queue_free(queue);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -430,5 +430,3 @@ TEST(a_sample_and_scores)
     tinkc_sampler_free(sampler);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

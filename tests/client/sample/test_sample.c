@@ -1,8 +1,5 @@
 /* test_sample.c - samplers on the mock: samples, scores, streams, copies, backoff. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 
@@ -227,7 +224,6 @@ TEST(cancelled_samples_are_told)
     static const char on[] = "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
                              "\"sample_cancel_max_batch_size\":3}";
     static const char path[] = "/api/v1/cancel_future";
-    (void)state;
     for (int enabled = 0; enabled < 2; enabled++) {
         tinkc_error err = { 0 };
         tinkc_sampling o = short_answer();
@@ -810,5 +806,3 @@ TEST_WITH(results_may_be_json, setup, teardown)
     assert_true(tinkc_samples_prompt_logprobs(s).data[1] == -1.5f);
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_samplers.c - stops of a sample, and texts and options of copies. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "support/client/logged_fixture.h"
 
 #define API "/api/v1/"
@@ -69,5 +66,3 @@ TEST_WITH(options_beside_a_copy, setup, teardown)
     }
     tinkc_text_free(&text);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -4,8 +4,6 @@
  * The mock's results are ready at once; what a sample waits for here is only to be named. Held polls are
  * answers with a delay.
  */
-#include <stdio.h>
-
 #include "support/client/mock_fixture.h"
 
 #define FUTURES  API "retrieve_futures"
@@ -613,5 +611,3 @@ TEST(a_copy_names_itself)
     tinkc_text_free(&text);
     close_all(&x);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -124,5 +124,3 @@ TEST(byte_by_byte)
     tinkc_sampler_free(sampler);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,6 @@
 /* Batches: the examples that each way of adding makes, arrays of every element type, sparse and
  * packed ones, and what is refused with nothing changed. */
 #include <math.h>
-#include <string.h>
 
 #include "client/train/train_batch.h"
 #include "support/client/api_support.h"
@@ -619,5 +618,3 @@ TEST_WITH(no_memory_for_another_batch, open_batch, close_batch)
     tinkc_client_free(lean);
     assert_true(counting_is_empty_soon(&s.all));
 }
-
-RUN_TESTS(NULL, NULL)

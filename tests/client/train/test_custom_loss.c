@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -162,5 +159,3 @@ TEST_WITH(a_loss_that_closes_its_client, setup, end_fixture)
     tinkc_client_free(client);
     assert_true(counting_is_empty_soon(&memory));
 }
-
-RUN_TESTS(NULL, NULL)

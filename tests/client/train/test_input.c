@@ -1,6 +1,4 @@
 /* Inputs of tokens, images and audio: which chunks they make, what they hold, how long they are. */
-#include <string.h>
-
 #include "support/client/api_support.h"
 #include "support/scarce.h"
 #include "tinkc/train.h"
@@ -222,5 +220,3 @@ TEST_WITH(all_tokens_come_out_in_order, open_input, close_input)
     assert_int_equal(found.len, 3); /* nothing was added */
     tinkc_tokens_free(&found);
 }
-
-RUN_TESTS(NULL, NULL)

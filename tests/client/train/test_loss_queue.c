@@ -1,8 +1,5 @@
 /* test_loss_queue.c - a loss function whose queue is gone. */
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include "support/client/logged_fixture.h"
 
 static bool never(tinkc_loss *loss, void *user, tinkc_error *err)
@@ -28,5 +25,3 @@ TEST_WITH(a_loss_without_its_queue, setup, teardown)
     assert_string_equal(x->err.message, "the queue was freed before the loss function could run");
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,6 +1,5 @@
 /* test_losses.c - gradients of the ready-made losses and of tapes against finite differences. */
 #include <math.h>
-#include <string.h>
 
 #include "client/train/loss_priv.h"
 #include "support/client/api_support.h"
@@ -797,5 +796,3 @@ TEST(tapes_without_memory)
     }
     close_bench(&b);
 }
-
-RUN_TESTS(NULL, NULL)

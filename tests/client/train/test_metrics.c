@@ -1,7 +1,4 @@
 /* test_metrics.c - metrics that cannot be combined. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -77,5 +74,3 @@ TEST_WITH(metrics_that_are_left_out, begin_plain, end_fixture)
     tkc_arena_free(&arena);
     tinkc_client_free(c);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -273,5 +273,3 @@ TEST(cancelled)
     }
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_pass_checks.c - what is checked of a pass, before it is sent and when it comes back. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include "support/client/mock_fixture.h"
 
@@ -238,5 +235,3 @@ TEST_WITH(json_that_fails_is_final, setup, end_fixture)
         tinkc_client_free(client);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,5 @@
 /* test_pass_memory.c - what a training pass holds in memory, and that the batch is the caller's
  * again as soon as the call has returned. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 #include "support/counting.h"
 #include "wire/train_message.h"
@@ -169,5 +165,3 @@ TEST_WITH(the_batch_may_change_while_its_pass_is_under_way, setup, teardown)
     assert_sent(x, want, EXAMPLES);
     tinkc_future_free(f);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -337,5 +337,3 @@ TEST(large_answers)
     free(body);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "client/core/operation.h"
@@ -122,5 +119,3 @@ TEST(short_request_ids)
     tinkc_future_free(f);
     end_fixture(state);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * refused half way: nothing is blocked, nothing is forgotten, nothing stays behind. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "support/counting.h"
@@ -524,7 +522,6 @@ TEST(a_chunk_being_written_is_not_sent_any_more)
     gate g = { .test = pthread_self() };
     tinkc_allocator a = { gate_alloc, gate_resize, gate_release, &g };
     tinkc_error err = { 0 }, refused = { 0 };
-    (void)state;
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_mock_always(mock, NULL, "/api/v1/client/config",
                       &(tinkc_mock_answer){ .body = "{\"fwdbwd_max_chunk_len\":1}" }, &err);
@@ -559,5 +556,3 @@ TEST(a_chunk_being_written_is_not_sent_any_more)
     assert_true(ok);
     assert_int_equal(number, 1);
 }
-
-RUN_TESTS(NULL, NULL)

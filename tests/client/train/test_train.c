@@ -1,7 +1,5 @@
 /* test_train.c - trainers on the mock: batches, passes, order, saves, custom losses. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "wire/train_message.h"
@@ -1104,5 +1102,3 @@ TEST_WITH(a_live_model_without_a_number_names_the_checkpoint, setup, teardown)
     assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
     x->err = (tinkc_error){ 0 };
 }
-
-RUN_TESTS(NULL, NULL)

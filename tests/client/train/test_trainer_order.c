@@ -670,5 +670,3 @@ TEST(cancelled)
     tinkc_trainer_free(t);
     scene_end(s);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,9 +3,6 @@
 #ifndef TESTS_NOTED_H
 #define TESTS_NOTED_H
 
-#include <stdio.h>
-#include <string.h>
-
 #include "support/test_case.h"
 
 static char noted[16384];

@@ -3,8 +3,6 @@
 #ifndef TINKC_TESTS_OWN_FOLDER_H
 #define TINKC_TESTS_OWN_FOLDER_H
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "cli/main/files.h"

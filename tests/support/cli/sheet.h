@@ -4,10 +4,6 @@
 #ifndef TINKC_TESTS_SHEET_H
 #define TINKC_TESTS_SHEET_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))

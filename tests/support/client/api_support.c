@@ -1,8 +1,6 @@
 /* api_support.c - helpers of the tests over the mock. */
 #include "support/client/api_support.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 #include "codec/base64.h"

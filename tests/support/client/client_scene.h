@@ -19,10 +19,6 @@
 #ifndef TESTS_CLIENT_SCENE_H
 #define TESTS_CLIENT_SCENE_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 #define PAIRS(...) ((const char *const[]){ __VA_ARGS__, NULL })

@@ -7,8 +7,6 @@
 #include "support/ledger.h"
 #include "support/client/scripted_curl.h"
 
-#include <stdlib.h>
-
 #include "net/http_internal.h"
 #include "tinkc/sys/mock.h"
 
@@ -317,6 +315,5 @@ static inline const char *failed_as(int32_t code, const char *text)
     (void)snprintf(want, sizeof want, "fail %d %s;", (int)code, text);
     return want;
 }
-
 
 #endif

@@ -4,9 +4,6 @@
 #define TESTS_LOGGED_FIXTURE_H
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "support/counting.h"

@@ -2,9 +2,6 @@
 #ifndef TESTS_MOCK_FIXTURE_H
 #define TESTS_MOCK_FIXTURE_H
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "support/client/api_support.h"
 
 #define API  "/api/v1/"

@@ -2,8 +2,6 @@
 #include "support/engine/numbers.h"
 #include "support/test_case.h"
 
-#include <stdlib.h>
-
 uint32_t numbers_next(numbers *n)
 {
     n->state = n->state * 6364136223846793005u + 1442695040888963407u;

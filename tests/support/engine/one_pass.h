@@ -2,7 +2,6 @@
 #ifndef TESTS_ONE_PASS_H
 #define TESTS_ONE_PASS_H
 
-#include <string.h>
 #include "base/str.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"

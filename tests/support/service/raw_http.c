@@ -2,7 +2,6 @@
 #include "support/service/raw_http.h"
 
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>

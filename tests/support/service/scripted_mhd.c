@@ -1,9 +1,6 @@
 /* scripted_mhd.c - a table of libmicrohttpd's functions that only keeps what it is given. */
 #include "support/service/scripted_mhd.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "support/check.h"
 
 mhd_record mhd_sent;

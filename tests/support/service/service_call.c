@@ -1,8 +1,4 @@
 /* service_call.c - see service_call.h. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/str.h"
 #include "base/thread.h"
 #include "support/patience.h"

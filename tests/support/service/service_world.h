@@ -4,9 +4,6 @@
 #ifndef TESTS_SERVICE_WORLD_H
 #define TESTS_SERVICE_WORLD_H
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "support/check.h"
 #include "support/service/service_call.h"
 #include "support/engine/tiny_model.h"

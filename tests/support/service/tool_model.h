@@ -3,8 +3,6 @@
 #ifndef TINKC_TESTS_TOOL_MODEL_H
 #define TINKC_TESTS_TOOL_MODEL_H
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/check.h"

@@ -2,7 +2,6 @@
 #include "support/check.h"
 #include "support/ledger.h"
 
-#include <string.h>
 #include "base/chunks.h"
 
 static unsigned char byte_at(uint64_t i)
@@ -109,5 +108,3 @@ TEST(without_memory_nothing_is_added)
     tkc_chunks_free(&q);
     assert_int_equal(l.blocks, 0);
 }
-
-RUN_TESTS(NULL, NULL)

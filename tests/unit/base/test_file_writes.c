@@ -3,7 +3,6 @@
 #include "support/failing_calls.h"
 
 #include <dirent.h>
-#include <stdlib.h>
 
 #include "base/file.h"
 #include "support/check.h"
@@ -38,7 +37,6 @@ TEST(a_write_that_fails_leaves_the_old_file_alone)
         bool replaced;
     } rows[] = { { "fsync", 1, false }, { "rename", 1, false }, { "fsync", 2, true } };
     char folder[] = "/tmp/tinkc-writes-XXXXXX", path[64];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/file", folder);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -54,5 +52,3 @@ TEST(a_write_that_fails_leaves_the_old_file_alone)
     tinkc_error err = { 0 };
     assert_true(tkc_remove_tree(folder, &err));
 }
-
-RUN_TESTS(NULL, NULL)

@@ -450,5 +450,3 @@ TEST(versions_are_told)
     assert_null(tinkc_version_detail("nonsense"));
     assert_null(tinkc_version_detail(NULL));
 }
-
-RUN_TESTS(NULL, NULL)

@@ -5,9 +5,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -45,7 +42,6 @@ TEST(a_wake_is_readable_until_it_is_cleared)
     tkc_wake wake;
     tkc_ready ready;
     tkc_watch *watch = new_watch();
-    (void)state;
     assert_true(tkc_wake_open(&wake));
     assert_true(is_cloexec(wake.fd) && is_cloexec(wake.ring_fd));
     assert_true(tkc_watch_set(watch, wake.fd, TKC_READABLE, 7));
@@ -67,7 +63,6 @@ TEST(a_watch_reports_what_was_asked_for_and_what_broke)
     int ends[2];
     tkc_ready ready = { 0 };
     tkc_watch *watch = new_watch();
-    (void)state;
     assert_true(tkc_socketpair(ends));
     assert_true(is_cloexec(ends[0]) && is_cloexec(ends[1]));
     assert_true(tkc_watch_set(watch, ends[0], TKC_READABLE, 1));
@@ -92,7 +87,6 @@ TEST(a_closed_descriptor_leaves_the_watch)
     int one[2], two[2];
     tkc_ready ready;
     tkc_watch *watch = new_watch();
-    (void)state;
     assert_true(tkc_pipe(one));
     assert_true(tkc_watch_set(watch, one[0], TKC_READABLE, 1));
     assert_int_equal(write(one[1], "x", 1), 1);
@@ -119,7 +113,6 @@ TEST(nobody_in_a_watch_starves)
     tkc_ready ready[ROOM];
     int met[N] = { 0 };
     tkc_watch *watch = new_watch();
-    (void)state;
     for (int i = 0; i < N; i++) {
         assert_true(tkc_wake_open(&wakes[i]));
         assert_true(tkc_watch_set(watch, wakes[i].fd, TKC_READABLE, (uint64_t)i));
@@ -142,7 +135,6 @@ TEST(a_condition_waits_until_its_deadline)
     pthread_cond_t cond;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     int64_t deadline_ns = tkc_deadline_ns(20);
-    (void)state;
     assert_int_equal(tkc_cond_make(&cond), 0);
     pthread_mutex_lock(&mutex);
     while (tkc_cond_wait_until(&cond, &mutex, deadline_ns))
@@ -178,7 +170,6 @@ TEST(a_thread_that_ends_within_the_time_has_ended)
 {
     int ends[2];
     pthread_t thread;
-    (void)state;
     assert_true(tkc_pipe(ends));
     slow s = { .from = ends[0] };
     assert_int_equal(pthread_create(&thread, NULL, end_later, &s), 0);
@@ -193,7 +184,6 @@ TEST(a_thread_that_does_not_end_is_left_alone)
 {
     int ends[2];
     pthread_t thread;
-    (void)state;
     assert_true(tkc_pipe(ends));
     assert_int_equal(pthread_create(&thread, NULL, wait_for_byte, &ends[0]), 0);
     tkc_join_within(thread, 0);
@@ -243,7 +233,6 @@ static int accepted(int *listener, int *client, int *folder)
 TEST(nothing_that_is_opened_here_is_inherited)
 {
     int listener, client, folder = -1, before = inherited(false);
-    (void)state;
     tkc_watch *watch = new_watch();
     int fd = accepted(&listener, &client, &folder);
     assert_true(fd >= 0 && is_cloexec(fd));
@@ -259,7 +248,6 @@ TEST(nothing_that_is_opened_here_is_inherited)
 TEST(a_program_inherits_what_is_not_closed)
 {
     int plain[2], ours[2], before = inherited(false);
-    (void)state;
     assert_int_equal(pipe(plain), 0); /* as a library opens them */
     assert_true(tkc_pipe(ours));
     int fd = tkc_socket(AF_INET, SOCK_STREAM, 0);
@@ -275,7 +263,6 @@ TEST(a_program_inherits_what_is_not_closed)
 TEST(nothing_is_open_from_a_number_on)
 {
     int ends[2], status = -1;
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -294,7 +281,6 @@ TEST(nothing_is_open_from_a_number_on)
 TEST(pages_that_were_dropped_read_as_zero)
 {
     size_t page = tkc_page_size();
-    (void)state;
     unsigned char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(at != MAP_FAILED);
     memset(at, 5, 2 * page);
@@ -307,7 +293,6 @@ TEST(pages_that_were_dropped_read_as_zero)
 TEST(a_secret_is_wiped)
 {
     char secret[] = "secret!";
-    (void)state;
     tkc_wipe(secret, 6);
     assert_memory_equal(secret, "\0\0\0\0\0\0!", sizeof secret);
 }
@@ -315,7 +300,6 @@ TEST(a_secret_is_wiped)
 TEST(random_bytes_fill_all_and_differ)
 {
     unsigned char one[600] = { 0 }, two[600] = { 0 };
-    (void)state;
     assert_true(tkc_random_bytes(one, sizeof one) && tkc_random_bytes(two, sizeof two));
     assert_memory_not_equal(one, two, sizeof one);
     assert_false(tkc_all_zero(one + sizeof one - 32, 32));
@@ -325,7 +309,6 @@ TEST(random_bytes_fill_all_and_differ)
 
 TEST(an_error_has_a_text)
 {
-    (void)state;
     assert_string_equal(tkc_errno_text(ENOENT), "No such file or directory");
     assert_true(tkc_errno_text(123456)[0]); /* in the C library's words */
 }
@@ -333,7 +316,6 @@ TEST(an_error_has_a_text)
 TEST(two_names_are_exchanged)
 {
     tinkc_error err = { 0 };
-    (void)state;
     assert_true(tkc_make_dirs("one", &err) && tkc_make_dirs("two/inner", &err));
     assert_true(tkc_swap_names("one", "two"));
     assert_true(tkc_is_dir("one/inner") && tkc_is_dir("two") && !tkc_is_dir("two/inner"));
@@ -344,7 +326,6 @@ TEST(two_names_are_exchanged)
 TEST(a_program_knows_where_it_is)
 {
     char program[TKC_PATH], mine[TKC_PATH], library[TKC_PATH];
-    (void)state;
     assert_true(tkc_program_path(program));
     assert_true(program[0] == '/' && strstr(program, "platform"));
     assert_true(tkc_library_path((const void *)(uintptr_t)is_cloexec, mine));
@@ -360,7 +341,6 @@ TEST(the_peer_of_a_socket_is_known)
     enum { NOBODY = 65534 };
     int ends[2], status = -1;
     uid_t user = (uid_t)-1;
-    (void)state;
     pid_t child = fork();
     if (child == 0) {
         bool ok = geteuid() != 0 || setuid(NOBODY) == 0;
@@ -381,7 +361,6 @@ TEST(room_for_a_file_is_taken_or_refused)
     struct rlimit before, small;
     struct stat st;
     int ends[2], fd = open("room", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    (void)state;
     assert_true(fd >= 0 && getrlimit(RLIMIT_FSIZE, &before) == 0);
     small = (struct rlimit){ 1 << 16, before.rlim_max };
     signal(SIGXFSZ, SIG_IGN);
@@ -401,7 +380,6 @@ TEST(room_for_a_file_is_taken_or_refused)
 
 TEST(a_file_system_of_memory_is_told_apart)
 {
-    (void)state;
     assert_int_equal(tkc_in_memory("/proc"), 0);
     assert_int_equal(tkc_in_memory("missing"), -1);
     if (tkc_is_dir("/dev/shm"))
@@ -412,7 +390,6 @@ TEST(memory_of_files_is_counted_apart)
 {
     enum { SIZE = 32 << 20 };
     uint64_t all[2], files[2];
-    (void)state;
     tkc_resident_memory(&all[0], &files[0]);
     unsigned char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(at != MAP_FAILED);
@@ -427,7 +404,6 @@ TEST(a_decimal_ends_where_it_ends)
 {
     char *end;
     const char *text = "2.5e1x";
-    (void)state;
     assert_true(tkc_parse_decimal(text, &end) == 25.0);
     assert_ptr_equal(end, text + 5);
     assert_true(tkc_parse_decimal("0,5", NULL) == 0.0);
@@ -438,7 +414,6 @@ TEST(the_machine_has_processors_memory_and_a_stack)
     tkc_host_memory m = tkc_host_memory_now();
     uint64_t all, files;
     uintptr_t low, high, here = (uintptr_t)&m;
-    (void)state;
     assert_true(tkc_cpu_count() >= 1);
     assert_true(m.available > 0 && m.available <= m.total && m.bounded);
     tkc_resident_memory(&all, &files);

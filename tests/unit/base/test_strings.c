@@ -4,7 +4,6 @@
 
 #include <locale.h>
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/json_read.h"
 #include "base/json_write.h"

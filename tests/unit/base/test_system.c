@@ -2,8 +2,6 @@
 #include "support/check.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -453,5 +451,3 @@ TEST(libraries_are_opened_by_name)
         tkc_dl_load((const char *const[]){ "libnot-there.so.9", NULL }, good, &table, &err));
     assert_non_null(strstr(err.message, "libnot-there"));
 }
-
-RUN_TESTS(NULL, NULL)

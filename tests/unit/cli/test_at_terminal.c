@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -101,7 +98,6 @@ static void set_width(unsigned short columns)
 TEST_WITH(test_what_it_is, open_terminal, close_terminal)
 {
     cli_app app = { 0 }, elsewhere = { 0 };
-    (void)state;
     setenv("LC_ALL", "C.UTF-8", 1);
     sit_down();
     cli_term_setup(&app);
@@ -120,7 +116,6 @@ TEST_WITH(test_what_it_is, open_terminal, close_terminal)
 TEST_WITH(test_widths, open_terminal, close_terminal)
 {
     const cli_app at = { .stdout_tty = true }, off = { .stdout_tty = false };
-    (void)state;
     setenv("COLUMNS", "33", 1);
     set_width(47);
     sit_down();
@@ -143,7 +138,6 @@ TEST_WITH(test_lines_are_cut, open_terminal, close_terminal)
                  { 1, "^Ma^[[K" },
                  { 0, "^Mabcdefghijklm^[[K" } };
     const cli_app app = { .draws = true, .progress = true };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         set_width(rows[i].columns);
         sit_down();
@@ -162,7 +156,6 @@ TEST_WITH(test_lines_are_cut, open_terminal, close_terminal)
 TEST_WITH(test_lines_come_slowly, open_terminal, close_terminal)
 {
     const cli_app app = { .draws = true, .progress = true };
-    (void)state;
     set_width(80);
     sit_down();
     int64_t begun = patience_now_ms();
@@ -192,7 +185,6 @@ TEST_WITH(test_questions, open_terminal, close_terminal)
         { "\004", 0, "Sure? [y/N]: ^M\n" },
     };
     cli_app app = { .stdin_tty = true, .stderr_tty = true };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         type(rows[i].typed);
         if (rows[i].typed[0] != '\004') { /* wait for the echo: it comes first */
@@ -245,7 +237,6 @@ TEST_WITH(test_secrets, open_terminal, close_terminal)
         const char *typed;
         int exit;
     } rows[] = { { "tml-x\n", 0 }, { "tml-x\r", 0 }, { "other\n", 2 }, { "\004", 1 } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char seen[100];
         struct termios now;
@@ -278,7 +269,6 @@ TEST_WITH(test_interrupted, open_terminal, close_terminal)
     } rows[] = { { read_a_secret, "Key: ", SIGINT, 1 },
                  { ask, "Sure? [y/N]: ", SIGINT, 130 },
                  { ask, "Sure? [y/N]: ", SIGTERM, 143 } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char seen[100];
         struct termios now;
@@ -312,7 +302,6 @@ static void read_plain_lines(void)
 TEST_WITH(test_plain_lines, open_terminal, close_terminal)
 {
     char seen[200];
-    (void)state;
     pid_t pid = at_terminal(read_plain_lines);
     see("> ", seen, sizeof seen);
     type("a b\n");
@@ -357,7 +346,6 @@ TEST(test_without_a_terminal)
     cli_app app = { 0 };
     size_t len = 9;
     int bad = 9;
-    (void)state;
     feed("abc\r\n");
     hold_output();
     char *secret = cli_read_secret("Key: "), *shown = release_output();
@@ -383,7 +371,6 @@ TEST(test_data_from_a_pipe)
     char place[] = "/tmp/tinkc-test-XXXXXX", *start = getcwd(NULL, 0);
     cli_app app = { 0 };
     cli_data_file f;
-    (void)state;
     assert_non_null(mkdtemp(place));
     assert_int_equal(chdir(place), 0);
     FILE *other = fopen("-", "w");
@@ -439,7 +426,6 @@ TEST(test_files)
     cli_app app = { 0 };
     size_t len;
     int bad = 0;
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         expect_whole(sizes[i]);
     hold_output();
@@ -477,5 +463,3 @@ TEST_WITH(test_leaving_at_once, open_terminal, close_terminal)
     assert_int_equal(exit_of(at_terminal(leave)), 143);
     assert_seen("^Mat work^[[K^M^[[K");
 }
-
-RUN_TESTS(NULL, NULL)

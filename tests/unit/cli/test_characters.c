@@ -1,8 +1,5 @@
 /* test_characters.c - widths in cells, bytes that are not text, and the nearest of some names. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/output/out.h"
@@ -100,7 +97,6 @@ TEST(a_mistyped_name_finds_the_nearest)
         { "ixty-four-letters-are-one-more-than-can-be-compared-with-a-wor2",
           "sixty-three-letters-are-the-most-that-are-compared-with-a-word1" },
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         const char *near = cli_nearest(rows[i].typed, names, N(names));
         if (!near != !rows[i].nearest || (near && strcmp(near, rows[i].nearest) != 0))
@@ -143,7 +139,6 @@ TEST(combining_marks_take_no_cell_and_wide_characters_two)
         { 0x10FFFF, 1 },
     };
     char one[5];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++)
         if (cli_width(utf8_of(rows[i].code, one)) != rows[i].cells)
             fail_msg("U+%04X: %zu cells", rows[i].code, cli_width(utf8_of(rows[i].code, one)));
@@ -168,7 +163,6 @@ TEST(a_text_is_cut_between_characters)
         { "\340\214\200", 3, { 0, 1, 2, 3, 3, 3, 3, 3 } },
         { "\354\200X", 3, { 0, 1, 2, 3, 3, 3, 3, 3 } },
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         assert_int_equal(cli_width(rows[i].text), rows[i].cells);
         for (size_t cells = 0; cells < 8; cells++)
@@ -223,7 +217,6 @@ TEST(bytes_that_are_not_text_are_escaped)
         { "a\200", 2, false, "a\\x80" },
         { "\370\220\200\200", 4, false, "\\xf8\\x90\\x80\\x80" },
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         char *safe = cli_escape(rows[i].text);
         assert_int_equal(cli_is_utf8(rows[i].text, rows[i].len), rows[i].is_utf8);
@@ -231,5 +224,3 @@ TEST(bytes_that_are_not_text_are_escaped)
         free(safe);
     }
 }
-
-RUN_TESTS(NULL, NULL)

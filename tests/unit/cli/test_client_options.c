@@ -1,6 +1,4 @@
 /* test_client_options.c - what the command hands to the library when it connects. No client is made: the options are looked at. */
-#include <stdlib.h>
-#include <string.h>
 
 #include <tinkc/tinkc.h>
 
@@ -78,7 +76,6 @@ TEST(test_times)
         { "run", "list", "59.999", 59999, 1, false }, { "run", "list", "1m", 60000, 0, false },
         { "sample", NULL, "0.5", 500, 1, false },     { "sample", NULL, "0", TINKC_ZERO, 1, true }
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         connect_with(cases[i].noun, cases[i].verb,
                      cases[i].retry_for
@@ -111,7 +108,6 @@ TEST(test_who_and_where)
 {
     const char *const metadata[] = { "a", "b", NULL };
     tinkc_client_options o = { 0 };
-    (void)state;
     connect_with("run", "list", GIVEN("base-url", "http://x", "project", "p-1"));
     assert_string_equal(url, "http://x");
     assert_string_equal(key, "none"); /* the library reads the environment itself */
@@ -147,7 +143,6 @@ TEST(test_hubs)
                                { "hf_token", "hf_kept", "f:2", CLI_LAYER_USER } };
     cli_config config = { .settings = settings, .n_settings = 2, .profile = "default" };
     tinkc_error err = { 0 };
-    (void)state;
     unsetenv("HF_TOKEN");
     unsetenv("HUGGING_FACE_HUB_TOKEN");
     app = (cli_app){ .command = cli_find("pull", NULL), .offline = true };

@@ -1,8 +1,5 @@
 /* test_config_layers.c - configuration files of every layer: what is read of them, which value wins, what is wrong, and
  * what a file becomes when one key changes. See support/cli/sheet.h. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,7 +185,6 @@ TEST_WITH(test_what_is_read, open_sheet, close_sheet)
         "train.sft.lora_rankk = 8\n", "train.sf.lora_rank = 8\n", "chat.system = \"s\"\n",
         "chat.x = \"s\"\n", "[x]\ny = 1\n", "train.sft = 1\n", "retry_for_ = 1\n"
     };
-    (void)state;
     for (size_t i = 0; i < N(texts); i++)
         put_case(USER, texts[i]);
     /* The longest name of a table, key and value. */
@@ -232,7 +228,6 @@ TEST_WITH(test_what_cannot_be_read, open_sheet, close_sheet)
         "timeout = 1x", "timeout = -", "\"\" = 1", "\"model = 1", "'a\nb' = 1", "model 1",
         "color = \"never\"\nbad\nmodel = 1\n"
     };
-    (void)state;
     for (size_t i = 0; i < N(texts); i++)
         put_case(USER, texts[i]);
     compare("settings-broken");
@@ -272,7 +267,6 @@ TEST_WITH(test_whose_file, open_sheet, close_sheet)
                                             "train = 's'\n",
                                             "model.x = 's'\n" };
     char path[200];
-    (void)state;
     for (size_t i = 0; i < N(projects); i++)
         put_case(PROJECT, projects[i]);
     put_case(CREDENTIALS,
@@ -326,7 +320,6 @@ TEST_WITH(test_which_wins, open_sheet, close_sheet)
         { PROJECT, "model = \"project\"\n" },
         { PROJECT, "model = \"project\"\nprofile = \"default\"\n" }
     };
-    (void)state;
     for (size_t i = 0; i < N(steps); i++) {
         cli_app app = { .command = cli_find("run", "list") };
         put_file(steps[i].layer, steps[i].text);
@@ -392,7 +385,6 @@ TEST_WITH(test_what_is_written, open_sheet, close_sheet)
         { "[profile.x]\n[other]\ntime = 1\n", "x", "time", NULL },
         { "time = 1\n[profile.x]\nmodel = 1\n", "y", "time", "e" }
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_app app = { .command = cli_find("run", "list") };
         char path[200];
@@ -415,7 +407,6 @@ TEST(test_what_is_not_written)
     cli_app app = { .command = cli_find("run", "list") };
     struct stat st;
     char path[200];
-    (void)state;
     load(&app);
     hold_output();
     int controls = cli_config_write(&app, "w", "model", "a\nb"),
@@ -460,7 +451,6 @@ TEST(test_options)
         int layer;
         const char *rank;
     } rows[] = { { SYSTEM, "3" }, { USER, "2" }, { PROJECT, "1" } };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         char text[60];
         cli_app app = { .command = cli_find("train", "sft") };
@@ -499,7 +489,6 @@ static void assert_no_profile(const cli_app *app, const char *name, const char *
 TEST(test_profiles)
 {
     cli_app app = { .command = cli_find("run", "list") };
-    (void)state;
     put_file(USER, "current_profile = \"nope\"\n[profile.last]\nmodel = \"m\"\n");
     load(&app);
     assert_true(cli_config_has_profile(&app, "last") && !cli_config_has_profile(&app, "las"));
@@ -521,7 +510,6 @@ TEST(test_profiles)
 TEST(test_one_file)
 {
     char path[200];
-    (void)state;
     put_file(PROJECT, "model = \"project\"\n");
     put_file(SYSTEM, "time = \"iso\"\n");
     put_file(USER, "model = \"user\"\n");
@@ -631,7 +619,6 @@ TEST_WITH(test_what_it_uses, open_sheet, close_sheet)
         { "retry-for", "2m" }, { "renderer", "q" },      { "api-key-file", "k" },
     };
     char model[100], name[300];
-    (void)state;
     for (size_t i = 0; i < N(names); i++)
         unsetenv(names[i]);
     for (size_t i = 0; i < N(commands); i++)
@@ -692,7 +679,6 @@ TEST(test_folders)
                  { "XDG_CACHE_HOME", "/home/of/.cache/tinkc/a", cli_cache_path },
                  { "XDG_STATE_HOME", "/home/of/.local/state/tinkc/a", cli_state_path },
                  { "XDG_DATA_HOME", "/home/of/.local/share/tinkc/a", cli_data_path } };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         setenv("HOME", "/home/of", 1);
         setenv(rows[i].name, "/own", 1);

@@ -1,8 +1,5 @@
 /* test_exact_bytes.c - what must be the same bytes and numbers on every machine: protobuf messages, the order of
  * examples, the clocks' units. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/track/pb_write.h"
@@ -36,7 +33,6 @@ TEST(test_whole_numbers)
                  { 2, INT64_MAX, "\x10\xff\xff\xff\xff\xff\xff\xff\xff\x7f" },
                  { 2, -1, "\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01" } };
     cli_pb m = { 0 };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_pb_clear(&m);
         cli_pb_int(&m, rows[i].field, rows[i].value);
@@ -49,7 +45,6 @@ TEST(test_whole_numbers)
 TEST(test_members)
 {
     cli_pb m = { 0 }, inner = { 0 };
-    (void)state;
     cli_pb_double(&m, 1, 1.5);
     cli_pb_float(&m, 2, -2.5f);
     cli_pb_bytes(&m, 3, "a\0b", 3);
@@ -82,7 +77,6 @@ TEST(test_members)
 TEST(test_bad_messages)
 {
     cli_pb m = { 0 }, inner = { .bad = true };
-    (void)state;
     cli_pb_int(&inner, 1, 7);
     assert_true(inner.len == 0 && inner.bad);
     cli_pb_int(&m, 1, 7);
@@ -96,7 +90,6 @@ TEST(test_bad_messages)
 TEST(test_little_endian)
 {
     unsigned char out[9];
-    (void)state;
     memset(out, 0xee, sizeof out);
     cli_put_le(out, UINT64_C(0x0123456789abcdef), 8);
     assert_memory_equal(out, "\xef\xcd\xab\x89\x67\x45\x23\x01\xee", 9);
@@ -118,7 +111,6 @@ TEST(test_orders)
                  { 10, 0, "6329814705" },
                  { 10, 1, "4281930675" },
                  { 10, UINT64_MAX, "3427508196" } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[40];
         size_t at = 0, *order = cli_shuffled(rows[i].n, rows[i].seed);
@@ -137,7 +129,6 @@ TEST(test_orders)
 TEST(test_clocks)
 {
     struct timespec a, b;
-    (void)state;
     clock_gettime(CLOCK_REALTIME, &a);
     int64_t us = cli_now_us();
     clock_gettime(CLOCK_REALTIME, &b);
@@ -158,5 +149,3 @@ TEST(test_printed)
     free(empty);
     free(text);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,5 @@
 /* test_example_sets.c - conversations as examples: their tokens and weights, what is cut, counted and left out, sets that
  * are put together, and how an example is shown. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/data/examples.h"
 #include "support/test_case.h"
 
@@ -45,7 +41,6 @@ TEST(test_one)
 {
     cli_examples set = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer };
-    (void)state;
     add(&set, &how, ROW("a", "12"), 5);
     assert_int_equal(set.n, 1);
     const cli_example *e = &set.items[0];
@@ -69,7 +64,6 @@ TEST(test_means_and_cuts)
 {
     cli_examples whole = { 0 }, mean = { 0 }, cut = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
-    (void)state;
     add(&whole, &how, ROW("a", "b c d e"), 1);
     how.mean = true;
     add(&mean, &how, ROW("a", "b c d e"), 1);
@@ -117,7 +111,6 @@ TEST(test_turns)
     cli_examples one = { 0 }, split = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
     tinkc_error err = { 0 };
-    (void)state;
     add(&one, &how, two_turns, 1);
     how.split_turns = true;
     add(&split, &how, two_turns, 1);
@@ -142,7 +135,6 @@ TEST(test_the_first_token)
     const cli_example_options how = { .tokenizer = tokenizer,
                                       .train_on = TINKC_TRAIN_ALL_TOKENS,
                                       .max_length = 2 };
-    (void)state;
     add(&set, &how, ROW("a", "b"), 1);
     assert_true(set.n == 1 && set.items[0].len == 2 && set.n_trained == 1 && set.n_tokens == 1);
     assert_true(set.items[0].weights[0] == 0 && set.items[0].weights[1] == 1);
@@ -154,7 +146,6 @@ TEST(test_moving)
 {
     cli_examples all = { 0 }, part = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer, .max_length = 12 };
-    (void)state;
     size_t tokens = 0, trained = 0, cuts = 0;
     for (size_t k = 0; k < 3; k++) {
         for (uint32_t i = 0; i < 300; i++)
@@ -186,7 +177,6 @@ TEST(test_preview)
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
     float weights[] = { 0, 0, 0.5f, -1 };
-    (void)state;
     for (const char *p = "abcd"; *p; p++)
         assert_true(tinkc_encode(tokenizer, (char[]){ *p, '\0' }, &ids, &err));
     assert_int_equal(ids.len, 4);

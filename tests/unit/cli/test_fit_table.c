@@ -1,8 +1,4 @@
 /* test_fit_table.c - how a table gives way when the terminal is narrow: cli/output/fit_table.c. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/output/fit_table.h"
 #include "cli/output/text.h"
 #include "support/cli/held_output.h"
@@ -216,7 +212,6 @@ TEST(no_line_is_wider_than_the_terminal)
 {
     static const sample_table *const all[] = { &runs, &paths, &findings, &one_word, &all_spare };
     static const size_t least[] = { 12, 9, 21, 10, 8 }; /* first column, then four cells each */
-    (void)state;
     for (size_t i = 0; i < N(all); i++)
         for (size_t width = least[i]; width < 90; width++) {
             char *shown = printed(&usual, all[i], width), *at = shown;
@@ -226,5 +221,3 @@ TEST(no_line_is_wider_than_the_terminal)
             free(shown);
         }
 }
-
-RUN_TESTS(NULL, NULL)

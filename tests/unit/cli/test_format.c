@@ -1,7 +1,5 @@
 /* test_format.c - sizes, times, dates, durations and names of the command line. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/models/models.h"
 #include "cli/serve/serving.h"
@@ -181,7 +179,6 @@ TEST(test_misspelt_models)
         { "mine", NULL },
         { "", NULL },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *meant = cli_model_meant(rows[i].name);
         if (!meant != !rows[i].meant || (meant && strcmp(meant, rows[i].meant) != 0))
@@ -273,12 +270,9 @@ TEST(test_devices)
         { "", NULL },
     };
     char line[CLI_DEVICE_TEXT];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_true(cli_device_line(rows[i].status, line) == (rows[i].line != NULL));
         if (rows[i].line)
             assert_string_equal(line, rows[i].line);
     }
 }
-
-RUN_TESTS(NULL, NULL)

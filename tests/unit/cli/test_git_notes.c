@@ -1,6 +1,5 @@
 /* test_git_notes.c - what a run notes about the repository it starts in, and that nothing which the
  * repository brings along is run for it. */
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/track/gitinfo.h"
@@ -79,7 +78,6 @@ TEST(commands_of_the_repository_do_not_run)
           "printf '[filter \"x\"]\\n\\tclean = touch ../ran; cat\\n' > .git/more; "
           "git config include.path more; echo '* filter=x' > .gitattributes" },
     };
-    (void)state;
     sh("cp -r .git ../kept");
     for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {
         sh(traps[i][1]);

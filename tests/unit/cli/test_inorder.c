@@ -78,5 +78,3 @@ TEST(test_order)
             run(amounts[a], threads[t]);
     assert_true(cli_cores() >= 1);
 }
-
-RUN_TESTS(NULL, NULL)

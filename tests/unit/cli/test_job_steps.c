@@ -1,8 +1,6 @@
 /* test_job_steps.c - what a training run does by its step alone: rates, when it saves, the line after a step, times. */
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
@@ -60,7 +58,6 @@ TEST_WITH(test_rates, setup, teardown)
         { "cosine", "2", 4, 0.853553 }, { "cosine", "0", 9, 0.024472 },
         { "cosine", "2", 8, 0.146447 },
     };
-    (void)state;
     const cli_job j = { .app = &app, .total_steps = 10 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         given("lr-schedule", rows[i].schedule);
@@ -107,7 +104,6 @@ TEST_WITH(test_when_it_saves, setup, teardown)
         { "rolling-save-every", "3", 7, false, false },
         { "rolling-save-every", "2", 4, false, false },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_parse_free(&app);
         setup(NULL);
@@ -227,7 +223,6 @@ TEST_WITH(test_names_of_folders, setup, teardown)
         { "b", "/h/m", "tinkc-runs/b-h-m-32rank-0.001lr-x-" },
         { "--", "./m", "tinkc-runs/---m-32rank-0.001lr-x-" },
     };
-    (void)state;
     given("lora-rank", "32");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const cli_job j = { .app = &app, .model = rows[i].model };
@@ -273,7 +268,6 @@ TEST_WITH(test_begin_and_end, setup, teardown)
     const tinkc_event failed = {
         .operation = "forward", .text = "refused", .http_status = 503, .attempt = 2, .wait_ms = 1500
     };
-    (void)state;
     cli_job j = {
         .app = &app, .step = 3, .total_steps = 9, .log_dir = strdup("run"), .elapsed_tokens = 77
     };
@@ -345,5 +339,3 @@ TEST_WITH(test_last_words, setup, teardown)
                  "to talk    tinkc chat -m run\n"); /* its folder: no store knows it */
     assert_int_equal(code, CLI_EXIT_FAILED);
 }
-
-RUN_TESTS(NULL, NULL)

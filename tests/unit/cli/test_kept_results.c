@@ -1,9 +1,6 @@
 /* test_kept_results.c - what the command keeps on disk and reads again: ids that were seen lately, and answers of
  * evaluations with what they come to. What a model's folder says, and the bar while its weights are read. */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,7 +86,6 @@ TEST(test_the_file_of_ids)
 {
     struct stat before, after;
     char path[200];
-    (void)state;
     assert_int_equal(cli_set_value(&app, "base-url", "http://three", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "a");
@@ -167,7 +163,6 @@ TEST(test_answers)
 {
     cli_eval e;
     size_t n;
-    (void)state;
     put("e/sums/trajectories.jsonl", answers);
     assert_int_equal(cli_eval_read(&app, "e", &e), 0);
     assert_string_equal(e.name, "sums");
@@ -219,7 +214,6 @@ TEST(test_answers)
 TEST(test_places)
 {
     cli_eval e;
-    (void)state;
     put("f/trajectories.jsonl",
         "{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"a\",\"reward\":0}\n");
     assert_int_equal(cli_eval_read(&app, "f", &e), 0);
@@ -304,7 +298,6 @@ TEST(test_a_line)
         .stop_reason = TINKC_STOP,
         .took_ms = 1500
     };
-    (void)state;
     json_t *v = cli_eval_line("sums", 3, "a", 2, &r);
     char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(6));
     assert_string_equal(text,
@@ -338,7 +331,6 @@ TEST(test_what_a_folder_says)
         { "[]", 0, NULL, NULL },
         { "{", 0, NULL, NULL },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         put("model/config.json", rows[i].config);
         char *type = cli_folder_type("model"), *logged = cli_logged_model("model");
@@ -373,7 +365,6 @@ TEST(test_default_rates)
           "the default for hidden size 2880" },
     };
     char why[96];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         put("model/config.json", rows[i].config);
         double rate = cli_model_default_rate(rows[i].name, *rows[i].config ? "model" : NULL, why);
@@ -422,7 +413,6 @@ TEST(test_reading_weights)
     static const char bar[] = "loading the weights ", done[] = "############################ ";
     enum { MB = 1 << 20 };
     char *drawn;
-    (void)state;
     put("large/config.json", "{}");
     put_hole("large/.safetensors", 7);    /* has no name */
     put_hole("large/a.safetensorsx", 99); /* something else */

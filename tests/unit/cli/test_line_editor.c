@@ -4,9 +4,6 @@
 #include <locale.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -243,7 +240,6 @@ TEST(test_signals)
 TEST(test_history)
 {
     struct stat st;
-    (void)state;
     if (no_editor())
         skip();
     int fd = mkstemp(past);
@@ -292,7 +288,6 @@ TEST(test_lines_of_a_pipe)
     static const char text[] = "one\r\n\ntwo\0x\n\r\nlast\r";
     static const char *const lines[] = { "one", "", "two\xffx", "", "last" };
     int ends[2], before = dup(0), how = 9;
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(write(ends[1], text, sizeof text - 1), sizeof text - 1);
     close(ends[1]);
@@ -318,5 +313,3 @@ TEST(test_lines_of_a_pipe)
     dup2(before, 0);
     close(before);
 }
-
-RUN_TESTS(NULL, NULL)

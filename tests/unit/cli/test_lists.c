@@ -1,8 +1,4 @@
 /* test_lists.c - what list commands print: formats, columns, order, filters, fields. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cli/main/commands.h"
 #include "cli/output/list.h"
 #include "cli/output/out.h"
@@ -154,7 +150,6 @@ TEST(each_format_shows_the_same_items)
           .value = "n=9",
           .wanted = "{\n  \"things\": [\n    {\n      \"id\": \"c\"\n    }\n  ]\n}\n" },
     };
-    (void)state;
     expect_lists(cases, N(cases));
 }
 
@@ -179,7 +174,6 @@ TEST(filters_compare_by_the_type_of_the_member)
         IDS("filter", "x=99.96", "a\n"),
         IDS("filter", "in.side=7", "c\n"),
     };
-    (void)state;
     expect_lists(cases, N(cases));
 }
 
@@ -191,7 +185,6 @@ TEST(what_has_no_member_comes_first_in_the_order)
         IDS("sort", "id", "a\na,b\nb\nc\nd\n"),
         IDS("sort", "x", "d\na,b\na\nb\nc\n"),
     };
-    (void)state;
     expect_lists(cases, N(cases));
 }
 
@@ -206,7 +199,6 @@ TEST(columns_are_shown_in_the_order_that_was_asked_for)
           .wanted = "Rate\tYes\tWhen\tSize\n99.96\ttrue\t2025-01-02T03:04:05Z\t5\n"
                     "0.00012345\t\tsoon\t10\n" },
     };
-    (void)state;
     expect_lists(cases, N(cases));
 }
 
@@ -227,7 +219,6 @@ TEST(what_cannot_be_listed_is_named)
         { "filter", "n", "error: --filter: 'n' is not KEY=VALUE\n" FILTER_HINT },
         { "filter", "n!1", "error: --filter: 'n!1' is not KEY=VALUE\n" FILTER_HINT },
     };
-    (void)state;
     int differ = 0;
     for (size_t i = 0; i < N(rows); i++)
         differ += list_differs(&(list_case){ .format = CLI_TSV,
@@ -251,7 +242,6 @@ TEST(fields_are_checked_before_anything_is_printed)
           .value = "help",
           .wanted = "id\tID\nsize\tSize\nwhen\tWhen\nyes\tYes\nrate\tRate\npath\tA, \"b\"\n" },
     };
-    (void)state;
     expect_lists(cases, N(cases));
 }
 
@@ -266,12 +256,9 @@ TEST(the_title_counts)
                  { 1, 2, "1 run of S (1 more not shown, use --limit to see more)" },
                  { 2, 1, "2 runs of S" },
                  { 2, 12, "2 runs of S (10 more not shown, use --limit to see more)" } };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         char *title = cli_list_title("run", rows[i].shown, rows[i].total, " of S");
         assert_string_equal(title, rows[i].title);
         free(title);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,6 +1,4 @@
 /* test_logged_runs.c - names of runs: the last part of the folder that each logs to, remembered by the store. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,5 +88,3 @@ TEST_WITH(a_store_without_runs_has_no_names, setup, teardown)
     assert_int_equal(json_array_size(runs), 0);
     json_decref(runs);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_number_texts.c - numbers, durations and sizes as options take them and as the command shows them. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/output/out.h"
@@ -118,7 +115,6 @@ TEST(each_kind_reads_its_own_form)
         { "00000000000000000000000000000000000000000000000000000000000000001", true, 1, 1.0, NONE,
           NONE },
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         int64_t integer = 0, size = 0;
         double number = 0, duration = 0;
@@ -176,7 +172,6 @@ TEST(a_number_is_written_as_python_writes_it)
         { 1000000000000000.5, "1000000000000000.5" },
     };
     char text[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_number(rows[i].value, text);
         assert_string_equal(text, rows[i].wanted);
@@ -205,7 +200,6 @@ TEST(thousands_are_separated_in_counts)
         { -1234567, "-1,234,567" },
     };
     char text[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_count(rows[i].value, text);
         assert_string_equal(text, rows[i].wanted);
@@ -234,11 +228,8 @@ TEST(a_size_has_one_binary_unit)
         { INT64_C(9223372036854775807), "8.0 EB" },
     };
     char text[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_size(rows[i].value, text);
         assert_string_equal(text, rows[i].wanted);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_preference_files.c - files of preferences as tokens: both sides, what is cut, ties and bad rows; and single answers
  * that are crossed with those of other prompts. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/main/commands.h"
@@ -69,7 +66,6 @@ TEST(test_both_sides)
 {
     cli_pairs p;
     char *said;
-    (void)state;
     assert_int_equal(take("{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n"
                           "{\"prompt\":\"d\",\"chosen\":\"e f\",\"rejected\":\"g\"}\n",
                           "100", false, &p, &said),
@@ -93,7 +89,6 @@ TEST(test_cut)
     static const char row[] = "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n";
     cli_pairs p;
     char *said, most[20];
-    (void)state;
     assert_int_equal(take(row, "100", false, &p, &said), 0);
     free(said);
     size_t len = p.items[0].chosen.len, head = 0;
@@ -121,7 +116,6 @@ TEST(test_rows_that_are_not_pairs)
 {
     cli_pairs p;
     char *said;
-    (void)state;
     assert_int_equal(take("{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"b\"}\n{\"prompt\":"
                           "\"a\",\"chosen\":\"b\"}\n",
                           "100", false, &p, &said),
@@ -167,7 +161,6 @@ TEST(test_single_answers)
 {
     cli_pairs p;
     char *said;
-    (void)state;
     assert_int_equal(take(MARK("a", "b", "true") MARK("c", "d e f", "false") MARK("g", "h", "true"),
                           "100", true, &p, &said),
                      0);
@@ -208,7 +201,6 @@ TEST(test_many)
     char *said, lines[20000] = "";
     cli_pairs p;
     size_t at = 0;
-    (void)state;
     for (int i = 0; i < 150; i++)
         at += (size_t)snprintf(lines + at, sizeof lines - at,
                                "{\"prompt\":\"%d\",\"chosen\":\"b\",\"rejected\":\"c\"}\n", i);

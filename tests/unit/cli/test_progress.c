@@ -1,7 +1,5 @@
 /* test_progress.c - what the command draws on a terminal, its width and colours, and what signals leave behind. */
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cli/main/commands.h"
 #include "cli/doctor/doctor.h"
@@ -45,7 +43,6 @@ TEST(test_bars)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     const cli_app plain = { .draws = true, .progress = true };
-    (void)state;
     hold_output();
     cli_progress p = begun(&app, false);
     cli_progress_step(&p, 5, 10, "x");
@@ -93,7 +90,6 @@ TEST(test_where_nothing_is_drawn)
     const cli_app quiet = { .draws = true, .progress = true, .quiet = true },
                   off = { .draws = true };
     const cli_app file = { .progress = true };
-    (void)state;
     hold_output();
     cli_progress p = begun(&quiet, false);
     cli_progress_step(&p, 5, 10, "x");
@@ -122,7 +118,6 @@ TEST(test_status_lines)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     char wide[120];
-    (void)state;
     hold_output();
     cli_status(&app, true, "step %d\033", 3);
     cli_progress_clear();
@@ -144,7 +139,6 @@ TEST(test_time_of_a_check)
     cli_app app = { .deadline_ms = INT64_MAX };
     const doctor d = { .app = &app };
     int64_t now = cli_now_ms();
-    (void)state;
     assert_in_range(cli_doctor_left_ms(&d, now + 3600000), 3605000 - 60000, 3605000);
     assert_int_equal(cli_doctor_left_ms(&d, now - 5000), 0);
     assert_int_equal(cli_doctor_left_ms(&d, now - 3600000), 0);
@@ -172,7 +166,6 @@ static bool colours(bool tty)
 TEST(test_colours)
 {
     static const char *const names[] = { "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR" };
-    (void)state;
     for (size_t i = 0; i < 3; i++)
         unsetenv(names[i]);
     setenv("TERM", "xterm", 1);
@@ -225,7 +218,6 @@ TEST(test_widths)
         size_t width;
     } rows[] = { { "100", 100 }, { "1", 1 }, { "0", 0 }, { "-5", 0 }, { "x", 0 }, { "", 0 } };
     const cli_app app = { 0 };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         setenv("COLUMNS", rows[i].columns, 1);
         assert_int_equal(cli_term_width(&app), rows[i].width);
@@ -237,7 +229,6 @@ TEST(test_widths)
 TEST(test_answers_in_advance)
 {
     cli_app yes = { .yes = true }, half = { .stdin_tty = true };
-    (void)state;
     assert_int_equal(cli_confirm(&yes, "Sure?", "--yes"), 1);
     hold_output();
     assert_int_equal(cli_confirm(&half, "Sure?", "--yes"), -CLI_EXIT_USAGE);
@@ -296,7 +287,6 @@ TEST(test_forms)
                   { SIGTERM, true, 143, "" } };
     const cli_app app = { .draws = true, .progress = true, .command = cli_find("export", NULL) };
     const tinkc_adapter_options o = { .target = "there" };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char wanted[300];
         signal(SIGINT, SIG_DFL); /* unless they are caught, the test ends here */
@@ -325,7 +315,6 @@ TEST(test_pages)
                     .progress = true };
     cli_pager p;
     tinkc_error err = { 0 };
-    (void)state;
     cli_pager_begin(&p, &app, 2, "runs");
     assert_string_equal(p.label, "Fetching 2 runs");
     for (int i = 0; i < 2; i++) {
@@ -373,5 +362,3 @@ TEST(test_pages)
     json_decref(p.items);
     cli_parse_free(&app);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_project_file.c - .tinkc.toml comes with a repository: neither it nor a file that it names runs
  * commands, chooses addresses, deletes, or writes outside the project. What the user names may. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,7 +96,6 @@ TEST(a_config_that_a_project_names_has_its_rights)
         { "force = true\n", "a project file may not set what writes or overwrites files" },
         { "if_exists = \"delete\"\n", "has no setting" }, /* a --config never sets it */
     };
-    (void)state;
     put(".tinkc.toml", "[train.sft]\nconfig = \"evil.toml\"\n");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[200];

@@ -1,8 +1,5 @@
 /* test_prompt_files.c - files of prompts: which member is the prompt, which the answer, what is refused; their order
  * and parts. How a model is asked, and what is made of its answer. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cli/sample/ask.h"
@@ -91,7 +88,6 @@ TEST_WITH(test_members, begin, end)
           NULL },
         { "{\"prompt\":\"a\",\"tools\":[]}", ASK("a"), NULL },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_prompts p;
         char *said;
@@ -142,7 +138,6 @@ TEST_WITH(test_refused, begin, end)
         { "[1]", &none, "" },
         { "{\"torn", &none, "" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_prompts p;
         char *said;
@@ -165,7 +160,6 @@ TEST_WITH(test_named_members, begin, end)
 {
     cli_prompts p;
     char *said;
-    (void)state;
     assert_int_equal(cli_set_value(&app, "prompt-field", "ask", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_set_value(&app, "answer-field", "say", CLI_FROM_PROGRAM, "test"), 0);
     assert_int_equal(cli_set_value(&app, "tag-field", "kind", CLI_FROM_PROGRAM, "test"), 0);
@@ -194,7 +188,6 @@ TEST_WITH(test_several_files, begin, end)
                           "/tmp/tinkc-prompts-XXXXXX" };
     const char *args[] = { paths[0], paths[1] };
     cli_prompts p;
-    (void)state;
     hold_output();
     int code = cli_prompts_read(&app, &prompt, &p);
     char *said = release_output();
@@ -243,7 +236,6 @@ TEST_WITH(test_order, begin, end)
     char *said, lines[MANY * 20] = "";
     size_t at = 0, moved = 0;
     bool seen[MANY] = { false };
-    (void)state;
     for (int i = 0; i < MANY; i++)
         at += (size_t)snprintf(lines + at, sizeof lines - at, "{\"prompt\":\"%d\"}\n", i);
     assert_int_equal(take(lines, &prompt, &p, &said), 0);
@@ -344,7 +336,6 @@ TEST_WITH(test_numbers_of_a_line, open_nano, close_nano)
         { "{\"seed\":1.5}", "seed: not a whole number", 0, 0, 0, 0 },
     };
     char why[CLI_WHY];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_sampling s = { .max_tokens = 5, .top_k = 6, .temperature = 0.5F, .top_p = 0.25F };
         json_t *v = json_loads(rows[i].line, 0, NULL);
@@ -385,7 +376,6 @@ TEST_WITH(test_numbers_given, open_nano, close_nano)
         { "stop-token", "0", "" },
         { "stop-token", "2147483648", "error: --stop-token: '2147483648' is not a token id\n" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_parse_free(&app);
         app = (cli_app){ .command = cli_find("sample", NULL) };
@@ -401,7 +391,6 @@ TEST_WITH(test_stops, open_nano, close_nano)
 {
     cli_asked asked = { .tokenizer = nano, .chat = true };
     tinkc_sampling s = { 0 };
-    (void)state;
     /* The end of a turn and that of a text, as tokens. */
     assert_true(cli_stop_as_usual(&asked, false, &s));
     assert_true(!s.stop && s.n_stop_tokens == 2 && s.stop_tokens[0] == 4095 &&
@@ -461,7 +450,6 @@ TEST_WITH(test_room_for_an_answer, open_nano, close_nano)
         { 2000, 3000, 50, 50 },   { -1, 3000, 50, 50 },
         { -1, 5000, 5000, 5000 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_asked asked = { .context = rows[i].context };
         tinkc_sampling s = { .max_tokens = rows[i].wanted };
@@ -498,7 +486,6 @@ TEST_WITH(test_messages_asked, open_nano, close_nano)
     } lines[] = { { "", "" },         { "\n", "" },     { "\r\n", "" },     { "\r", "" },
                   { "a\n", "a" },     { "a\r\n", "a" }, { "a\n\n", "a\n" }, { "a\n\r", "a\n" },
                   { "a\r\r", "a\r" }, { "a", "a" },     { "\na", "\na" } };
-    (void)state;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         hold_output();
         int code = cli_check_message(&app, texts[i].text, texts[i].len);
@@ -521,7 +508,6 @@ TEST_WITH(test_token_lists, open_nano, close_nano)
     } rows[] = { { "[1,2,0]", 3 }, { "[2147483647]", 1 }, { "[]", 0 },        { "[2147483648]", 0 },
                  { "[-1]", 0 },    { "[1,-1]", 0 },       { "[1,\"2\"]", 0 }, { "[1.0]", 0 },
                  { "{}", 0 },      { "[4294967297]", 0 } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_tokens ids = { 0 };
         assert_true(tinkc_tokens_append(&ids, (const int32_t[]){ 9 }, 1, NULL));
@@ -547,7 +533,6 @@ TEST_WITH(test_system_prompts, open_nano, close_nano)
     } rows[] = { { false, own, "" },   { false, user, "" },  { false, "[]", "" },
                  { true, own, "" },    { true, user, head }, { true, "[]", head },
                  { true, "[5]", head } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char wanted[300];
         if (rows[i].given)
@@ -579,7 +564,6 @@ TEST_WITH(test_thoughts, open_nano, close_nano)
         { "</think><think>b", "<think>b", "" },
         { "a</think>b<think>c</think>", "b<think>c</think>", "a" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *shown = cli_thinking(rows[i].text, "show"),
              *hidden = cli_thinking(rows[i].text, "hide"),
@@ -618,7 +602,6 @@ TEST_WITH(test_answers, open_nano, close_nano)
         { 0, 4, TINKC_STOP_LENGTH, NULL, "01\n<|im_end|>", "malformed" },
     };
     const cli_asked asked = { .tokenizer = nano };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const tinkc_sequence seq = { .tokens = { ids + rows[i].from, rows[i].n },
                                      .stop_reason = rows[i].reason };
@@ -648,5 +631,3 @@ TEST_WITH(test_answers, open_nano, close_nano)
         json_decref(v);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
  * step leaves behind and says, and what ends it. The library, the clock, signals and the run's folder are scripts.
  */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <tinkc/recipes.h>
 #include <tinkc/tinkc.h>
@@ -292,7 +289,6 @@ TEST_WITH(test_options, setup, teardown)
         { "temperature", "0", "" },
         { "temperature", "-0.5", "error: --temperature must not be below 0\n" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         teardown(NULL);
         setup(NULL);
@@ -322,7 +318,6 @@ TEST_WITH(test_numbers_of_steps, setup, teardown)
         { 7, "2", "4", "4", 3, 4, false },
         { 7, "2", "4", "1", 1, 4, false },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         teardown(NULL);
         setup(NULL);
@@ -348,7 +343,6 @@ TEST_WITH(test_when_it_evaluates, setup, teardown)
         bool due;
     } rows[] = { { "0", 0, 1, false }, { "0", 4, 1, false }, { "1", 0, 1, true },
                  { "2", 3, 1, false }, { "2", 4, 1, true },  { "2", 4, 0, false } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         given("eval-every", rows[i].every);
         rl.job.step = rows[i].step;
@@ -388,7 +382,6 @@ TEST_WITH(test_groups_that_are_waited_for, setup, teardown)
 {
     tinkc_group *groups[4] = { 0 };
     tinkc_error err = { 0 };
-    (void)state;
     script.next[0] = script.next[2] = script.next[3] = TINKC_E_TIMEOUT;
     assert_true(take_groups(&rl, NULL, groups, 2, &err));
     assert_true(script.n_next == 5 && !err.code);
@@ -448,7 +441,6 @@ static void fill_groups(void)
 TEST_WITH(test_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
-    (void)state;
     fill_groups();
     rl.job.pending = json_pack("{s:i}", "time/evals", 3);
     rl.job.elapsed_tokens = 1000;
@@ -470,7 +462,6 @@ TEST_WITH(test_steps_with_trouble, setup, teardown)
 {
     tinkc_error err = { 0 };
     char folder[] = "run";
-    (void)state;
     fill_groups();
     script.sizes[0] = 0;
     script.rollouts[1][0].error = "no reward";
@@ -490,7 +481,6 @@ TEST_WITH(test_steps_with_trouble, setup, teardown)
 TEST_WITH(test_what_ends_the_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
-    (void)state;
     fill_groups();
     rl.job.pending = json_pack("{s:i}", "time/evals", 3);
     script.good = 1;
@@ -538,7 +528,6 @@ TEST_WITH(test_the_end, setup, teardown)
         { true, 0, 0, 2, SIGINT, 0, CLI_EXIT_SIGINT, "stopped at 2\n", "" },
     };
     char folder[] = "run";
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { .code = rows[i].code, .cause = rows[i].cause };
         (void)snprintf(err.message, sizeof err.message, "%s", rows[i].code ? "why" : "");
@@ -556,5 +545,3 @@ TEST_WITH(test_the_end, setup, teardown)
         assert_int_equal(code, rows[i].exit);
     }
 }
-
-RUN_TESTS(NULL, NULL)

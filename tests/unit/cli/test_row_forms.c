@@ -1,8 +1,5 @@
 /* test_row_forms.c - rows of every form against tests/data/cli/row_forms.txt: the conversation, what is
  * said of it, and which of its text is learnt. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -220,7 +217,6 @@ TEST(rows_of_every_form)
     FILE *f = fopen("tests/data/cli/row_forms.txt", "r");
     a_case c;
     size_t n = 0, wrong = 0, number = 0;
-    (void)state;
     assert_non_null(f);
     for (; next_case(f, &number, &c); n++) {
         wrong += !is_right(&c);
@@ -237,7 +233,6 @@ TEST(forms_by_name)
 {
     const char *name, *example;
     size_t n = 0;
-    (void)state;
     for (; cli_row_form_at(n, &name, &example); n++) {
         cli_row_fault why;
         json_t *row = json_loads(example, 0, NULL);
@@ -260,7 +255,6 @@ TEST(no_fault_is_left)
         "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\"}]}",
         "{\"instruction\":\"a\",\"prompt\":\"b\",\"chosen\":\"c\",\"rejected\":\"d\"}",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_row_fault why = { "of another row" };
         json_t *row = json_loads(rows[i], 0, NULL), *made = cli_row_conversation(row, NULL, &why);
@@ -296,7 +290,6 @@ TEST(nothing_behind_a_line)
         "{\"messages\" : [{\"role\":\"user\", \"content\" : \t[{\"text\":\"a\"}]}], \"from\": 1}";
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *room = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    (void)state;
     assert_true(room != MAP_FAILED && mprotect(room + page, page, PROT_NONE) == 0);
     for (size_t n = 0; n < sizeof whole; n++) {
         cli_span line = { memcpy(room + page - n, whole, n), n };

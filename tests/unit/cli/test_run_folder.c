@@ -1,9 +1,6 @@
 /* test_run_folder.c - a run's log directory: who may write into it, rows that are appended, taken back and read again,
  * hooks, and what a removed run leaves. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,7 +35,6 @@ static void end_log(cli_trainlog *log)
 TEST(test_one_writer)
 {
     cli_claim first, second;
-    (void)state;
     assert_int_equal(cli_trainlog_claim(&app, "new/run", &first), 0);
     assert_true(first.made && first.held && is_there("new/run"));
     hold_output();
@@ -72,7 +68,6 @@ TEST(links_out_of_the_folder_are_refused)
 {
     static const char *const targets[] = { "../precious", "../nothing-yet", "/etc/hostname", ".." };
     cli_claim claim;
-    (void)state;
     put("precious", "x");
     assert_int_equal(mkdir("came", 0700), 0);
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
@@ -94,7 +89,6 @@ TEST(links_out_of_the_folder_are_refused)
 TEST(test_rows)
 {
     cli_trainlog log;
-    (void)state;
     json_t *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
     assert_false(cli_trainlog_exists("run"));
     char *words[] = { (char *)"tinkc", (char *)"a b", (char *)"", (char *)"c", NULL };
@@ -134,7 +128,6 @@ TEST(test_rows)
 TEST(test_full_disks)
 {
     static const char *const names[] = { "metrics", "timing_spans", "checkpoints", "samples" };
-    (void)state;
     json_t *row = json_pack("{s:i}", "step", 1);
     for (size_t i = 0; i < 4; i++) {
         cli_trainlog log;
@@ -226,7 +219,6 @@ TEST(test_what_tells_a_run)
                  { "logs.log", false },           { "samples.jsonl", false },
                  { "config.toml", false },        { "other", false },
                  { "timing_spans.jsonl", false }, { "reference_logprobs.json", false } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[100];
         (void)snprintf(path, sizeof path, "telling/%s", rows[i].name);
@@ -268,7 +260,6 @@ TEST(test_removing)
 TEST(test_hooks)
 {
     cli_trainlog log;
-    (void)state;
     json_t *event = json_pack("{s:s}", "event", "start");
     assert_int_equal(cli_trainlog_open(&app, "hooked", "cat > hooked/events", &log), 0);
     assert_non_null(log.hook.pipe);
@@ -295,7 +286,6 @@ TEST(a_hook_gets_no_credentials_and_no_descriptors)
         "exec > seen; env | grep -o 'SECRET.*'; n=3; while [ $n -lt 256 ]; do "
         "[ -e /proc/$$/fd/$n ] && echo $n; n=$((n+1)); done";
     cli_trainlog log;
-    (void)state;
     app.command = cli_find("train", "sft");
     setenv("TINKER_API_KEY", "SECRET1", 1);
     setenv("GIVEN", "SECRET2", 1);

@@ -3,9 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,7 +47,6 @@ static void assert_said(const char *wanted)
 TEST(test_whole_files)
 {
     struct stat st;
-    (void)state;
     umask(022);
     assert_int_equal(save("file", "one", true), 0);
     assert_holds("file", "one");
@@ -78,7 +74,6 @@ TEST(test_whole_files)
 TEST(test_links)
 {
     struct stat st;
-    (void)state;
     put("other", "old");
     assert_int_equal(symlink("other", "link"), 0);
     assert_int_equal(save("link", "new", true), 0);
@@ -95,7 +90,6 @@ TEST(test_pipes_with_names)
 {
     struct stat st;
     char text[10] = "";
-    (void)state;
     assert_int_equal(mkfifo("other", 0600), 0);
     int reader = open("other", O_RDONLY | O_NONBLOCK);
     assert_true(reader >= 0);
@@ -117,7 +111,6 @@ TEST(test_pipes_with_names)
 TEST(test_no_room)
 {
     struct rlimit before, none;
-    (void)state;
     put("file", "old");
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     none = before;
@@ -183,7 +176,6 @@ TEST(test_faults)
 TEST(test_folders)
 {
     struct stat st;
-    (void)state;
     assert_true(cli_make_parents("file", 0700));
     assert_true(cli_make_parents("", 0700));
     assert_true(cli_make_parents("a/b/c", 0750));
@@ -213,7 +205,6 @@ TEST(test_secret_files)
                  { 0604, CLI_EXIT_USAGE },
                  { 0602, CLI_EXIT_USAGE },
                  { 0620, CLI_EXIT_USAGE } };
-    (void)state;
     put("file", "x");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(chmod("file", rows[i].mode), 0);
@@ -240,7 +231,6 @@ TEST(test_places)
         const char *target, *dir, *name;
     } rows[] = { { "a", NULL, "a" },    { "b/a", "b", "a" },     { "/a", "/", "a" },
                  { "/b/a", "/b", "a" }, { "b/c/a", "b/c", "a" }, { "b/", "b", "" } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_place p;
         tinkc_download_options o = { 0 };
@@ -267,7 +257,6 @@ TEST(test_pipes)
     tinkc_error full = { .code = TINKC_E_FILE, .message = "x: No space left on device" },
                 bare = { .code = TINKC_E_FILE, .message = "x" },
                 gone = { .code = TINKC_E_NOT_FOUND };
-    (void)state;
     cli_place_begin(&p, "-", &o);
     assert_true(p.piped && o.fd == 1 && !o.dir && !o.name && !o.flat && !o.replace);
     hold_output();

@@ -3,9 +3,6 @@
  */
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <tinkc/tinkc.h>
 
@@ -560,7 +557,6 @@ TEST_WITH(test_speeds, setup, teardown)
 {
     static const score sc = { .loss = 1, .weight = 1, .raw = 1, .tokens = 10, .bytes = 1 };
     flight f = { .begun_ms = 1000, .sent_ms = 2000 };
-    (void)state;
     clock_ms = 3000;
     record_step(&sft, &f, &sc, NULL);
     assert_true(sft.smooth_tokens_s == 10 && sft.settled_ms == 3000);
@@ -580,7 +576,6 @@ TEST_WITH(test_scores, setup, teardown)
     static float signs[] = { 9, 0, -1, 2 };
     const cli_example e = { ids, signs, 4, 5, 1, 0, false };
     score sc = { 0 };
-    (void)state;
     script.logprob = -1;
     score_example(&e, (const tinkc_tensor *)&script, &sc);
     assert_true(sc.loss == -2 + 6 && sc.weight == 1 && sc.raw == 3);
@@ -589,5 +584,3 @@ TEST_WITH(test_scores, setup, teardown)
     const score none = { .loss = 1, .raw = 1 }, less = { .loss = 1, .weight = -1 };
     assert_true(isnan(mean_nll(&none)) && isnan(mean_nll(&less)) && isnan(bits_per_byte(&none)));
 }
-
-RUN_TESTS(NULL, NULL)

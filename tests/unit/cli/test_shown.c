@@ -1,8 +1,5 @@
 /* test_shown.c - the command's own texts, whole: what its pure functions make of many inputs. See support/cli/sheet.h. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -80,7 +77,6 @@ TEST(test_json_ends)
                  { "1e5", 1, 1, true }, { "1e5", 2, 2, false }, { "1e+5", 2, 2, false },
                  { "105", 2, 2, true }, { "true", 3, 0, false } };
     cli_span text;
-    (void)state;
     cli_scan s;
     for (size_t i = 0; i < N(rows); i++) {
         cli_scan_open(&s, rows[i].text, rows[i].len);
@@ -131,7 +127,6 @@ TEST(test_json_peek)
                  { "\0", 1, 0, "a value is needed" } };
     cli_span text;
     cli_scan s;
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_scan_open(&s, rows[i].text, rows[i].len);
         for (int again = 0; again < 2; again++)
@@ -181,7 +176,6 @@ TEST_WITH(test_json_written, open_sheet, close_sheet)
         "{\"\xc3\xa9\": -9223372036854775808}",
         "[1e-5, 1e16, 0.1, -0.0, 3.0]"
     };
-    (void)state;
     for (size_t i = 0; i < N(texts); i++) {
         json_t *v = json_loads(texts[i], JSON_DECODE_ANY, NULL);
         assert_non_null(v);
@@ -297,19 +291,16 @@ static void put_conversation(const char *line)
 
 TEST_WITH(test_conversations, open_sheet, close_sheet)
 {
-    (void)state;
     each_row("conversations", put_conversation);
 }
 
 TEST_WITH(test_conversations_with_calls, open_sheet, close_sheet)
 {
-    (void)state;
     each_row("conversations-calls", put_conversation);
 }
 
 TEST_WITH(test_what_is_learnt, open_sheet, close_sheet)
 {
-    (void)state;
     each_row("conversations-learnt", put_conversation);
 }
 
@@ -327,7 +318,6 @@ TEST_WITH(test_lines, open_sheet, close_sheet)
                                          "\xEF\xBB",
                                          " \t\r",
                                          "x\xEF\xBB\xBFy\n" };
-    (void)state;
     for (size_t i = 0; i < N(files); i++) {
         cli_data_file f = { .text = (char *)(uintptr_t)files[i], .len = strlen(files[i]) };
         cli_lines l;
@@ -377,7 +367,6 @@ TEST_WITH(test_kinds, open_sheet, close_sheet)
                  { "a.tsv", "{}", 2 },
                  { "a.tsvx", "x\ty", 3 },
                  { "a.jsonl", "x", 1 } };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_app app = { 0 };
         put_input(rows[i].path);
@@ -396,7 +385,6 @@ TEST_WITH(test_models, open_sheet, close_sheet)
 {
     const cli_model_facts *m;
     const char *name;
-    (void)state;
     for (size_t i = 0; (name = cli_model_name(i)); i++) {
         m = cli_model_find(name);
         assert_non_null(m);
@@ -475,7 +463,6 @@ TEST_WITH(test_problems, open_sheet, close_sheet)
                                  CLI_EXIT_SIGINT,
                                  CLI_EXIT_SIGTERM };
     const cli_app plain = { 0 }, compat = { .compat = true };
-    (void)state;
     for (int32_t code = 0; code < 600; code++) {
         cli_problem p, theirs;
         tinkc_error err = { .code = code,
@@ -512,7 +499,6 @@ TEST_WITH(test_reports, open_sheet, close_sheet)
         { .color = true },
         { .stderr_tty = true, .compat = true },
     };
-    (void)state;
     for (size_t i = 0; i < N(apps); i++) {
         fprintf(sheet, "--- %zu\n", i);
         put_problems(&apps[i]);
@@ -524,7 +510,6 @@ TEST_WITH(test_reports_as_json, open_sheet, close_sheet)
 {
     static const cli_app json = { .format = CLI_JSON },
                          lines = { .format = CLI_JSONL, .quiet = true, .compat = true };
-    (void)state;
     put_problems(&json);
     fputs("--- lines, quiet, compatible\n", sheet);
     put_problems(&lines);
@@ -534,7 +519,6 @@ TEST_WITH(test_reports_as_json, open_sheet, close_sheet)
 /* With a log, which hears all of it, and a line on the screen, which is wiped. */
 TEST_WITH(test_reports_beside_others, open_sheet, close_sheet)
 {
-    (void)state;
     char *log = NULL;
     size_t len;
     const cli_app logged = { .log_file = open_memstream(&log, &len), .quiet = true },
@@ -564,7 +548,6 @@ TEST_WITH(test_records, open_sheet, close_sheet)
         "{\"at\":\"2025-01-02 03:04:05\",\"x\":[{\"time\":\"2025-01-02\",\"other\":"
         "\"2025-01-02\"},{\"at\":7,\"time\":\"soon\"}],\"in\":{\"at\":"
         "\"2025-01-02T03:04:05.5+02:00\"}}";
-    (void)state;
     for (int format = CLI_TABLE; format <= CLI_ID; format++)
         for (int compat = 0; compat < 2; compat++) {
             const cli_app app = { .command = cli_find("run", "info"),
@@ -586,5 +569,3 @@ TEST_WITH(test_records, open_sheet, close_sheet)
         }
     compare("records");
 }
-
-RUN_TESTS(NULL, NULL)

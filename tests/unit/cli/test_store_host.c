@@ -6,9 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -155,7 +152,6 @@ TEST_WITH(test_names_of_sockets, setup, NULL)
 {
     char path[TKC_SOCKET_PATH];
     int fd = -1, file = open(STORE "/x.sock", O_WRONLY | O_CREAT, 0600);
-    (void)state;
     assert_false(tkc_socket_path("nowhere", "x.sock", &fd, path));
     assert_true(fd == -1 && errno == ENOENT);
     assert_true(tkc_socket_path(STORE, "x.sock", &fd, path));
@@ -172,7 +168,6 @@ TEST_WITH(test_hosts_that_do_not_start, setup, NULL)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = (tinkc_engine *)&an_engine;
-    (void)state;
     assert_null(cli_store_host_start(engine, "nowhere", "cpu", &err));
     assert_error(&err, TINKC_E_FILE, "the store's sockets: No such file or directory");
     err = (tinkc_error){ 0 };
@@ -192,7 +187,6 @@ TEST_WITH(test_hosts_that_do_not_start, setup, NULL)
 TEST_WITH(test_devices, setup, NULL)
 {
     static const char *const asked[] = { "cuda:1", NULL };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
         cli_store_host *h = cli_store_host_start((tinkc_engine *)&an_engine, STORE, asked[i], &err);
@@ -218,7 +212,6 @@ TEST_WITH(test_engines, setup, NULL)
         { 0, TINKC_E_STORE, 0, 1 },
         { 0, TINKC_E_FILE, TINKC_E_CONFLICT, 202 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { .code = 7 }; /* of before */
         setup(NULL);
@@ -263,7 +256,6 @@ TEST_WITH(test_reports, setup, NULL)
           CLI_EXIT_FAILED,
           "error\t63\t0\tno server\n" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int ends[2];
         char number[12], text[100] = "";
@@ -309,7 +301,6 @@ static int come(const cli_store_host *h)
 TEST_WITH(test_other_people, setup, NULL)
 {
     char text[200] = "", wanted[200];
-    (void)state;
     cli_store_host *h = new_host();
     int fd = come(h);
     script.peer = 1; /* somebody else */
@@ -347,7 +338,6 @@ TEST_WITH(test_when_it_is_over, setup, NULL)
         { false, false, false, 15001, false }, { true, true, false, 0, true },
         { true, true, true, 99999, false },    { false, true, false, 99999, false },
     };
-    (void)state;
     cli_store_host *h = new_host();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         h->n = 2;
@@ -365,7 +355,6 @@ TEST_WITH(test_when_it_is_over, setup, NULL)
 TEST_WITH(test_the_loop, setup, NULL)
 {
     int64_t begun_ms = clock_ms;
-    (void)state;
     cli_store_host *h = new_host();
     h->once = true;
     script.poll_fault = EINTR;

@@ -5,9 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -241,7 +238,6 @@ TEST_WITH(test_lines, setup, teardown)
 {
     int ends[2];
     char line[LINE], long_one[LINE + 8];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     memset(long_one, 'x', sizeof long_one);
     assert_int_equal(write(ends[1], "one\n\ntwo", 8), 8);
@@ -300,7 +296,6 @@ TEST_WITH(test_errors_of_the_other_side, setup, teardown)
         { "error", TINKC_E_STORE, 0, "the store's process gave no answer" },
         { "error\t62\t5\tone\ttwo", 62, 5, "one two" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char line[80];
         tinkc_error err = { 0 };
@@ -317,7 +312,6 @@ TEST_WITH(test_questions, setup, teardown)
     int ends[2];
     char line[LINE];
     tinkc_error err = { 0 };
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     theirs[0] = ends[1];
     assert_int_equal(write(ends[1], "ok fine\nerror\t9\t0\tno\nerrors\n", 28), 28);
@@ -353,7 +347,6 @@ TEST_WITH(test_whether_it_is_shared, setup, teardown)
         bool shared;
     } rows[] = { { "0", false },      { "false", false }, { "1", true }, { "true", true },
                  { "falsely", true }, { "fals", true },   { "", true },  { NULL, true } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].value)
             setenv("TINKC_SHARE_STORE", rows[i].value, 1);
@@ -379,7 +372,6 @@ TEST_WITH(test_who_answers, setup, teardown)
         { "tinkc-store 1 x", false, 5000 },
         { NULL, false, 0 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         script.heard[script.n_links] = rows[i].heard;
         script.waited_ms = 0;
@@ -413,7 +405,6 @@ TEST_WITH(test_processes_that_are_started, setup, teardown)
         { "read", TINKC_E_STORE, 0, "the store's process did not start", 0 },
         { NULL, TINKC_E_STORE, 0, "the store's process did not start", 30000 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         script.host[script.n_hosts] = rows[i].says;
@@ -456,7 +447,6 @@ TEST_WITH(test_no_longer_than_it_may_take, setup, teardown)
         { NULL, HELLO, 300, 300 },                      /* after the question */
         { NULL, HELLO "error\t1\t0\tending\n", 49, 0 }, /* after a pause */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(setup(NULL), 0);
         script.heard[0] = rows[i].heard;
@@ -489,7 +479,6 @@ TEST_WITH(test_who_took_the_time, setup, teardown)
 TEST_WITH(test_linked_at_once, setup, teardown)
 {
     const char *args[] = { "a\tb\nc" };
-    (void)state;
     script.heard[0] = HELLO "ok auto\n";
     app.args = args;
     app.n_args = 1;
@@ -552,7 +541,6 @@ TEST_WITH(test_how_long_it_waits, setup, teardown)
     } rows[] = {
         { 1000, 0, 0, 2050 }, { 1001, 0, 0, 1001 }, { 3707, 8, 7, 3707 }, { 3706, 9, 8, 3706 }
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(setup(NULL), 0);
         all_hosts(CONFLICT);
@@ -641,7 +629,6 @@ TEST_WITH(test_models_and_adapters, setup, teardown)
         { "okay\tb\n", NULL, NULL, "the store's process gave no usable answer" },
         { "error\t9\t0\tno\n", NULL, NULL, "no" },
     };
-    (void)state;
     for (size_t i = 0; i < 2 * (sizeof rows / sizeof *rows); i++) {
         bool training = i % 2 == 0;
         const char *wanted = training ? rows[i / 2].training : rows[i / 2].sampling;

@@ -1,8 +1,5 @@
 /* test_times.c - dates as people write them, and times as the command shows them. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "cli/output/out.h"
@@ -94,7 +91,6 @@ TEST(a_date_is_a_day_a_week_a_clock_or_a_distance)
         { "2024-01-01T00:00:00.0000000000000000000000000000000000000000000",
           "2024-01-01T00:00:00Z" },
     };
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         int64_t us = 0;
         char iso[CLI_SHORT_TEXT];
@@ -168,7 +164,6 @@ TEST(what_is_not_a_date_is_refused)
         " ",
         "2024-01-01T00:00:00.00000000000000000000000000000000000000000000",
     };
-    (void)state;
     for (size_t i = 0; i < N(texts); i++)
         if (cli_parse_date(texts[i], now_us, &(int64_t){ 0 }))
             fail_msg("%s is accepted", texts[i]);
@@ -179,7 +174,6 @@ TEST(today_begins_at_midnight_utc)
 {
     const int64_t day = INT64_C(86400000000);
     int64_t us = 0;
-    (void)state;
     assert_true(cli_parse_date("today", -1, &us) && us == -day);
     assert_true(cli_parse_date("yesterday", day, &us) && us == 0);
     assert_true(cli_parse_date("today", day, &us) && us == day);
@@ -219,7 +213,6 @@ TEST(times_are_shown_in_utc_as_python_does_and_local)
           "1000-01-01 02:30:00 +0230" },
     };
     char iso[CLI_SHORT_TEXT], python[CLI_SHORT_TEXT], local[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_iso(rows[i].us, iso);
         cli_format_python_time(rows[i].us, python);
@@ -261,7 +254,6 @@ TEST(a_distance_has_one_unit_rounded_down)
         { 2678400, "2023-10-14", "2023-12-15" },
     };
     char ago[CLI_SHORT_TEXT], ahead[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_relative(now_us - rows[i].seconds * 1000000, now_us, ago);
         cli_format_relative(now_us + rows[i].seconds * 1000000, now_us, ahead);
@@ -288,7 +280,6 @@ TEST(a_duration_has_two_units)
         { NAN, "?" },        { INFINITY, "?" },
     };
     char text[CLI_SHORT_TEXT];
-    (void)state;
     for (size_t i = 0; i < N(rows); i++) {
         cli_format_duration(rows[i].seconds, text);
         assert_string_equal(text, rows[i].wanted);

@@ -2,7 +2,6 @@
  * is what tests/interop/test_trackers.sh shows. */
 #include <dirent.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -76,7 +75,6 @@ TEST_WITH(test_event_records_are_framed, setup, teardown)
 {
     cli_tfevents t;
     char path[700], below[600];
-    (void)state;
     json_t *row =
         json_pack("{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", json_null());
     assert_true(cli_tfevents_open(&t, folder, 3));
@@ -145,7 +143,6 @@ TEST_WITH(test_long_records_are_cut_into_blocks, setup, teardown)
     cli_wandb w;
     char below[600], run[700], path[700], text[700];
     size_t len, pieces;
-    (void)state;
     json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 0, "loss", 1.5);
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
@@ -174,7 +171,6 @@ TEST_WITH(test_a_continued_run_keeps_its_id, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], id[CLI_WANDB_ID + 1];
-    (void)state;
     json_t *config = json_object();
     assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
     memcpy(id, w.id, sizeof id);
@@ -203,7 +199,6 @@ TEST_WITH(test_the_last_of_several_runs_is_continued, setup, teardown)
                                          "Offline-run-20990101_000000-aaaaaaaa" };
     cli_wandb w;
     char path[700];
-    (void)state;
     for (int i = 0; i < 13; i++) {
         if (i < 8)
             snprintf(path, sizeof path, "%s/wandb/offline-run-20260101_00000%d-abcdefg%d", folder,
@@ -349,7 +344,6 @@ TEST_WITH(test_an_offline_run_says_everything, setup, teardown)
     cli_wandb w;
     char path[700], host[65] = "", wanted[2000];
     size_t n;
-    (void)state;
     snprintf(path, sizeof path, "%s/wandb/offline-run-20200101_000000-abcdefg7", folder);
     assert_true(cli_make_folder(path, 0700));
     json_t *config = json_pack("{s:i,s:{s:[b]},s:s}", "a", 1, "b", "c", 1, "d", "\xc3\xa9");
@@ -431,7 +425,6 @@ TEST_WITH(test_exports, setup, teardown)
     static const struct {
         const char *below, *name;
     } rows[] = { { "deep/run", "run" }, { "deep/end/", NULL } };
-    (void)state;
     json_t *config = json_pack("{s:i}", "a", 1),
            *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
     for (size_t i = 0; i < 2; i++) {
@@ -485,7 +478,6 @@ TEST_WITH(test_exports_that_cannot_begin, setup, teardown)
     cli_app app = { .command = cli_find("train", "sft") };
     cli_exports *e = NULL;
     char path[700], wanted[900];
-    (void)state;
     json_t *config = json_object();
     snprintf(path, sizeof path, "%s/wandb", folder);
     FILE *f = fopen(path, "w");
@@ -529,7 +521,6 @@ static size_t warnings(const char *log, const char *wanted)
 TEST_WITH(test_exports_on_a_full_disk, setup, teardown)
 {
     enum { AGAIN, ROW, BOARD, END, ALL };
-    (void)state;
     json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     for (int when = AGAIN; when < ALL; when++) {
@@ -573,5 +564,3 @@ TEST_WITH(test_exports_on_a_full_disk, setup, teardown)
     json_decref(config);
     json_decref(row);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,8 +3,6 @@
  * the terminal and the queue of events are scripts, so no test takes time.
  */
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <tinkc/tinkc.h>
 
@@ -451,7 +449,6 @@ TEST(test_rest)
         { 1, 0, 0, 0, TINKC_E_DEADLINE },
         { 900, 2000, 300, 3, TINKC_E_CANCELLED },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         int64_t begun_ms = clock_ms;
@@ -474,5 +471,3 @@ TEST(test_nothing_to_wait_for)
     assert_noted("wiped\n");
     assert_int_equal(err.code, 0);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_adapter_files.c - folders of adapters: what adapter_config.json may say, names of tensors, the
  * optimizer's file, and every way in which one of them can be wrong. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/str.h"

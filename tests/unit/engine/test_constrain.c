@@ -1,7 +1,5 @@
 /* test_constrain.c - texts that a grammar allows are those that fit the schema: walked at random byte by
  * byte and token by token, and held against a validator that knows nothing of grammars. */
-#include <stdlib.h>
-
 #include "constrain/json_grammar.h"
 #include "constrain/token_mask.h"
 #include "recipes/schema.h"
@@ -94,7 +92,6 @@ static void expect_valid(const char *schema, const char *text, size_t n)
 TEST_WITH(test_bytes, set_up, tear_down)
 {
     char text[600];
-    (void)state;
     for (size_t k = 0; k < sizeof schemas / sizeof *schemas; k++) {
         tke_grammar g;
         tinkc_error err = { 0 };
@@ -146,7 +143,6 @@ TEST_WITH(test_taken, set_up, tear_down)
           "\"required\":[\"t\"]}},\"$ref\":\"#/$defs/t\"}",
           "{\"t\":{\"t\":null}}", true },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tke_grammar g;
         tke_grammar_state s;
@@ -186,7 +182,6 @@ TEST_WITH(test_refused, set_up, tear_down)
         { "{", "" },
         { "{\"type\":\"integer\",\"maximum\":1e300}", "" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tke_grammar g;
         tinkc_error err = { 0 };
@@ -276,7 +271,6 @@ static size_t no_brace(void *user, int32_t token, const char **bytes)
 TEST_WITH(test_vocabulary, set_up, tear_down)
 {
     tinkc_error err = { 0 };
-    (void)state;
     assert_null(tke_token_order_new(VOCAB, no_brace, NULL, &err));
     assert_int_equal(err.code, TINKC_E_UNSUPPORTED);
     assert_non_null(strstr(err.message, "'{'"));
@@ -294,7 +288,6 @@ TEST_WITH(test_calls, set_up, tear_down)
     char text[600];
     tke_grammar g;
     tinkc_error err = { 0 };
-    (void)state;
     tke_call_grammar(&g, &arena, calls, 2, &err);
     assert_ok(err);
     for (int i = 0; i < 200; i++) {
@@ -306,5 +299,3 @@ TEST_WITH(test_calls, set_up, tear_down)
                      text + 3, n - 7);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * rotation, sizes of work space, chunks of the head, steps with more rows than a chunk of logits. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/str.h"
 #include "cpu/block.h"
@@ -410,7 +408,6 @@ TEST(test_rows_of_several_targets)
 TEST(test_many_adapters)
 {
     enum { MANY = 70 };
-    (void)state;
     tinkc_error err = { 0 };
     uint64_t r = 8;
     tke_trainer *t = tke_trainer_new(w.loaded, &(tke_trainer_options){ 0 }, &err);
@@ -517,7 +514,6 @@ TEST(test_stop_at_each_point)
 TEST(test_scores_of_many_rows)
 {
     enum { LONG = 300, TOP = 2 };
-    (void)state;
     tinkc_error err = { 0 };
     uint64_t r = 6;
     int32_t prompt[LONG], scored[(LONG - 1) * 2];

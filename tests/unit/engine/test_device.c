@@ -1,8 +1,6 @@
 /* test_device.c - which device is chosen and what is said about it; a device that fails. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "infer/infer.h"
@@ -83,7 +81,6 @@ TEST(test_card)
                  { "cuda:21", "card 21", "asked for by name" } };
     tke_device_info info;
     tke_device_reason why;
-    (void)state;
     setenv("TINKC_CUDA_MODULE", FAKE_CARD_MODULE, 1);
     setenv("FAKE_CARD", "works", 1);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

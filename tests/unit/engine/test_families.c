@@ -1,9 +1,6 @@
 /* test_families.c - rules of single model families: layouts of files, counts, refusals. What holds for
  * all of them is in test_train_bits.c and test_infer_bits.c. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "cpu/part.h"
 #include "math/format.h"
@@ -350,7 +347,6 @@ TEST(nemotron_that_does_not_fit_is_refused)
 TEST(the_plan_counts_the_layers_that_attend)
 {
     static const char *const families[] = { "qwen3", "gpt_oss", "qwen3_5_text", "nemotron_h" };
-    (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         tiny_world w = tiny_world_open(&(tiny_model){ .family = families[f], .layers = 4 }, 1);
         size_t kept = 0, attending = 0;
@@ -363,5 +359,3 @@ TEST(the_plan_counts_the_layers_that_attend)
         tiny_world_close(&w);
     }
 }
-
-RUN_TESTS(NULL, NULL)

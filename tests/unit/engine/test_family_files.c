@@ -1,9 +1,6 @@
 /* test_family_files.c - adapters of every family in files: hosted and PEFT form there and back, merged
  * models, what is refused. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -433,5 +430,3 @@ TEST(a_truncated_file_of_experts_is_refused_by_its_name)
         tiny_model_remove(folder);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* Stored formats: what each code stands for, that all kernel sets agree in every bit, and that a
  * packed weight multiplies like the bf16 matrix it stands for. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "math/format.h"
 #include "support/engine/numbers.h"

@@ -1,6 +1,5 @@
 /* Products: right to within rounding, for every form, type and odd size; and the same bits however
  * rows, columns, k and threads are cut. */
-
 #include "support/engine/numbers.h"
 #include "support/test_case.h"
 
@@ -245,7 +244,6 @@ TEST(pieces_have_the_same_bits)
     tke_cpu *two = cpu_new(TKE_ISA_AUTO, 2, TKE_PRECISION_F32);
     numbers rng = { 7 };
     problem p = make(&rng, TKE_NT, TKE_BF16, 1, 2085, 1024);
-    (void)state;
     tke_gemm_run(one, &p.g);
     check(&p, 4e-6);
     expect_same(two, &p, INT64_MAX / 2, INT64_MAX / 2, INT64_MAX / 2);
@@ -292,7 +290,6 @@ TEST(many_at_once)
     enum { N = 70 };
     problem p[N];
     tke_gemm calls[N];
-    (void)state;
     for (int i = 0; i < N; i++) {
         p[i] = make(&rng, (tke_form)(i % 3), TKE_BF16, numbers_range(&rng, 0, 40),
                     numbers_range(&rng, 1, 200), numbers_range(&rng, 1, 100));
@@ -307,5 +304,3 @@ TEST(many_at_once)
     tke_gemm_run_all(cpu, NULL, 0);
     tke_cpu_free(cpu);
 }
-
-RUN_TESTS(NULL, NULL)

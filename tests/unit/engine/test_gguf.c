@@ -1,9 +1,6 @@
 /* test_gguf.c - GGUF files, read back byte by byte with a reader of the test's own: every key, the
  * table of tensors, and every number against the model and the adapter. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -934,5 +931,3 @@ TEST(an_adapter_of_experts_has_no_file_of_its_own)
     tiny_model_remove(folder);
     tiny_model_remove(room);
 }
-
-RUN_TESTS(NULL, NULL)

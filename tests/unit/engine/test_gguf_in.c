@@ -1,8 +1,4 @@
 /* GGUF files as models: the bits of the model they stand for, parts, and everything that is refused. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/gguf_read.h"
 #include "base/str.h"
@@ -239,5 +235,3 @@ TEST(parts_are_found_beside_the_one_that_is_named)
     opens(path, NULL);
     tiny_model_remove(folder);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_infer_bits.c - a sample depends on weights, prompt, parameters and seed alone, and its
  * log-probs are the training forward's. Also: stop rules, prompt log-probs, cancelling, memory. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "infer/infer.h"
 #include "support/engine/on_device.h"

@@ -1,7 +1,5 @@
 /* test_infer_sample.c - the rules of one draw, and the blocks of the cache. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "infer/kv_cache.h"
 #include "cpu/sampling.h"
@@ -268,7 +266,6 @@ static bool note_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_err
 TEST(test_blocks)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
-    (void)state;
     tinkc_error err = { 0 };
     tke_kv kv;
     int32_t a[16] = { 1 }, b[16] = { 2 };
@@ -316,7 +313,6 @@ TEST(test_blocks)
 TEST(test_order_of_prefixes)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
-    (void)state;
     tinkc_error err = { 0 };
     tke_kv kv;
     int32_t names[3][16] = { { 1 }, { 2 }, { 3 } };
@@ -335,5 +331,3 @@ TEST(test_order_of_prefixes)
     assert_int_equal(tke_kv_take(&kv), -1);
     tke_kv_free(&kv);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,9 +2,6 @@
  * test's own: its "keys and values" are hashes of the tokens before them, so a sequence that reads a
  * wrong block, position, adapter or seed draws other tokens than a plain loop over the request. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/str.h"
 #include "constrain/json_grammar.h"

@@ -1,8 +1,5 @@
 /* Attention: every set near the reference (forward and backward, odd lengths, windows, groups); a
  * row's bits the same packed or alone, whole or in chunks, from a cache or not. */
-
-#include <string.h>
-
 #include "support/engine/numbers.h"
 #include "support/test_case.h"
 
@@ -292,5 +289,3 @@ TEST(poison_stays)
 {
     each_isa(poison_for_isa);
 }
-
-RUN_TESTS(NULL, NULL)

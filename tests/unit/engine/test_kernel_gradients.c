@@ -11,7 +11,6 @@
 #include "../../../engine/math/reference.c"
 #include "support/test_case.h"
 
-
 static uint64_t random_state = 7;
 
 static double unit(void)
@@ -216,5 +215,3 @@ TEST(lse_gradient)
     tke_set_ref.softmax_scaled(1, V, d, V, &lse, &weight);
     expect_gradient(&c, d, "softmax");
 }
-
-RUN_TESTS(NULL, NULL)

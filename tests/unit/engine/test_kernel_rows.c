@@ -1,6 +1,5 @@
 /* Kernels on rows: every set near the reference, for odd sizes; the same bits in whatever company
  * and on however many threads; special values as they should be. */
-
 #include "support/engine/numbers.h"
 #include "support/test_case.h"
 
@@ -331,7 +330,6 @@ TEST(small_ones)
     uint16_t *e = numbers_new_stored(&rng, TKE_BF16, 10 * 9, 1);
     int32_t ids[] = { 9, 0, 3, 9 };
     tke_real out[4 * 8], more[4 * 8];
-    (void)state;
     tke_embed(cpu, 4, 8, ids, (tke_matrix){ e, 9, TKE_BF16, NULL, NULL }, out);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 8; j++)
@@ -368,5 +366,3 @@ TEST(halves)
     assert_int_equal(tke_f32_to_f16(0x1p-25f), 0);
     assert_int_equal(tke_f32_to_f16(0x1.8p-25f), 1);
 }
-
-RUN_TESTS(NULL, NULL)

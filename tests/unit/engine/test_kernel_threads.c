@@ -23,7 +23,6 @@ static void count_task(void *arg, int64_t task, int32_t worker)
 TEST(each_task_runs_once)
 {
     static const int64_t sizes[] = { 0, 1, 2, 3, 7, 64, MOST };
-    (void)state;
     for (int32_t n = 1; n <= 5; n++) {
         tinkc_error err = { 0 };
         tke_threads *set = tke_threads_new(n, &err);
@@ -44,7 +43,6 @@ TEST(each_task_runs_once)
 TEST(ends_without_having_run)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tke_threads_free(tke_threads_new(4, &err));
     tke_threads *all = tke_threads_new(0, &err);
     assert_true(tke_threads_count(all) >= 1);
@@ -52,5 +50,3 @@ TEST(ends_without_having_run)
     tke_threads_free(NULL);
     assert_int_equal(err.code, 0);
 }
-
-RUN_TESTS(NULL, NULL)

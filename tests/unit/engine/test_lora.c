@@ -1,8 +1,5 @@
 /* test_lora.c - adapters: sizes, seeds, files in and out, exports, merges. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/file.h"

@@ -1,8 +1,5 @@
 /* test_loss.c - the losses' arithmetic, token by token, and the checks of their inputs. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/engine/gspo_numbers.h"
 #include "support/test_case.h"
@@ -229,7 +226,6 @@ TEST(test_bounds_of_tokens)
 TEST(test_gspo)
 {
     enum { N = sizeof gspo_numbers / sizeof *gspo_numbers };
-    (void)state;
     tke_loss gspo = parse("gspo", NULL, 0);
     float lp[N], q[N], a[N];
     for (size_t first = 0, n; first < N; first += n) {
@@ -432,5 +428,3 @@ TEST(test_targets_of_dro)
             wrong[0] = -100;
         }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_loss_graph.c - custom losses: every operation as PyTorch has it and against finite differences,
  * what is refused and how, and the built-in losses written as nodes. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
 #include "support/test_case.h"
@@ -876,5 +873,3 @@ TEST(inputs_are_bound)
     assert_false(tke_datum_check(&d, 9, 8, 0, &err)); /* any target may have a gradient */
     tke_graph_free(g);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,5 @@
 /* test_memory_plan.c - how memory is divided, by hand, and what a process may take under the limits of
  * containers, read from folders that look like /proc and /sys. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/platform/proc_memory.h"
 #include "device/memory_plan.h"
@@ -187,5 +183,3 @@ TEST_WITH(limits_of_the_process, make_root, remove_root)
     host_is(GIB / 2, GIB / 2, 0, "process");
     host_is(64 * GIB, 8 * GIB, 6 * GIB, "machine");
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_model_open.c - model folders: configurations old and new, shards, element types, faults. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "model/model.h"

@@ -2,9 +2,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -503,5 +500,3 @@ TEST(what_cannot_be_packed_is_refused)
     tiny_model_remove(odd);
     tear_down(&s);
 }
-
-RUN_TESTS(NULL, NULL)

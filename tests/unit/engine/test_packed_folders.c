@@ -1,9 +1,6 @@
 /* Model folders with packed weights (NF4 of bitsandbytes, FP8 in squares), and folders that are packed while
  * they are opened: the bits of the bf16 model that they stand for. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "math/format.h"

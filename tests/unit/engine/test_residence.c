@@ -1,6 +1,4 @@
 /* test_residence.c - blocks that make room for others on a card of few places, and come back. */
-#include <string.h>
-
 #include "device/residence.h"
 #include "support/test_case.h"
 
@@ -223,5 +221,3 @@ TEST_WITH(test_reading_while_it_moves, set_up, tear_down)
     assert_true(n_left == 500 && n_came == 500);
     drop_all(1);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,9 +1,6 @@
 /* test_safetensors.c - tensor files: what is written is read back; hostile ones are refused. */
 #include "support/failing_calls.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,5 +206,3 @@ TEST(test_data_anywhere)
     tke_tensor_file_close(&file);
     test_free(bytes);
 }
-
-RUN_TESTS(NULL, NULL)

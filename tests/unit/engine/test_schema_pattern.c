@@ -3,8 +3,6 @@
 #include <jansson.h>
 #include <locale.h>
 #include <regex.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "constrain/json_grammar.h"
 #include "support/check.h"
@@ -207,5 +205,3 @@ TEST(noise_is_answered)
         tkc_arena_free(&arena);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,5 @@
 /* test_settings.c - every setting of an engine: its default, its least and its greatest value, what
  * lies beyond; the options beside them; names of models. The numbers are those of docs/server.md. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "service/core/service_state.h"
@@ -513,5 +511,3 @@ TEST(order_of_models)
     tinkc_engine_free(engine);
     tiny_model_remove(folder);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * nothing. Each test computes the same thing in two ways and compares every bit. */
 #include <math.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"

@@ -2,9 +2,6 @@
  * so far: how datums are packed, what each pass gets back, what is added to which gradient, and what
  * happens when parts of it fail. All against a plain loop over the datums. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/str.h"
 #include "support/engine/on_device.h"

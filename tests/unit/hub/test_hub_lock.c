@@ -1,9 +1,5 @@
 /* test_hub_lock.c - a blob that another process is writing: how long it is waited for. Nothing sleeps here: the time of a
  * pause is added up. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "hub/hub_priv.h"
 #include "support/check.h"
 
@@ -82,5 +78,3 @@ TEST(progress_begins_the_wait_again)
     assert_ok(err);
     assert_int_equal(slept_ms, 3600 * 1000);
 }
-
-RUN_TESTS(NULL, NULL)

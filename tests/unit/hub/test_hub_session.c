@@ -1,9 +1,6 @@
 /* test_hub_session.c - a hub's session: where each setting comes from and what it is without one, which failures
  * are tried again and after which pause, what a status is called. Nothing is sent and nothing is waited for: a
  * session that is stopped says its pause in the log and sleeps no moment of it. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "hub/hub_priv.h"
@@ -126,7 +123,6 @@ TEST(places_and_tokens)
         { "HF_HOME=/f SSL_CERT_FILE=/s", OPTIONS(.ca_file = "/o"), "https://huggingface.co", NULL,
           "/f/hub", "/o" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_hub *h = make(rows[i].environment, &rows[i].o);
         expect("url", tinkc_hub_url(h), rows[i].url, i);
@@ -148,7 +144,6 @@ TEST(token_files)
     enum { MOST = 64 * 1024 };
     static char text[MOST + 1];
     char path[100], environment[300];
-    (void)state;
     write_file("token", path, sizeof path, "  inside\n", 9);
     (void)snprintf(environment, sizeof environment, "HF_HOME=%s", folder);
     tinkc_hub *h = make(environment, NULL);
@@ -189,7 +184,6 @@ TEST(offline_by_option_or_variable)
                  { "11", false } };
     static const char *const names[] = { "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE" };
     char environment[100];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < 2; k++) {
             (void)snprintf(environment, sizeof environment, "%s=%s", names[k], rows[i].value);
@@ -213,7 +207,6 @@ TEST(numbers_and_their_defaults)
 {
     tinkc_error err = { 0 };
     char said[300] = "";
-    (void)state;
     tinkc_hub *h = make("", NULL);
     assert_int_equal(h->jobs, 4);
     assert_int_equal(h->fetch.connect_ms, 10000);
@@ -292,7 +285,6 @@ TEST(numbers_and_their_defaults)
 TEST(sessions_of_a_call)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_hub *base = make(
         "HF_HOME=/f",
         &(tinkc_hub_options){
@@ -378,7 +370,6 @@ TEST(failures_worth_another_attempt)
     };
     char said[300] = "";
     tinkc_hub_options o = { .log = on_log, .log_user = said, .log_level = TINKC_LOG_INFO };
-    (void)state;
     tinkc_hub *h = make("", &o);
     o.no_retries = true;
     tinkc_hub *once = make("", &o);
@@ -399,7 +390,6 @@ TEST(pauses_grow_and_vary)
     enum { DRAWS = 300 };
     static const int64_t usual[] = { 200, 400, 800, 1600, 3200, 6400, 10000, 10000, 10000 };
     char said[300] = "";
-    (void)state;
     tinkc_hub *h = make("", &(tinkc_hub_options){ .log = on_log,
                                                   .log_user = said,
                                                   .log_level = TINKC_LOG_INFO,
@@ -463,7 +453,6 @@ TEST(statuses_in_words)
           "org/m: the hub answers HTTP 503: Too busy" },
         { 300, "t", NULL, NULL, 0, "org/m: the hub answers HTTP 300" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 }, bad = { 0 };
         tkc_fetch r;
@@ -493,7 +482,6 @@ TEST(failures_without_an_answer)
     } rows[] = { { TINKC_E_CONNECTION, "the hub could not be reached (http://u): why" },
                  { TINKC_E_NET_TIMEOUT, "the hub could not be reached (http://u): why" },
                  { TINKC_E_FILE, "why" } };
-    (void)state;
     tinkc_hub *h = make("", &(tinkc_hub_options){ .url = "http://u" });
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { .code = rows[i].code, .message = "why" };
@@ -517,7 +505,6 @@ TEST(names_in_addresses)
 {
     tinkc_error err = { 0 };
     tkc_arena arena;
-    (void)state;
     tkc_arena_init(&arena, NULL, 0);
     assert_string_equal(tkc_hub_quote(&arena, "aZ09-_.~/ %\x80\xff{", true, &err),
                         "aZ09-_.~/%20%25%80%FF%7B");

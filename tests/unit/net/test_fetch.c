@@ -4,7 +4,6 @@
 #include "support/client/stub_server.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "net/fetch.h"
@@ -353,5 +352,3 @@ TEST_WITH(a_stop_ends_the_transfer, setup, teardown)
     assert_int_equal(err.code, TINKC_E_CANCELLED);
     assert_int_equal(stub_requests(server), 1);
 }
-
-RUN_TESTS(NULL, NULL)

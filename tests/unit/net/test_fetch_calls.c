@@ -5,7 +5,6 @@
 #include "support/client/scripted_curl.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "net/curl_lib.h"
@@ -781,5 +780,3 @@ TEST(libraries_that_will_do)
         assert_int_equal(why.code, rows[i].message[0] ? TINKC_E_UNSUPPORTED : 0);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,10 +2,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <semaphore.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -452,7 +449,6 @@ TEST(test_more_requests_than_connections)
     static answer *all[N];
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
     open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 24 });
     for (int i = 0; i < N; i++) {
         all[i] = make(&fx, "POST", stub_url(s), "/slow");
@@ -477,7 +473,6 @@ TEST(test_unix_socket)
 {
     fixture fx;
     char path[] = "/tmp/tinkc-http-XXXXXX", socket_path[64];
-    (void)state;
     assert_non_null(mkdtemp(path));
     snprintf(socket_path, sizeof socket_path, "%s/s", path);
     stub_server *s = stub_start(socket_path, script, NULL);
@@ -500,7 +495,6 @@ TEST(test_proxy)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
     open_with(&fx, &(tkc_http_options){ .proxy = stub_url(s) });
     drop(get(&fx, "http://service.invalid", "/x"));
     assert_string_equal(seen_path, "http://service.invalid/x");
@@ -594,7 +588,6 @@ TEST(test_redirects)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL), *other = stub_start(NULL, script, NULL);
-    (void)state;
     snprintf(other_url, sizeof other_url, "%s", stub_url(other));
     open_fixture(&fx);
     answer *a = get(&fx, stub_url(s), "/moved");
@@ -697,7 +690,6 @@ TEST(test_no_connection)
 {
     fixture fx;
     char url[64];
-    (void)state;
     open_fixture(&fx);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", stub_dead_port());
     answer *a = get(&fx, url, "/x");
@@ -742,7 +734,6 @@ static void fail_later(tinkc_reply *r, int32_t code, const char *message)
 TEST(test_a_timer_armed_by_a_failure_fires)
 {
     static const char *const bases[] = { "gopher://x", "http://127.0.0.1:%d" };
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         fixture fx;
         char url[64];
@@ -848,7 +839,6 @@ TEST(test_cancel)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
     open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 1 });
     answer *all[20];
     for (int i = 0; i < 20; i++) { /* eight under way, twelve in the queue */
@@ -876,7 +866,6 @@ TEST(test_all_cancelled_while_busy)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
-    (void)state;
     open_with(&fx, &(tkc_http_options){ .proxy = "", .max_connections = 1 });
     answer *all[12];
     for (int i = 0; i < 12; i++) {
@@ -949,7 +938,6 @@ TEST(test_tls)
     char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64];
     fixture fx;
     answer *a;
-    (void)state;
     if (system("openssl version >/dev/null 2>&1") != 0) {
         print_message("openssl is not installed: TLS is not tested\n");
         skip();
@@ -1063,7 +1051,6 @@ TEST(test_http2_shares_connections)
     static answer *all[N];
     fixture fx;
     answer *a;
-    (void)state;
     if (system("openssl version >/dev/null 2>&1 && nghttpd --version >/dev/null 2>&1") != 0) {
         print_message("openssl or nghttpd is not installed: HTTP/2 is not tested\n");
         skip();
@@ -1110,7 +1097,6 @@ TEST(test_training_has_a_connection_for_each_request)
     char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
     static answer *all[N];
     fixture fx;
-    (void)state;
     if (system("openssl version >/dev/null 2>&1 && nghttpd --version >/dev/null 2>&1") != 0) {
         print_message("openssl or nghttpd is not installed: HTTP/2 is not tested\n");
         skip();

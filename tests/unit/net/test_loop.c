@@ -166,5 +166,3 @@ TEST(timers_end_the_wait)
     assert_true(tkc_loop_join(a.loop, PATIENCE_MS));
     assert_int_equal(atomic_load(&fired), 1);
 }
-
-RUN_TESTS(NULL, NULL)

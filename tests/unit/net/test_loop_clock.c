@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -541,5 +540,3 @@ TEST(no_descriptor_no_loop)
     assert_non_null(strstr(err.message, "wake-up descriptor"));
     assert_int_equal(seen.acquired, 0);
 }
-
-RUN_TESTS(NULL, NULL)

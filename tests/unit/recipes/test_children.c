@@ -1,5 +1,4 @@
 /* test_children.c - commands that answer lines, and those that do not. */
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -88,7 +87,6 @@ static tinkc_error ask_all(const char *command, size_t processes, size_t asks_ea
 TEST(test_answers)
 {
     seen s;
-    (void)state;
     tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":0.5}\"; done", 3, 1,
                               PATIENCE_MS, 20, &s);
     assert_ok(err);
@@ -100,7 +98,6 @@ TEST(test_answers)
 TEST(test_any_order)
 {
     seen s;
-    (void)state;
     tinkc_error err =
         ask_all("head -n 5 | tac | sed 's/}/,\"reward\":1}/'", 1, SIZE_MAX, PATIENCE_MS, 5, &s);
     assert_ok(err);
@@ -111,7 +108,6 @@ TEST(test_any_order)
 TEST(test_dies)
 {
     seen s;
-    (void)state;
     tinkc_error err =
         ask_all("read -r l; " ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; read -r l; exit 3", 1,
                 1, PATIENCE_MS, 6, &s);
@@ -124,7 +120,6 @@ TEST(test_dies)
 TEST(test_poison)
 {
     seen s;
-    (void)state;
     tinkc_error err =
         ask_all(EACH ID "[ $i = 3 ] && exit 9; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done", 1,
                 1, PATIENCE_MS, 5, &s);
@@ -138,7 +133,6 @@ TEST(test_hangs)
 {
     seen s;
     char folder[] = "/tmp/tinkc-hangs-XXXXXX", command[300];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(hangs_at, sizeof hangs_at, "%s/now", folder);
     snprintf(command, sizeof command,
@@ -181,7 +175,6 @@ TEST(test_broken_rules)
 TEST(test_answers_twice)
 {
     seen s;
-    (void)state;
     tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
                                       "echo \"{\\\"id\\\":$i,\\\"reward\\\":2}\"; done",
                               1, 1, PATIENCE_MS, 2, &s);
@@ -193,7 +186,6 @@ TEST(test_answers_twice)
 TEST(test_useless)
 {
     seen s;
-    (void)state;
     tinkc_error err = ask_all("/nowhere/grader", 1, 1, PATIENCE_MS, 20, &s);
     assert_int_equal(err.code, TINKC_E_FILE);
     assert_non_null(strstr(err.message, "/nowhere/grader"));
@@ -203,7 +195,6 @@ TEST(test_useless)
 TEST(test_stderr)
 {
     seen s;
-    (void)state;
     tinkc_error err = ask_all("echo starting >&2; " EACH ID "echo line $i >&2; "
                               "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; done",
                               1, 1, PATIENCE_MS, 2, &s);
@@ -223,7 +214,6 @@ TEST(children_see_no_credentials)
     static const char *const secrets[] = { "TINKER_API_KEY",        "HF_TOKEN",    "WANDB_API_KEY",
                                            "AWS_SECRET_ACCESS_KEY", "https_proxy", "A_NEW_SECRET" };
     seen s;
-    (void)state;
     for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++)
         assert_int_equal(setenv(secrets[i], "do-not-show", 1), 0);
     tinkc_error err = ask_all(TELLS, 1, 1, PATIENCE_MS, 1, &s);
@@ -240,7 +230,6 @@ TEST(children_see_no_credentials)
 TEST(children_inherit_no_descriptors)
 {
     seen s;
-    (void)state;
     int ours = socket(AF_UNIX, SOCK_STREAM, 0); /* of a library that does not say CLOEXEC */
     int far = fcntl(ours, F_DUPFD, 200);
     assert_true(ours >= 3 && far >= 200);
@@ -256,7 +245,6 @@ TEST(a_variable_that_is_named_is_passed)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
-    (void)state;
     setenv("GRADER_KEY", "shown", 1);
     setenv("GRADER_KEYS", "do-not-show", 1);
     tkr_children *c = tkr_children_new(&(tkr_children_options){ .command = TELLS,
@@ -300,7 +288,6 @@ static void expect_numbers(const tkr_children *c, size_t processes, size_t asks_
 TEST(test_usual_numbers)
 {
     tinkc_error err = { 0 };
-    (void)state;
     for (int given = 0; given < 2; given++) {
         size_t n = given ? 7 : 0;
         int64_t ms = given ? 8 : 0;
@@ -313,5 +300,3 @@ TEST(test_usual_numbers)
         tinkc_env_free(e);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,4 @@
 /* test_dead_children.c - commands that answer lines, after one of their processes has died. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -119,7 +116,6 @@ TEST(what_a_process_started_ends_with_it)
 {
     char folder[] = "/tmp/tinkc-kin-XXXXXX", path[64];
     long pid = 0;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     expect_answer_after("sleep 1000 < /dev/null > /dev/null 2>&1 & echo $! > %s/pid; read -r l", 10,
                         folder);
@@ -140,7 +136,6 @@ TEST(deaths_are_counted_from_the_last_answer)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
-    (void)state;
     tkr_children *c =
         begin("read -r l; i=${l#*:}; i=${i%\\}}; echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
               "exit 3",
@@ -155,5 +150,3 @@ TEST(deaths_are_counted_from_the_last_answer)
     assert_int_equal(s.answers, 14);
     tkr_children_free(c);
 }
-
-RUN_TESTS(NULL, NULL)

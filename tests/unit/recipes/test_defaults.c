@@ -1,7 +1,4 @@
 /* test_defaults.c - the limits and sizes of the recipes where an option says nothing. All times are milliseconds. */
-#include <stdio.h>
-#include <string.h>
-
 #include "recipes/env.h"
 #include "recipes/reward.h"
 #include "support/client/api_support.h"
@@ -11,7 +8,6 @@ TEST(a_reward_url_has_a_minute)
     static const struct {
         int64_t given, used;
     } rows[] = { { 0, 60000 }, { 1, 1 }, { 90000, 90000 } };
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
         tinkc_reward *r = tinkc_reward_url("http://127.0.0.1:1/", rows[i].given, &err);
@@ -31,7 +27,6 @@ static void no_verdict(void *user, size_t which, bool ok, double reward, const j
 TEST(a_rubric_has_five_minutes_for_512_tokens)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *client = mock_client(mock, NULL, &err);
     tinkc_sampler *sampler =
@@ -75,12 +70,9 @@ TEST(a_check_of_an_environment_waits_for_slow_ones)
 {
     tinkc_error err = { 0 };
     char first[400] = "";
-    (void)state;
     (void)tinkc_env_check("read -r l; sleep 0.1; echo '{\"id\":0,\"messages\":[{\"role\":\"user\","
                           "\"content\":\"a\"}]}'",
                           NULL, 0, note_first, first, &err);
     if (strstr(first, "did not answer within"))
         fail_msg("%s", first);
 }
-
-RUN_TESTS(NULL, NULL)

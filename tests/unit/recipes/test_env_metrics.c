@@ -1,7 +1,5 @@
 /* test_env_metrics.c - what a batch of groups is summed up to, against numbers worked out by hand. */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "support/check.h"
 #include "tinkc/recipes.h"
@@ -58,7 +56,6 @@ TEST(a_batch_is_summed_up_by_tag_without_what_failed)
 {
     tinkc_error err = { 0 };
     seen s = { 0 };
-    (void)state;
     tinkc_group *all[] = {
         group(ONE(0, 0, "a", "\"total_reward\":1,\"turns\":2,\"trajectory_metrics\":{\"good\":4}")
                   ONE(0, 1, "a",
@@ -98,5 +95,3 @@ TEST(a_batch_is_summed_up_by_tag_without_what_failed)
     for (size_t i = 0; i < 3; i++)
         tinkc_group_free(all[i]);
 }
-
-RUN_TESTS(NULL, NULL)

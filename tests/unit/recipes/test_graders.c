@@ -46,7 +46,6 @@ TEST(test_texts)
         { "boxed-math", "\\boxed{-\\frac{3}{4}}", "-3/4", 1 },
         { "boxed-math", "\\boxed{3}", "4", 0 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (grade(rows[i].spec, rows[i].text, rows[i].answer, NULL) != rows[i].right)
             fail_msg("%s: \"%s\" against \"%s\"", rows[i].spec, rows[i].text,
@@ -89,7 +88,6 @@ TEST(test_schema)
         { "{}", "  {\"a\":1}\n", 1 },
     };
     char row[600];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         (void)snprintf(row, sizeof row, "{\"schema\":%s}", rows[i].schema);
         if (grade("json-schema", rows[i].text, NULL, row) != rows[i].right)
@@ -132,7 +130,6 @@ TEST(test_bounded)
 TEST(test_weights)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_reward *r = tinkc_reward_grader("exact", &err);
     assert_true(tinkc_reward_weigh(r, 0.5, &err));
     assert_true(tinkc_reward_needs_answer(r));
@@ -173,7 +170,6 @@ TEST(test_grades)
         { "nan", -1 },
         { "7\nthanks", -1 },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double grade = -1;
         if (!tkr_read_grade(rows[i].text, &grade))
@@ -182,5 +178,3 @@ TEST(test_grades)
             fail_msg("\"%s\": %g instead of %g", rows[i].text, grade, rows[i].grade);
     }
 }
-
-RUN_TESTS(NULL, NULL)

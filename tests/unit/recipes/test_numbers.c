@@ -19,7 +19,6 @@ TEST(test_advantages)
     } rows[] = { { TINKC_ADVANTAGE_MEAN, 0.5, -0.5 },
                  { TINKC_ADVANTAGE_STD, 0.5 / 0.500001, -0.5 / 0.500001 },
                  { TINKC_ADVANTAGE_LEAVE_ONE_OUT, 1 - 1.0 / 3, -2.0 / 3 } };
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         tinkc_error err = { 0 };
         double out[4];
@@ -33,7 +32,6 @@ TEST(test_advantages)
 TEST(test_advantages_refused)
 {
     double out[2];
-    (void)state;
     const double bad[] = { 1, NAN };
     tinkc_error err = { 0 };
     assert_false(tinkc_recipe_advantages(TINKC_ADVANTAGE_MEAN, bad, 2, out, &err));
@@ -49,7 +47,6 @@ TEST(test_advantages_refused)
 TEST(test_constant)
 {
     const double same[] = { 0.25, 0.25, 0.25 }, other[] = { 0.25, 0.25, 0.5 };
-    (void)state;
     assert_true(tinkc_recipe_is_constant(same, 3));
     assert_true(tinkc_recipe_is_constant(other, 1));
     assert_false(tinkc_recipe_is_constant(other, 3));
@@ -60,7 +57,6 @@ TEST(test_kl)
 {
     const float lp[] = { -1, -9, -1 }, ref[] = { -2, -1, -4 }, mask[] = { 1, 0, 1 };
     float a[] = { 0, 0, 0 }, b[] = { 1, 1, 1 }, c[] = { 0, 0, 0 };
-    (void)state;
     tinkc_recipe_kl_advantages(lp, ref, mask, 3, 0.1, 2, 0, true, a);
     near((double)a[0], (double)0.1f);
     near((double)a[1], 0);
@@ -99,7 +95,6 @@ TEST(test_pass_at_k)
 TEST(test_bootstrap)
 {
     double x[400];
-    (void)state;
     for (size_t i = 0; i < 400; i++)
         x[i] = i % 4 == 0;
     tinkc_interval a = tinkc_recipe_bootstrap(x, 400, 0.95, 1);
@@ -154,5 +149,3 @@ TEST(test_differences_of_pairs)
     assert_true(fabs(back.low - (-d.high)) < 1e-12);
     assert_true(fabs(back.high - (-d.low)) < 1e-12);
 }
-
-RUN_TESTS(NULL, NULL)

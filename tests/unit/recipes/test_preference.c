@@ -4,7 +4,6 @@
  * reference has -4 and -5, so r = 1 and -1, and the pair's margin is m = 2. beta is 0.5.
  */
 #include <math.h>
-#include <string.h>
 
 #include "client/train/loss_priv.h"
 #include "support/client/api_support.h"
@@ -104,7 +103,6 @@ static void run(bench *b, size_t n, tinkc_preference how)
 TEST(dpo_raises_the_chosen_and_lowers_the_rejected)
 {
     bench b;
-    (void)state;
     run(&b, 2, (tinkc_preference){ .kind = TINKC_PREFER_DPO });
     near(b.loss.value, 0.313261688);
     check_grad(&b, 0, -0.5 * 0.268941421);
@@ -121,7 +119,6 @@ TEST(dpo_raises_the_chosen_and_lowers_the_rejected)
 TEST(a_loss_is_the_mean_over_pairs)
 {
     bench b;
-    (void)state;
     run(&b, 4, (tinkc_preference){ .kind = TINKC_PREFER_DPO });
     near(b.loss.value, 0.313261688);
     near(metric(&b, "margin"), 1);
@@ -134,7 +131,6 @@ TEST(a_loss_is_the_mean_over_pairs)
 TEST(by_length_divides_by_the_weights)
 {
     bench b;
-    (void)state;
     run(&b, 2, (tinkc_preference){ .kind = TINKC_PREFER_DPO, .by_length = true });
     near(b.loss.value, 0.474076984);
     check_grad(&b, 0, -0.5 * 0.377540669 / 2);
@@ -147,7 +143,6 @@ TEST(by_length_divides_by_the_weights)
 TEST(ipo_pulls_the_margin_to_its_aim)
 {
     bench b;
-    (void)state;
     run(&b, 2, (tinkc_preference){ .kind = TINKC_PREFER_IPO });
     near(b.loss.value, 1);
     check_grad(&b, 0, 2);
@@ -162,7 +157,6 @@ TEST(kto_raises_the_good_and_lowers_the_bad)
     static const bool which[] = { true, false };
     const double p = 0.598687660, q = 0.645656306;
     bench b;
-    (void)state;
     run(&b, 2, (tinkc_preference){ .kind = TINKC_PREFER_KTO, .good = which, .kl = 0.2 });
     near(b.loss.value, ((1 - p) + (1 - q)) / 2);
     check_grad(&b, 0, -0.5 * p * (1 - p) / 2);
@@ -179,7 +173,6 @@ TEST(the_kl_of_kto_is_the_mean_distance_from_the_reference)
 {
     static const double above[] = { -4, -8 }, below[] = { -2, -5 };
     bench b;
-    (void)state;
     open_bench(&b, 2);
     near(tinkc_recipe_kto_kl(&b.forward, b.batch, above, 2, false, &b.err), 1.5);
     near(tinkc_recipe_kto_kl(&b.forward, b.batch, above, 2, true, &b.err), 0.75);
@@ -187,5 +180,3 @@ TEST(the_kl_of_kto_is_the_mean_distance_from_the_reference)
     assert_ok(&b.err);
     close_bench(&b);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -6,9 +6,6 @@
  * the body of the forward_backward request.
  */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "support/client/api_support.h"
 #include "tinkc/recipes.h"
@@ -234,7 +231,6 @@ TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
                                { .reward = 3, .sampled = -1 },
                                { .reward = 0, .sampled = -1 } };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ 0 });
     check_sent(&w, 0, 0, 3);
     check_sent(&w, 1, 2, 0);
@@ -254,7 +250,6 @@ TEST(kl_pulls_the_advantages_towards_the_reference)
                                { .reward = 0, .sampled = -3, .reference = -3 },
                                { .reward = 1, .sampled = -1, .reference = -2 } };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ .n_references = 1, .kl_coef = 0.1 });
     near(metric(&w, "kl_policy_base"), 1);
     check_sent(&w, 0, 0, 0.5 - 0.1);
@@ -278,7 +273,6 @@ TEST(distillation_trains_on_the_teachers_log_probs_alone)
                                { .reward = 0, .sampled = -3, .reference = -3 } };
     static const double d[] = { 1, 2, 3, 2, -1, -1, -2, 0 };
     world w;
-    (void)state;
     step(&w, all, 8, (tinkc_rl_options){ .n_references = 2, .kl_coef = 1, .distill = true });
     for (size_t i = 0; i < 8; i++)
         check_sent(&w, i, (int)i, -d[i]);
@@ -302,7 +296,6 @@ TEST(drift_is_sampled_minus_trained)
                                { .reward = 0, .sampled = -3, .trained = -2.5 },
                                { .reward = 1, .sampled = -2, .trained = -2.5 } };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ 0 });
     near(metric(&w, "optim/kl_sample_train_v1"), 0.25);
     near(metric(&w, "optim/kl_sample_train_v2"), 0.1875);
@@ -320,7 +313,6 @@ TEST(drift_skips_rollouts_that_were_not_sent)
                                { .reward = 1, .sampled = -2, .trained = -4 },
                                { .reward = 2, .sampled = -3, .trained = -6 } };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ 0 });
     near(metric(&w, "optim/kl_sample_train_v1"), 2);
     end(&w);
@@ -335,7 +327,6 @@ TEST(substeps_share_the_batch)
                                { .reward = 0, .sampled = -1, .trained = -4 },
                                { .reward = 1, .sampled = -1, .trained = -4 } };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ .substeps = 2 });
     assert_int_equal(tinkc_mock_count(w.mock, API "forward_backward"), 2);
     assert_int_equal(tinkc_mock_count(w.mock, API "optim_step"), 2);
@@ -351,7 +342,6 @@ TEST(recalled_rollouts_are_as_stale_as_they_were)
         { .reward = 1, .sampled = -1 }, { .sampled = -1 }, { .sampled = -1 }, { .sampled = -1 }
     };
     world w;
-    (void)state;
     step(&w, all, 4, (tinkc_rl_options){ .max_steps_off_policy = 1, .first_step = 2 });
     assert_int_equal(w.report->staleness, 1);
     end(&w);
@@ -369,7 +359,6 @@ TEST(kl_of_later_tokens_counts_by_its_discount)
     const double own = 0.1 * (1.75 - 2);
     tinkc_rl_options o = { .n_references = 1, .kl_coef = 0.1, .kl_discount = 0.5 };
     world w;
-    (void)state;
     open_world(&w, all, 4, &o);
     for (size_t i = 0, at = 0; i < 4; i++)
         at +=
@@ -394,7 +383,6 @@ TEST(each_example_of_a_rollout_is_compared_by_itself)
     };
     tinkc_rl_options o = { .n_references = 1, .kl_coef = 0.1 };
     world w;
-    (void)state;
     open_world(&w, all, 4, &o);
     for (size_t i = 0, at = 0; i < 4; i++)
         at += (size_t)snprintf(

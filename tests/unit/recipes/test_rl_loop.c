@@ -2,8 +2,6 @@
  * trained is what was sampled, and an interrupted run ends with the same bits. */
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/check.h"
@@ -73,7 +71,6 @@ static tinkc_group *roll(const tinkc_rollout_options *o, const tinkc_task *task,
 TEST(test_group)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_reward *r = tinkc_reward_grader("contains", &err);
     tinkc_rollout_options o = { .tokenizer = tokenizer,
                                 .temperature = 1,
@@ -143,7 +140,6 @@ TEST(test_on_disk)
     tinkc_error err = { 0 };
     tinkc_text text = { 0 }, again = { 0 };
     size_t len = 0;
-    (void)state;
     tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16 };
     tinkc_group *g = roll(&o, &sum, 3);
     assert_true(tinkc_group_write(g, &text, &err));
@@ -187,7 +183,6 @@ TEST(test_prompts)
                  { "[]", "x:7: the prompt has no messages" } };
 #undef ONE
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_rollout_options o = { .tokenizer = tokenizer };
     tinkc_sampler *s =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
@@ -234,7 +229,6 @@ TEST(test_turns)
 {
     tinkc_error err = { 0 };
     int never = 0;
-    (void)state;
     tinkc_env *env = tinkc_env_function(two_sums, &never, &err);
     tinkc_rollout_options o = {
         .tokenizer = tokenizer, .temperature = 1, .max_tokens = 12, .env = env
@@ -346,7 +340,6 @@ TEST(test_bad_settings)
           "rl: max_steps_off_policy: must be from 0 to 1024, not 1025" },
     };
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_trainer *t = new_trainer();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_rl_options o = rows[i].o;
@@ -368,7 +361,6 @@ TEST(test_usual_rollouts)
     static int32_t ids[EPISODE];
     tinkc_error err = { 0 };
     silence x;
-    (void)state;
     begin_silence(&x, &(tinkc_task){ .tokens = ids, .n_tokens = 3 }, 300);
     assert_int_equal(tinkc_rollouts_running(x.pool), 256);
     assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 256);
@@ -415,7 +407,6 @@ TEST(test_usual_batch)
 {
     tinkc_error err = { 0 };
     size_t sizes[2] = { 0 };
-    (void)state;
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
     tinkc_client *c =
         tinkc_client_new(&(tinkc_client_options){ .transport = tinkc_mock_transport(mock),
@@ -456,7 +447,6 @@ static bool odd_reward(const tinkc_rollout *r, void *user, double *reward, tinkc
 TEST(test_failed_rewards)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_reward *r = tinkc_reward_function("odd", odd_reward, NULL, &err);
     tinkc_rollout_options o = {
         .tokenizer = tokenizer, .temperature = 1, .max_tokens = 4, .rewards = &r, .n_rewards = 1
@@ -638,7 +628,6 @@ TEST(test_settle)
     tinkc_error err = { 0 };
     disk d = { 0 };
     char folder[] = "/tmp/tinkc-gate-XXXXXX", gate[64], command[400];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(gate, sizeof gate, "%s/open", folder);
     snprintf(command, sizeof command,
@@ -666,7 +655,6 @@ TEST(test_settle)
 TEST(test_staleness)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
     for (size_t lag = 0; lag < 3; lag++) {
         disk d = { 0 };
@@ -704,7 +692,6 @@ TEST(test_losses)
     static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
                                           TINKC_DRO };
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
     tinkc_sampler *base =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "nano" }, &err);
@@ -742,7 +729,6 @@ TEST(test_nothing_usable)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };
-    (void)state;
     tinkc_reward *reward = tinkc_reward_function("none", no_reward, NULL, &err);
     tinkc_trainer *t = new_trainer();
     tinkc_rl *rl = new_rl(t, &reward, 0, 0, &d, NULL, NULL);

@@ -80,8 +80,6 @@
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -1813,5 +1811,3 @@ TEST(cancelled_texts)
     tkc_buf_free(&out);
     close_world();
 }
-
-RUN_TESTS(NULL, NULL)

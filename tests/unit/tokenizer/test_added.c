@@ -120,5 +120,3 @@ TEST(test_long)
     assert_int_equal(count_in_run(&plain, tkc_strn(text, TOKEN - 1), 'a', RUN), RUN / (TOKEN - 1));
     assert_int_equal(count_in_run(&greedy, tkc_str(" "), ' ', RUN), 1);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -131,7 +131,6 @@ TEST(test_families)
         TINY "-gpt2",    TINY "-three",     TINY "-ranks",         SHARED "/llama3",
         SHARED "/qwen3", SHARED "/gpt-oss", SHARED "/deepseek-v3",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
         if (strncmp(families[i], SHARED, sizeof SHARED - 1) != 0 || tkc_is_dir(families[i]))
             check_model(families[i], 1500);
@@ -256,7 +255,6 @@ TEST(test_odd_vocabularies)
     static unsigned char piece[MOST];
     size_t irregular = 0;
     dice d = { 31337 };
-    (void)state;
     for (int round = 0; round < 24; round++) {
         const char *alphabet = letters[round % 4];
         random_words(&w, &d, alphabet);
@@ -321,7 +319,6 @@ TEST(test_odd_characters)
     static unsigned char text[MOST];
     static int merges[WORDS][2], row[MOST];
     dice d = { 4711 };
-    (void)state;
     for (int round = 0; round < 200; round++) {
         const char *alphabet = leads[round % 5];
         size_t n = random_chars(&d, alphabet, 300, text), n_merges = 0;
@@ -393,7 +390,6 @@ TEST(test_long_words)
 {
     enum { LEN = 20000000 };
     static const char *const units[] = { "a", "ab", " ", "\xE5\x90\xBE", "\xC3\xA9" };
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     char *text = malloc(LEN);
     assert_non_null(text);
@@ -427,5 +423,3 @@ TEST(test_too_long)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     tinkc_tokenizer_free(tok);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -3,7 +3,6 @@
 #include "support/check.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #include "base/file.h"
 #include "base/json_write.h"
@@ -231,7 +230,6 @@ TEST(last_rules_look_at_the_end)
     static const char plain[] =
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
         "<|im_start|>user\nc<|im_end|>\n#";
-    (void)state;
     assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_ASSISTANT },
                 plain);
     assert_view(chatml, asks, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_LAST_TURN }, plain);
@@ -247,7 +245,6 @@ TEST(marked_messages_need_marks)
         " {\"role\": \"assistant\", \"content\": \"b\", \"trainable\": false},"
         " {\"role\": \"assistant\", \"content\": \"c\", \"trainable\": true}]";
     tinkc_chat_options o = { .train_on = TINKC_TRAIN_MARKED };
-    (void)state;
     assert_view(chatml, marked, &o,
                 "<|im_start|>user\n[a<|im_end|>]\n<|im_start|>assistant\nb<|im_end|>\n"
                 "<|im_start|>assistant\n[c<|im_end|>]\n#");
@@ -276,7 +273,6 @@ TEST(messages_of_no_weight_are_not_learnt)
     static const char *const wrong[] = { "0.5", "2", "-1", "\"0\"", "true", "[]" };
     static const char lines[] = "{% for m in messages %}{{ m.role }}:{{ m.content }}{{ m.weight }}"
                                 "<|im_end|>{% endfor %}";
-    (void)state;
     assert_view(lines, weighed, NULL,
                 "user:a<|im_end|>assistant:b<|im_end|>assistant:c<|im_end|>"
                 "assistant:[d<|im_end|>]assistant:[e<|im_end|>]#");
@@ -298,7 +294,6 @@ TEST(messages_of_no_weight_are_not_learnt)
 TEST(turns_can_be_split)
 {
     tinkc_chat_options o = { .split_turns = true };
-    (void)state;
     assert_view(chatml, talk, &o,
                 HEAD "[yo<|im_end|>]\n#" HEAD "yo<|im_end|>" MID "[fine<|im_end|>]\n#");
     o.train_on = TINKC_TRAIN_ALL_TOKENS;
@@ -329,7 +324,6 @@ TEST(the_begin_mark_of_no_example_is_learnt)
     tinkc_floats weights = { 0 };
     tinkc_sizes ends = { 0 };
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_tokenizer *tok = small_tokenizer(marked);
     int32_t bos = tinkc_tokenizer_special(tok, TINKC_TOKEN_BOS);
     for (int i = 0; i < 3; i++)
@@ -352,7 +346,6 @@ TEST(tokens_do_not_cross_the_prompt)
 {
     static const char newline[] = "[{\"role\": \"user\", \"content\": \"a\"},"
                                   " {\"role\": \"assistant\", \"content\": \"\\nb\"}]";
-    (void)state;
     assert_view(chatml, newline, NULL,
                 "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n[\nb<|im_end|>]\n#");
     tinkc_tokenizer *tok = small_tokenizer(chatml);
@@ -387,7 +380,6 @@ TEST(history_may_change)
                                   " {\"role\": \"user\", \"content\": \"more\"},"
                                   " {\"role\": \"assistant\", \"content\": \"fine\","
                                   "  \"reasoning_content\": \"r2\"}]";
-    (void)state;
     assert_view(
         text, thought, NULL,
         "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n[yo<|im_end|>]\n"
@@ -421,7 +413,6 @@ TEST(prompts_may_differ_from_headers)
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
     static const char no_prompt[] =
         "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}";
-    (void)state;
     assert_view(end_instead, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n</s>#");
     assert_view(newline_before, talk, NULL,
                 "<|im_start|>system\nS<|im_end|><|im_start|>user\nhi<|im_end|>"
@@ -444,7 +435,6 @@ TEST(blocks_say_it_themselves)
         "'<|im_end|>\\n' }}"
         "{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-    (void)state;
     assert_view(text, talk, NULL, "<s>" HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
     assert_view(text, talk, &(tinkc_chat_options){ .train_on = TINKC_TRAIN_ALL_TOKENS },
                 "<s>[" HEAD "yo<|im_end|>" MID "fine<|im_end|>\n]#");
@@ -515,7 +505,6 @@ TEST(options_reach_the_template)
         "{{ strftime_now('%Y') }}";
     static const char one[] =
         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"k\": 1}";
-    (void)state;
     assert_text(text, one, &(tinkc_chat_options){ .now_us = 1753542245000000 },
                 "<s>|<|im_end|>|False|null|null|False||2025");
     assert_text(text, one,
@@ -533,7 +522,6 @@ TEST(the_last_message_goes_on)
                                " {\"role\": \"assistant\", \"content\": \"so far \"}]";
     static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\","
                                 " \"text\": \"so\"}, {\"type\": \"image\"}]}]";
-    (void)state;
     assert_text(chatml, open, &(tinkc_chat_options){ .continue_field = "content" },
                 "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nso far ");
     assert_text("{% for m in messages %}{{ m.content|trim }}!{% endfor %}", open,
@@ -570,7 +558,6 @@ TEST(renderers_of_the_cookbook)
     static const char parts[] = "[{\"role\": \"assistant\", \"content\": [{\"type\": \"thinking\","
                                 " \"thinking\": \"t\"}, {\"type\": \"text\", \"text\": \"c\"}]}]";
     tinkc_chat_options colon = { .renderer = "role_colon", .train_on = TINKC_TRAIN_ALL_ASSISTANT };
-    (void)state;
     assert_view(
         NULL, talk, &colon,
         "<s>System: S\n\nUser: hi\n\nAssistant:[ yo\n\n]User: more\n\nAssistant:[ fine\n\nUser:]#");
@@ -606,7 +593,6 @@ TEST(names_of_renderers)
 TEST(stops_end_an_answer)
 {
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_tokenizer *tok = small_tokenizer(chatml);
     const char *const *stops = tinkc_chat_stops(tok, NULL, &err);
     assert_ok(err);
@@ -629,7 +615,6 @@ TEST(models_may_have_several_templates)
     static const char several[] = "[{\"name\": \"default\", \"template\": \"D\"},"
                                   " {\"name\": \"tool_use\", \"template\": \"T\"},"
                                   " {\"name\": \"rag\", \"template\": \"R\"}]";
-    (void)state;
     assert_text(several, talk, NULL, "D");
     assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]" }, "T");
     assert_text(several, talk, &(tinkc_chat_options){ .tools_json = "[]", .template_name = "rag" },
@@ -645,7 +630,6 @@ TEST(rows_bring_their_tools)
                                   " {\"name\": \"tool_use\", \"template\": \"T\"}]";
 #define ROW(tools) "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]" tools "}"
     static const char with[] = ROW(", \"tools\": [{\"name\": \"f\"}]");
-    (void)state;
     assert_text(shape, with, NULL, "[{\"name\": \"f\"}]");
     assert_text(shape, with, &(tinkc_chat_options){ .tools_json = "[1]" }, "[1]");
     assert_text(shape, ROW(", \"\\u0074ools\": [2]"), NULL, "[2]");
@@ -689,7 +673,6 @@ TEST(allocations_may_fail)
     bool done = false;
     char row[1000]; /* with a name that must be copied to be read */
     (void)snprintf(row, sizeof row, "{\"messages\": %s, \"\\u0074ools\": [1]}", talk);
-    (void)state;
     for (size_t n = 0; !done && n < 3000; n++) {
         counted c = { SIZE_MAX, 0 };
         tinkc_allocator a = { counted_alloc, counted_resize, counted_release, &c };
@@ -736,7 +719,6 @@ TEST(one_tokenizer_serves_all_threads)
 {
     enum { THREADS = 4 };
     pthread_t threads[THREADS];
-    (void)state;
     tinkc_tokenizer *tok =
         small_tokenizer("{% for m in messages %}{{ m.content + '</s>\\n' }}{% endfor %}");
     for (int i = 0; i < THREADS; i++)
@@ -755,7 +737,6 @@ TEST(nano_trains)
 {
     static const char folder[] = "models/nano";
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_tokenizer *tok = tinkc_tokenizer_open(folder, NULL, &err);
     assert_ok(err);
     assert_view_of(tok, talk, NULL, HEAD "[yo<|im_end|>]" MID "[fine<|im_end|>]\n#");
@@ -784,5 +765,3 @@ TEST(nano_trains)
     tinkc_floats_free(&weights);
     tinkc_tokenizer_free(tok);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -54,7 +54,6 @@ TEST(test_replacement)
         { "\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41",
           "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\x41" },
     };
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
@@ -119,5 +118,3 @@ TEST(test_ids)
     tinkc_text_free(&out);
     tinkc_tokenizer_free(tok);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -30,7 +30,6 @@ TEST(test_offsets)
 {
     static unsigned char text[2000];
     static const char *const folders[] = { TINY, TINY_NFC };
-    (void)state;
     for (size_t f = 0; f < 2; f++) {
         tinkc_tokenizer *tok = open_tokenizer(folders[f]);
         dice d = { 3 };
@@ -150,7 +149,6 @@ TEST(marks_stand_around_the_whole_text)
     tinkc_error err = { 0 };
     tkc_arena arena = { 0 };
     size_t len;
-    (void)state;
     char *text = long_text(&len);
     tinkc_bytes json = tkc_read_file(&arena, "models/nano/tokenizer.json", 1 << 20, &err);
     tinkc_tokenizer *tok = tinkc_tokenizer_parse((const char *)json.data, json.len, config,
@@ -176,7 +174,6 @@ TEST(marks_stand_around_the_whole_text)
 TEST(test_many)
 {
     enum { N = 200 };
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     size_t len;
     char *text = long_text(&len);
@@ -221,7 +218,6 @@ TEST(test_not_utf8)
 {
     static const char *const bad[] = { "ok \xFF",   "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
                                        "a\xE2\x82", "\x80",     "\xE2\x28\xA1" };
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tinkc_error err = { 0 };
@@ -254,7 +250,6 @@ TEST(test_not_utf8)
 TEST(a_failed_text_leaves_the_callers_arrays_as_they_were)
 {
     enum { LONG = 3 << 18 };
-    (void)state;
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     char *text = malloc(LONG);
     assert_non_null(text);
@@ -354,5 +349,3 @@ TEST(test_arguments)
     assert_int_equal(tinkc_encode_count(tok, "hello", 5, NULL, NULL) > 0, 1);
     tinkc_tokenizer_free(tok);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * it renders is compared with Jinja2 itself by test_template_data.sh. */
 #include "support/check.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "tinkc/tokenizer.h"
@@ -98,7 +96,6 @@ TEST(deep_nesting_is_refused)
                   { "{% macro m() %}", "x", "{% endmacro %}" },
                   { "{% set x %}", "x", "{% endset %}" },
                   { "{% generation %}", "x", "{% endgeneration %}" } };
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         size_t len;
         char *text = nested(forms[i].a, forms[i].middle, forms[i].b, 20000, &len);
@@ -120,7 +117,6 @@ TEST(deep_expressions_are_refused)
                   { "{{ 1", "+1", "", "}}" },      { "{{ 1", " if 1 else 1", "", "}}" },
                   { "{{ x", "(1)", "", "}}" },     { "{{ x", " and 1", "", "}}" },
                   { "{{ {1:", "{1:", "}", "}}}" }, { "{{ x", "[0", "]", "}}" } };
-    (void)state;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         size_t inner_len, n_begin = strlen(forms[i].begin), n_end = strlen(forms[i].end);
         char *inner = nested(forms[i].a, "", forms[i].b, 30000, &inner_len);
@@ -268,7 +264,6 @@ TEST(allocations_may_fail)
         "{{ d|tojson }}{% set ns = namespace(k=x) %}{% set ns.k = ns.k ~ 'z' %}{{ ns.k|upper }}"
         "{% endfor %}{{ l|map('string')|join(',') }}{{ l|sort }}";
     static const char vars[] = "{\"l\": [3, 1, 2], \"d\": {\"a\": [1, \"\\u00e9\"]}}";
-    (void)state;
     bool done = false;
     for (size_t n = 0; !done && n < 5000; n++) {
         counted c = { n, 0 };
@@ -315,7 +310,6 @@ static void *on_small_stack(void *failed)
 TEST(small_stacks_are_enough)
 {
     static const size_t sizes[] = { 192 << 10, 256 << 10, 1 << 20 };
-    (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         pthread_attr_t attr;
         pthread_t thread;
@@ -407,7 +401,6 @@ TEST(the_clock_has_the_last_word)
     tkc_arena arena = { 0 };
     tkc_jdict none = { 0 };
     tkc_jev ev;
-    (void)state;
     assert_true(tkc_jinja_parse(&t, tkc_str(text), &err));
     int64_t own = tkc_thread_cpu_ns(); /* not the machine's: others may be busy */
     tkc_jev_init(&ev, &t, &arena,
@@ -562,7 +555,6 @@ TEST(work_is_charged)
     static const char *const cheap[] = { "a is string", "n is iterable", "d.get(7)", "n[7]",
                                          "n|first",     "a is defined",  "n|length" };
     big_values b;
-    (void)state;
     make_big(&b);
     size_t n_free = 0;
     for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++)
@@ -574,5 +566,3 @@ TEST(work_is_charged)
     tkc_arena_free(&b.arena);
     assert_int_equal(n_free, 0);
 }
-
-RUN_TESTS(NULL, NULL)

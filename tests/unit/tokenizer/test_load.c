@@ -254,7 +254,6 @@ TEST(test_config_tokens)
         "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
         "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":"
         "\"BPE\",\"vocab\":{\"a\":0,\"\u010A\":1,\"<\u4F60>\":2},\"merges\":[]}}";
-    (void)state;
     tinkc_tokenizer *tok = parse_with_config(
         json, "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<y>\"},\"3\":{\"content\":\"\\n\"},"
               "\"8\":{\"content\":\"<x>\"},\"2\":{\"content\":\"<\u4F60>\"}}}");
@@ -276,7 +275,6 @@ TEST(test_many_added)
     enum { MANY = 200000 };
     tinkc_error err = { 0 };
     tkc_buf json, config;
-    (void)state;
     tkc_buf_init(&json, NULL, TKC_BUF_NO_MAX);
     tkc_buf_init(&config, NULL, TKC_BUF_NO_MAX);
     tkc_buf_cstr(&json,
@@ -423,7 +421,6 @@ TEST(each_mark_depends_on_its_own_flag_and_token)
     };
 #undef BOS
 #undef EOS
-    (void)state;
     tinkc_tokenizer *tiny = open_tokenizer(TINY);
     int32_t begin = tinkc_tokenizer_id(tiny, "<|begin|>"),
             end = tinkc_tokenizer_id(tiny, "<|end|>");
@@ -706,7 +703,6 @@ TEST(a_cache_that_others_may_write_is_not_trusted)
     } rows[] = { { 0600, 0700, true },  { 0644, 0755, true },  { 0444, 0700, true },
                  { 0620, 0700, false }, { 0602, 0700, false }, { 0666, 0700, false },
                  { 0600, 0770, false }, { 0600, 0702, false } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
         char compiled[400], kept[400];
@@ -729,7 +725,6 @@ TEST(a_cache_that_is_a_link_is_not_trusted)
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char compiled[400], moved[300];
     tinkc_error err = { 0 };
-    (void)state;
     (void)copy_to_folder(folder, false);
     new_home(home);
     expect_works(open_cached(folder), false);
@@ -748,7 +743,6 @@ TEST(a_compiled_file_of_a_model_is_never_read)
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char compiled[400], beside[310];
     tinkc_error err = { 0 };
-    (void)state;
     snprintf(beside, sizeof beside, "%s.tkc", copy_to_folder(folder, false));
     new_home(home);
     expect_works(open_cached(folder), false);
@@ -974,7 +968,6 @@ TEST(test_patterns_have_a_budget)
                                             "(?:a+|a)+$" };
     char dir[] = "/tmp/tinkc-slow-XXXXXX", path[64], json[8192];
     static char text[9600];
-    (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/tokenizer.json", dir);
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
@@ -1010,5 +1003,3 @@ TEST(test_patterns_have_a_budget)
     unlink(path);
     rmdir(dir);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * have a limit. The limit is lowered here. */
 #include "support/check.h"
 
-#include <stdlib.h>
-
 #define TKC_TRAIN_RENDER_MAX ((size_t)64 << 10)
 #include "../../../src/chat/chat_train.c"
 
@@ -51,7 +49,6 @@ TEST(the_work_for_one_conversation_is_limited)
 {
     tinkc_error err = { 0 };
     size_t few, many;
-    (void)state;
     tinkc_tokenizer *tok = tinkc_tokenizer_open("tests/data/tokenizer/tiny", NULL, &err);
     assert_ok(err);
     err = train(tok, 20, &few);
@@ -63,5 +60,3 @@ TEST(the_work_for_one_conversation_is_limited)
     assert_non_null(strstr(err.message, "split the conversation"));
     tinkc_tokenizer_free(tok);
 }
-
-RUN_TESTS(NULL, NULL)

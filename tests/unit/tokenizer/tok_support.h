@@ -2,9 +2,6 @@
 #ifndef TOK_SUPPORT_H
 #define TOK_SUPPORT_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"

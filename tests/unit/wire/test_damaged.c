@@ -462,5 +462,3 @@ TEST_WITH(after_a_failure, set_up, tear_down)
     assert_string_equal(err.message, "before");
     free_copy((char *)(uintptr_t)bytes.data, bytes.len);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -858,5 +858,3 @@ TEST_WITH(memory_that_ends_at_a_tensor, set_up, tear_down)
     }
     assert_true(done);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
 #include "support/check.h"
 #include "support/scratch.h"
 
-#include <stdio.h>
-
 #include "wire/endpoint.h"
 
 TEST(every_endpoint_leads_to_itself)

@@ -7,7 +7,6 @@
 #include "support/client/wire_samples.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 
 static _Alignas(16) char msg[4096];
 

@@ -460,5 +460,3 @@ TEST_WITH(lack_of_memory_has_no_field, set_up, tear_down)
     }
     fail_msg("it never fits");
 }
-
-RUN_TESTS(NULL, NULL)

@@ -709,5 +709,3 @@ TEST_WITH(lists_of_numbers, set_up, tear_down)
     assert_true(list.len == 4 && list.data[0] == 5 && list.data[1] == 1 && list.data[2] == 2 &&
                 list.data[3] == 7);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -51,5 +51,3 @@ TEST(thoughts_come_first)
             tkc_buf_free(&c.unsent);
         }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,8 +2,6 @@
  * calls. Every answer fits, whatever the seed; its bits do not depend on company; its log-probs are the
  * model's own. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "recipes/schema.h"
@@ -63,7 +61,6 @@ TEST(test_seeds)
 {
     char rest[1600];
     json_t *rules = json_loads(schema, 0, NULL);
-    (void)state;
     for (int i = 0; i < 25; i++) {
         snprintf(rest, sizeof rest,
                  "\"seed\":%d,\"n\":8,\"max_tokens\":%d,\"temperature\":%g,\"response_format\":{"
@@ -84,7 +81,6 @@ TEST(test_seeds)
 TEST(test_any_object)
 {
     json_t *rules = json_loads("{\"type\":\"object\"}", 0, NULL);
-    (void)state;
     for (int i = 0; i < 8; i++) {
         char rest[200];
         snprintf(rest, sizeof rest,
@@ -130,7 +126,6 @@ TEST(test_logprobs)
 TEST(test_company)
 {
     char one[1500], many[1500];
-    (void)state;
     for (int i = 0; i < 4; i++) {
         static const char form[] =
             "\"seed\":%d,\"n\":%d,\"max_tokens\":60,\"response_format\":{\"type\":\"json_schema\","
@@ -162,7 +157,6 @@ TEST(test_required_calls)
                                "\"a\":{\"type\":\"integer\"},"
                                "\"b\":{\"type\":\"integer\"}}}",
                                0, NULL);
-    (void)state;
     for (int i = 0; i < 10; i++) {
         const char *how =
             i % 2 ? "\"required\"" : "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}";
@@ -190,7 +184,6 @@ TEST(test_required_calls)
 TEST(test_streamed_call)
 {
     char body[1600];
-    (void)state;
     snprintf(body, sizeof body,
              "{\"model\":\"tools\",\"messages\":%s,\"stream\":true,\"seed\":3,\"max_tokens\":90,"
              "\"tools\":%s,\"tool_choice\":"
@@ -222,7 +215,6 @@ TEST(test_refused)
         { "\"tool_choice\":\"required\",\"tools\":[]", "tools is empty" },
     };
     char body[900];
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(body, sizeof body, "{\"model\":\"nano\",\"messages\":%s,%s}", question,
                  rows[i][0]);

@@ -39,7 +39,6 @@ static void expect_text(tinkc_str made, const char *wanted)
 TEST_WITH(a_message_has_what_was_gathered_for_it, setup, teardown)
 {
     tke_chat_writer t;
-    (void)state;
     tke_chat_writer_open(&t, &arena, &err);
     gather(&t, "said", "thought");
     tke_chat_call(&t, tkc_str("1"), tkc_str("f"), tkc_str("{}"), false);
@@ -56,7 +55,6 @@ TEST_WITH(a_message_has_what_was_gathered_for_it, setup, teardown)
 TEST_WITH(a_call_alone_is_a_message_without_text, setup, teardown)
 {
     tke_chat_writer t;
-    (void)state;
     tke_chat_writer_open(&t, &arena, &err);
     tke_chat_call(&t, tkc_str("1"), tkc_str("f"), tkc_str("{\"a\":1}"), true);
     tke_chat_call(&t, tkc_str("2"), tkc_str("g"), tkc_str("{\"a\":1}"), false);
@@ -72,7 +70,6 @@ TEST_WITH(a_call_alone_is_a_message_without_text, setup, teardown)
 TEST_WITH(a_result_names_its_call, setup, teardown)
 {
     tke_chat_writer t;
-    (void)state;
     tke_chat_writer_open(&t, &arena, &err);
     tke_chat_message(&t, "tool", tkc_str("7"), tkc_str("12"));
     tke_chat_message(&t, "user", (tinkc_str){ 0 }, (tinkc_str){ 0 });
@@ -104,7 +101,6 @@ TEST_WITH(a_tool_without_parameters_takes_none, setup, teardown)
 TEST_WITH(after_a_failure_there_are_no_messages, setup, teardown)
 {
     tke_chat_writer t;
-    (void)state;
     tke_chat_writer_open(&t, &arena, &err);
     tke_chat_message(&t, "user", (tinkc_str){ 0 }, tkc_str("a"));
     assert_false(tke_chat_wrong_member(&err, "tools", tkc_str("x")));
@@ -113,5 +109,3 @@ TEST_WITH(after_a_failure_there_are_no_messages, setup, teardown)
     assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
     assert_string_equal(err.message, "tools: this server does not support 'x'");
 }
-
-RUN_TESTS(NULL, NULL)

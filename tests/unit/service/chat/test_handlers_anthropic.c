@@ -1,7 +1,5 @@
 /* test_handlers_anthropic.c - Anthropic's form on the shipped model: messages mean what the same chat means in
  * OpenAI's form, blocks and events are well formed, and what is not supported is refused by name. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include <jansson.h>
 

@@ -4,8 +4,6 @@
 #include <arpa/inet.h>
 #include <jansson.h>
 #include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>

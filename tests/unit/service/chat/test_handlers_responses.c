@@ -1,7 +1,5 @@
 /* test_handlers_responses.c - OpenAI's responses on the shipped model: they mean what the same chat means, items
  * and events are well formed, and what is not supported is refused by name. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 #include <jansson.h>
 

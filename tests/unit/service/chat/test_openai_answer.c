@@ -172,7 +172,6 @@ static void over(void)
 TEST(text_is_held_back)
 {
     const tinkc_str stops[] = { tkc_str("bcd"), tkc_str("ca") };
-    (void)state;
     for (int last = 0; last < 3; last++) {
         begin((tke_chat_answer){ 0 }, 1, 1, stops, 2);
         events(0, "");
@@ -215,7 +214,6 @@ TEST(the_first_stop_counts)
                  { { "dd", "cd" }, PIECE("ab") },
                  { { "ab", "d" }, "" },
                  { { "dd", "x" }, PIECE("abcd") } };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const tinkc_str stops[] = { tkc_str(rows[i].stops[0]), tkc_str(rows[i].stops[1]) };
         char want[1000];
@@ -300,7 +298,6 @@ TEST(chats)
 TEST(failures)
 {
     tinkc_error why = { 0 }, none = { 0 };
-    (void)state;
     tkc_fail(&why, TINKC_E_SERVER, "the device broke");
     begin((tke_chat_answer){ .usage = true }, 1, 1, NULL, 0);
     ends(&tke_openai_events, 0, &why, 200,
@@ -350,7 +347,6 @@ TEST(order_of_choices)
 TEST(logprobs)
 {
     const tinkc_str stops[] = { tkc_str("cd") };
-    (void)state;
     begin((tke_chat_answer){ .logprobs = true }, 1, 1, NULL, 0);
     add(0, 0, 7);
     add(0, 0, 4);
@@ -550,5 +546,3 @@ TEST(errors_are_valid_utf8)
         tkc_buf_free(&out);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -39,7 +39,6 @@ TEST_WITH(test_calls, set_up, tear_down)
         { TKE_CALLS_BARE, "hello", 0, 5, NULL, NULL },
         { TKE_CALLS_NONE, "{\"name\":\"a\"}", 0, 12, NULL, NULL },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tke_tool_call calls[TKE_MOST_CALLS];
         size_t before, n = tke_calls_read(rows[i].style, (tinkc_str){ 0 }, tkc_str(rows[i].text),
@@ -81,7 +80,6 @@ TEST_WITH(test_calls_with_parameters_as_elements, set_up, tear_down)
         { "<tool_call><function=></function></tool_call>", NULL, NULL },
         { "<tool_call><function=f>stray</function></tool_call>", NULL, NULL },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tke_tool_call calls[TKE_MOST_CALLS];
         size_t before;
@@ -101,7 +99,6 @@ TEST_WITH(test_many_calls, set_up, tear_down)
     static const char one[] = "<tool_call>{\"name\":\"a\"}</tool_call>";
     enum { N = sizeof one - 1 };
     static char text[(TKE_MOST_CALLS + 1) * N];
-    (void)state;
     for (int i = 0; i <= TKE_MOST_CALLS; i++)
         memcpy(text + i * N, one, N);
     for (size_t n = TKE_MOST_CALLS - 1; n <= TKE_MOST_CALLS + 1; n++) {
@@ -143,7 +140,6 @@ TEST_WITH(test_refused, set_up, tear_down)
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
     const tinkc_str tools = tkc_str("[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]");
     const tinkc_str object = tkc_str("{\"type\":\"json_object\"}");
-    (void)state;
     expect_refused((tke_answer_form){ .tools = tools }, NULL, "tools", "does not take tools");
     expect_refused((tke_answer_form){ .tools = tools, .tool_choice = tkc_str("\"sometimes\"") },
                    tagged, "tool_choice", "must be none, auto");
@@ -215,7 +211,6 @@ TEST_WITH(test_refusals, set_up, tear_down)
           "a type other than text cannot be combined with tools; leave the tools out, or set "
           "tool_choice to none or required" },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         const char *param = "";
@@ -273,7 +268,6 @@ TEST_WITH(test_grammars, set_up, tear_down)
         { NULL, NULL, "{\"type\":\"json_object\"}", "5", false },
         { tagged, "\"none\"", "{\"type\":\"json_object\"}", "{}", true },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         const char *param = "";
@@ -329,5 +323,3 @@ TEST_WITH(test_many_tools, set_up, tear_down)
         tkc_buf_free(&tools);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -416,5 +416,3 @@ TEST(statuses)
             fail_msg("%d: %d %s", (int)rows[i].error, (int)status, code);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_service_life.c - sessions that end, checkpoints that expire, memory and disks that run
  * short, what was used and by whom. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -396,7 +394,6 @@ TEST(links_have_single_slashes)
 {
     static const char *const bases[] = { "http://h:1", "http://h:1/", "http://h:1//",
                                          "http://h:1/x/" };
-    (void)state;
     tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, hold(service_session(t)), 0, "tiny", 4, 7));
@@ -643,7 +640,6 @@ TEST(threads)
     enum { MANY = TKE_MAX_DOWNLOADS + 2 };
     static tkc_job jobs[4][MANY];
     tinkc_error err = { 0 };
-    (void)state;
     tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
     const tke_service *svc = tke_engine_service(engine);
     const struct {

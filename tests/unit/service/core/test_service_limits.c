@@ -1,7 +1,5 @@
 /* test_service_limits.c - settings that keep a server small: max_context, max_batch_tokens,
  * max_models. */
-#include <string.h>
-
 #include "support/service/service_world.h"
 
 static tinkc_engine *open_with(const char *name, const char *value)

@@ -1,7 +1,5 @@
 /* test_service_memory.c - memory and disk that a service gives back: work space when it is idle,
  * ephemeral saves that nobody uses; and that status names all of it. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 

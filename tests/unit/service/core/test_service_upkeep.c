@@ -1,7 +1,5 @@
 /* test_service_upkeep.c - what the service forgets, releases and asks for, and exactly when: sessions,
  * checkpoints and their names, weights in memory, images, keys, held polls. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -725,5 +723,3 @@ TEST_WITH(paths_that_may_be, setup, teardown)
         tkc_arena_free(&arena);
     }
 }
-
-RUN_TESTS(NULL, NULL)

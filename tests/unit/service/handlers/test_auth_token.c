@@ -1,8 +1,5 @@
 /* test_auth_token.c - keys exchanged for tokens: made, believed, refused; and whoami through the
  * SDK, which lives on them. */
-#include <stdio.h>
-#include <string.h>
-
 #include "service/handlers/auth_token.h"
 #include "support/client/api_support.h"
 #include "tinkc/engine.h"
@@ -133,5 +130,3 @@ TEST(whoami)
     tinkc_future_free(f);
     close_world(&w);
 }
-
-RUN_TESTS(NULL, NULL)

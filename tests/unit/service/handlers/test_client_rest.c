@@ -1,9 +1,6 @@
 /* test_client_rest.c - the REST side of the SDK against the engine's own server: over a port, over
  * a UNIX socket, and in process. Nothing is scripted here: two halves that were written apart must
  * fit. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -394,5 +391,3 @@ TEST(in_process)
 {
     whole(IN_PROCESS);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_futures_poll.c - requests of a run as they arrive, and polls for their results, on a service that
  * no thread works on: what each is answered, and in which order polls end. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "support/service/bare_service.h"
 
@@ -645,5 +643,3 @@ TEST_WITH(runs_that_are_over, setup, teardown)
         "410 {\"detail\":\"The model's session was finished\",\"code\":\"session_finished\"}");
     assert_true(!run->queue && svc.queued_bytes == 0);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -109,5 +109,3 @@ TEST(gzip_limits)
     }
     tkc_arena_free(&arena);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,5 @@
 /* test_handlers_hub.c - a server as the hub of its own models: what it offers, which files it gives and to
  * whom, and a client on another machine, which has neither the model's folder nor a hub. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <time.h>

@@ -1,7 +1,5 @@
 /* test_kept_texts.c - what clients have the service keep in memory has limits: of one text, of a
  * key, of all. Answers that list it come in pages. */
-#include <string.h>
-
 #include "service/core/service_state.h"
 #include "support/service/service_world.h"
 

@@ -1,7 +1,6 @@
 /* test_long_work.c - which requests leave the thread that brings them: unpacking and decoding a large
  * body must not keep a front thread from health checks. */
 #include <pthread.h>
-#include <string.h>
 
 #include "codec/zstd.h"
 #include "service/core/service.h"

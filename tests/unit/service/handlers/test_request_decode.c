@@ -336,5 +336,3 @@ TEST(messages_without_a_template_are_kept)
         tkc_arena_free(&arena);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -2,7 +2,6 @@
  * model, how large a body may be.
  */
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "service/core/service_state.h"
 #include "support/service/service_world.h"

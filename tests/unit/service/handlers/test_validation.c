@@ -1,7 +1,4 @@
 /* test_validation.c - what is refused, with which status and which words. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "support/check.h"
 #include "support/service/service_call.h"

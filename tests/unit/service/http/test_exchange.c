@@ -3,8 +3,6 @@
  * libmicrohttpd is a table of functions here, so each order of "the server stops" and "the service
  * answers" can be tried one by one.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,7 +53,6 @@ static tke_exchange *waiting(const tinkc_allocator *a)
 TEST(answers_that_are_ready_are_whole)
 {
     static const char body[] = "{\"type\":\"optim_step\"}";
-    (void)state;
     for (int when = 0; when < 4; when++) { /* before which of the service's calls the stop comes */
         tke_exchange *x = waiting(NULL);
         tinkc_reply *r = &x->reply;
@@ -95,7 +92,6 @@ TEST(cancelled_polls_have_no_status)
 TEST(cut_streams_end_with_an_error)
 {
     char piece[64];
-    (void)state;
     tke_exchange *x = waiting(NULL);
     tinkc_reply *r = &x->reply;
     r->status(r, 200);
@@ -388,7 +384,6 @@ static void scarce_release(void *old, size_t size, void *user)
 TEST(answers_without_memory_have_no_status)
 {
     static const tinkc_allocator allocator = { scarce_alloc, scarce_resize, scarce_release, NULL };
-    (void)state;
     static char large[1 << 20]; /* more than is left of what the exchange has */
     memset(large, 'v', sizeof large - 1);
     for (int at_header = 0; at_header < 2; at_header++) {

@@ -3,8 +3,6 @@
  * libmicrohttpd is a table of functions here: a request is handed over piece by piece as the
  * library does it, and what would go out is kept. No sockets but a pair for each connection.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -355,7 +353,6 @@ TEST(control_characters_are_escaped_in_the_log)
         { "/a\\x0a", "/a\\\\x0a" }, /* and what only looks like one differs */
     };
     const char *plain[][2] = { HOST };
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ask("GET", rows[i][0], N(plain), NULL);
         if (!strstr(logged, rows[i][1]))
@@ -1009,7 +1006,6 @@ TEST_WITH(stops_at_once, stoppable, started_again)
 {
     tinkc_error err = { 0 };
     tinkc_server server = { &http };
-    (void)state;
     open_both();
     assert_false(tinkc_server_stop(&server, 0, &err));
     assert_ok(err);
@@ -1029,7 +1025,6 @@ TEST_WITH(stops_with_an_answer_unsent, stoppable, started_again)
     tinkc_error err = { 0 };
     tinkc_server server = { &http };
     const char *plain[][2] = { HOST };
-    (void)state;
     begin("/api/v1/healthz", N(plain));
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
     assert_int_equal(piece("GET", NULL, 0), MHD_YES);
@@ -1055,7 +1050,6 @@ TEST_WITH(stops_when_all_is_sent, stoppable, started_again)
     tinkc_server server = { &http };
     pthread_t stopper;
     void *clean;
-    (void)state;
     open_both();
     assert_int_equal(pthread_create(&stopper, NULL, stop_slowly, &server), 0);
     now = both;

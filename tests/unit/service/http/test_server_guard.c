@@ -3,8 +3,6 @@
  * much. Over real sockets. */
 #include <netinet/in.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -796,7 +794,6 @@ static int64_t quota_number(const tinkc_server *server, const char *key, const c
 TEST(work_in_flight_counts_towards_quotas)
 {
     enum { N = 12, EACH = 40, TOKENS = 50, STORAGE = 2000 };
-    (void)state;
     static const char *const keys[] = { "tml-tok tokens=50", "tml-sto storage=2000", NULL };
     static const int32_t prompt[] = { 1, 2 };
     tinkc_error err = { 0 };

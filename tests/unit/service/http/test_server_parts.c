@@ -4,8 +4,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,8 +1,6 @@
 /* test_logdirs.c - log directories as the page reads them: what is found, what is left out. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,7 +66,6 @@ static void expect_rows(const char *text, int64_t from, bool numbers, const char
 TEST_WITH(test_rows_are_read_from_a_place, setup, teardown)
 {
     tke_lines place;
-    (void)state;
     expect_rows("{\"a\":1}\n{\"a\":2}\n", 0, false, "[{\"a\":1},{\"a\":2}]", &place);
     assert_int_equal(place.next, 16);
     assert_false(place.more);
@@ -85,7 +82,6 @@ TEST_WITH(test_rows_are_read_from_a_place, setup, teardown)
 TEST_WITH(test_what_is_no_object_is_left_out, setup, teardown)
 {
     tke_lines place;
-    (void)state;
     expect_rows("no\n[1]\n\n{\"a\":1} {\n{\"a\":\"\xff\"}\n{\"b\":2}\n", 0, false, "[{\"b\":2}]",
                 &place);
     assert_int_equal(place.left_out, 4);
@@ -95,7 +91,6 @@ TEST_WITH(test_what_is_no_object_is_left_out, setup, teardown)
 TEST_WITH(test_numbers_alone, setup, teardown)
 {
     tke_lines place;
-    (void)state;
     expect_rows("{\"step\":1,\"x\":\"text\",\"y\":{\"z\":1},\"v\":-2.5e3,\"b\":true,\"n\":NaN,"
                 "\"i\":-Infinity,\"s\":\"NaN\"}\n",
                 0, true, "[{\"step\":1,\"v\":-2.5e3}]", &place);
@@ -109,7 +104,6 @@ TEST_WITH(test_an_endless_line_is_passed_over, setup, teardown)
     tinkc_error err = { 0 };
     tke_lines place = { .more = true };
     tkc_buf out;
-    (void)state;
     FILE *f = fopen(below("lines"), "w");
     for (size_t i = 0; i < 2 * TKE_LINES_CHUNK + 5; i++)
         fputc('x', f);
@@ -137,7 +131,6 @@ TEST_WITH(test_a_line_of_many_numbers_is_bounded, setup, teardown)
     tkc_buf line;
     tkc_arena arena;
     tinkc_str row;
-    (void)state;
     tkc_buf_init(&line, NULL, TKC_BUF_NO_MAX);
     tkc_arena_init(&arena, NULL, 0);
     tkc_buf_cstr(&line, "{", &err);
@@ -230,7 +223,6 @@ TEST_WITH(test_a_root_that_is_a_run_has_its_own_name, setup, teardown)
 TEST_WITH(test_changes_are_noticed, setup, teardown)
 {
     tinkc_error err = { 0 };
-    (void)state;
     make_folder("a");
     put("a/metrics.jsonl", "{\"step\":0}\n");
     tke_logdirs logs = scan(folder);
@@ -259,7 +251,6 @@ TEST_WITH(the_time_of_a_change_says_whether_a_run_is_running, setup, teardown)
                  { 119999999, "\"status\":\"running\"" },
                  { 120000000, "\"status\":\"idle\"" } };
     const struct timespec at[2] = { { 1700000000, 123456789 }, { 1700000000, 123456789 } };
-    (void)state;
     make_folder("a");
     put("a/metrics.jsonl", "{\"step\":0}\n");
     assert_int_equal(utimensat(AT_FDCWD, below("a/metrics.jsonl"), at, 0), 0);
@@ -302,7 +293,6 @@ TEST_WITH(test_names_become_utf8, setup, teardown)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
-    (void)state;
     make_folder("x\xff\ny");
     put("x\xff\ny/config.json", "{}");
     tke_logdirs logs = scan(folder);
@@ -330,7 +320,6 @@ TEST_WITH(test_a_report_holds_the_data, setup, teardown)
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
     const char *roots[] = { folder, NULL };
-    (void)state;
     assert_string_equal(tinkc_logs_report(roots, &html, &err), "");
     assert_int_equal(err.code, TINKC_E_NOT_FOUND);
     err = (tinkc_error){ 0 };
@@ -358,7 +347,6 @@ TEST_WITH(test_a_long_run_is_thinned_out, setup, teardown)
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
     const char *roots[] = { folder, NULL };
-    (void)state;
     make_folder("a");
     FILE *f = fopen(below("a/metrics.jsonl"), "w");
     for (int i = 0; i < 9000; i++)
@@ -470,7 +458,6 @@ TEST(test_other_origins_are_refused)
         { { "127.0.0.1:8000", NULL, "none" }, false, true },
         { { "gpu.lan:8000", "https://gpu.lan:8000", "same-origin" }, true, true },
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (tke_gate_allows(&cases[i].r, "http://127.0.0.1:8000", cases[i].keys) != cases[i].open)
             fail_msg("case %zu", i);
@@ -478,5 +465,3 @@ TEST(test_other_origins_are_refused)
     assert_true(tke_gate_allows(&(tke_gate_request){ .host = "x" }, "unix:/tmp/s", false));
     assert_true(tke_gate_is_ui("/?x") && tke_gate_is_ui("/ui/a") && !tke_gate_is_ui("/uix"));
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,6 +1,4 @@
 /* test_page_server.c - the page over real sockets: who gets it, streams of events, stopping. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -95,7 +93,6 @@ static int open_stream(const tinkc_server *server, const char *head, const char 
 TEST(test_the_page_and_its_headers)
 {
     tinkc_server *server = serve(NULL, true);
-    (void)state;
     expect(server, "localhost", "GET / HTTP/1.1", "200", "<!doctype html>");
     expect(server, "localhost", "GET / HTTP/1.1", "200", "default-src 'none'; script-src 'self'");
     expect(server, "localhost", "GET /ui HTTP/1.1", "200", "frame-ancestors 'none'");
@@ -115,7 +112,6 @@ TEST(test_an_unchanged_script_is_not_sent_again)
 {
     tinkc_server *server = serve(NULL, true);
     char head[200];
-    (void)state;
     int fd = raw_dial(tinkc_server_url(server));
     tkc_buf got = raw_talk(fd, "localhost", "GET /ui/app.js HTTP/1.1", "", 0);
     const char *etag = strstr(got.data, "ETag: ");
@@ -130,7 +126,6 @@ TEST(test_an_unchanged_script_is_not_sent_again)
 TEST(test_strangers_get_no_data)
 {
     tinkc_server *server = serve(NULL, true);
-    (void)state;
     expect(server, "evil.example", "GET /ui/events HTTP/1.1", "403", "host_not_allowed");
     expect(server, "localhost", "GET /ui/events HTTP/1.1\r\nOrigin: http://evil.example", "403",
            "origin_not_allowed");
@@ -151,7 +146,6 @@ TEST(test_rows_of_a_run)
 {
     tinkc_server *server = serve(NULL, true);
     char chunk[8192], head[200];
-    (void)state;
     int fd = raw_dial(tinkc_server_url(server));
     send_head(fd, "GET /ui/events HTTP/1.1");
     size_t len = 0;
@@ -182,7 +176,6 @@ TEST(test_new_runs_are_reported)
 {
     tinkc_server *server = serve(NULL, true);
     char run[600], chunk[8192];
-    (void)state;
     int fd = open_stream(server, "GET /ui/events HTTP/1.1", "event: status");
     snprintf(run, sizeof run, "%s/second", logs);
     assert_int_equal(mkdir(run, 0700), 0);
@@ -207,7 +200,6 @@ TEST(test_streams_are_bounded_and_end)
     tinkc_error err = { 0 };
     int fds[MOST];
     char chunk[4096];
-    (void)state;
     for (int i = 0; i < MOST; i++)
         fds[i] = open_stream(server, "GET /ui/events HTTP/1.1", "event: hello");
     expect(server, "localhost", "GET /ui/events HTTP/1.1", "503", "close one");
@@ -227,7 +219,6 @@ TEST(test_closed_streams_make_room)
 {
     enum { TIMES = 100 };
     tinkc_server *server = serve(NULL, true);
-    (void)state;
     for (int i = 0; i < TIMES; i++) {
         do { /* until the server has noticed that those before are gone */
             int fd = raw_dial(tinkc_server_url(server));

@@ -1,7 +1,5 @@
 /* test_age.c - files in the age format: Debian's age decrypts what we encrypt, for each recipient and every length about
  * the size of a chunk; what is not a recipient is refused. Skipped where age is not installed. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -150,5 +150,3 @@ TEST(epochs_of_ids)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(tke_epoch_of(rows[i].id), rows[i].epoch);
 }
-
-RUN_TESTS(NULL, NULL)

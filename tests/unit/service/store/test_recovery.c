@@ -1,8 +1,6 @@
 /* test_recovery.c - what a start makes of rows, folders and journals: where each run continues, what it
  * repeats, what it has lost. Each case is a store written by hand; what is read from it is compared as
  * text (tests/data/service_boot.txt; TINKC_UPDATE=1 writes it again). */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -597,5 +595,3 @@ TEST(base_models_come_later)
     assert_true(run->base == &base && s->base == &base);
     close_world();
 }
-
-RUN_TESTS(NULL, NULL)

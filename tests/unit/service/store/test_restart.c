@@ -1,8 +1,6 @@
 /* test_restart.c - what is there again after an engine was closed, or copied while it ran
  * (which is what a sudden end leaves behind). */
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "support/service/service_world.h"

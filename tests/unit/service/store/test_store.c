@@ -1,8 +1,6 @@
 /* test_store.c - rows that are committed in groups, folders that appear whole, the journal. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -720,5 +718,3 @@ TEST(who_may_open)
     }
     tiny_model_remove(folder);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,5 @@
 /* test_store_gc.c - what tinkc_store_gc lists and removes, what it never touches, and ends in the middle of
  * it; and DELETE of a run. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"

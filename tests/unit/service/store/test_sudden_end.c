@@ -2,8 +2,6 @@
  * row and its answer, and again while the service starts. The store is copied while the engine
  * runs, which is what kill -9 leaves, and rows that would not have been written yet are taken out.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"

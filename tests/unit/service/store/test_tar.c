@@ -181,5 +181,3 @@ TEST(archive_sizes)
     }
     tiny_model_remove(folder);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -145,5 +145,3 @@ TEST(unrecorded_is_full)
     assert_int_equal(k.n, 1);
     tke_store_close(s);
 }
-
-RUN_TESTS(NULL, NULL)

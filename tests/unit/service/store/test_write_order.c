@@ -8,8 +8,6 @@
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "service/store/checksums.h"
@@ -228,7 +226,6 @@ static void forget(void)
 TEST(a_request_is_synced_in_the_journal_before_it_is_accepted)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_DURABILITY_JOURNAL);
     for (int i = 0; i < 3; i++) {
         forget();
@@ -246,7 +243,6 @@ TEST(a_request_is_synced_in_the_journal_before_it_is_accepted)
 TEST(a_checkpoint_is_whole_before_it_has_its_name_and_recorded_after)
 {
     world w;
-    (void)state;
     open_world(&w, TINKC_DURABILITY_CHECKPOINT);
     forget();
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"one\""));
@@ -268,7 +264,6 @@ TEST(an_image_is_in_its_place_before_the_journal_is_trimmed)
 {
     tinkc_error err = { 0 };
     world w;
-    (void)state;
     open_world(&w, TINKC_DURABILITY_JOURNAL);
     forget();
     assert_true(tinkc_engine_flush(w.engine, PATIENCE_MS, &err));
@@ -290,7 +285,6 @@ TEST(a_deleted_checkpoint_is_moved_away_before_its_row_goes)
     tinkc_error err = { 0 };
     world w;
     char path[400];
-    (void)state;
     open_world(&w, TINKC_DURABILITY_CHECKPOINT);
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"one\""));
     service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 4, ",\"path\":\"two\""));

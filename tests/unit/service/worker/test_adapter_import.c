@@ -253,7 +253,6 @@ static void no_file_stays_mapped(void)
 TEST(half_of_it)
 {
     static const char *const kinds[] = { "weights", "sampler_weights" };
-    (void)state;
     for (int i = 0; i < 2; i++) {
         tinkc_error err = { 0 };
         tinkc_text paths[2] = { { 0 }, { 0 } };
@@ -292,7 +291,6 @@ static bool one_is_pending(void)
 TEST(refused_rows)
 {
     static const char *const tables[] = { "sessions", "runs", "checkpoints" };
-    (void)state;
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         tinkc_error err = { 0 };
         tinkc_text weights = { 0 };

@@ -1,6 +1,4 @@
 /* test_large_results.c - results that are too large for memory, and too many of them. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -58,5 +58,3 @@ TEST(budgets)
     a->release(two, 40, a->user);
     assert_int_equal(tke_budget_used(&b), 0);
 }
-
-RUN_TESTS(NULL, NULL)

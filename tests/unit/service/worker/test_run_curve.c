@@ -49,5 +49,3 @@ TEST(a_long_run_keeps_its_first_step_and_even_distances)
     }
     assert_true(c.points[c.n - 1].step >= 10000 - c.every);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,7 +1,5 @@
 /* test_run_queue.c - the order of a run's requests, on runs that no thread works on: which request is
  * next, which numbers are used up, and what becomes of requests that wait behind a missing one. */
-#include <stdio.h>
-
 #include "support/service/bare_service.h"
 
 static tke_service svc;
@@ -352,5 +350,3 @@ TEST_WITH(holes_end, setup, teardown)
     (void)unload;
     drop_all(run);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -94,5 +94,3 @@ TEST(rows)
     assert_int_equal(tke_run_life_of_row(4), TKE_RUN_FAILED); /* never stored */
     assert_int_equal(tke_run_life_of_row(-1), TKE_RUN_FAILED);
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_seq_order.c - seq_ids: out of order, twice, with holes; polls; sessions; bits. */
 #include <math.h>
-#include <stdlib.h>
 #include <time.h>
-#include <stdio.h>
 
 #include "support/check.h"
 #include "support/service/service_call.h"

@@ -206,5 +206,3 @@ TEST(utf8_edges)
         tkc_buf_free(&out);
     }
 }
-
-RUN_TESTS(NULL, NULL)

@@ -1,8 +1,6 @@
 /* test_worker_files.c - what the worker writes: images of models, checkpoints with names, and what becomes
  * of both when they are replaced, deleted, or cannot be written. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -235,7 +233,6 @@ TEST_WITH(an_image_does_not_hold_what_came_after_it, setup, teardown)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     tinkc_error err = { 0 };
-    (void)state;
     pthread_mutex_lock(&gate);
     tke_txn_commit(tke_txn_new(svc.store, &err), wait_at_gate,
                    &gate); /* holds up the store's writer */
@@ -539,7 +536,6 @@ TEST_WITH(a_state_that_is_replaced_is_kept_until_the_new_one_is_recorded, setup,
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     tinkc_error err = { 0 };
-    (void)state;
     save_at(2, "one");
     char *before = strdup(run->source);
     pthread_mutex_lock(&gate);

@@ -1,7 +1,5 @@
 /* test_worker_memory.c - who gets memory, and who must give it back: weights that are kept for samples,
  * models in training, and models that wait for room. */
-#include <stdio.h>
-
 #include "base/file.h"
 #include "support/service/bare_service.h"
 #include "support/engine/tiny_model.h"

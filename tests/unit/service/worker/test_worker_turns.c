@@ -1,7 +1,5 @@
 /* test_worker_turns.c - what the worker does next: whose turn it is, which passes share one work item,
  * and who must wait for what. The worker takes one step at a time, on the test's own thread. */
-#include <stdio.h>
-
 #include "base/file.h"
 #include "support/service/bare_service.h"
 #include "support/engine/tiny_model.h"
