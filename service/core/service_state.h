@@ -365,15 +365,19 @@ typedef struct tke_run {
 
 /* ---- the service ---- */
 
+enum { TKE_UPLOAD_FILES = 2 };
+
 typedef struct tke_upload { /* an adapter whose files are sent without a key; svc->lock guards it */
     char *id, *owner;
     char *base_model, *project_id; /* project_id may be NULL */
-    char *folder;                  /* of its files, below tmp/ */
+    char *folder;                  /* of its files, below tmp/; NULL = removed, it is finished */
     char *path;                    /* of the checkpoint that it became; NULL = none yet */
     int32_t rank;
     uint32_t train; /* TKE_TRAIN_*: what lora_config allows */
     int64_t expires_ms;
-    bool busy; /* a thread uses its folder */
+    bool busy;                       /* a thread uses its folder */
+    struct tke_tenant *tenant;       /* who gets `held` back; NULL = nothing is held */
+    int64_t held[TKE_UPLOAD_FILES];  /* bytes of the owner's storage, for each file */
 } tke_upload;
 
 typedef struct tke_archive { /* a download that may be fetched without a key */

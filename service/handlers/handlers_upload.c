@@ -4,8 +4,9 @@
  * Start gives an address for each file. Its id is a secret: a caller who has it may send the
  * files without a key, until it expires. The files wait in a folder below tmp/, which a restart empties:
  * then the client starts again. Finish checks every tensor against the base model and makes a
- * training checkpoint in a run of its own; asked again, it gives the same path. One thread at a time
- * uses the folder (`busy`). Threads: start on a front thread, the rest on those for texts, where it
+ * training checkpoint in a run of its own; asked again, it gives the same path. Until then the files
+ * count towards the owner's storage as what a save in progress writes does. One thread at a time uses
+ * the folder (`busy`). Threads: start on a front thread, the rest on those for texts, where it
  * may wait for the disk.
  */
 #include <stdio.h>
@@ -16,14 +17,15 @@
 enum { MOST_UPLOADS = 8 /* of one owner, in progress */ };
 
 static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
-enum { N_FILES = 2 };
+enum { N_FILES = TKE_UPLOAD_FILES };
 
-static bool is_file(tinkc_str name)
+/* Its index; N_FILES = an upload has no such file. */
+static size_t index_of(tinkc_str name)
 {
-    for (size_t i = 0; i < N_FILES; i++)
-        if (tkc_str_is(name, files[i]))
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < N_FILES && !tkc_str_is(name, files[i]))
+        i++;
+    return i;
 }
 
 /* ---- life ---- */
@@ -55,6 +57,20 @@ static void drop_folder(tke_service *svc, const char *folder)
     tke_txn_commit(txn, folder_removed, copy);
 }
 
+/* Locks: needs svc->lock. Its files go, and what they held. */
+static void end_files(tke_service *svc, tke_upload *u)
+{
+    for (size_t i = 0; i < N_FILES; i++) {
+        tke_quota_release(u->tenant, u->held[i]);
+        u->held[i] = 0;
+    }
+    if (u->folder) {
+        drop_folder(svc, u->folder);
+        tkc_release_str(svc->a, u->folder);
+    }
+    u->folder = NULL;
+}
+
 void tke_uploads_expire(tke_service *svc, int64_t now_ms, const char *owner)
 {
     const tkc_map_entry *e;
@@ -64,7 +80,7 @@ void tke_uploads_expire(tke_service *svc, int64_t now_ms, const char *owner)
         if (!over || one->busy)
             continue;
         tkc_map_remove(&svc->uploads, tkc_str(one->id));
-        drop_folder(svc, one->folder);
+        end_files(svc, one);
         tke_upload_free(svc, one);
     }
 }
@@ -217,6 +233,12 @@ static tke_upload *begin_use(tke_call *call, tinkc_str id, const char *owner)
     return there && !busy ? u : NULL;
 }
 
+static void refuse_full(tke_call *call)
+{
+    tke_refuse(call, 403, "quota_storage",
+               "The adapter does not fit into this key's storage; delete checkpoints");
+}
+
 static void end_use(tke_service *svc, tke_upload *u)
 {
     pthread_mutex_lock(&svc->lock);
@@ -224,13 +246,44 @@ static void end_use(tke_service *svc, tke_upload *u)
     pthread_mutex_unlock(&svc->lock);
 }
 
-static bool write_body(tke_call *call, const tke_upload *u, const char *name)
+/* A file that is sent again needs what it has more than the one before. False: it does not fit. */
+static bool reserve(tke_service *svc, tke_upload *u, size_t file, int64_t bytes)
+{
+    tke_tenant *tenant = NULL;
+    pthread_mutex_lock(&svc->lock);
+    int64_t more = bytes - u->held[file];
+    bool fits = more <= 0 || tke_quota_hold(svc, u->owner, more, &tenant);
+    if (tenant) {
+        u->tenant = tenant;
+        u->held[file] = bytes;
+    }
+    pthread_mutex_unlock(&svc->lock);
+    return fits;
+}
+
+static bool write_body(tke_call *call, const tke_upload *u, size_t file)
 {
     tke_service *svc = call->svc;
-    char *path = tkc_path_join(&call->arena, u->folder, name, &call->err);
+    char *path = tkc_path_join(&call->arena, u->folder, files[file], &call->err);
     if (!tke_store_has_room(svc->store, svc->set.disk_reserve))
         return tkc_fail(&call->err, TINKC_E_STORE, "too little room on the disk");
     return path && tkc_write_file(path, call->body.data, call->body.len, 0600, &call->err);
+}
+
+static void take_file(tke_call *call, tke_upload *u, size_t file)
+{
+    bool done = u->path != NULL;
+    bool fits = !done && reserve(call->svc, u, file, (int64_t)call->body.len);
+    bool ok = fits && write_body(call, u, file);
+    end_use(call->svc, u);
+    if (done)
+        tke_refuse(call, 409, "finished", "The upload is finished");
+    else if (!fits)
+        refuse_full(call);
+    else if (ok)
+        tke_send_json(call->reply, 200, tkc_str("{}"));
+    else
+        tke_send_failure(call->reply, call->svc->a, &call->err);
 }
 
 /* PUT TKE_UPLOADS "ID/FILE" */
@@ -238,24 +291,14 @@ void tke_handle_upload_file(tke_call *call)
 {
     size_t n = sizeof TKE_UPLOADS - 1;
     tinkc_str rest = tkc_strn(call->path.data + n, call->path.len - n), id = { 0 };
-    bool divided = tkc_str_cut(&rest, '/', &id);
-    if (!divided || !is_file(rest)) {
+    size_t file = tkc_str_cut(&rest, '/', &id) ? index_of(rest) : N_FILES;
+    if (file == N_FILES) {
         tke_refuse(call, 404, "not_found", "An upload has the files %s and %s", files[0], files[1]);
         return;
     }
     tke_upload *u = begin_use(call, id, NULL);
-    if (!u)
-        return;
-    bool done = u->path != NULL;
-    const char *name = tkc_str_is(rest, files[0]) ? files[0] : files[1];
-    bool ok = !done && write_body(call, u, name);
-    end_use(call->svc, u);
-    if (done)
-        tke_refuse(call, 409, "finished", "The upload is finished");
-    else if (ok)
-        tke_send_json(call->reply, 200, tkc_str("{}"));
-    else
-        tke_send_failure(call->reply, call->svc->a, &call->err);
+    if (u)
+        take_file(call, u, file);
 }
 
 /* ---- finish ---- */
@@ -312,20 +355,22 @@ static bool make_checkpoint(tke_call *call, tke_upload *u, bool *full)
     tke_service *svc = call->svc;
     tke_tenant *tenant = NULL;
     tinkc_text path = { .a = svc->a };
-    int64_t bytes = tke_folder_bytes(u->folder);
+    int64_t bytes = tke_folder_bytes(u->folder) - u->held[0] - u->held[1];
     pthread_mutex_lock(&svc->lock);
-    *full = !tke_quota_hold(svc, u->owner, bytes, &tenant);
+    *full = bytes > 0 && !tke_quota_hold(svc, u->owner, bytes, &tenant);
     pthread_mutex_unlock(&svc->lock);
     if (*full)
         return false;
     bool ok = import_files(call, u, &path);
     tke_quota_release(tenant, bytes);
+    hide_folder(u, &call->err);
     pthread_mutex_lock(&svc->lock);
     if (ok)
         u->path = tke_copy(svc, path.data, &call->err);
+    if (u->path)
+        end_files(svc, u); /* what was made of them counts from now on */
     pthread_mutex_unlock(&svc->lock);
     tinkc_text_free(&path);
-    hide_folder(u, &call->err);
     return ok && u->path;
 }
 
@@ -356,8 +401,7 @@ void tke_handle_upload_finish(tke_call *call)
         tke_answer(call, &tkc_upload_finish_response_type,
                    &(tkc_upload_finish_response){ .tinker_path = path });
     else if (full)
-        tke_refuse(call, 403, "quota_storage",
-                   "The adapter does not fit into this key's storage; delete checkpoints");
+        refuse_full(call);
     else
         refuse_files(call);
 }

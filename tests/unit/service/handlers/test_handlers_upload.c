@@ -213,4 +213,40 @@ TEST(an_upload_fits_into_the_quota)
     tke_service_set_quota(svc, "default", &(tke_quota){ 0 });
 }
 
+TEST(files_that_were_sent_count_towards_the_quota)
+{
+    tke_service *svc = tke_engine_service(engine);
+    int64_t size = (int64_t)(config.body.len + tensors.body.len);
+    tke_service_end_links(svc, "default");
+    int64_t used = tke_tenant_storage(svc, "default");
+    const char *one = start(4, ""), *two = start(4, "");
+    tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = used + size });
+    send_both(one);
+    send_both(one); /* in the place of the first ones */
+    assert_int_equal(put(two, "adapter_config.json", config.body, NULL), 403);
+    tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = used + size + 1 });
+    tke_service_end_links(svc, "default");
+    const char *three = start(4, "");
+    send_both(three);
+    finish(three, 200);
+    int64_t now = tke_tenant_storage(svc, "default");
+    tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = now + size });
+    send_both(start(4, "")); /* nothing is held twice */
+    tke_service_set_quota(svc, "default", &(tke_quota){ 0 });
+}
+
+TEST(a_finished_upload_leaves_no_files)
+{
+    tke_service *svc = tke_engine_service(engine);
+    const char *id = start(4, "");
+    pthread_mutex_lock(&svc->lock);
+    const tke_upload *u = tkc_map_get(&svc->uploads, tkc_str(id));
+    const char *folder = hold(u->folder);
+    pthread_mutex_unlock(&svc->lock);
+    send_both(id);
+    finish(id, 200);
+    tke_store_sync(svc->store);
+    assert_false(tkc_is_dir(folder));
+}
+
 RUN_TESTS(open_world, close_world)
