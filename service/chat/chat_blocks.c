@@ -4,6 +4,9 @@
  * opened it. Text arrives in pieces, and a mark may be cut anywhere, so what may become one is held
  * back. Pure: may touch the choice and what it is given.
  */
+#include <string.h>
+
+#include "base/str.h"
 #include "service/chat/chat_state.h"
 
 static const char opening[] = "<think>", closing[] = "</think>";

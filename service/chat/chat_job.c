@@ -6,7 +6,13 @@
  */
 #include <stdio.h>
 
+#include "service/chat/chat_paths.h"
 #include "service/chat/chat_state.h"
+#include "service/core/base_models.h"
+#include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/sample_request.h"
+#include "service/worker/jobs.h"
 #include "tinkc/tokenizer.h"
 
 /* ---- tokenizers ---- */

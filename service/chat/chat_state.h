@@ -3,7 +3,13 @@
 #ifndef TKE_SERVICE_CHAT_STATE_H
 #define TKE_SERVICE_CHAT_STATE_H
 
+#include "constrain/token_mask.h"
+#include "device/device.h"
+#include "infer/infer.h"
+#include "infer/infer_state.h"
 #include "service/chat/openai_format.h"
+#include "service/worker/sample_events.h"
+#include "wire/message_codec.h"
 
 /* ---- requests ---- */
 

@@ -4,7 +4,10 @@
  * templates know, its tools the form that templates take. Members and blocks that could change the
  * result and are not supported are refused by name. Thread: any front thread. May touch: the call.
  */
+#include "base/str.h"
 #include "service/chat/chat_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/unknown_fields.h"
 
 #include <stdio.h>
 

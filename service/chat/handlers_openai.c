@@ -8,7 +8,14 @@
 #include <stdlib.h>
 
 #include "codec/url.h"
+#include "service/chat/chat_paths.h"
 #include "service/chat/chat_state.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/service_state.h"
+#include "service/core/settings.h"
+#include "service/handlers/handler_call.h"
 #include "tinkc/tokenizer.h"
 
 #define MODEL_PATH "/v1/models/"

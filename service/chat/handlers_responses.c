@@ -6,6 +6,9 @@
  * any front thread. May touch: the call.
  */
 #include "service/chat/chat_state.h"
+#include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/unknown_fields.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,13 @@
  * cannot be withdrawn. Thread: the worker's, under the stream's lock. May touch: the answer and its
  * buffer. Must not: read files, take the service's lock.
  */
+#include "base/str.h"
 #include "service/chat/chat_state.h"
+#include "service/core/base_models.h"
+#include "service/handlers/handler_call.h"
+#include "service/worker/jobs.h"
+#include "service/worker/sample_events.h"
+#include "service/worker/vocab.h"
 
 #include <assert.h>
 #include <math.h>

@@ -4,6 +4,9 @@
  * named function, the answer is sampled under a grammar made of the functions' parameters. May
  * touch: its arguments. Must not: take locks, know of jobs.
  */
+#include <string.h>
+
+#include "base/str.h"
 #include "service/chat/openai_format.h"
 
 #include "base/json_read.h"

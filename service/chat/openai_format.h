@@ -2,7 +2,10 @@
 #ifndef TKE_SERVICE_OPENAI_FORMAT_H
 #define TKE_SERVICE_OPENAI_FORMAT_H
 
-#include "service/core/service_state.h"
+#include "base/arena.h"
+#include "constrain/grammar.h"
+#include "service/core/service_types.h"
+
 
 #define TKE_CALL_END "</tool_call>"
 

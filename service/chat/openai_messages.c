@@ -5,7 +5,11 @@
  * message whose role it does not know, so such a role is refused, and so is a member that it does not
  * name. All else is kept as sent: templates read members of their own. Pure.
  */
+#include <string.h>
+
+#include "base/str.h"
 #include "service/chat/chat_state.h"
+#include "service/handlers/unknown_fields.h"
 
 /* They tell the model nothing: labels, hints to other services, and what a model has thought or
  * refused before, which templates leave out on purpose. */

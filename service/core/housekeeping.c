@@ -6,7 +6,21 @@
 
 #include "base/file.h"
 #include "base/heap.h"
+#include "service/core/housekeeping.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/usage.h"
+#include "service/handlers/downloads.h"
+#include "service/handlers/futures_poll.h"
+#include "service/handlers/idempotency.h"
+#include "service/handlers/uploads.h"
+#include "service/store/run_source.h"
+#include "service/worker/results.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/sample_events.h"
 
 /* Expires sessions without heartbeats: their models go to sleep, and nothing is lost. */
 static void expire_sessions(tke_service *svc, int64_t now_ms)

@@ -2,7 +2,19 @@
  *
  * Locks: everything here needs svc->lock, except during startup and shutdown. Touches memory only.
  */
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/downloads.h"
+#include "service/handlers/idempotency.h"
+#include "service/handlers/uploads.h"
+#include "service/worker/custom_losses.h"
+#include "service/worker/jobs.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,5 +1,18 @@
 /* service.c - puts the parts together: settings, startup, shutdown, and calls from outside. */
+#include "service/chat/chat_paths.h"
+#include "service/core/base_models.h"
+#include "service/core/housekeeping.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/core/settings.h"
+#include "service/core/usage.h"
+#include "service/handlers/downloads.h"
+#include "service/handlers/futures_poll.h"
+#include "service/store/recovery.h"
+#include "service/worker/jobs.h"
+#include "service/worker/sample_events.h"
+#include "service/worker/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>

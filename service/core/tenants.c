@@ -4,7 +4,13 @@
  * restart today's tokens are read from the usage table; what was used in the seconds before a crash
  * may be missing. Refusals name the limit, the usage, and when to retry.
  */
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/worker/jobs.h"
 
 #define DAY_US ((int64_t)86400 * 1000000)
 

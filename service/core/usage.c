@@ -4,7 +4,12 @@
  */
 #include <stdio.h>
 
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
 
 #define HOUR_US ((int64_t)3600 * 1000000)
 

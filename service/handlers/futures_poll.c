@@ -11,7 +11,13 @@
  */
 #include <stdio.h>
 
+#include "service/core/registry.h"
+#include "service/core/samplers.h"
 #include "service/core/service_state.h"
+#include "service/handlers/futures_poll.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/worker/jobs.h"
 
 enum {
     CLONE_NUMBERS = 1000000000

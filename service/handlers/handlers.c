@@ -6,8 +6,19 @@
 #include <stdio.h>
 
 #include "codec/zstd.h"
-#include "service/handlers/gunzip.h"
+#include "service/chat/chat_paths.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/gunzip.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/idempotency.h"
+#include "service/handlers/unknown_fields.h"
+#include "service/handlers/uploads.h"
+#include "service/worker/sample_events.h"
 
 /* ---- small endpoints ---- */
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
 
 /* The caller's address: the one of its key, else a placeholder, to which no client sends mail. */
 static void email_of(const tke_call *call, char *out, size_t size)

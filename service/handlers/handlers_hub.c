@@ -22,7 +22,10 @@
 #include "base/file.h"
 #include "base/json_write.h"
 #include "codec/url.h"
+#include "service/core/base_models.h"
 #include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
 
 enum { MAX_FILE = 256 << 20 };
 

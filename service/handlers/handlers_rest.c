@@ -7,7 +7,18 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/downloads.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/unknown_fields.h"
 #include "service/store/tar.h"
 
 enum { MAX_LIMIT = 1000 };

@@ -6,7 +6,23 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/settings.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/request_decode.h"
+#include "service/handlers/sample_request.h"
+#include "service/handlers/unknown_fields.h"
+#include "service/worker/jobs.h"
+#include "service/worker/sample_events.h"
 
 /* ---- sampling sessions ---- */
 

@@ -8,7 +8,15 @@
 
 #include "base/json_read.h"
 #include "base/json_write.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/worker/worker_files.h"
 
 /* A page ends at the first entry after so many bytes of metadata. */
 enum { MAX_PAGE = 200, PAGE_BYTES = 1 << 20 };

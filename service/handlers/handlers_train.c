@@ -9,8 +9,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "service/store/age.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/request_decode.h"
+#include "service/handlers/unknown_fields.h"
+#include "service/store/age.h"
+#include "service/worker/custom_losses.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
 
 /* ---- shared by the handlers ---- */
 

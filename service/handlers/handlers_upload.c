@@ -12,7 +12,16 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/uploads.h"
+#include "service/worker/adapter_import.h"
 
 enum { MOST_UPLOADS = 8 /* of one owner, in progress */ };
 

@@ -6,7 +6,10 @@
 #include <stdio.h>
 
 #include "codec/query.h"
+#include "service/chat/chat_paths.h"
 #include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/unknown_fields.h"
 
 void tke_send(tinkc_reply *reply, int32_t status, const char *type, tinkc_str body)
 {

@@ -6,7 +6,10 @@
  * arena.
  */
 #include "codec/pb.h"
-#include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/request_decode.h"
+#include "service/handlers/unknown_fields.h"
+#include "service/worker/jobs.h"
 
 /* ---- hashes of requests ---- */
 

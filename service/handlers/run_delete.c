@@ -7,7 +7,13 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/worker/worker_files.h"
 
 typedef struct deletion {
     tke_service *svc;

@@ -3,7 +3,12 @@
  * Reads everything, changes nothing. Locks: takes svc->lock for as long as it copies numbers.
  */
 #include "base/heap.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
+#include "service/handlers/futures_poll.h"
+#include "service/worker/jobs.h"
+#include "service/worker/worker_memory.h"
 
 typedef struct counts {
     const char *name;

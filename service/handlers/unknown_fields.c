@@ -12,7 +12,11 @@
 #include "codec/query.h"
 #include "codec/url.h"
 #include "codec/utf8.h"
+#include "service/chat/chat_paths.h"
 #include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/unknown_fields.h"
 #include "wire/bulk.h"
 
 /* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */

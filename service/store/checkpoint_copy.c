@@ -11,7 +11,17 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/handlers/idempotency.h"
+#include "service/worker/worker_files.h"
 
 typedef struct copying {
     tkc_job base;

@@ -16,9 +16,24 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "service/store/journal.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/request_decode.h"
+#include "service/store/journal.h"
+#include "service/store/recovery.h"
+#include "service/store/run_source.h"
 #include "service/store/unrecorded.h"
+#include "service/worker/custom_losses.h"
+#include "service/worker/jobs.h"
+#include "service/worker/results.h"
+#include "service/worker/run_queue.h"
+#include "wire/answer.h"
 
 static const char *text_of(tkc_arena *arena, const tke_row *row, int column, tinkc_error *err)
 {

@@ -12,8 +12,11 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
 #include "service/store/failpoint.h"
+#include "service/store/run_source.h"
 
 void tke_run_changed(tke_service *svc, tke_run *run, int64_t seq)
 {

@@ -6,6 +6,7 @@
  * The writer takes the whole queue, wraps it in one transaction with a savepoint for each tke_txn,
  * commits, and only then calls back. A group that cannot be committed (disk full) fails as a whole.
  */
+#include "service/core/service_state.h"
 #include "service/store/store.h"
 
 #include <assert.h>

@@ -18,7 +18,7 @@
 #include "base/platform.h"
 #include "service/store/checksums.h"
 #include "service/store/journal.h"
-#include "service/core/service_state.h"
+#include "tinkc/engine.h"
 
 typedef struct checking {
     tke_store *store;

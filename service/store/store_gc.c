@@ -14,7 +14,9 @@
 
 #include "base/file.h"
 #include "base/json_read.h"
-#include "service/core/service_state.h"
+#include "base/str.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/worker/run_state.h"
 
 typedef struct known_run { /* a row of runs */
     bool finished;

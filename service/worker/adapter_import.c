@@ -12,7 +12,14 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/worker/adapter_import.h"
+#include "service/worker/worker_files.h"
 
 typedef struct import {
     tke_service *svc;

@@ -9,7 +9,15 @@
  */
 #include <stdio.h>
 
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/worker/custom_losses.h"
+#include "service/worker/jobs.h"
+#include "service/worker/results.h"
 
 enum { MAX_LOSSES = 64, MAX_LOSS_BYTES = 256 << 10, MAX_SESSION_BYTES = 4 << 20 };
 

@@ -8,8 +8,20 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/handlers/futures_poll.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
 #include "service/store/unrecorded.h"
+#include "service/worker/jobs.h"
+#include "service/worker/results.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/sample_events.h"
 
 /* ---- life ---- */
 

@@ -12,7 +12,11 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/worker/jobs.h"
+#include "service/worker/results.h"
 
 bool tke_result_is_large(const tke_job *job)
 {

@@ -1,4 +1,6 @@
 /* run_curve.c - see run_curve.h; and what the page gets of all runs. */
+#include "service/core/runs.h"
+#include "service/core/sessions.h"
 #include "service/worker/run_curve.h"
 
 #include <math.h>

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "service/core/service_types.h"
+
 enum { TKE_CURVE_POINTS = 256 };
 
 typedef struct tke_curve {
@@ -27,5 +29,8 @@ static inline void tke_curve_pass(tke_curve *c, double loss_sum, int64_t tokens)
 }
 /* The passes since the last step are one point. */
 void tke_curve_step(tke_curve *);
+
+/* Locks: needs svc->lock. For the curve of a run that the SDK drives. */
+void tke_run_note_loss(tke_service *, tke_run *, double loss_sum, int64_t tokens);
 
 #endif

@@ -9,8 +9,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "service/store/journal.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/handlers/handler_call.h"
+#include "service/store/journal.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
 
 enum { MAX_AHEAD = 100000 };
 

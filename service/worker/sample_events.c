@@ -7,7 +7,12 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "service/core/base_models.h"
 #include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/worker/jobs.h"
+#include "service/worker/sample_events.h"
+#include "service/worker/vocab.h"
 
 enum { PING_MS = 15000 };
 

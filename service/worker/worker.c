@@ -14,7 +14,15 @@
 #include <assert.h>
 
 #include "base/heap.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_files.h"
+#include "service/worker/worker_memory.h"
 
 enum { MAX_JOBS = 64 }; /* in one work item */
 

@@ -9,11 +9,25 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/tenants.h"
+#include "service/core/usage.h"
+#include "service/handlers/handler_call.h"
 #include "service/store/age.h"
 #include "service/store/checksums.h"
 #include "service/store/failpoint.h"
 #include "service/store/journal.h"
-#include "service/core/service_state.h"
+#include "service/store/run_source.h"
+#include "service/worker/jobs.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_files.h"
+#include "service/worker/worker_memory.h"
 
 /* ---- memory ---- */
 

@@ -5,7 +5,9 @@
  * result depends on it. Thread: the worker.
  */
 #include "base/platform.h"
+#include "service/core/base_models.h"
 #include "service/core/service_state.h"
+#include "service/worker/worker_memory.h"
 
 /* Kept free on a card, for what its libraries take. */
 static const size_t card_reserve = (size_t)1 << 30;

@@ -5,8 +5,19 @@
  */
 #include <assert.h>
 
-#include "service/store/checksums.h"
+#include "service/core/base_models.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/usage.h"
+#include "service/store/checksums.h"
+#include "service/worker/jobs.h"
+#include "service/worker/sample_events.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_memory.h"
+#include "tinkc/sample.h"
+#include "wire/sample_message.h"
 
 /* ---- which weights ---- */
 

@@ -1,5 +1,14 @@
 /* worker_train.c - passes and optimizer steps on the worker. */
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/core/usage.h"
+#include "service/store/run_source.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_curve.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_memory.h"
 
 /* ---- results ---- */
 

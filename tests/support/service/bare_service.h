@@ -3,7 +3,9 @@
 #ifndef TESTS_BARE_SERVICE_H
 #define TESTS_BARE_SERVICE_H
 
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
+#include "service/core/usage.h"
 #include "support/check.h"
 
 static int64_t bare_now_ms; /* of its clock */

@@ -10,7 +10,9 @@
 #include <stdatomic.h>
 
 #include "base/err.h"
-#include "service/core/service_state.h"
+#include "device/device.h"
+#include "math/adam.h"
+#include "model/model.h"
 
 static struct {
     pthread_mutex_t lock;

@@ -2,11 +2,12 @@
  * lies beyond; the options beside them; names of models. The numbers are those of docs/server.md. */
 #include <unistd.h>
 
+#include "service/core/base_models.h"
 #include "service/core/service_state.h"
+#include "service/core/settings.h"
 #include "support/check.h"
-#include "support/service/service_call.h"
-#include "support/service/service_call.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/service_call.h"
 
 static tinkc_engine *make(const tinkc_engine_options *o, tinkc_error *err)
 {

@@ -83,13 +83,23 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/pool.h"
 #include "base/thread.h"
 #include "codec/zstd.h"
+#include "service/core/housekeeping.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/service.h"
+#include "service/core/service_state.h"
+#include "service/core/usage.h"
+#include "service/handlers/downloads.h"
 #include "support/check.h"
-#include "support/service/device_gate.h"
+#include "support/engine/tiny_model.h"
 #include "support/patience.h"
 #include "support/scarce.h"
-#include "support/engine/tiny_model.h"
+#include "support/service/device_gate.h"
+#include "tinkc/engine.h"
+#include "tinkc/sys/transport.h"
+#include "tinkc/types.h"
 
 /* ---- time and chance ---- */
 

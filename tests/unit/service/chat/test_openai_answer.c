@@ -6,6 +6,8 @@
 #include <math.h>
 
 #include "infer/infer_state.h"
+#include "service/worker/jobs.h"
+#include "service/core/base_models.h"
 #include "service/chat/chat_state.h"
 #include "support/check.h"
 

@@ -1,6 +1,10 @@
 /* test_hashes.c - checksums, hashes of requests, names, salts and identities. They are in databases, so they must not change. */
-#include "service/core/service_state.h"
+#include "service/handlers/auth_token.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/request_decode.h"
 #include "service/store/checksums.h"
+#include "service/worker/jobs.h"
+#include "service/worker/worker.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
 

@@ -6,9 +6,10 @@
 
 #include "base/clock.h"
 #include "service/core/service_state.h"
+#include "service/handlers/downloads.h"
 #include "support/check.h"
-#include "support/service/service_call.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/service_call.h"
 #include "tinkc/sys/mock.h"
 
 static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };

@@ -3,9 +3,21 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/chat/chat_paths.h"
+#include "service/core/housekeeping.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/sessions.h"
+#include "service/handlers/downloads.h"
+#include "service/handlers/idempotency.h"
 #include "service/store/unrecorded.h"
-#include "support/service/bare_service.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/run_state.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/bare_service.h"
+#include "train/adapter_state.h"
 
 static tke_service svc;
 static char *folder;

@@ -2,7 +2,22 @@
  * no thread works on: what each is answered, and in which order polls end. */
 #include <math.h>
 
+#include "service/core/housekeeping.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/sessions.h"
+#include "service/handlers/futures_poll.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/handlers.h"
+#include "service/worker/jobs.h"
+#include "service/worker/results.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/run_state.h"
 #include "support/service/bare_service.h"
+#include "tinkc/sample.h"
+#include "wire/endpoint.h"
+#include "wire/message_codec.h"
+#include "wire/sample_message.h"
 
 static tke_service svc;
 

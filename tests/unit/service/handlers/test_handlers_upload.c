@@ -1,6 +1,8 @@
 /* test_handlers_upload.c - adapters that clients send: what comes back is what was sent, and nothing
  * else becomes a checkpoint. */
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
+#include "service/handlers/uploads.h"
 #include "support/service/service_world.h"
 
 static const char *const settings[] = { "disk_reserve", "0", NULL };

@@ -1,6 +1,7 @@
 /* test_kept_texts.c - what clients have the service keep in memory has limits: of one text, of a
  * key, of all. Answers that list it come in pages. */
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
 #include "support/service/service_world.h"
 
 enum { KIB = 1024 };

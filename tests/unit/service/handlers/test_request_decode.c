@@ -1,7 +1,11 @@
 /* test_request_decode.c - which model and number a request has that cannot be decoded, and fields that are not known. */
 #include "codec/pb.h"
 #include "service/chat/chat_state.h"
+#include "service/handlers/request_decode.h"
+#include "service/handlers/unknown_fields.h"
+#include "service/worker/jobs.h"
 #include "support/check.h"
+#include "wire/train_message.h"
 
 TEST(heads_of_json)
 {

@@ -4,6 +4,7 @@
 
 #include "service/core/service_state.h"
 #include "service/store/store.h"
+#include "service/worker/jobs.h"
 #include "support/service/service_world.h"
 
 static const char *wait_for(const tinkc_transport *t, const char *promise)

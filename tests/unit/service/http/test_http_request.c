@@ -7,14 +7,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "service/http/http_server.h"
 #include "service/core/service_state.h"
+#include "service/http/http_server.h"
+#include "service/worker/jobs.h"
 #include "support/check.h"
-#include "support/service/device_gate.h"
+#include "support/engine/tiny_model.h"
 #include "support/scarce.h"
+#include "support/service/device_gate.h"
 #include "support/service/scripted_mhd.h"
 #include "support/service/service_call.h"
-#include "support/engine/tiny_model.h"
 
 enum { MAX_BODY = 2 << 20, MAX_PAIRS = 130 };
 

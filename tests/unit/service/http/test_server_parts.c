@@ -10,13 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "service/core/service_state.h"
+#include "service/core/tenants.h"
 #include "service/http/http_server.h"
 #include "service/http/page_gate.h"
-#include "service/core/service_state.h"
 #include "support/check.h"
-#include "support/service/raw_http.h"
-#include "support/scarce.h"
 #include "support/engine/tiny_model.h"
+#include "support/scarce.h"
+#include "support/service/raw_http.h"
 
 static char *folder;
 static tinkc_engine *engine;

@@ -2,7 +2,9 @@
  * the original goes, what a sudden end leaves. */
 #include <sys/stat.h>
 
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/tenants.h"
 #include "support/service/service_world.h"
 
 static const char *const settings[] = { "disk_reserve", "0", NULL };

@@ -1,6 +1,6 @@
 /* test_journal.c - records of the journal, byte by byte, and what is read of a torn one. */
-#include "service/core/service_state.h"
 #include "service/store/journal.h"
+#include "service/worker/jobs.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
 

@@ -4,10 +4,19 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/sessions.h"
 #include "service/store/journal.h"
+#include "service/store/recovery.h"
 #include "service/store/unrecorded.h"
-#include "support/service/bare_service.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/run_state.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/bare_service.h"
 
 static tke_service svc;
 static char *folder;

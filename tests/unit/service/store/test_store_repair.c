@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/core/runs.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
+#include "service/handlers/handler_call.h"
 #include "support/service/service_world.h"
 
 static int32_t mode_of(const char *folder, const char *name)

@@ -3,7 +3,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "service/core/service_state.h"
+#include "base/file.h"
 #include "service/store/unrecorded.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"

@@ -6,7 +6,11 @@
 
 #include "base/digest.h"
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
+#include "service/core/sessions.h"
 #include "support/service/service_world.h"
 
 static tinkc_engine *engine;

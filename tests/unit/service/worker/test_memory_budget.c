@@ -1,5 +1,5 @@
 /* test_memory_budget.c - budgets of memory: who gets how much. */
-#include "service/core/service_state.h"
+#include "service/worker/memory_budget.h"
 #include "support/check.h"
 
 static bool below_fails;

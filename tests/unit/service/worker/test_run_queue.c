@@ -1,5 +1,9 @@
 /* test_run_queue.c - the order of a run's requests, on runs that no thread works on: which request is
  * next, which numbers are used up, and what becomes of requests that wait behind a missing one. */
+#include "service/core/runs.h"
+#include "service/core/sessions.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
 #include "support/service/bare_service.h"
 
 static tke_service svc;

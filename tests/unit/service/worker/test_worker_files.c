@@ -4,9 +4,19 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/sessions.h"
+#include "service/handlers/request_decode.h"
 #include "service/store/journal.h"
-#include "support/service/bare_service.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_state.h"
+#include "service/worker/worker_files.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/bare_service.h"
+#include "train/adapter.h"
+#include "wire/message_codec.h"
 
 static tke_service svc;
 static char *model_folder, *folder;

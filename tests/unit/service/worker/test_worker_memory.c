@@ -1,8 +1,22 @@
 /* test_worker_memory.c - who gets memory, and who must give it back: weights that are kept for samples,
  * models in training, and models that wait for room. */
 #include "base/file.h"
-#include "support/service/bare_service.h"
+#include "service/core/base_models.h"
+#include "service/core/housekeeping.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/sessions.h"
+#include "service/handlers/request_decode.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_state.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_files.h"
+#include "service/worker/worker_memory.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/bare_service.h"
+#include "train/adapter.h"
+#include "train/adapter_state.h"
 
 static tke_service svc;
 static char *folder;

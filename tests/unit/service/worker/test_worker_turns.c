@@ -1,8 +1,25 @@
 /* test_worker_turns.c - what the worker does next: whose turn it is, which passes share one work item,
  * and who must wait for what. The worker takes one step at a time, on the test's own thread. */
 #include "base/file.h"
-#include "support/service/bare_service.h"
+#include "infer/infer.h"
+#include "service/core/base_models.h"
+#include "service/core/runs.h"
+#include "service/core/samplers.h"
+#include "service/core/saved_checkpoints.h"
+#include "service/core/sessions.h"
+#include "service/handlers/request_decode.h"
+#include "service/worker/jobs.h"
+#include "service/worker/run_queue.h"
+#include "service/worker/run_state.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_files.h"
+#include "service/worker/worker_memory.h"
 #include "support/engine/tiny_model.h"
+#include "support/service/bare_service.h"
+#include "train/adapter.h"
+#include "train/adapter_state.h"
+#include "train/training.h"
+#include "wire/message_codec.h"
 
 static tke_service svc;
 static char *folder;
