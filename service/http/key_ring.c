@@ -153,11 +153,11 @@ bool tke_key_ring_replace(tke_key_ring *r, const char *const *lines, tinkc_error
     r->generation++;
     r->now = fresh;
     pthread_mutex_unlock(&r->lock);
-    for (size_t i = 0; i < old.n;
-         i++) { /* what is not limited any more, or has no right any more */
+    for (size_t i = 0; i < old.n; i++) { /* not before: no key is without its limits meanwhile */
+        if (find_id(&fresh, old.list[i].who.key_id))
+            continue;
         tke_service_set_quota(r->svc, old.list[i].who.owner, &(tke_quota){ 0 });
-        if (!find_id(&fresh, old.list[i].who.key_id))
-            tke_service_end_links(r->svc, old.list[i].who.owner);
+        tke_service_end_links(r->svc, old.list[i].who.owner);
     }
     for (size_t i = 0; i < fresh.n; i++)
         tke_service_set_quota(r->svc, fresh.list[i].who.owner, &fresh.list[i].quota);

@@ -410,6 +410,41 @@ TEST(key_lines)
     tke_key_ring_free(ring);
 }
 
+static atomic_bool replaced;
+
+static void *replace_often(void *arg)
+{
+    enum { N = 400 }; /* the time that it takes to go through them is when a limit might be missing */
+    static char texts[N][24];
+    static const char *lines[N + 1];
+    tinkc_error err = { 0 };
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(texts[i], sizeof texts[i], "k%03d requests=7", i);
+        lines[i] = texts[i];
+    }
+    for (int i = 0; i < 20; i++)
+        assert_true(tke_key_ring_replace(arg, lines, &err));
+    atomic_store(&replaced, true);
+    return NULL;
+}
+
+TEST(keys_keep_their_limits_while_they_are_read_again)
+{
+    static const char *const lines[] = { "k000 requests=7", NULL };
+    tinkc_error err = { 0 };
+    pthread_t thread;
+    tke_key_ring *ring = tke_key_ring_new(svc, lines, &err);
+    assert_ok(err);
+    tke_identity one = known(ring, "k000");
+    assert_int_equal(pthread_create(&thread, NULL, replace_often, ring), 0);
+    bool limited = true;
+    while (!atomic_load(&replaced))
+        limited = limited && quota_of(one.owner).requests_per_minute == 7;
+    pthread_join(thread, NULL);
+    assert_true(limited);
+    tke_key_ring_free(ring);
+}
+
 #define OPTIONS                                                                                    \
     "api_keys: key 1: expected requests=N, tokens=N or storage=N, N above 0, or email=NAME@HOST "  \
     "after the key"
