@@ -69,7 +69,7 @@ static void by_chunks(inputs *x, size_t n, result *r)
     }
 }
 
-TEST(test_chunks_are_the_rule)
+TEST(chunks_are_the_rule)
 {
     static const size_t lengths[] = { 1, 63, 64, 65, 128, 129 };
     static inputs x;
@@ -140,7 +140,7 @@ static void gradients_of(inputs *x, inputs *out)
     free(scratch);
 }
 
-TEST(test_gradients_are_differences)
+TEST(gradients_are_differences)
 {
     static inputs x, grads;
     const double step = 1e-5;

@@ -262,7 +262,7 @@ static void check_family(const tiny_model *t)
     test_free(m);
 }
 
-TEST(test_llama)
+TEST(llama_agrees_with_its_reference)
 {
     check_family(&(tiny_model){
         .family = "llama",
@@ -272,32 +272,32 @@ TEST(test_llama)
                 "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 256" });
 }
 
-TEST(test_qwen2)
+TEST(qwen2_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "qwen2", .seed = 22, .tied = true, .dtype = "F16" });
 }
 
-TEST(test_qwen3)
+TEST(qwen3_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "qwen3", .seed = 23, .hidden = 40, .shards = true });
 }
 
-TEST(test_qwen3_moe)
+TEST(qwen3_moe_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "qwen3_moe", .seed = 24, .dtype = "BF16" });
 }
 
-TEST(test_gpt_oss)
+TEST(gpt_oss_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "gpt_oss", .seed = 25, .mxfp4 = true, .dtype = "BF16" });
 }
 
-TEST(test_qwen3_5)
+TEST(qwen3_5_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "qwen3_5_text", .seed = 26, .layers = 3 });
 }
 
-TEST(test_nemotron_h)
+TEST(nemotron_h_agrees_with_its_reference)
 {
     check_family(&(tiny_model){ .family = "nemotron_h", .seed = 27, .layers = 5 });
 }

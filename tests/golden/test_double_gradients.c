@@ -255,14 +255,14 @@ static void check(const tiny_model *t, uint32_t train, int which, int coordinate
     close_world(&w);
 }
 
-TEST(test_every_loss_and_family)
+TEST(every_loss_and_family)
 {
     for (int f = 0; f < N_FAMILIES; f++)
         for (int which = 0; which < N_LOSSES; which++)
             check(&families[f], 7, which, 200);
 }
 
-TEST(test_every_train_flag)
+TEST(every_train_flag)
 {
     for (uint32_t train = 1; train < 7; train++)
         for (int which = 0; which < N_LOSSES; which++)

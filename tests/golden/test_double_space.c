@@ -61,7 +61,7 @@ static void by_chunks(const inputs *x, size_t n, result *r)
     }
 }
 
-TEST(test_chunks_are_the_rule)
+TEST(chunks_are_the_rule)
 {
     static const size_t lengths[] = { 1, 63, 64, 65, 128, 129 };
     static inputs x;
@@ -129,7 +129,7 @@ static void gradients_of(const inputs *x, inputs *out)
     free(scratch);
 }
 
-TEST(test_gradients_are_differences)
+TEST(gradients_are_differences)
 {
     static inputs x, grads;
     const double step = 1e-5;

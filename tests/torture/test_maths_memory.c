@@ -208,7 +208,7 @@ static bool make_adapter(tinkc_error *err)
     return done;
 }
 
-TEST(test_training)
+TEST(training_survives_every_failed_allocation)
 {
     every_allocation(make_adapter, NULL);
 }
@@ -271,7 +271,7 @@ static bool sample(tinkc_error *err)
     return done;
 }
 
-TEST(test_sampling)
+TEST(sampling_survives_every_failed_allocation)
 {
     tinkc_error err = { 0 };
     int32_t usual[3][8];
@@ -310,7 +310,7 @@ static bool files(tinkc_error *err)
     return done;
 }
 
-TEST(test_files)
+TEST(files_survive_every_failed_allocation)
 {
     saved = tiny_folder();
     every_allocation(files, NULL);
@@ -339,7 +339,7 @@ static void nothing_left(bool done)
         tkc_remove_tree(target, &err);
 }
 
-TEST(test_exports)
+TEST(exports_survive_every_failed_allocation)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, &err);

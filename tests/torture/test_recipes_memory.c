@@ -170,12 +170,12 @@ static void torment(scenario_fn *run)
     }
 }
 
-TEST(test_rollouts)
+TEST(rollouts_survive_every_failed_allocation)
 {
     torment(roll);
 }
 
-TEST(test_learning)
+TEST(learning_survives_every_failed_allocation)
 {
     torment(learn);
 }

@@ -109,7 +109,7 @@ TEST_WITH(events_that_wait, setup, teardown)
 
 /* ---- what the service sends with an error ---- */
 
-TEST_WITH(error_bodies, setup, teardown)
+TEST_WITH(the_body_of_an_error_is_kept_up_to_64_KiB, setup, teardown)
 {
     enum { MOST = 64 * 1024 };
     static char body[MOST + 1];
@@ -517,7 +517,7 @@ TEST_WITH(files_in_archives, setup_folder, teardown_folder)
 }
 
 /* A state file of more than 64 MiB is none of ours: the download begins again. */
-TEST_WITH(state_files, setup_folder, teardown_folder)
+TEST_WITH(a_state_file_of_more_than_64_MiB_is_ignored, setup_folder, teardown_folder)
 {
     enum { MOST = 64 * 1024 * 1024 };
     for (size_t i = 0; i < 2; i++) {

@@ -7,7 +7,7 @@
 #define FAILED(text, by) "{\"error\":\"" text "\",\"category\":\"" by "\"}"
 
 /* A step that is accepted; its polls are answered like this, then as usual. */
-TEST(each_answer)
+TEST(each_answer_to_a_poll_has_its_consequence)
 {
     static const struct {
         outcome o[4];

@@ -134,7 +134,7 @@ TEST(a_change_keeps_its_key)
 }
 
 /* To the end of both layers, as the options say. */
-TEST(layers_end)
+TEST(both_retry_layers_end_as_the_options_say)
 {
     static const struct {
         tinkc_client_options o;
@@ -202,7 +202,7 @@ TEST(the_usual_layers)
 }
 
 /* Sixteen 400s without a body are stale connections; the next is the service's word. */
-TEST(stale_connections)
+TEST(sixteen_400s_without_a_body_are_stale_connections)
 {
     scene *s = begin(&quiet);
     answer_always(s, MODELS, 400, "");
@@ -254,7 +254,7 @@ TEST(an_unreachable_service_is_said_once)
 }
 
 /* 402: pauses of 5 s, as long as the settings or the options say. */
-TEST(billing_pauses)
+TEST(a_402_pauses_for_as_long_as_the_settings_or_options_allow)
 {
 #define SETTING(s) "{\"billing_exception_max_pause_duration_sec\":" s "}"
     static const struct {

@@ -488,7 +488,7 @@ TEST(held_back_samples_are_spread)
 
 /* ---- zero is not "not given" ---- */
 
-TEST(zero_retries)
+TEST(without_retries_a_request_is_sent_once)
 {
     scene x;
     open_scene(&x, &(tinkc_client_options){ .max_retries = TINKC_ZERO }, NULL);

@@ -52,7 +52,7 @@ static void refused_as(bool failed, int32_t code, const char *name, int line)
 }
 #define REFUSED(call, code, name) refused_as(!(call), TINKC_E_##code, name, __LINE__)
 
-TEST_WITH(batches, setup, teardown)
+TEST_WITH(arguments_of_batches_are_checked, setup, teardown)
 {
     const float nan_at_2[] = { 1, 1, NAN, 1 };
     REFUSED(tinkc_batch_add_sft(NULL, ids, 4, 1, &err), ARGUMENT, "batch");
@@ -98,7 +98,7 @@ TEST_WITH(batches, setup, teardown)
     REFUSED(tinkc_batch_set(batch, "s", &wrong_col, &err), TENSOR, "s");
 }
 
-TEST_WITH(inputs, setup, teardown)
+TEST_WITH(arguments_of_inputs_are_checked, setup, teardown)
 {
     REFUSED(tinkc_input_add_tokens(input, negative, 4, &err), ARGUMENT, "ids");
     REFUSED(tinkc_input_add_image(input, "x", 1, "gif", -1, &err), ARGUMENT, "format");
@@ -110,7 +110,7 @@ TEST_WITH(inputs, setup, teardown)
     assert_int_equal(tinkc_input_length(input), 1);
 }
 
-TEST_WITH(training, setup, teardown)
+TEST_WITH(arguments_of_training_are_checked, setup, teardown)
 {
     const char *const names[] = { "clip", NULL };
     const double bad[] = { INFINITY };
@@ -166,7 +166,7 @@ TEST_WITH(training, setup, teardown)
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
-TEST_WITH(sampling, setup, teardown)
+TEST_WITH(arguments_of_sampling_are_checked, setup, teardown)
 {
     tinkc_sampling o = TINKC_SAMPLING_INIT, zeroed = { 0 };
     const char *const stop[] = { "x", NULL };

@@ -172,7 +172,7 @@ TEST(exchange_failures_have_their_codes)
     assert_int_equal(connect_code(CONFIG_CMD, &key, 0), TINKC_E_CREDENTIAL_CMD);
 }
 
-TEST(credential_commands)
+TEST(the_output_of_a_credential_command_is_the_key)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = new_mock(CONFIG_CMD, &err);

@@ -3,7 +3,7 @@
 
 /* A value of the environment; what the first requests of a client show of it without options, and with options that say the same
  * thing otherwise. Requests that show nothing of it are as in test_startup.c. */
-TEST(variables)
+TEST(each_variable_of_the_environment_stands_in_for_its_option)
 {
     static const struct {
         const char *name, *value, *seen;

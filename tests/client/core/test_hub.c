@@ -209,7 +209,7 @@ static bool there(world *w, const char *name)
 
 /* ---- tests ---- */
 
-TEST(names_resolve)
+TEST(a_model_name_is_a_repository_and_a_revision)
 {
     static const struct {
         const char *model, *id, *repo, *revision;

@@ -153,7 +153,7 @@ TEST_WITH(an_early_identity_is_cancelled, setup, end_fixture)
 }
 
 /* A token may be anything but empty. */
-TEST_WITH(empty_tokens, setup_tokens, end_fixture)
+TEST_WITH(an_empty_token_is_refused, setup_tokens, end_fixture)
 {
     fixture *x = *state;
     once(x, API "auth/token", 200, "{\"jwt\":\"\"}");

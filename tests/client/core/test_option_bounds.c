@@ -180,7 +180,7 @@ static void prompts_that_are_too_short(tinkc_sampler *s)
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
 }
 
-TEST_WITH(sampling_options, setup, teardown)
+TEST_WITH(sampling_options_have_bounds, setup, teardown)
 {
     tinkc_sampler *s =
         tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
@@ -202,7 +202,7 @@ TEST_WITH(sampling_options, setup, teardown)
     tinkc_sampler_free(s);
 }
 
-TEST_WITH(repetition_options, setup, teardown)
+TEST_WITH(retry_options_have_bounds, setup, teardown)
 {
     static const struct {
         tinkc_retry_options o;
@@ -334,7 +334,7 @@ TEST_WITH(names_of_checkpoints, setup, teardown)
 
 /* ---- searching and reading ---- */
 
-TEST_WITH(searches, setup, teardown)
+TEST_WITH(search_options_have_bounds, setup, teardown)
 {
     static const char *const ten[] = { "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", NULL };
     static const char *const eleven[] = { "1", "2", "3", "4",  "5",  "6",
@@ -402,7 +402,7 @@ TEST_WITH(searches, setup, teardown)
 #define EVENT_TYPES                                                                                \
     "event_type must be \"all\", \"checkpoints\", \"projects\", \"teams\" or \"organizations\""
 
-TEST_WITH(audits, setup, teardown)
+TEST_WITH(an_audit_has_a_type_and_a_day, setup, teardown)
 {
     static const struct {
         const char *type, *day, *path, *why;
@@ -437,7 +437,7 @@ TEST_WITH(audits, setup, teardown)
     }
 }
 
-TEST_WITH(lists, setup, teardown)
+TEST_WITH(list_options_are_not_negative, setup, teardown)
 {
     static const struct {
         tinkc_list_options o;

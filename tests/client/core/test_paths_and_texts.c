@@ -67,7 +67,7 @@ static const char *path_of(char *out, size_t run, const char *kind, size_t name)
     return out;
 }
 
-TEST_WITH(long_paths, begin_plain, end_fixture)
+TEST_WITH(ids_in_paths_have_a_greatest_length, begin_plain, end_fixture)
 {
     fixture *x = *state;
     enum { LAST = TKC_ID_TEXT - 1, PREFIX = sizeof "sampler_weights/" - 1 };
@@ -92,7 +92,7 @@ TEST_WITH(long_paths, begin_plain, end_fixture)
     assert_int_equal(x->err.code, TINKC_E_PATH);
 }
 
-TEST_WITH(saved_texts, begin_plain, end_fixture)
+TEST_WITH(a_saved_handle_is_read_from_its_text, begin_plain, end_fixture)
 {
     fixture *x = *state;
     enum { MANY = 300, KEPT = 256 };
@@ -380,7 +380,7 @@ TEST_WITH(clients_of_copies_open_nothing, begin_plain, end_fixture)
     tinkc_client_free(c);
 }
 
-TEST_WITH(models, begin_plain, end_fixture)
+TEST_WITH(a_model_is_known_by_its_name_without_a_revision, begin_plain, end_fixture)
 {
     fixture *x = *state;
     tinkc_trainer *t =

@@ -28,7 +28,7 @@ static void on_any_event(const tinkc_event *e, void *user)
     note(t->s, "%s: event %u, %s", t->name, (unsigned)e->kind, e->operation);
 }
 
-TEST(queues)
+TEST(a_queue_delivers_what_it_was_given_and_wakes_its_descriptor)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_error *e = scene_err(s);

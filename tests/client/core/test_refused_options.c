@@ -164,7 +164,7 @@ TEST(queries_have_a_length)
 }
 
 /* Members that have no meaning yet must be zero: a program that fills them in expects something of them. */
-TEST(reserved_members)
+TEST(reserved_members_must_be_zero)
 {
     static const tinkc_lora_options loras[] = { { .base_model = "m", .reserved[4] = 1 },
                                                 { .base_model = "m", .reserved_bools[6] = true } };

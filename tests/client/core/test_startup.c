@@ -71,7 +71,7 @@ TEST(each_step_is_repeated)
 }
 
 /* Odd settings fail what waits for them, and the next call asks again; odd changing settings leave the defaults. */
-TEST(odd_answers)
+TEST(settings_without_sense_fail_what_waits_for_them)
 {
     static const struct {
         const char *path;
@@ -207,7 +207,7 @@ TEST(a_refresh_that_fails)
 }
 
 /* Every 10 s. Failures are silent for two minutes, then each is logged and an event, and so is the first success after them. */
-TEST(heartbeats)
+TEST(heartbeats_are_sent_every_10_s_and_their_failures_logged_after_two_minutes)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     complete(s, "open", open_one(s));

@@ -19,7 +19,7 @@ static const char *token_for(scene *s, int64_t life_s, const char *signature)
 
 /* Five minutes before its end; at half time below ten minutes of life; a minute later where the end is unknown or past; never
  * sooner than after 10 s. A call waits for another token when less than a minute is left. */
-TEST(lives)
+TEST(a_token_is_renewed_before_it_ends)
 {
     static const struct {
         int64_t life_s, renewed_ms;

@@ -454,7 +454,7 @@ TEST(archives_that_swell)
     close_world(&w);
 }
 
-TEST(compressed_archives)
+TEST(a_compressed_archive_survives_broken_connections)
 {
     static world w;
     open_world(&w);

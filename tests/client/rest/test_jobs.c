@@ -27,7 +27,7 @@ static void show_archive(scene *s, tinkc_future *f)
 
 /* Asked for every 30 s while it is packed; failures are repeated in the window; a redirect is the address, for the time that it says
  * or 15 min. */
-TEST(archives)
+TEST(an_archive_is_asked_for_until_it_is_packed)
 {
     static const struct {
         outcome o[4];
@@ -124,7 +124,7 @@ TEST(archives_without_end)
     }
 }
 
-TEST(traces)
+TEST(a_trace_is_asked_for_until_it_is_ready)
 {
     scene *s = begin(NULL);
     for (int i = 0; i < 3; i++)
@@ -160,7 +160,7 @@ static void take_runs(scene *s, tinkc_runs *l)
 }
 
 /* A page at a time, from the offset to the limit; one that fails is fetched again by the next call; what is there stays. */
-TEST(lists)
+TEST(a_list_is_fetched_page_by_page_up_to_its_limit)
 {
     static const struct {
         tinkc_list_options o;
@@ -204,7 +204,7 @@ TEST(lists)
 }
 
 /* The same session twice in two pages: the list moved on, and shows it once. */
-TEST(sessions)
+TEST(a_session_in_two_pages_is_shown_once)
 {
     scene *s = begin(NULL);
     tinkc_sessions *q = tinkc_sessions_list(
@@ -229,7 +229,7 @@ TEST(sessions)
     "\"checkpoints_count\":0,\"status\":{\"type\":\"" how "\"}}"
 
 /* A search sends its conditions and follows the cursor of each page; a state that is not known has a name and no bit. */
-TEST(searches)
+TEST(a_search_sends_its_conditions_and_follows_the_cursor)
 {
     const tinkc_search_options o = { .session_id = "s",
                                      .display_name = "n",

@@ -14,7 +14,7 @@ static void show_response(scene *s, tinkc_future *f)
 }
 
 /* A 503 that passes, and a 418 that does not. */
-TEST(calls)
+TEST(a_call_of_the_callers_own_is_retried_like_any_other)
 {
     const struct {
         tinkc_http_options o;
@@ -155,7 +155,7 @@ static bool read_stream(scene *s, tinkc_stream *stream, size_t cap)
     return n || e.code == TINKC_E_TIMEOUT;
 }
 
-TEST(streams)
+TEST(a_body_is_streamed_as_it_is_read)
 {
     static const struct {
         tinkc_mock_answer answer;
@@ -231,7 +231,7 @@ TEST(streams)
     scene_end(s);
 }
 
-TEST(events)
+TEST(events_are_read_one_by_one)
 {
     static const struct {
         const char *body, *seen;

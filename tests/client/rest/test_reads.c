@@ -212,7 +212,7 @@ static tinkc_future *call_nr(scene *s, size_t nr)
     "\"last_request_time\":\"2026-01-03T00:00:00Z\",\"last_checkpoint\":" C3 "}"
 
 /* Full answers, and answers with as little as there may be, or less. */
-TEST(each_answer)
+TEST(each_answer_becomes_its_structure)
 {
     static const struct {
         size_t nr;

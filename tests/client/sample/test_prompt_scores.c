@@ -100,7 +100,7 @@ static void take_wait(const tinkc_event *e, void *user)
 }
 
 /* How long samples are held back: longer after a large prompt. */
-TEST_WITH(held_back, begin_plain, end_fixture)
+TEST_WITH(samples_are_held_back_longer_after_a_large_prompt, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const int32_t prompt[200000];

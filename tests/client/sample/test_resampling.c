@@ -8,7 +8,7 @@ static const tinkc_client_options one_attempt = { .max_retries = TINKC_ZERO,
                                                   .retry_window_ms = TINKC_ZERO };
 
 /* One answer of this kind to a submit, and one to a poll; then all goes well. */
-TEST(each_answer)
+TEST(each_answer_to_a_sample_or_its_poll_has_its_consequence)
 {
     static const struct {
         outcome o;
@@ -334,7 +334,7 @@ TEST(nobody_waits_any_more)
 }
 
 /* What opening a sampler may be answered with. */
-TEST(opened)
+TEST(each_answer_to_opening_a_sampler_has_its_consequence)
 {
     static const struct {
         tinkc_sampler_options o;

@@ -190,7 +190,7 @@ TEST_WITH(expired_promise_is_sampled_again, setup, teardown)
     tinkc_future_free(f);
 }
 
-TEST_WITH(streams_tokens, setup, teardown)
+TEST_WITH(a_sample_streams_its_tokens, setup, teardown)
 {
     fixture *x = *state;
     tinkc_sampling o = short_answer();

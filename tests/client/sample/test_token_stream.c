@@ -24,7 +24,7 @@ static void take_pieces(scene *s, tinkc_deltas *d)
         note(s, "%s %d: %s", tinkc_code_name(why.code) + 8, (int)why.http_status, why.message);
 }
 
-TEST(each_stream)
+TEST(each_stream_ends_with_its_reason)
 {
     static const struct {
         outcome o;

@@ -102,7 +102,7 @@ static void compare_with_differences(bench *b, tinkc_loss_fn *fn, void *user)
     assert_true(moves);
 }
 
-TEST(dpo_gradients)
+TEST(the_gradient_of_dpo_is_its_finite_difference)
 {
     bench b;
     static const float weights[LEN] = { 0, 0, 1, 1, 1, 0.5f };
@@ -335,7 +335,7 @@ static bool everything(tinkc_loss *loss, void *user, tinkc_error *err)
     return tinkc_tape_backward(t, tinkc_tape_mean(t, all), err);
 }
 
-TEST(tape_gradients)
+TEST(the_gradient_of_a_tape_is_its_finite_difference)
 {
     static const float weights[LEN] = { 0, 1, 1, 0.5f, 1, 1 };
     static const double reference[N] = { -3.1, -2.0, -4.0, -5.5 };

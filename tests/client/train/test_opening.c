@@ -117,7 +117,7 @@ TEST(from_a_checkpoint)
 }
 
 /* Each answer that makes no sense, on each way: new, from a checkpoint, live. */
-TEST(in_trouble)
+TEST(each_answer_without_sense_fails_the_opening)
 {
     static const struct {
         const char *path;
@@ -244,7 +244,7 @@ TEST(made_by_loading)
 }
 
 /* Cancelled while it is at it: another one is not held up. */
-TEST(cancelled)
+TEST(a_cancelled_opening_does_not_hold_up_the_next)
 {
     static const struct {
         const char *path, *seen;

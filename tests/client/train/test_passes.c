@@ -290,7 +290,7 @@ TEST(losses_that_end_early)
 /* ---- large ---- */
 
 /* A batch of more than a request may hold is cut; one that was cancelled while it was sent is sent again, as it was, before the next. */
-TEST(large_batches)
+TEST(a_large_batch_is_cut_into_requests)
 {
     enum { LONG = 70000 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
@@ -317,7 +317,7 @@ TEST(large_batches)
 }
 
 /* Answers up to max_response_bytes are read, larger ones are not. */
-TEST(large_answers)
+TEST(answers_up_to_max_response_bytes_are_read)
 {
     enum { MOST = 3000000 };
     scene *s = scene_new(TINKC_MOCK_SERVICE, &(tinkc_client_options){ .max_response_bytes = MOST });

@@ -283,7 +283,7 @@ static tinkc_mock_answer says(const char *body)
 }
 
 /* Another optimizer is the service's to know: what is said here is what is sent. */
-TEST_WITH(another_optimizer, setup, teardown)
+TEST_WITH(an_unknown_optimizer_is_sent_as_it_is_given, setup, teardown)
 {
     fixture *x = *state;
     tinkc_lora_options how = { .base_model = "mock/nano", .rank = 8, .optimizer = "dimuon" };

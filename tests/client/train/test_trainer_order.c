@@ -177,7 +177,7 @@ TEST(a_lost_step_is_sent_again)
 
 /* A 409 to a repeated save may mean that it was saved, where the option conflict_recovery is set; the name then makes the
  * path. To a first attempt, and to anything without a name, it is what it says. */
-TEST(conflicts)
+TEST(a_409_to_a_repeated_save_may_mean_that_it_is_saved)
 {
     static const struct {
         int operation;
@@ -286,7 +286,7 @@ TEST(results_without_sense)
 }
 
 /* After an unload the model cannot be used, and not be unloaded again; one that failed for sure changes nothing. */
-TEST(unloads)
+TEST(after_an_unload_the_trainer_is_closed)
 {
     static const struct {
         outcome o;
@@ -333,7 +333,7 @@ TEST(unloads)
 
 /* A pass of three parts, of which the first or the second request is answered like this until its attempts are used up; a step
  * behind it, and one later. Parts leave one after the other, or together. NULL: as for the first. */
-TEST(broken_passes)
+TEST(a_part_that_fails_fails_its_pass_and_nothing_behind_it)
 {
     static const struct {
         outcome o;
@@ -612,7 +612,7 @@ TEST(a_part_that_waits_for_room)
 
 /* ---- cancelled at every stage ---- */
 
-TEST(cancelled)
+TEST(a_cancelled_step_gives_its_number_back_if_it_was_not_sent)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);

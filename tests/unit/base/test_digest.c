@@ -16,7 +16,7 @@ static void check(const char *text, const char *sha256, const char *sha1)
     assert_string_equal(hex, sha1);
 }
 
-TEST(test_known)
+TEST(digests_of_known_texts)
 {
     check("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
           "da39a3ee5e6b4b0d3255bfef95601890afd80709");
@@ -27,7 +27,7 @@ TEST(test_known)
           "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
 
-TEST(test_million)
+TEST(a_million_letters_in_pieces)
 {
     static char piece[1000];
     char hex[TKC_SHA256_HEX];
@@ -40,7 +40,7 @@ TEST(test_million)
     assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(test_every_cut)
+TEST(a_digest_does_not_depend_on_the_pieces)
 {
     unsigned char data[200];
     char whole[TKC_SHA256_HEX], cut[TKC_SHA256_HEX];
@@ -62,7 +62,7 @@ TEST(test_every_cut)
 }
 
 /* The plain code gives what the processor's instructions give (where there are none: itself). */
-TEST(test_plain_code)
+TEST(the_plain_code_agrees_with_the_processors_instructions)
 {
     unsigned char data[700];
     char fast[TKC_SHA256_HEX], plain[TKC_SHA256_HEX];
@@ -82,7 +82,7 @@ TEST(test_plain_code)
 }
 
 /* Nothing may come without an address, in the middle of a block too. */
-TEST(test_nothing)
+TEST(nothing_may_be_added_without_an_address)
 {
     char hex[TKC_SHA256_HEX];
     tkc_digest d;

@@ -95,7 +95,7 @@ static void set_width(unsigned short columns)
     assert_int_equal(ioctl(ours, TIOCSWINSZ, &size), 0);
 }
 
-TEST_WITH(test_what_it_is, open_terminal, close_terminal)
+TEST_WITH(what_it_is, open_terminal, close_terminal)
 {
     cli_app app = { 0 }, elsewhere = { 0 };
     setenv("LC_ALL", "C.UTF-8", 1);
@@ -113,7 +113,7 @@ TEST_WITH(test_what_it_is, open_terminal, close_terminal)
     unsetenv("LC_ALL");
 }
 
-TEST_WITH(test_widths, open_terminal, close_terminal)
+TEST_WITH(the_width_is_that_of_the_terminal_or_of_COLUMNS, open_terminal, close_terminal)
 {
     const cli_app at = { .stdout_tty = true }, off = { .stdout_tty = false };
     setenv("COLUMNS", "33", 1);
@@ -127,7 +127,7 @@ TEST_WITH(test_widths, open_terminal, close_terminal)
     assert_true(width == 47 && other == 33 && none == 33);
 }
 
-TEST_WITH(test_lines_are_cut, open_terminal, close_terminal)
+TEST_WITH(lines_are_cut, open_terminal, close_terminal)
 {
     static const struct {
         unsigned short columns;
@@ -153,7 +153,7 @@ TEST_WITH(test_lines_are_cut, open_terminal, close_terminal)
 }
 
 /* Draws a second line only when a tenth of a second has passed, unless it is asked to. */
-TEST_WITH(test_lines_come_slowly, open_terminal, close_terminal)
+TEST_WITH(lines_come_slowly, open_terminal, close_terminal)
 {
     const cli_app app = { .draws = true, .progress = true };
     set_width(80);
@@ -169,7 +169,7 @@ TEST_WITH(test_lines_come_slowly, open_terminal, close_terminal)
         assert_seen("^Ma^[[K^Mc^[[K^M^[[K");
 }
 
-TEST_WITH(test_questions, open_terminal, close_terminal)
+TEST_WITH(a_question_is_asked_until_it_is_answered, open_terminal, close_terminal)
 {
     static const struct {
         const char *typed;
@@ -231,7 +231,7 @@ static void read_a_secret(void)
 }
 
 /* What is typed is not shown; afterwards it is again. */
-TEST_WITH(test_secrets, open_terminal, close_terminal)
+TEST_WITH(a_secret_is_not_echoed, open_terminal, close_terminal)
 {
     static const struct {
         const char *typed;
@@ -260,7 +260,7 @@ static void ask(void)
 }
 
 /* A signal at a question or a secret ends it as the end of input does; the terminal stays usable. */
-TEST_WITH(test_interrupted, open_terminal, close_terminal)
+TEST_WITH(a_signal_ends_a_question_as_the_end_of_input_does, open_terminal, close_terminal)
 {
     static const struct {
         void (*what)(void);
@@ -299,7 +299,7 @@ static void read_plain_lines(void)
 }
 
 /* The end of input ends a line, not the input; a signal ends the wait. */
-TEST_WITH(test_plain_lines, open_terminal, close_terminal)
+TEST_WITH(the_end_of_input_ends_a_line_and_a_signal_the_wait, open_terminal, close_terminal)
 {
     char seen[200];
     pid_t pid = at_terminal(read_plain_lines);
@@ -341,7 +341,7 @@ static void starve(void)
     clearerr(stdin);
 }
 
-TEST(test_without_a_terminal)
+TEST(without_a_terminal)
 {
     cli_app app = { 0 };
     size_t len = 9;
@@ -366,7 +366,7 @@ TEST(test_without_a_terminal)
 }
 
 /* "-" is the standard input, also where a file has this name. */
-TEST(test_data_from_a_pipe)
+TEST(data_from_a_pipe)
 {
     char place[] = "/tmp/tinkc-test-XXXXXX", *start = getcwd(NULL, 0);
     cli_app app = { 0 };
@@ -420,7 +420,7 @@ static void expect_whole(size_t size)
     free(got);
 }
 
-TEST(test_files)
+TEST(files_are_read_whole_or_not_at_all)
 {
     static const size_t sizes[] = { 0, 1, 65534, 65535, 65536, 131071, 200000 };
     cli_app app = { 0 };
@@ -452,7 +452,7 @@ static void leave(void)
 }
 
 /* Before anything is under way a signal ends the command; a line on the screen is wiped. */
-TEST_WITH(test_leaving_at_once, open_terminal, close_terminal)
+TEST_WITH(leaving_at_once, open_terminal, close_terminal)
 {
     set_width(80);
     to_raise = SIGINT;

@@ -62,7 +62,7 @@ static void connect_with(const char *noun, const char *verb, const char *const *
 
 #define GIVEN(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
-TEST(test_times)
+TEST(each_command_retries_for_its_time)
 {
     static const struct {
         const char *noun, *verb, *retry_for;
@@ -92,7 +92,7 @@ TEST(test_times)
 }
 
 /* What is left of --timeout, and 1 ms when nothing is left. */
-TEST(test_deadline)
+TEST(what_is_left_of_timeout_bounds_an_operation)
 {
     const int64_t hour = 3600000;
     tinkc_client_options o = { 0 };
@@ -104,7 +104,7 @@ TEST(test_deadline)
     assert_int_equal(o.operation_timeout_ms, 1);
 }
 
-TEST(test_who_and_where)
+TEST(who_and_where)
 {
     const char *const metadata[] = { "a", "b", NULL };
     tinkc_client_options o = { 0 };
@@ -137,7 +137,7 @@ TEST(test_who_and_where)
 }
 
 /* The hub's token, tries and pieces at once: options first, then settings; the environment is the library's. */
-TEST(test_hubs)
+TEST(options_of_a_hub_come_before_settings)
 {
     cli_setting settings[] = { { "retry_for", "2m", "f:1", CLI_LAYER_USER },
                                { "hf_token", "hf_kept", "f:2", CLI_LAYER_USER } };
@@ -174,7 +174,7 @@ TEST(test_hubs)
 }
 
 /* A log line of the library: its level by name, errors alone with --quiet. */
-TEST(test_log_lines)
+TEST(a_log_line_has_its_level_and_quiet_shows_errors_only)
 {
     app = (cli_app){ .command = cli_find("run", "list") };
     hold_output();

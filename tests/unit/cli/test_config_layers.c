@@ -156,7 +156,7 @@ static void put_case(int layer, const char *text)
     app.config = NULL;
 }
 
-TEST_WITH(test_what_is_read, open_sheet, close_sheet)
+TEST_WITH(what_is_read, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
         "", "\n\n", "# only\n", "model = \"x\"", "model = 'x\\y'",
@@ -218,7 +218,7 @@ TEST_WITH(test_what_is_read, open_sheet, close_sheet)
 }
 
 /* Reading ends where a file is broken. */
-TEST_WITH(test_what_cannot_be_read, open_sheet, close_sheet)
+TEST_WITH(what_cannot_be_read, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
         "model", "model =", "model = \n", "model = x", "model = \"x", "model = 'x\ny'",
@@ -233,7 +233,7 @@ TEST_WITH(test_what_cannot_be_read, open_sheet, close_sheet)
     compare("settings-broken");
 }
 
-TEST_WITH(test_whose_file, open_sheet, close_sheet)
+TEST_WITH(a_projects_file_may_not_set_what_runs_or_writes_elsewhere, open_sheet, close_sheet)
 {
     static const char *const projects[] = { "base_url = \"http://x\"\n",
                                             "train.sft.hook = \"x\"\n",
@@ -296,7 +296,7 @@ TEST_WITH(test_whose_file, open_sheet, close_sheet)
 }
 
 /* Which value wins, and of which profile. */
-TEST_WITH(test_which_wins, open_sheet, close_sheet)
+TEST_WITH(the_nearest_layer_and_its_profile_win, open_sheet, close_sheet)
 {
     static const char *const keys[] = { "model",   "color",    "time",    "renderer",
                                         "api_key", "base_url", "nothing", "run.list.limit" };
@@ -357,7 +357,7 @@ TEST_WITH(test_which_wins, open_sheet, close_sheet)
 }
 
 /* A file with one key set or removed: all other lines stay. */
-TEST_WITH(test_what_is_written, open_sheet, close_sheet)
+TEST_WITH(what_is_written, open_sheet, close_sheet)
 {
     static const struct {
         const char *before, *profile, *key, *value;
@@ -402,7 +402,7 @@ TEST_WITH(test_what_is_written, open_sheet, close_sheet)
     compare("settings-written");
 }
 
-TEST(test_what_is_not_written)
+TEST(what_is_not_written)
 {
     cli_app app = { .command = cli_find("run", "list") };
     struct stat st;
@@ -445,7 +445,7 @@ TEST(test_what_is_not_written)
 }
 
 /* Settings stand in for options: the project's before the user's before the system's; what is given wins. */
-TEST(test_options)
+TEST(settings_stand_in_for_options)
 {
     static const struct {
         int layer;
@@ -486,7 +486,7 @@ static void assert_no_profile(const cli_app *app, const char *name, const char *
     free(said);
 }
 
-TEST(test_profiles)
+TEST(a_profile_has_to_exist)
 {
     cli_app app = { .command = cli_find("run", "list") };
     put_file(USER, "current_profile = \"nope\"\n[profile.last]\nmodel = \"m\"\n");
@@ -507,7 +507,7 @@ TEST(test_profiles)
 }
 
 /* --config-file is read in place of the user's, the project's and the system's; --no-config reads none. */
-TEST(test_one_file)
+TEST(a_named_file_replaces_all_layers)
 {
     char path[200];
     put_file(PROJECT, "model = \"project\"\n");
@@ -592,7 +592,7 @@ TEST(a_name_in_bits_stays_where_it_is)
     cli_config_free(app.config);
 }
 
-TEST_WITH(test_what_it_uses, open_sheet, close_sheet)
+TEST_WITH(what_it_uses, open_sheet, close_sheet)
 {
     static const char *const names[] = { "TINKER_API_KEY", "TINKER_CREDENTIAL_CMD", "HF_TOKEN",
                                          "TINKER_BASE_URL", "HUGGING_FACE_HUB_TOKEN" };
@@ -670,7 +670,7 @@ TEST_WITH(test_what_it_uses, open_sheet, close_sheet)
 }
 
 /* Folders of the user, by the environment. */
-TEST(test_folders)
+TEST(folders_of_the_user_follow_the_environment)
 {
     static const struct {
         const char *name, *fallback;

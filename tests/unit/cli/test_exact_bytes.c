@@ -16,7 +16,7 @@ static void assert_bytes(const cli_pb *m, const char *wanted, size_t len)
 
 #define IS(m, text) assert_bytes(m, text, sizeof(text) - 1)
 
-TEST(test_whole_numbers)
+TEST(whole_numbers_are_varints)
 {
     static const struct {
         uint32_t field;
@@ -42,7 +42,7 @@ TEST(test_whole_numbers)
     assert_true(m.data == NULL && m.len == 0 && m.cap == 0);
 }
 
-TEST(test_members)
+TEST(each_member_has_its_wire_type)
 {
     cli_pb m = { 0 }, inner = { 0 };
     cli_pb_double(&m, 1, 1.5);
@@ -74,7 +74,7 @@ TEST(test_members)
 }
 
 /* After a lack of memory nothing is added, and the message around it is as bad. */
-TEST(test_bad_messages)
+TEST(nothing_is_added_after_a_lack_of_memory)
 {
     cli_pb m = { 0 }, inner = { .bad = true };
     cli_pb_int(&inner, 1, 7);
@@ -87,7 +87,7 @@ TEST(test_bad_messages)
     cli_pb_free(&inner);
 }
 
-TEST(test_little_endian)
+TEST(numbers_are_little_endian)
 {
     unsigned char out[9];
     memset(out, 0xee, sizeof out);
@@ -98,7 +98,7 @@ TEST(test_little_endian)
     assert_memory_equal(out, "\xef\xcd\xab\xee", 4);
 }
 
-TEST(test_orders)
+TEST(the_order_follows_from_the_seed)
 {
     static const struct {
         size_t n;
@@ -126,7 +126,7 @@ TEST(test_orders)
 }
 
 /* The clocks' readings in their units, between two of the system's. */
-TEST(test_clocks)
+TEST(clocks_have_their_units)
 {
     struct timespec a, b;
     clock_gettime(CLOCK_REALTIME, &a);
@@ -141,7 +141,7 @@ TEST(test_clocks)
                 ms <= (int64_t)b.tv_sec * 1000 + b.tv_nsec / 1000000);
 }
 
-TEST(test_printed)
+TEST(printed_texts_are_allocated)
 {
     char *empty = cli_printf("%s", ""), *text = cli_printf("%s-%d", "a", 5);
     assert_string_equal(empty, "");

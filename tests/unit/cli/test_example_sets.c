@@ -37,7 +37,7 @@ static void add(cli_examples *set, const cli_example_options *how, const char *r
 }
 
 /* 4094 is <|im_start|>, 4095 <|im_end|>, 198 the end of a line: user a, assistant b. */
-TEST(test_one)
+TEST(a_row_becomes_tokens_with_weights_on_the_answer)
 {
     cli_examples set = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer };
@@ -60,7 +60,7 @@ TEST(test_one)
     assert_true(!set.items && set.n == 0);
 }
 
-TEST(test_means_and_cuts)
+TEST(means_and_cuts)
 {
     cli_examples whole = { 0 }, mean = { 0 }, cut = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
@@ -106,7 +106,7 @@ TEST(test_means_and_cuts)
     cli_examples_free(&cut);
 }
 
-TEST(test_turns)
+TEST(turns_may_be_examples_of_their_own)
 {
     cli_examples one = { 0 }, split = { 0 };
     cli_example_options how = { .tokenizer = tokenizer };
@@ -129,7 +129,7 @@ TEST(test_turns)
 }
 
 /* The first token is never learnt: nothing stands before it. */
-TEST(test_the_first_token)
+TEST(the_first_token)
 {
     cli_examples set = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer,
@@ -142,7 +142,7 @@ TEST(test_the_first_token)
 }
 
 /* Sets behind one another, more than the first room. */
-TEST(test_moving)
+TEST(sets_are_appended_in_order)
 {
     cli_examples all = { 0 }, part = { 0 };
     const cli_example_options how = { .tokenizer = tokenizer, .max_length = 12 };
@@ -167,7 +167,7 @@ TEST(test_moving)
     cli_examples_free(&all);
 }
 
-TEST(test_preview)
+TEST(a_preview_marks_what_is_trained)
 {
     static const struct {
         bool color;

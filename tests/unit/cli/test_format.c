@@ -11,7 +11,7 @@
 #define HOUR   INT64_C(3600000000)
 #define SECOND INT64_C(1000000)
 
-TEST(test_sizes)
+TEST(sizes_have_binary_units)
 {
     static const struct {
         int64_t bytes;
@@ -48,7 +48,7 @@ static void check_relative(int64_t distance, const char *past, const char *futur
     }
 }
 
-TEST(test_relative_times)
+TEST(relative_times_are_rounded_down)
 {
     check_relative(30 * SECOND, "just now", "in less than a minute");
     check_relative(60 * SECOND, "just now", "in less than a minute");
@@ -67,7 +67,7 @@ TEST(test_relative_times)
     check_relative(31 * DAY + HOUR, "2024-09-02", "2024-11-04");
 }
 
-TEST(test_dates)
+TEST(dates_are_read_in_their_iso_forms)
 {
     static const struct {
         const char *text;
@@ -102,7 +102,7 @@ TEST(test_dates)
 }
 
 /* Years have four digits, the early ones too: 999 and 1. */
-TEST(test_early_years)
+TEST(years_have_four_digits)
 {
     char out[CLI_SHORT_TEXT];
     cli_format_iso(INT64_C(-30610224000) * SECOND, out);
@@ -117,7 +117,7 @@ TEST(test_early_years)
     assert_memory_equal(out, "0005-04-", 8);
 }
 
-TEST(test_durations_and_sizes_in)
+TEST(durations_and_sizes_in)
 {
     double s;
     int64_t n;
@@ -137,7 +137,7 @@ TEST(test_durations_and_sizes_in)
     assert_false(cli_parse_int("1.0", &n));
 }
 
-TEST(test_numbers_out)
+TEST(numbers_are_printed_as_python_prints_them)
 {
     static const struct {
         double value;
@@ -158,7 +158,7 @@ TEST(test_numbers_out)
 }
 
 /* Digits tell models apart; case, punctuation and a letter or two do not. */
-TEST(test_misspelt_models)
+TEST(a_misspelt_model_finds_the_one_that_was_meant)
 {
     static const struct {
         const char *name, *meant;
@@ -186,7 +186,7 @@ TEST(test_misspelt_models)
     }
 }
 
-TEST(test_nearest)
+TEST(a_misspelt_word_finds_the_nearest)
 {
     static const char *const names[] = { "limit", "offset", "columns", "checkpoint", "run" };
     assert_string_equal(cli_nearest("limt", names, 5), "limit");
@@ -197,7 +197,7 @@ TEST(test_nearest)
     assert_null(cli_nearest("steps", options, 4)); /* two have it */
 }
 
-TEST(test_cells)
+TEST(widths_are_those_of_the_terminals_cells)
 {
     assert_int_equal(cli_width("abc"), 3);
     assert_int_equal(cli_width("\xe6\x97\xa5\xe6\x9c\xac"), 4); /* two wide characters */
@@ -208,7 +208,7 @@ TEST(test_cells)
     free(safe);
 }
 
-TEST(test_learning_rates)
+TEST(the_recommended_learning_rate_follows_from_the_model)
 {
     static const struct {
         int64_t hidden;
@@ -234,7 +234,7 @@ TEST(test_learning_rates)
     assert_non_null(cli_model_find("Qwen/Qwen3-8B:peft:131072"));
 }
 
-TEST(test_shuffle)
+TEST(a_shuffle_is_a_permutation_by_its_seed)
 {
     size_t *a = cli_shuffled(100, 1), *b = cli_shuffled(100, 1), *c = cli_shuffled(100, 2);
     bool seen[100] = { false }, same = true;
@@ -251,7 +251,7 @@ TEST(test_shuffle)
 }
 
 /* Where an engine computes, by its status. */
-TEST(test_devices)
+TEST(a_device_is_shown_with_its_reason)
 {
     static const struct {
         const char *status, *line; /* NULL: it does not say */

@@ -69,7 +69,7 @@ static void run(size_t n, size_t threads)
     assert_true(atomic_load(&w.most) <= (threads > 1 ? threads * 4 : 1));
 }
 
-TEST(test_order)
+TEST(results_come_in_order_however_many_threads_work)
 {
     static const size_t amounts[] = { 0, 1, 2, 7, 8, 9, 1000 },
                         threads[] = { 1, 2, 3, 8, 64, 1000 };

@@ -40,7 +40,7 @@ static void assert_shown(const char *wanted)
     free(shown);
 }
 
-TEST_WITH(test_rates, setup, teardown)
+TEST_WITH(each_schedule_scales_the_rate, setup, teardown)
 {
     static const struct {
         const char *schedule, *warm;
@@ -69,7 +69,7 @@ TEST_WITH(test_rates, setup, teardown)
     }
 }
 
-TEST_WITH(test_optimizer, setup, teardown)
+TEST_WITH(options_set_the_optimizer, setup, teardown)
 {
     tinkc_adam a = cli_job_adam(&app, 0.25);
     assert_true(a.learning_rate == 0.25 && a.beta1 == 0.9 && a.beta2 == 0.95 && a.eps == 1e-8 &&
@@ -84,7 +84,7 @@ TEST_WITH(test_optimizer, setup, teardown)
                 a.weight_decay == 0.4 && a.grad_clip_norm == 0.5);
 }
 
-TEST_WITH(test_when_it_saves, setup, teardown)
+TEST_WITH(when_it_saves, setup, teardown)
 {
     static const struct {
         const char *option, *value;
@@ -121,7 +121,7 @@ TEST_WITH(test_when_it_saves, setup, teardown)
     assert_false(cli_job_every(&app, "rolling-save-every", 0));
 }
 
-TEST_WITH(test_lines_of_steps, setup, teardown)
+TEST_WITH(lines_of_steps, setup, teardown)
 {
     cli_job j = {
         .app = &app, .total_steps = 12, .first_step = 2, .begun_ms = cli_now_ms() - LONG_MS
@@ -141,7 +141,7 @@ TEST_WITH(test_lines_of_steps, setup, teardown)
     assert_string_equal(app.status_line, "");
 }
 
-TEST_WITH(test_bars_of_steps, setup, teardown)
+TEST_WITH(bars_of_steps, setup, teardown)
 {
     cli_job j = { .app = &app, .total_steps = 10, .begun_ms = cli_now_ms() - LONG_MS };
     app.draws = true;
@@ -165,7 +165,7 @@ static double member(const json_t *v, const char *name)
     return json_real_value(json_object_get(v, name));
 }
 
-TEST_WITH(test_times_and_numbers, setup, teardown)
+TEST_WITH(times_and_numbers, setup, teardown)
 {
     cli_job j = { .app = &app };
     double now = (double)cli_now_us() / 1e6;
@@ -195,7 +195,7 @@ TEST_WITH(test_times_and_numbers, setup, teardown)
 }
 
 /* A signal before the first step: there is nothing to save. A second one: nothing is saved any more. */
-TEST_WITH(test_stopped_early, setup, teardown)
+TEST_WITH(a_signal_before_the_first_step_saves_nothing, setup, teardown)
 {
     cli_progress_clear(); /* of another test */
     for (int i = 0; i < 2; i++) {
@@ -213,7 +213,7 @@ TEST_WITH(test_stopped_early, setup, teardown)
 }
 
 /* Data, model, rank, rate and what the recipe adds; then the minute. */
-TEST_WITH(test_names_of_folders, setup, teardown)
+TEST_WITH(names_of_folders, setup, teardown)
 {
     static const struct {
         const char *data, *model, *name;
@@ -263,7 +263,7 @@ static void assert_events(const char *wanted)
 }
 
 /* What a run's begin settles, and that its end takes it back. */
-TEST_WITH(test_begin_and_end, setup, teardown)
+TEST_WITH(begin_and_end, setup, teardown)
 {
     const tinkc_event failed = {
         .operation = "forward", .text = "refused", .http_status = 503, .attempt = 2, .wait_ms = 1500
@@ -297,7 +297,7 @@ TEST_WITH(test_begin_and_end, setup, teardown)
 }
 
 /* A full disk: what to do, what was saved, how to continue. */
-TEST_WITH(test_full_disk, setup, teardown)
+TEST_WITH(a_full_disk_is_reported_with_what_was_saved, setup, teardown)
 {
     char folder[] = "run";
     cli_job j = { .app = &app, .step = 24, .saved = true, .saved_step = 20, .log_dir = folder };
@@ -318,7 +318,7 @@ TEST_WITH(test_full_disk, setup, teardown)
 }
 
 /* Without a trainer, as far as its words go. */
-TEST_WITH(test_last_words, setup, teardown)
+TEST_WITH(the_last_lines_say_what_was_saved, setup, teardown)
 {
     char folder[] = "run", state_path[] = "tinker://a/weights/1",
          sampler[] = "tinker://a/sampler/1";

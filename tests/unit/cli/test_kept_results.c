@@ -54,7 +54,7 @@ static void seen(const char *kind, const char *items, const char *key)
     json_decref(v);
 }
 
-TEST(test_ids)
+TEST(kept_ids_come_newest_first_and_once)
 {
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "a");
@@ -82,7 +82,7 @@ TEST(test_ids)
 }
 
 /* The file that holds the ids of this address: the name is the same for everybody. */
-TEST(test_the_file_of_ids)
+TEST(the_file_of_ids)
 {
     struct stat before, after;
     char path[200];
@@ -114,7 +114,7 @@ TEST(test_the_file_of_ids)
     assert_known("run", "[]");
 }
 
-TEST(test_many_ids)
+TEST(kept_ids_are_bounded)
 {
     assert_int_equal(cli_set_value(&app, "base-url", "http://many", CLI_FROM_PROGRAM, "test"), 0);
     json_t *items = json_array();
@@ -159,7 +159,7 @@ static const char answers[] =
     "{\"example_id\":\"a\",\"sample\":2,\"reward\":1.0,\"stop_reason\":\"length\"}\n"
     "{\"example_id\":\"torn\",\"rew";
 
-TEST(test_answers)
+TEST(answers_of_an_evaluation_become_its_result)
 {
     cli_eval e;
     size_t n;
@@ -211,7 +211,7 @@ TEST(test_answers)
 }
 
 /* A benchmark of the folder, the file itself, the harness's samples; what holds none of these. */
-TEST(test_places)
+TEST(an_evaluation_is_found_by_folder_or_file)
 {
     cli_eval e;
     put("f/trajectories.jsonl",
@@ -265,7 +265,7 @@ static json_t *result_of(const char *lines)
 }
 
 /* Answers of one example, of which the last has most. */
-TEST(test_few_answers)
+TEST(pass_at_k_needs_k_answers_of_each_example)
 {
     json_t *one = result_of(
         "{\"example_id\":\"a\",\"doc_id\":1,\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n");
@@ -283,7 +283,7 @@ TEST(test_few_answers)
     json_decref(two);
 }
 
-TEST(test_a_line)
+TEST(a_rollout_is_one_line)
 {
     static const char *const names[] = { "format", "correct", NULL };
     static const double values[] = { 1, 0 };
@@ -313,7 +313,7 @@ TEST(test_a_line)
 
 /* ---- a model's folder ---- */
 
-TEST(test_what_a_folder_says)
+TEST(what_a_folder_says)
 {
     static const struct {
         const char *config;
@@ -344,7 +344,7 @@ TEST(test_what_a_folder_says)
     assert_null(cli_folder_type("nowhere"));
 }
 
-TEST(test_default_rates)
+TEST(the_default_rate_follows_from_the_model)
 {
     static const struct {
         const char *name, *config; /* "" = no folder */
@@ -408,7 +408,7 @@ static long long memory(const char *name)
     return kb * 1024;
 }
 
-TEST(test_reading_weights)
+TEST(reading_weights_shows_their_size)
 {
     static const char bar[] = "loading the weights ", done[] = "############################ ";
     enum { MB = 1 << 20 };

@@ -158,7 +158,7 @@ static bool no_editor(void)
     return !library;
 }
 
-TEST(test_keys)
+TEST(keys_edit_the_line)
 {
     if (no_editor())
         skip();
@@ -179,7 +179,7 @@ TEST(test_keys)
     end();
 }
 
-TEST(test_what_is_pasted)
+TEST(what_is_pasted)
 {
     if (no_editor())
         skip();
@@ -195,7 +195,7 @@ TEST(test_what_is_pasted)
 }
 
 /* Marks of pastes are asked for, and given back, where the terminal knows them. */
-TEST(test_paste_marks)
+TEST(paste_marks_are_switched_on_and_off)
 {
     if (no_editor())
         skip();
@@ -207,7 +207,7 @@ TEST(test_paste_marks)
     end();
 }
 
-TEST(test_signals)
+TEST(signals_end_a_line)
 {
     if (no_editor())
         skip();
@@ -237,7 +237,7 @@ TEST(test_signals)
     end();
 }
 
-TEST(test_history)
+TEST(the_history_is_kept_in_a_file)
 {
     struct stat st;
     if (no_editor())
@@ -260,7 +260,7 @@ TEST(test_history)
 }
 
 /* What is typed before the line is asked for belongs to it. */
-TEST(test_typed_ahead)
+TEST(what_is_typed_ahead_belongs_to_the_line)
 {
     if (no_editor())
         skip();
@@ -283,7 +283,7 @@ TEST(test_typed_ahead)
 
 /* ---- without a terminal ---- */
 
-TEST(test_lines_of_a_pipe)
+TEST(lines_of_a_pipe)
 {
     static const char text[] = "one\r\n\ntwo\0x\n\r\nlast\r";
     static const char *const lines[] = { "one", "", "two\xffx", "", "last" };

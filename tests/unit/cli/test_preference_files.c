@@ -62,7 +62,7 @@ static void assert_side(const cli_side *s, const char *wanted)
 
 #define HEAD(text) "<|im_start|>user\n" text "<|im_end|>\n<|im_start|>assistant\n"
 
-TEST(test_both_sides)
+TEST(a_pair_has_a_chosen_and_a_rejected_answer)
 {
     cli_pairs p;
     char *said;
@@ -84,7 +84,7 @@ TEST(test_both_sides)
     assert_true(!p.items && !p.paths && p.n == 0);
 }
 
-TEST(test_cut)
+TEST(a_long_pair_is_cut)
 {
     static const char row[] = "{\"prompt\":\"a\",\"chosen\":\"b\",\"rejected\":\"c\"}\n";
     cli_pairs p;
@@ -112,7 +112,7 @@ TEST(test_cut)
     cli_pairs_free(&p);
 }
 
-TEST(test_rows_that_are_not_pairs)
+TEST(rows_that_are_not_pairs)
 {
     cli_pairs p;
     char *said;
@@ -157,7 +157,7 @@ TEST(test_rows_that_are_not_pairs)
 #define MARK(ask, answer, label)                                                                   \
     "{\"prompt\":\"" ask "\",\"completion\":\"" answer "\",\"label\":" label "}\n"
 
-TEST(test_single_answers)
+TEST(marked_answers_are_paired)
 {
     cli_pairs p;
     char *said;
@@ -196,7 +196,7 @@ TEST(test_single_answers)
 }
 
 /* More than the first room. */
-TEST(test_many)
+TEST(more_pairs_than_the_first_room_are_kept)
 {
     char *said, lines[20000] = "";
     cli_pairs p;

@@ -39,7 +39,7 @@ static cli_progress begun(const cli_app *app, bool bytes)
     return p;
 }
 
-TEST(test_bars)
+TEST(a_bar_shows_its_share)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     const cli_app plain = { .draws = true, .progress = true };
@@ -85,7 +85,7 @@ TEST(test_bars)
     assert_shown("^M^[[K");
 }
 
-TEST(test_where_nothing_is_drawn)
+TEST(where_nothing_is_drawn)
 {
     const cli_app quiet = { .draws = true, .progress = true, .quiet = true },
                   off = { .draws = true };
@@ -114,7 +114,7 @@ TEST(test_where_nothing_is_drawn)
     assert_shown("Reading: 7/10 z\n");
 }
 
-TEST(test_status_lines)
+TEST(a_status_line_is_cleared_and_escaped)
 {
     const cli_app app = { .draws = true, .progress = true, .utf8 = true };
     char wide[120];
@@ -134,7 +134,7 @@ TEST(test_status_lines)
 }
 
 /* A check of doctor has five seconds, or what --timeout leaves. The clock runs on meanwhile: the times are far apart. */
-TEST(test_time_of_a_check)
+TEST(time_of_a_check)
 {
     cli_app app = { .deadline_ms = INT64_MAX };
     const doctor d = { .app = &app };
@@ -163,7 +163,7 @@ static bool colours(bool tty)
     return app.color;
 }
 
-TEST(test_colours)
+TEST(colours_need_a_terminal_and_no_NO_COLOR)
 {
     static const char *const names[] = { "NO_COLOR", "CLICOLOR_FORCE", "FORCE_COLOR" };
     for (size_t i = 0; i < 3; i++)
@@ -211,7 +211,7 @@ TEST(test_colours)
     cli_parse_free(&app);
 }
 
-TEST(test_widths)
+TEST(COLUMNS_is_a_positive_number)
 {
     static const struct {
         const char *columns;
@@ -226,7 +226,7 @@ TEST(test_widths)
     assert_int_equal(cli_term_width(&app), 0);
 }
 
-TEST(test_answers_in_advance)
+TEST(answers_in_advance)
 {
     cli_app yes = { .yes = true }, half = { .stdin_tty = true };
     assert_int_equal(cli_confirm(&yes, "Sure?", "--yes"), 1);
@@ -236,7 +236,7 @@ TEST(test_answers_in_advance)
                  "advance, add --yes\n");
 }
 
-TEST(test_signals)
+TEST(signals_are_counted)
 {
     cli_catch_signals();
     assert_true(cli_stop_signal() == 0 && cli_stop_count() == 0);
@@ -273,7 +273,7 @@ static bool scripted_export(const tinkc_adapter_options *o, tinkc_progress_fn *f
 }
 
 /* A form that is made: its bar, and how it ends by itself, by an error and by signals. */
-TEST(test_forms)
+TEST(a_form_ends_by_itself_an_error_or_a_signal)
 {
     static const struct {
         int signal;
@@ -307,7 +307,7 @@ TEST(test_forms)
 }
 
 /* Pages of a list: how many are wanted, what ends it, and what is shown after each hundred. */
-TEST(test_pages)
+TEST(pages_are_fetched_until_enough_are_shown)
 {
     cli_app app = { .command = cli_find("run", "list"),
                     .deadline_ms = INT64_MAX,

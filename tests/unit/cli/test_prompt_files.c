@@ -51,7 +51,7 @@ static void assert_text(const char *is, const char *wanted)
 
 #define ASK(text) "[{\"role\":\"user\",\"content\":\"" text "\"}]"
 
-TEST_WITH(test_members, begin, end)
+TEST_WITH(a_prompt_and_its_answer_have_several_member_names, begin, end)
 {
     static const struct {
         const char *line, *messages, *answer;
@@ -104,7 +104,7 @@ TEST_WITH(test_members, begin, end)
     }
 }
 
-TEST_WITH(test_refused, begin, end)
+TEST_WITH(a_row_without_a_prompt_is_refused, begin, end)
 {
     static const struct {
         const char *line;
@@ -156,7 +156,7 @@ TEST_WITH(test_refused, begin, end)
     cli_prompts_free(&p);
 }
 
-TEST_WITH(test_named_members, begin, end)
+TEST_WITH(options_name_the_members, begin, end)
 {
     cli_prompts p;
     char *said;
@@ -182,7 +182,7 @@ TEST_WITH(test_named_members, begin, end)
 }
 
 /* The files of the command line: arguments, then --data. */
-TEST_WITH(test_several_files, begin, end)
+TEST_WITH(arguments_come_before_data, begin, end)
 {
     char paths[3][30] = { "/tmp/tinkc-prompts-XXXXXX", "/tmp/tinkc-prompts-XXXXXX",
                           "/tmp/tinkc-prompts-XXXXXX" };
@@ -229,7 +229,7 @@ TEST_WITH(test_several_files, begin, end)
 }
 
 /* Many: all are kept, shuffled by the seed alone, and the last ones can be split off. */
-TEST_WITH(test_order, begin, end)
+TEST_WITH(the_seed_alone_decides_the_order, begin, end)
 {
     enum { MANY = 200 };
     cli_prompts p, rest;
@@ -301,7 +301,7 @@ static void assert_said(char *said, const char *wanted)
 #define TOP_P  "top_p must be above 0 and at most 1"
 #define TOP_K  "top_k must be -1 (all) or more, and fit 31 bits"
 
-TEST_WITH(test_numbers_of_a_line, open_nano, close_nano)
+TEST_WITH(numbers_of_a_line, open_nano, close_nano)
 {
     static const struct {
         const char *line, *why; /* NULL: nothing is wrong */
@@ -354,7 +354,7 @@ TEST_WITH(test_numbers_of_a_line, open_nano, close_nano)
     json_decref(v);
 }
 
-TEST_WITH(test_numbers_given, open_nano, close_nano)
+TEST_WITH(numbers_of_sampling_have_bounds, open_nano, close_nano)
 {
     static const struct {
         const char *option, *value, *said;
@@ -387,7 +387,7 @@ TEST_WITH(test_numbers_given, open_nano, close_nano)
     }
 }
 
-TEST_WITH(test_stops, open_nano, close_nano)
+TEST_WITH(the_end_of_a_turn_and_of_a_text_stop_a_sample, open_nano, close_nano)
 {
     cli_asked asked = { .tokenizer = nano, .chat = true };
     tinkc_sampling s = { 0 };
@@ -436,7 +436,7 @@ TEST_WITH(test_stops, open_nano, close_nano)
 }
 
 /* The context is known: nobody is asked. */
-TEST_WITH(test_room_for_an_answer, open_nano, close_nano)
+TEST_WITH(room_for_an_answer, open_nano, close_nano)
 {
     static const struct {
         int64_t context;
@@ -467,7 +467,7 @@ TEST_WITH(test_room_for_an_answer, open_nano, close_nano)
     }
 }
 
-TEST_WITH(test_messages_asked, open_nano, close_nano)
+TEST_WITH(messages_are_checked_before_they_are_sent, open_nano, close_nano)
 {
     static const struct {
         const char *text;
@@ -500,7 +500,7 @@ TEST_WITH(test_messages_asked, open_nano, close_nano)
     }
 }
 
-TEST_WITH(test_token_lists, open_nano, close_nano)
+TEST_WITH(a_list_of_tokens_holds_ids, open_nano, close_nano)
 {
     static const struct {
         const char *list;
@@ -522,7 +522,7 @@ TEST_WITH(test_token_lists, open_nano, close_nano)
     }
 }
 
-TEST_WITH(test_system_prompts, open_nano, close_nano)
+TEST_WITH(a_system_prompt_replaces_none_of_the_files, open_nano, close_nano)
 {
     static const char own[] = "[{\"role\":\"system\",\"content\":\"o\"},{\"role\":\"user\"}]",
                       user[] = "[{\"role\":\"user\",\"content\":\"u\"},{\"role\":\"system\"}]",
@@ -550,7 +550,7 @@ TEST_WITH(test_system_prompts, open_nano, close_nano)
 
 /* ---- what is made of an answer ---- */
 
-TEST_WITH(test_thoughts, open_nano, close_nano)
+TEST_WITH(thoughts_are_hidden_or_shown_alone, open_nano, close_nano)
 {
     static const struct {
         const char *text, *hidden, *only;
@@ -578,7 +578,7 @@ TEST_WITH(test_thoughts, open_nano, close_nano)
 }
 
 /* 15 is "0", 16 "1", 198 the end of a line, 4095 the end of a turn. */
-TEST_WITH(test_answers, open_nano, close_nano)
+TEST_WITH(an_answer_ends_before_its_stop, open_nano, close_nano)
 {
     static const int32_t ids[] = { 15, 16, 198, 4095 };
     static const float logprobs[] = { -0.5F, -0.25F };

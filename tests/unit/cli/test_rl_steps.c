@@ -261,7 +261,7 @@ static void assert_said(const char *wanted)
 
 /* ---- options ---- */
 
-TEST_WITH(test_options, setup, teardown)
+TEST_WITH(options_of_rl_have_bounds, setup, teardown)
 {
     static const char counts[] = "error: --group-size, --groups-per-batch, --epochs and "
                                  "--max-tokens must be above 0\n",
@@ -300,7 +300,7 @@ TEST_WITH(test_options, setup, teardown)
     }
 }
 
-TEST_WITH(test_numbers_of_steps, setup, teardown)
+TEST_WITH(numbers_of_steps, setup, teardown)
 {
     static const struct {
         size_t prompts;
@@ -335,7 +335,7 @@ TEST_WITH(test_numbers_of_steps, setup, teardown)
     }
 }
 
-TEST_WITH(test_when_it_evaluates, setup, teardown)
+TEST_WITH(when_it_evaluates, setup, teardown)
 {
     static const struct {
         const char *every;
@@ -353,7 +353,7 @@ TEST_WITH(test_when_it_evaluates, setup, teardown)
 
 /* ---- while it waits ---- */
 
-TEST_WITH(test_the_line_meanwhile, setup, teardown)
+TEST_WITH(the_line_meanwhile, setup, teardown)
 {
     rl.job.first_step = rl.job.step = 3;
     rl.job.total_steps = 9;
@@ -378,7 +378,7 @@ TEST_WITH(test_the_line_meanwhile, setup, teardown)
     assert_false(tick(&rl));
 }
 
-TEST_WITH(test_groups_that_are_waited_for, setup, teardown)
+TEST_WITH(groups_that_are_waited_for, setup, teardown)
 {
     tinkc_group *groups[4] = { 0 };
     tinkc_error err = { 0 };
@@ -438,7 +438,7 @@ static void fill_groups(void)
     script.rollouts[2][0] = (tinkc_rollout){ .text = "14", .reward = 1 };
 }
 
-TEST_WITH(test_steps, setup, teardown)
+TEST_WITH(a_step_trains_on_its_groups, setup, teardown)
 {
     tinkc_error err = { 0 };
     fill_groups();
@@ -458,7 +458,7 @@ TEST_WITH(test_steps, setup, teardown)
 }
 
 /* Rollouts that failed are reported once a step, and not kept. A row that is not written is reported, too. */
-TEST_WITH(test_steps_with_trouble, setup, teardown)
+TEST_WITH(steps_with_trouble, setup, teardown)
 {
     tinkc_error err = { 0 };
     char folder[] = "run";
@@ -478,7 +478,7 @@ TEST_WITH(test_steps_with_trouble, setup, teardown)
     assert_null(strstr(noted, "sample of"));
 }
 
-TEST_WITH(test_what_ends_the_steps, setup, teardown)
+TEST_WITH(what_ends_the_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
     fill_groups();
@@ -503,7 +503,7 @@ TEST_WITH(test_what_ends_the_steps, setup, teardown)
 
 /* ---- the end ---- */
 
-TEST_WITH(test_the_end, setup, teardown)
+TEST_WITH(the_end_of_a_run_saves_what_it_can, setup, teardown)
 {
     static const struct {
         bool ok;

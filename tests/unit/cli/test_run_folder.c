@@ -32,7 +32,7 @@ static void end_log(cli_trainlog *log)
     cli_trainlog_close(log);
 }
 
-TEST(test_one_writer)
+TEST(a_folder_has_one_writer)
 {
     cli_claim first, second;
     assert_int_equal(cli_trainlog_claim(&app, "new/run", &first), 0);
@@ -86,7 +86,7 @@ TEST(links_out_of_the_folder_are_refused)
     cli_trainlog_release(&claim, "came");
 }
 
-TEST(test_rows)
+TEST(rows_are_appended_to_their_files)
 {
     cli_trainlog log;
     json_t *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
@@ -125,7 +125,7 @@ TEST(test_rows)
     json_decref(row);
 }
 
-TEST(test_full_disks)
+TEST(a_full_disk_is_an_error)
 {
     static const char *const names[] = { "metrics", "timing_spans", "checkpoints", "samples" };
     json_t *row = json_pack("{s:i}", "step", 1);
@@ -157,7 +157,7 @@ TEST(test_full_disks)
 }
 
 /* Rows from a step on go, and lines that were torn. */
-TEST(test_rewinding)
+TEST(rewinding_drops_later_and_torn_rows)
 {
     assert_true(cli_trainlog_rewind("nothing", 3)); /* no files: nothing to do */
     put("back/metrics.jsonl",
@@ -184,7 +184,7 @@ TEST(test_rewinding)
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
 }
 
-TEST(test_records)
+TEST(records_are_listed_from_checkpoints)
 {
     json_t *none = cli_trainlog_records("nothing", "state_path");
     assert_int_equal(json_array_size(none), 0);
@@ -209,7 +209,7 @@ TEST(test_records)
     json_decref(config);
 }
 
-TEST(test_what_tells_a_run)
+TEST(what_tells_a_run)
 {
     static const struct {
         const char *name;
@@ -230,7 +230,7 @@ TEST(test_what_tells_a_run)
     }
 }
 
-TEST(test_removing)
+TEST(removing_a_log_leaves_other_files)
 {
     assert_true(cli_trainlog_remove("nothing"));
     put("gone/metrics.jsonl", "x");
@@ -257,7 +257,7 @@ TEST(test_removing)
     assert_true(is_there("stuck/metrics.jsonl"));
 }
 
-TEST(test_hooks)
+TEST(a_hook_reads_events_from_its_input)
 {
     cli_trainlog log;
     json_t *event = json_pack("{s:s}", "event", "start");

@@ -44,7 +44,7 @@ static void assert_said(const char *wanted)
     free(said);
 }
 
-TEST(test_whole_files)
+TEST(a_file_is_replaced_whole_and_keeps_its_mode)
 {
     struct stat st;
     umask(022);
@@ -71,7 +71,7 @@ TEST(test_whole_files)
 }
 
 /* The file that a link names is replaced, not the link. */
-TEST(test_links)
+TEST(the_target_of_a_link_is_replaced)
 {
     struct stat st;
     put("other", "old");
@@ -86,7 +86,7 @@ TEST(test_links)
 
 /* A pipe takes what comes, and nothing is put beside it. No device is used: as root, a fault of the tested code could
  * put a file in its place. */
-TEST(test_pipes_with_names)
+TEST(pipes_with_names)
 {
     struct stat st;
     char text[10] = "";
@@ -108,7 +108,7 @@ TEST(test_pipes_with_names)
 }
 
 /* A file that cannot be written whole is reported, and the old one stays. */
-TEST(test_no_room)
+TEST(a_file_that_cannot_be_written_leaves_the_old_one)
 {
     struct rlimit before, none;
     put("file", "old");
@@ -147,7 +147,7 @@ TEST(test_no_room)
     assert_int_equal(unlink("file"), 0);
 }
 
-TEST(test_faults)
+TEST(a_missing_folder_is_named)
 {
     hold_output();
     assert_int_equal(save("nowhere/file", "x", true), CLI_EXIT_FAILED);
@@ -173,7 +173,7 @@ TEST(test_faults)
     assert_int_equal(rmdir("folder"), 0);
 }
 
-TEST(test_folders)
+TEST(parents_are_made_with_their_mode)
 {
     struct stat st;
     assert_true(cli_make_parents("file", 0700));
@@ -193,7 +193,7 @@ TEST(test_folders)
     assert_int_equal(unlink("file"), 0);
 }
 
-TEST(test_secret_files)
+TEST(a_secret_file_is_readable_by_its_owner_only)
 {
     static const struct {
         mode_t mode;
@@ -225,7 +225,7 @@ TEST(test_secret_files)
     assert_int_equal(cli_check_secret_file(&app, "/dev/null"), 0);
 }
 
-TEST(test_places)
+TEST(a_place_is_a_folder_and_a_name)
 {
     static const struct {
         const char *target, *dir, *name;
@@ -250,7 +250,7 @@ TEST(test_places)
 }
 
 /* Straight to the standard output. */
-TEST(test_pipes)
+TEST(an_archive_may_go_to_the_standard_output)
 {
     cli_place p;
     tinkc_download_options o = { .dir = "x", .name = "y", .flat = true, .replace = true };

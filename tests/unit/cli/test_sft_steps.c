@@ -405,7 +405,7 @@ static void run(int exit, const char *wanted)
 
 /* ---- the order ---- */
 
-TEST_WITH(test_order, setup, teardown)
+TEST_WITH(steps_are_sent_ahead_and_finish_in_order, setup, teardown)
 {
     given("submit-ahead", "0");
     run(0, "start at 0 send rate 1 done 0 send rate 2 done 1 send rate 3 done 2 samples at 3 "
@@ -429,7 +429,7 @@ TEST_WITH(test_order, setup, teardown)
 }
 
 /* What happens between steps happens with none under way. */
-TEST_WITH(test_between_steps, setup, teardown)
+TEST_WITH(saves_and_evaluations_run_between_steps, setup, teardown)
 {
     for (int i = 0; i < 2; i++) {
         AGAIN();
@@ -458,7 +458,7 @@ TEST_WITH(test_between_steps, setup, teardown)
            "at 3 goodbye at 3");
 }
 
-TEST_WITH(test_what_ends_it, setup, teardown)
+TEST_WITH(what_ends_it, setup, teardown)
 {
     given("submit-ahead", "1");
     script.fault_at = 1;
@@ -494,7 +494,7 @@ TEST_WITH(test_what_ends_it, setup, teardown)
 }
 
 /* After a signal no step is sent; those under way are waited for. */
-TEST_WITH(test_signals, setup, teardown)
+TEST_WITH(after_a_signal_no_step_is_sent, setup, teardown)
 {
     given("submit-ahead", "1");
     script.signal = SIGINT;
@@ -516,7 +516,7 @@ TEST_WITH(test_signals, setup, teardown)
 /* ---- what is left behind ---- */
 
 /* Of two examples with log-probabilities -1/4, -2/4, -3/4: 0.5 of weight 1 in both, 0.75 of weight 1/2 in the longer one. */
-TEST_WITH(test_rows, setup, teardown)
+TEST_WITH(rows_are_scored_by_their_weights, setup, teardown)
 {
     script.rows = true;
     script.no_metrics = true;
@@ -553,7 +553,7 @@ TEST_WITH(test_rows, setup, teardown)
 }
 
 /* Speeds are smoothed, and steps that overlap are counted once. */
-TEST_WITH(test_speeds, setup, teardown)
+TEST_WITH(speeds_are_smoothed, setup, teardown)
 {
     static const score sc = { .loss = 1, .weight = 1, .raw = 1, .tokens = 10, .bytes = 1 };
     flight f = { .begun_ms = 1000, .sent_ms = 2000 };
@@ -571,7 +571,7 @@ TEST_WITH(test_speeds, setup, teardown)
 }
 
 /* What is not learnt may be impossible; what is unlearnt counts for the loss alone. */
-TEST_WITH(test_scores, setup, teardown)
+TEST_WITH(only_what_is_weighed_counts, setup, teardown)
 {
     static float signs[] = { 9, 0, -1, 2 };
     const cli_example e = { ids, signs, 4, 5, 1, 0, false };

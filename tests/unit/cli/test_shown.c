@@ -43,7 +43,7 @@ static const char *const json_texts[] = {
     "{\"a\":1 \"b\":2}", "{\"a\":{\"b\":{\"c\":null}}}"
 };
 
-TEST_WITH(test_json_read, open_sheet, close_sheet)
+TEST_WITH(json_is_read_as_its_grammar_says, open_sheet, close_sheet)
 {
     for (size_t i = 0; i < N(json_texts); i++) {
         cli_scan s;
@@ -67,7 +67,7 @@ TEST_WITH(test_json_read, open_sheet, close_sheet)
 }
 
 /* A text that ends where its length says, whatever stands behind. */
-TEST(test_json_ends)
+TEST(a_json_text_ends_where_its_length_says)
 {
     static const struct {
         const char *text;
@@ -102,7 +102,7 @@ TEST(test_json_ends)
 }
 
 /* What comes next, by its first character. */
-TEST(test_json_peek)
+TEST(the_first_character_says_what_comes_next)
 {
     static const struct {
         const char *text;
@@ -162,7 +162,7 @@ TEST(test_json_peek)
     assert_true(cli_scan_close(&s) && s.at == s.end);
 }
 
-TEST_WITH(test_json_written, open_sheet, close_sheet)
+TEST_WITH(json_is_written_in_one_form, open_sheet, close_sheet)
 {
     static const char *const texts[] = {
         "{}",
@@ -289,22 +289,22 @@ static void put_conversation(const char *line)
     free(customized.text);
 }
 
-TEST_WITH(test_conversations, open_sheet, close_sheet)
+TEST_WITH(each_form_of_conversation_is_read, open_sheet, close_sheet)
 {
     each_row("conversations", put_conversation);
 }
 
-TEST_WITH(test_conversations_with_calls, open_sheet, close_sheet)
+TEST_WITH(conversations_with_calls, open_sheet, close_sheet)
 {
     each_row("conversations-calls", put_conversation);
 }
 
-TEST_WITH(test_what_is_learnt, open_sheet, close_sheet)
+TEST_WITH(what_is_learnt, open_sheet, close_sheet)
 {
     each_row("conversations-learnt", put_conversation);
 }
 
-TEST_WITH(test_lines, open_sheet, close_sheet)
+TEST_WITH(lines_end_at_any_line_end, open_sheet, close_sheet)
 {
     static const char *const files[] = { "",
                                          "\n",
@@ -333,7 +333,7 @@ TEST_WITH(test_lines, open_sheet, close_sheet)
 }
 
 /* Files that are not JSON lines, by their first bytes or their names. */
-TEST_WITH(test_kinds, open_sheet, close_sheet)
+TEST_WITH(other_files_are_known_by_their_first_bytes, open_sheet, close_sheet)
 {
     static const struct {
         const char *path, *text;
@@ -381,7 +381,7 @@ TEST_WITH(test_kinds, open_sheet, close_sheet)
 }
 
 /* All that is known about models by their names. */
-TEST_WITH(test_models, open_sheet, close_sheet)
+TEST_WITH(each_known_model_has_its_facts, open_sheet, close_sheet)
 {
     const cli_model_facts *m;
     const char *name;
@@ -453,7 +453,7 @@ static void put_problems(const cli_app *app)
 }
 
 /* The code, status and hint of every error of the library. */
-TEST_WITH(test_problems, open_sheet, close_sheet)
+TEST_WITH(each_error_has_an_exit_status_and_a_hint, open_sheet, close_sheet)
 {
     static const int exits[] = { 0,
                                  1,
@@ -490,7 +490,7 @@ TEST_WITH(test_problems, open_sheet, close_sheet)
 }
 
 /* What is printed of problems, by terminal and verbosity. */
-TEST_WITH(test_reports, open_sheet, close_sheet)
+TEST_WITH(problems_are_printed_for_the_terminal_and_verbosity, open_sheet, close_sheet)
 {
     static const cli_app apps[] = {
         { 0 },
@@ -506,7 +506,7 @@ TEST_WITH(test_reports, open_sheet, close_sheet)
     compare("reports");
 }
 
-TEST_WITH(test_reports_as_json, open_sheet, close_sheet)
+TEST_WITH(reports_as_json, open_sheet, close_sheet)
 {
     static const cli_app json = { .format = CLI_JSON },
                          lines = { .format = CLI_JSONL, .quiet = true, .compat = true };
@@ -517,7 +517,7 @@ TEST_WITH(test_reports_as_json, open_sheet, close_sheet)
 }
 
 /* With a log, which hears all of it, and a line on the screen, which is wiped. */
-TEST_WITH(test_reports_beside_others, open_sheet, close_sheet)
+TEST_WITH(reports_beside_others, open_sheet, close_sheet)
 {
     char *log = NULL;
     size_t len;
@@ -540,7 +540,7 @@ TEST_WITH(test_reports_beside_others, open_sheet, close_sheet)
 /* ---- records ---- */
 
 /* Records, times in them, and what a command without a result says. */
-TEST_WITH(test_records, open_sheet, close_sheet)
+TEST_WITH(records_are_printed_in_every_format, open_sheet, close_sheet)
 {
     static const char *const keys[] = { "at", "time", NULL };
     static const char *const times[] = { "2025-01-02T03:04:05Z", "soon", "", NULL };

@@ -148,7 +148,7 @@ static void assert_error(const tinkc_error *err, int32_t code, const char *messa
 
 /* ---- where it cannot begin ---- */
 
-TEST_WITH(test_names_of_sockets, setup, NULL)
+TEST_WITH(names_of_sockets, setup, NULL)
 {
     char path[TKC_SOCKET_PATH];
     int fd = -1, file = open(STORE "/x.sock", O_WRONLY | O_CREAT, 0600);
@@ -164,7 +164,7 @@ TEST_WITH(test_names_of_sockets, setup, NULL)
     close(fd);
 }
 
-TEST_WITH(test_hosts_that_do_not_start, setup, NULL)
+TEST_WITH(hosts_that_do_not_start, setup, NULL)
 {
     tinkc_error err = { 0 };
     tinkc_engine *engine = (tinkc_engine *)&an_engine;
@@ -184,7 +184,7 @@ TEST_WITH(test_hosts_that_do_not_start, setup, NULL)
     cli_store_host_stop(NULL, 1);
 }
 
-TEST_WITH(test_devices, setup, NULL)
+TEST_WITH(a_host_keeps_the_device_that_was_asked_for, setup, NULL)
 {
     static const char *const asked[] = { "cuda:1", NULL };
     for (size_t i = 0; i < 2; i++) {
@@ -198,7 +198,7 @@ TEST_WITH(test_devices, setup, NULL)
 }
 
 /* A store in use is waited for, ten seconds and not longer; nothing else is. */
-TEST_WITH(test_engines, setup, NULL)
+TEST_WITH(a_store_in_use_is_waited_for_ten_seconds, setup, NULL)
 {
     static const struct {
         size_t busy;
@@ -227,7 +227,7 @@ TEST_WITH(test_engines, setup, NULL)
 }
 
 /* What it reports to the command that started it. */
-TEST_WITH(test_reports, setup, NULL)
+TEST_WITH(a_host_reports_to_the_command_that_started_it, setup, NULL)
 {
     static const struct {
         const char *args[3];
@@ -298,7 +298,7 @@ static int come(const cli_store_host *h)
     return fd;
 }
 
-TEST_WITH(test_other_people, setup, NULL)
+TEST_WITH(another_user_is_refused, setup, NULL)
 {
     char text[200] = "", wanted[200];
     cli_store_host *h = new_host();
@@ -327,7 +327,7 @@ TEST_WITH(test_other_people, setup, NULL)
     free_host(h);
 }
 
-TEST_WITH(test_when_it_is_over, setup, NULL)
+TEST_WITH(when_it_is_over, setup, NULL)
 {
     static const struct {
         bool once, had_one, uses;
@@ -352,7 +352,7 @@ TEST_WITH(test_when_it_is_over, setup, NULL)
 }
 
 /* The loop ends by itself, by a word, and where it cannot wait; a signal that disturbs it is none of these. */
-TEST_WITH(test_the_loop, setup, NULL)
+TEST_WITH(the_loop_ends_by_itself_by_a_word_or_by_an_error, setup, NULL)
 {
     int64_t begun_ms = clock_ms;
     cli_store_host *h = new_host();

@@ -234,7 +234,7 @@ static void assert_shown(const char *wanted)
 
 /* ---- lines ---- */
 
-TEST_WITH(test_lines, setup, teardown)
+TEST_WITH(lines_are_read_one_by_one_and_bounded, setup, teardown)
 {
     int ends[2];
     char line[LINE], long_one[LINE + 8];
@@ -280,7 +280,7 @@ TEST_WITH(test_lines, setup, teardown)
     close(ends[0]);
 }
 
-TEST_WITH(test_errors_of_the_other_side, setup, teardown)
+TEST_WITH(errors_of_the_other_side, setup, teardown)
 {
     static const struct {
         const char *line;
@@ -307,7 +307,7 @@ TEST_WITH(test_errors_of_the_other_side, setup, teardown)
     }
 }
 
-TEST_WITH(test_questions, setup, teardown)
+TEST_WITH(a_question_gets_an_answer_or_an_error, setup, teardown)
 {
     int ends[2];
     char line[LINE];
@@ -340,7 +340,7 @@ TEST_WITH(test_questions, setup, teardown)
 
 /* ---- connecting and starting ---- */
 
-TEST_WITH(test_whether_it_is_shared, setup, teardown)
+TEST_WITH(whether_it_is_shared, setup, teardown)
 {
     static const struct {
         const char *value;
@@ -357,7 +357,7 @@ TEST_WITH(test_whether_it_is_shared, setup, teardown)
     }
 }
 
-TEST_WITH(test_who_answers, setup, teardown)
+TEST_WITH(only_a_host_of_this_version_answers, setup, teardown)
 {
     static const struct {
         const char *heard;
@@ -391,7 +391,7 @@ TEST_WITH(test_who_answers, setup, teardown)
     assert_int_equal(script.n_links, sizeof rows / sizeof *rows);
 }
 
-TEST_WITH(test_processes_that_are_started, setup, teardown)
+TEST_WITH(processes_that_are_started, setup, teardown)
 {
     static const struct {
         const char *says;
@@ -434,7 +434,7 @@ TEST_WITH(test_processes_that_are_started, setup, teardown)
 }
 
 /* --timeout ends each of the waits, and is then what the command says. */
-TEST_WITH(test_no_longer_than_it_may_take, setup, teardown)
+TEST_WITH(no_longer_than_it_may_take, setup, teardown)
 {
     static const struct {
         const char *host;  /* what the process says that is started; NULL = nothing */
@@ -463,7 +463,7 @@ TEST_WITH(test_no_longer_than_it_may_take, setup, teardown)
 }
 
 /* If somebody has the store, that is said, also when the last attempt has no time left. */
-TEST_WITH(test_who_took_the_time, setup, teardown)
+TEST_WITH(who_took_the_time, setup, teardown)
 {
     script.host[0] = CONFLICT;
     app.deadline_ms = clock_ms + 51; /* the second attempt begins a millisecond before the end */
@@ -476,7 +476,7 @@ TEST_WITH(test_who_took_the_time, setup, teardown)
     assert_true(script.n_hosts == 2 && script.waited_ms == 1);
 }
 
-TEST_WITH(test_linked_at_once, setup, teardown)
+TEST_WITH(linked_at_once, setup, teardown)
 {
     const char *args[] = { "a\tb\nc" };
     script.heard[0] = HELLO "ok auto\n";
@@ -493,7 +493,7 @@ TEST_WITH(test_linked_at_once, setup, teardown)
 }
 
 /* Nobody is there: a process is started, and reached after a pause. One that ends while it is asked is not taken. */
-TEST_WITH(test_linked_to_one_that_is_started, setup, teardown)
+TEST_WITH(linked_to_one_that_is_started, setup, teardown)
 {
     script.heard[1] = HELLO "error\t1\t0\tending\n";
     script.heard[2] = HELLO "!";
@@ -509,7 +509,7 @@ TEST_WITH(test_linked_to_one_that_is_started, setup, teardown)
     assert_int_equal(script.n_lines, 0);
 }
 
-TEST_WITH(test_a_store_that_is_not_shared, setup, teardown)
+TEST_WITH(a_store_that_is_not_shared, setup, teardown)
 {
     all_hosts(CONFLICT);
     app.deadline_ms = clock_ms + 120; /* three attempts */
@@ -532,7 +532,7 @@ TEST_WITH(test_a_store_that_is_not_shared, setup, teardown)
 }
 
 /* What it waits for is said after a second. It is given up after half a minute. */
-TEST_WITH(test_how_long_it_waits, setup, teardown)
+TEST_WITH(how_long_it_waits, setup, teardown)
 {
     static const struct {
         int64_t attempt_ms;
@@ -560,7 +560,7 @@ TEST_WITH(test_how_long_it_waits, setup, teardown)
 }
 
 /* Any other failure is not tried again. */
-TEST_WITH(test_a_store_that_fails, setup, teardown)
+TEST_WITH(a_store_that_fails, setup, teardown)
 {
     script.host[0] = "error\t62\t0\tdamaged\n";
     hold_output();
@@ -587,7 +587,7 @@ static void unlink_it(void)
     app.store_fd = -1;
 }
 
-TEST_WITH(test_another_one_is_taken, setup, teardown)
+TEST_WITH(another_one_is_taken, setup, teardown)
 {
     cli_store_link_keep(&app); /* without a link */
     link_to("others\n");
@@ -618,7 +618,7 @@ TEST_WITH(test_another_one_is_taken, setup, teardown)
     assert_true(app.store_fd >= 0);
 }
 
-TEST_WITH(test_models_and_adapters, setup, teardown)
+TEST_WITH(models_and_adapters, setup, teardown)
 {
     static const struct {
         const char *answer, *training, *sampling, *message;
@@ -658,7 +658,7 @@ TEST_WITH(test_models_and_adapters, setup, teardown)
     assert_said(script.n_links - 1, "model m\t/a\tb\n");
 }
 
-TEST_WITH(test_the_end, setup, teardown)
+TEST_WITH(closing_a_link_ends_what_it_started, setup, teardown)
 {
     cli_store_link_close(&app); /* without a link */
     link_to("ended\n");
@@ -680,7 +680,7 @@ TEST_WITH(test_the_end, setup, teardown)
     app.store_fd = app.store_folder_fd = -1;
 }
 
-TEST_WITH(test_status, setup, teardown)
+TEST_WITH(the_status_of_a_host_is_asked_for, setup, teardown)
 {
     script.heard[0] = HELLO "{\"pid\": 7}\n";
     script.heard[1] = HELLO "error\t1\t0\tno\n";

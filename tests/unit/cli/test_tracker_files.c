@@ -64,14 +64,14 @@ static unsigned char *read_whole(const char *path, size_t *len)
     return data;
 }
 
-TEST(test_a_number_of_the_standard)
+TEST(a_number_of_the_standard)
 {
     uint32_t crc = 0xe3069283; /* of "123456789" */
     assert_int_equal(cli_masked_crc32c("123456789", 9),
                      (uint32_t)((crc >> 15 | crc << 17) + 0xa282ead8));
 }
 
-TEST_WITH(test_event_records_are_framed, setup, teardown)
+TEST_WITH(event_records_are_framed, setup, teardown)
 {
     cli_tfevents t;
     char path[700], below[600];
@@ -138,7 +138,7 @@ static size_t count_records(const unsigned char *data, size_t len, size_t *piece
     return n;
 }
 
-TEST_WITH(test_long_records_are_cut_into_blocks, setup, teardown)
+TEST_WITH(long_records_are_cut_into_blocks, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], path[700], text[700];
@@ -167,7 +167,7 @@ TEST_WITH(test_long_records_are_cut_into_blocks, setup, teardown)
     json_decref(row);
 }
 
-TEST_WITH(test_a_continued_run_keeps_its_id, setup, teardown)
+TEST_WITH(a_continued_run_keeps_its_id, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], id[CLI_WANDB_ID + 1];
@@ -190,7 +190,7 @@ TEST_WITH(test_a_continued_run_keeps_its_id, setup, teardown)
 }
 
 /* Folders of several runs, of which the last by name is continued and replaced; others, and what is not a run, stay. */
-TEST_WITH(test_the_last_of_several_runs_is_continued, setup, teardown)
+TEST_WITH(the_last_of_several_runs_is_continued, setup, teardown)
 {
     static const char *const other[] = { "offline-run-20990101_000000-aaaaaaa",
                                          "offline-run-20990101_000000-aaaaaaaaa",
@@ -339,7 +339,7 @@ static double take_number(char *text, const char *before)
     return v;
 }
 
-TEST_WITH(test_an_offline_run_says_everything, setup, teardown)
+TEST_WITH(an_offline_run_says_everything, setup, teardown)
 {
     cli_wandb w;
     char path[700], host[65] = "", wanted[2000];
@@ -411,7 +411,7 @@ static size_t write_run(size_t size)
 
 /* Settings of many sizes, so that the next record begins around the end of a block; the time of the begin takes
  * more or fewer bytes. */
-TEST_WITH(test_no_piece_begins_in_the_last_bytes, setup, teardown)
+TEST_WITH(no_piece_begins_in_the_last_bytes, setup, teardown)
 {
     size_t size = 20000 + 32768 - write_run(20000) % 32768;
     for (size_t less = 0; less < 24; less++)
@@ -420,7 +420,7 @@ TEST_WITH(test_no_piece_begins_in_the_last_bytes, setup, teardown)
 
 /* ---- both, by the options ---- */
 
-TEST_WITH(test_exports, setup, teardown)
+TEST_WITH(exported_runs_are_named_after_their_folder, setup, teardown)
 {
     static const struct {
         const char *below, *name;
@@ -473,7 +473,7 @@ TEST_WITH(test_exports, setup, teardown)
 }
 
 /* A folder that cannot be written into is said at once. */
-TEST_WITH(test_exports_that_cannot_begin, setup, teardown)
+TEST_WITH(exports_that_cannot_begin, setup, teardown)
 {
     cli_app app = { .command = cli_find("train", "sft") };
     cli_exports *e = NULL;
@@ -518,7 +518,7 @@ static size_t warnings(const char *log, const char *wanted)
 }
 
 /* A full disk ends an export with one warning, not the training: while rows are written again, at a row, and at the end. */
-TEST_WITH(test_exports_on_a_full_disk, setup, teardown)
+TEST_WITH(exports_on_a_full_disk, setup, teardown)
 {
     enum { AGAIN, ROW, BOARD, END, ALL };
     json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);

@@ -194,7 +194,7 @@ static bool wait_with(const struct script *s, tinkc_error *err)
 
 /* Work that must not be lost half-way takes a second signal. The first test:
  * signals are counted over the life of the program. */
-TEST(test_second_signal)
+TEST(careful_work_takes_a_second_signal)
 {
     tinkc_error err = { 0 };
     cli_app app = { .deadline_ms = INT64_MAX };
@@ -215,7 +215,7 @@ TEST(test_second_signal)
 
 /* Moments: look 1, wait 2, look 3, wait 4, ... A future that completes at an even moment does so
  * after the look said "not yet". */
-TEST(test_completes_at_every_moment)
+TEST(completes_at_every_moment)
 {
     static const int32_t outcomes[] = { TINKC_OK, TINKC_E_NOT_FOUND, TINKC_E_TIMEOUT,
                                         TINKC_E_CANCELLED };
@@ -232,7 +232,7 @@ TEST(test_completes_at_every_moment)
     }
 }
 
-TEST(test_signal_cancels)
+TEST(a_signal_cancels_the_wait)
 {
     tinkc_error err;
     cli_forget_signal();
@@ -247,7 +247,7 @@ TEST(test_signal_cancels)
 }
 
 /* What has come is not thrown away because a signal came with it. */
-TEST(test_signal_with_the_result)
+TEST(signal_with_the_result)
 {
     tinkc_error err;
     cli_forget_signal();
@@ -257,7 +257,7 @@ TEST(test_signal_with_the_result)
     cli_forget_signal();
 }
 
-TEST(test_deadline)
+TEST(the_timeout_ends_the_wait)
 {
     tinkc_error err = { 0 };
     static const cli_command command = { .noun = "run" };
@@ -274,7 +274,7 @@ TEST(test_deadline)
 
 /* Attempts that fail for longer than --retry-for end the wait, but only while the next one is to
  * come: when it is under way, or has worked, nothing is known. */
-TEST(test_gives_up)
+TEST(attempts_that_fail_for_retry_for_end_the_wait)
 {
     tinkc_error err = { 0 };
     static const struct {
@@ -315,7 +315,7 @@ static void retried(const tinkc_event *e, void *user)
 }
 
 /* What a failed attempt leaves for the wait to show. */
-TEST(test_failed_attempts)
+TEST(a_failed_attempt_is_shown)
 {
     char long_text[300], cut[300];
     cli_app app = { .on_retry = retried, .on_retry_user = "as given" };
@@ -356,7 +356,7 @@ TEST(test_failed_attempts)
 }
 
 /* One look at a wait that began so long ago. */
-TEST(test_what_is_shown)
+TEST(what_is_shown)
 {
     static const struct {
         bool draws, verbose;
@@ -402,7 +402,7 @@ TEST(test_what_is_shown)
 }
 
 /* A line of the command's own stays on the screen when the wait is over; bytes take the place of words. */
-TEST(test_what_is_left)
+TEST(what_is_left)
 {
     tinkc_error err = { 0 };
     cli_app app = {
@@ -433,7 +433,7 @@ static int script_poll(struct pollfd *fds, unsigned long n, int ms)
 }
 
 /* A rest takes its time, and ends early for a signal and for --timeout. */
-TEST(test_rest)
+TEST(a_rest_ends_early_for_a_signal_and_the_timeout)
 {
     static const struct {
         int64_t ms, given_ms, took_ms;
@@ -462,7 +462,7 @@ TEST(test_rest)
     }
 }
 
-TEST(test_nothing_to_wait_for)
+TEST(nothing_to_wait_for)
 {
     tinkc_error err = { 0 };
     cli_app app = { .deadline_ms = INT64_MAX };

@@ -85,7 +85,7 @@ static void probe(const char *from, const char *config, tke_adapter_spec *out, t
     tke_adapter_probe(model, from, out, err);
 }
 
-TEST(test_configs_that_are_taken)
+TEST(configs_that_are_taken)
 {
     static const struct {
         const char *json;
@@ -121,7 +121,7 @@ TEST(test_configs_that_are_taken)
     tiny_model_remove(from);
 }
 
-TEST(test_configs_that_are_refused)
+TEST(configs_that_are_refused)
 {
     static const char *const members[] = { "use_dora",
                                            "rank_pattern",
@@ -181,7 +181,7 @@ TEST(test_configs_that_are_refused)
 }
 
 /* What is written, for each choice of names and modules; fractions of alpha are kept. */
-TEST(test_written_config)
+TEST(the_config_names_the_trained_modules)
 {
     static const struct {
         uint32_t train;
@@ -269,7 +269,7 @@ static void rewrite(const char *from, const char *file, const edit *e)
     assert_int_equal(rename(path, final), 0);
 }
 
-TEST(test_damaged_tensors)
+TEST(a_damaged_tensor_is_named)
 {
     static const struct {
         edit e;
@@ -321,7 +321,7 @@ TEST(test_damaged_tensors)
 }
 
 /* The output projection under each of its names. */
-TEST(test_names_of_the_head)
+TEST(names_of_the_head)
 {
     static const char *const names[] = { "lm_head", "model.unembed_tokens", "model.embed_tokens" };
     for (size_t i = 0; i < 3; i++) {
@@ -363,7 +363,7 @@ static void add_tensor(const char *from, const tke_file_tensor *one)
 
 /* The output layer itself, which PEFT saves beside an adapter of it: a copy is passed over, anything else
  * would be another model. */
-TEST(test_saved_output_layer)
+TEST(saved_output_layer)
 {
     static const char *const name = "base_model.model.lm_head.base_layer.weight";
     static const struct {
@@ -419,7 +419,7 @@ TEST(test_saved_output_layer)
 }
 
 /* A zero of the output layer is a copy of itself, too. */
-TEST(test_saved_zero)
+TEST(a_zero_of_the_output_layer_is_saved_too)
 {
     tinkc_error err = { 0 };
     char *base = tiny_model_make(&(tiny_model){ .family = "qwen3", .tied = true, .layers = 1 });
@@ -446,7 +446,7 @@ TEST(test_saved_zero)
 }
 
 /* A folder without some matrices is completed: a fresh A from the seed, a zero B. */
-TEST(test_convert)
+TEST(missing_matrices_are_completed)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(4, 7, 8, 1), *b = adapter_of(4, 7, 0, 2);
@@ -475,7 +475,7 @@ TEST(test_convert)
 }
 
 /* bf16 halves the file and rounds each number once. */
-TEST(test_narrow_files)
+TEST(bf16_halves_a_file_and_rounds_once)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, 7, 0, 1), *b = adapter_of(2, 7, 0, 2);
@@ -491,7 +491,7 @@ TEST(test_narrow_files)
     tiny_model_remove(from);
 }
 
-TEST(test_missing_files)
+TEST(a_missing_file_is_named)
 {
     tinkc_error err = { 0 };
     tke_adapter_spec spec;
@@ -575,7 +575,7 @@ static void same_block(const tke_adapter *a, const tke_block *x, const tke_block
                         n_floats(a) * 4);
 }
 
-TEST(test_states)
+TEST(a_state_keeps_gradients_and_moments)
 {
     off_t sizes[3], n = 0;
     for (int gradients = 0; gradients < 3; gradients++) {
@@ -610,7 +610,7 @@ TEST(test_states)
 }
 
 /* A state is written after its adapter and everybody's hold on the model are gone. */
-TEST(test_a_state_alone)
+TEST(a_state_alone)
 {
     tinkc_error err = { 0 };
     tke_model *m = tke_model_open(folder, &err);
@@ -629,7 +629,7 @@ TEST(test_a_state_alone)
 }
 
 /* One number of a gradient is enough for it to be kept, the last one as well. */
-TEST(test_last_number_of_a_gradient)
+TEST(last_number_of_a_gradient)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(16, TKE_TRAIN_MLP, 0, 1), *b = adapter_of(16, TKE_TRAIN_MLP, 0, 2);
@@ -659,7 +659,7 @@ static bool read_card(tke_device *d, const tke_block *b, tke_real *to, size_t n,
 }
 
 /* A device whose memory the host does not see: what is saved, loaded and made there is the same. */
-TEST(test_memory_of_a_card)
+TEST(memory_of_a_card)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = in_training(true), *plain = adapter_of(2, 7, 0, 2);
@@ -708,7 +708,7 @@ TEST(test_memory_of_a_card)
     tiny_model_remove(nothing);
 }
 
-TEST(test_damaged_states)
+TEST(a_damaged_state_is_named)
 {
     static const struct {
         edit e;
@@ -757,7 +757,7 @@ TEST(test_damaged_states)
 /* ---- adapters in memory ---- */
 
 /* Values of A: 2 u / 2^24 - 1, u the top bits of Philox, times 1 / sqrt(in). */
-TEST(test_first_values)
+TEST(first_values_follow_from_the_seed)
 {
     assert_true(tke_lora_init(0, 0, 16, 0) ==
                 (float)(2.0 * (0x6627e8d5u >> 8) * 0x1p-24 - 1) * 0.25f);
@@ -781,7 +781,7 @@ TEST(test_first_values)
     tke_adapter_free(a);
 }
 
-TEST(test_sizes_and_limits)
+TEST(sizes_and_limits)
 {
     tinkc_error err = { 0 };
     tke_adapter_spec spec = { .rank = 3, .train = TKE_TRAIN_UNEMBED };
@@ -836,7 +836,7 @@ TEST(test_sizes_and_limits)
     tke_adapter_free(a);
 }
 
-TEST(test_loads_that_do_not_fit)
+TEST(loads_that_do_not_fit)
 {
     static const char *const texts[8] = {
         "", "attn", "mlp", "attn+mlp", "unembed", "attn+unembed", "mlp+unembed", "attn+mlp+unembed"

@@ -89,7 +89,7 @@ static void expect_valid(const char *schema, const char *text, size_t n)
     json_decref(v);
 }
 
-TEST_WITH(test_bytes, set_up, tear_down)
+TEST_WITH(texts_of_a_grammar_are_accepted_byte_by_byte, set_up, tear_down)
 {
     char text[600];
     for (size_t k = 0; k < sizeof schemas / sizeof *schemas; k++) {
@@ -106,7 +106,7 @@ TEST_WITH(test_bytes, set_up, tear_down)
     }
 }
 
-TEST_WITH(test_taken, set_up, tear_down)
+TEST_WITH(each_schema_accepts_its_texts_and_no_others, set_up, tear_down)
 {
     static const struct {
         const char *schema, *text;
@@ -159,7 +159,7 @@ TEST_WITH(test_taken, set_up, tear_down)
     }
 }
 
-TEST_WITH(test_refused, set_up, tear_down)
+TEST_WITH(schemas_beyond_the_subset_are_refused_by_name, set_up, tear_down)
 {
     static const char *const rows[][2] = {
         { "{\"type\":\"string\",\"format\":\"date\"}", "'format'" },
@@ -215,7 +215,7 @@ static size_t token_bytes(void *user, int32_t token, const char **bytes)
 }
 
 /* The mask is what walking every token by itself gives, and a text drawn from masks fits. */
-TEST_WITH(test_masks, set_up, tear_down)
+TEST_WITH(a_mask_holds_the_tokens_that_may_follow, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     tke_token_order *order = tke_token_order_new(VOCAB, token_bytes, NULL, &err);
@@ -268,7 +268,7 @@ static size_t no_brace(void *user, int32_t token, const char **bytes)
     return token == '{' ? 0 : token_bytes(user, token, bytes);
 }
 
-TEST_WITH(test_vocabulary, set_up, tear_down)
+TEST_WITH(a_vocabulary_without_braces_is_refused, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     assert_null(tke_token_order_new(VOCAB, no_brace, NULL, &err));
@@ -277,7 +277,7 @@ TEST_WITH(test_vocabulary, set_up, tear_down)
 }
 
 /* One call of one of two functions, with its arguments. */
-TEST_WITH(test_calls, set_up, tear_down)
+TEST_WITH(a_call_names_one_function_and_fits_its_arguments, set_up, tear_down)
 {
     const tinkc_str tail = tkc_str("}</c>");
     const tke_called calls[] = {

@@ -32,7 +32,7 @@ static int teardown(void **state)
 
 /* ---- tables and sizes ---- */
 
-TEST(test_rotation_table)
+TEST(the_rotation_table_grows_without_changing)
 {
     tinkc_error err = { 0 };
     tke_model scaled = *w.model;
@@ -59,7 +59,7 @@ TEST(test_rotation_table)
 }
 
 /* Eight million logits, within bounds, and never more rows than there are. */
-TEST(test_rows_of_a_chunk)
+TEST(rows_of_a_chunk)
 {
     tke_model m = *w.model;
     static const struct {
@@ -76,7 +76,7 @@ TEST(test_rows_of_a_chunk)
 }
 
 /* Kept activations cost the same for each layer, and only where gradients go through the layers. */
-TEST(test_bytes_of_microbatches)
+TEST(bytes_of_microbatches)
 {
     tinkc_error err = { 0 };
     const tke_device_ops *ops = w.device->ops;
@@ -134,7 +134,7 @@ static size_t numbers_of(const tke_model *m, const tke_microbatch_size *s, size_
     return sum + 4 * padded(rows) + 2 * padded(rows * s->max_k);
 }
 
-TEST(test_numbers_of_microbatches)
+TEST(numbers_of_microbatches)
 {
     tinkc_error err = { 0 };
     const tke_device_ops *ops = w.device->ops;
@@ -171,7 +171,7 @@ static double linear(const tke_weight *m, const tke_lora *lora, const tke_real *
 }
 
 /* Every group of a model with biases, without an adapter in its first rows and with one in the others. */
-TEST(test_linear_layers)
+TEST(each_linear_group_has_bias_and_adapter)
 {
     tinkc_error err = { 0 };
     uint64_t r = 12;
@@ -210,7 +210,7 @@ TEST(test_linear_layers)
     tiny_world_close(&own);
 }
 
-TEST(test_device_table)
+TEST(the_cpu_fills_the_table_of_a_device)
 {
     tinkc_error err = { 0 };
     tke_device_info info;
@@ -258,7 +258,7 @@ TEST(test_device_table)
 }
 
 /* Work space is given back when the budget falls below it, and only then. */
-TEST(test_work_space_is_given_back)
+TEST(work_space_is_given_back)
 {
     tinkc_error err = { 0 };
     static int32_t tokens[64];
@@ -321,7 +321,7 @@ static void run_one(tke_trainer *t, tke_adapter *a, const tke_datum *data, size_
 
 /* Of 700 rows only those of one datum carry loss: chunks of the head without any are as if they had
  * not been there, wherever the datum is. For each depth. */
-TEST(test_rows_without_loss)
+TEST(rows_without_loss)
 {
     static const uint32_t trains[] = { 7, TKE_TRAIN_UNEMBED, TKE_TRAIN_MLP };
     tinkc_error err = { 0 };
@@ -361,7 +361,7 @@ TEST(test_rows_without_loss)
 
 /* Three targets for each position, of which one or none counts: gradients are those of the one alone, and a
  * place without a target has the log-prob 0. */
-TEST(test_rows_of_several_targets)
+TEST(rows_of_several_targets)
 {
     enum { K = 3, POSITIONS = 40 };
     tinkc_error err = { 0 };
@@ -405,7 +405,7 @@ TEST(test_rows_of_several_targets)
 }
 
 /* More adapters than a chunk of the head has segments for. */
-TEST(test_many_adapters)
+TEST(a_microbatch_may_have_many_adapters)
 {
     enum { MANY = 70 };
     tinkc_error err = { 0 };
@@ -456,7 +456,7 @@ static void stop_it(void *user, size_t first, size_t n, const tke_real *lp, tke_
 }
 
 /* A pass that is stopped says so, wherever it was; its results are not taken for complete. */
-TEST(test_stop_at_each_point)
+TEST(stop_at_each_point)
 {
     tinkc_error err = { 0 };
     _Atomic(bool) stop = true;
@@ -511,7 +511,7 @@ TEST(test_stop_at_each_point)
 /* ---- steps ---- */
 
 /* 300 positions scored in one step, whose logits come in chunks of 128, and in steps of 50. */
-TEST(test_scores_of_many_rows)
+TEST(scores_of_many_rows)
 {
     enum { LONG = 300, TOP = 2 };
     tinkc_error err = { 0 };
@@ -565,7 +565,7 @@ TEST(test_scores_of_many_rows)
 /* ---- sampling ---- */
 
 /* The token whose interval of the masses' sum holds u; intervals in the order of ids. */
-TEST(test_draws)
+TEST(a_draw_is_the_token_whose_interval_holds_u)
 {
     tinkc_error err = { 0 };
     tke_sample_space s;

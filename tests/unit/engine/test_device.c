@@ -11,7 +11,7 @@
 
 /* ---- the choice ---- */
 
-TEST(test_names)
+TEST(device_names_have_one_form)
 {
     static const char *const good[] = { NULL,   "",       "auto",   "cpu",
                                         "cuda", "cuda:0", "cuda:9", "cuda:999" };
@@ -50,7 +50,7 @@ static void expect_no_card(const char *name, const char *words)
     tke_device_close(d);
 }
 
-TEST(test_no_card)
+TEST(a_card_that_cannot_be_used_is_explained)
 {
     setenv("TINKC_CUDA_MODULE", "/nonexistent/module.so", 1);
     expect_no_card("cuda", "TINKC_CUDA_MODULE cannot be opened");
@@ -70,7 +70,7 @@ TEST(test_no_card)
 }
 
 /* The card is taken where it can be used, and closed again. */
-TEST(test_card)
+TEST(a_card_is_used_where_there_is_one)
 {
     static const struct {
         const char *name, *card, *why;
@@ -158,7 +158,7 @@ static char *folder_with_program(void)
     return folder;
 }
 
-TEST(test_a_module_elsewhere_is_found_by_name_only)
+TEST(a_module_elsewhere_is_found_by_name_only)
 {
     char set[2 * PATH_MAX + 100], *folder = folder_with_program();
     expect_found(folder, "", NOT_FOUND);
@@ -193,7 +193,7 @@ static void fill_places(const char *folder)
     }
 }
 
-TEST(test_the_first_module_of_the_places_wins)
+TEST(the_first_module_of_the_places_wins)
 {
     char *folder = folder_with_program();
     fill_places(folder);
@@ -207,7 +207,7 @@ TEST(test_the_first_module_of_the_places_wins)
     tiny_model_remove(folder);
 }
 
-TEST(test_a_module_of_another_version_is_passed_over)
+TEST(a_module_of_another_version_is_passed_over)
 {
     char *folder = folder_with_program();
     fill_places(folder);
@@ -253,7 +253,7 @@ static bool write_card(tke_device *d, tke_block *to, const tke_real *from, size_
     return true;
 }
 
-TEST(test_views)
+TEST(a_view_reads_and_writes_through_the_device)
 {
     static const tke_device_ops ops = { .block_host = not_here,
                                         .block_read = read_card,
@@ -286,7 +286,7 @@ TEST(test_views)
     card_fails = false;
 }
 
-TEST(test_cpu_by_name)
+TEST(cpu_by_name)
 {
     tinkc_error err = { 0 };
     tke_device_reason why;
@@ -340,7 +340,7 @@ static int teardown(void **state)
     return 0;
 }
 
-TEST(test_views_of_the_cpu)
+TEST(views_of_the_cpu)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -412,7 +412,7 @@ static void run_pass(world *w, tke_adapter *a, tke_pass *p)
 }
 
 /* The device fails in the middle of a pass: the gradient is as before, and the next pass works. */
-TEST(test_failing_microbatch)
+TEST(a_failed_microbatch_leaves_the_gradient)
 {
     world *w = *state;
     tke_pass p;
@@ -439,7 +439,7 @@ TEST(test_failing_microbatch)
     tke_adapter_free(a);
 }
 
-TEST(test_out_of_memory)
+TEST(out_of_memory)
 {
     world *w = *state;
     tke_pass p;
@@ -471,7 +471,7 @@ static bool no_read(tke_device *d, const tke_block *from, tke_real *to, size_t n
 }
 
 /* What cannot be read from the card is not saved. */
-TEST(test_failing_read)
+TEST(what_cannot_be_read_from_the_card_is_not_saved)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -485,7 +485,7 @@ TEST(test_failing_read)
     tke_adapter_free(a);
 }
 
-TEST(test_failing_step)
+TEST(a_failed_decode_step_fails_its_samples)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -508,7 +508,7 @@ TEST(test_failing_step)
     tke_infer_free(e);
 }
 
-TEST(test_failing_optimizer)
+TEST(a_failed_optimizer_step_changes_nothing)
 {
     world *w = *state;
     tke_pass p;

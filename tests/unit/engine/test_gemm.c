@@ -99,7 +99,7 @@ static void right_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-TEST(right)
+TEST(products_are_right)
 {
     each_isa(right_for_isa);
 }
@@ -120,7 +120,7 @@ static void bf16_near_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-TEST(bf16_near)
+TEST(bf16_products_are_near)
 {
     each_isa(bf16_near_for_isa);
 }
@@ -278,7 +278,7 @@ static void poison_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-TEST(poison_stays)
+TEST(a_nan_stays_in_its_row)
 {
     each_isa(poison_for_isa);
 }

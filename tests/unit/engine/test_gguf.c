@@ -311,7 +311,7 @@ static void same_keys(const gguf *g, const char *folder, const char *format)
 
 /* ---- keys ---- */
 
-TEST(test_keys_of_llama)
+TEST(keys_of_llama)
 {
     char *folder = llama_folder(), slashed[600];
     gguf *g = written(folder, NULL, NULL);
@@ -353,7 +353,7 @@ TEST(test_keys_of_llama)
     tiny_model_remove(folder);
 }
 
-TEST(test_keys_of_qwen)
+TEST(keys_of_qwen)
 {
     char *folder = qwen_folder("\"rope_type\": \"yarn\", \"factor\": 4.0, "
                                "\"original_max_position_embeddings\": 64");
@@ -522,7 +522,7 @@ static size_t matrices_of(const tke_model *m, matrix out[9])
     return 9;
 }
 
-TEST(test_numbers_of_llama)
+TEST(numbers_of_llama)
 {
     static const struct {
         const char *name;
@@ -632,7 +632,7 @@ TEST(an_adapter_alone_and_the_base_make_the_merged_file)
 }
 
 /* Tied: the head is written only where the adapter changed it. Rows of 48 have no blocks of 32. */
-TEST(test_numbers_of_qwen)
+TEST(numbers_of_qwen)
 {
     tinkc_error err = { 0 };
     char *folder = qwen_folder(NULL);
@@ -666,7 +666,7 @@ TEST(test_numbers_of_qwen)
 
 /* ---- what is refused ---- */
 
-TEST(test_refused)
+TEST(what_cannot_be_exported_is_refused)
 {
     char *folder = qwen_folder(NULL), *other = llama_folder(), *bare = tiny_folder();
     tinkc_error err = { 0 };
@@ -738,7 +738,7 @@ TEST(test_refused)
 }
 
 /* An f16 ends at 65504: what rounds beyond it is refused, in plain and in quantized form. */
-TEST(test_numbers_that_do_not_fit)
+TEST(numbers_that_do_not_fit)
 {
     tinkc_error err = { 0 };
     char *folder = qwen_folder(NULL);
@@ -816,7 +816,7 @@ static void check_stack(const gguf *g, const char *name, const tke_adapter *a, c
             }
 }
 
-TEST(test_experts_are_stacked_and_merged)
+TEST(experts_are_stacked_and_merged)
 {
     for (int oss = 0; oss < 2; oss++) {
         tinkc_error err = { 0 };
@@ -856,7 +856,7 @@ TEST(test_experts_are_stacked_and_merged)
 }
 
 /* Sinks, biases of experts, both of their halves: the packed model's file is that of its BF16 twin. */
-TEST(test_packed_experts_are_those_of_their_twin)
+TEST(packed_experts_are_those_of_their_twin)
 {
     char *packed = experts_folder("gpt_oss", true, published),
          *plain = experts_folder("gpt_oss", false, published);
@@ -887,7 +887,7 @@ TEST(test_packed_experts_are_those_of_their_twin)
     tiny_model_remove(plain);
 }
 
-TEST(test_experts_without_a_gguf_form)
+TEST(experts_without_a_gguf_form)
 {
     static const struct {
         const char *family, *extra, *named;

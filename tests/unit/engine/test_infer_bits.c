@@ -168,7 +168,7 @@ static void forward(const world *w, const int32_t *tokens, size_t n, float *out)
     tke_trainer_free(t);
 }
 
-TEST(test_log_probs_are_the_trainers)
+TEST(log_probs_are_the_trainers)
 {
     world *w = *state;
     tke_infer *e;
@@ -202,7 +202,7 @@ static void compare(const world *w, const tke_gen_request *r, tke_infer_options 
     tke_infer_free(f);
 }
 
-TEST(test_chunks_change_no_bit)
+TEST(chunks_change_no_bit)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -211,7 +211,7 @@ TEST(test_chunks_change_no_bit)
 }
 
 /* However few rows a step may have: the same bits, and never more rows. */
-TEST(test_rows_of_a_step_are_bounded)
+TEST(rows_of_a_step_are_bounded)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -237,7 +237,7 @@ TEST(test_rows_of_a_step_are_bounded)
     tke_infer_free(e);
 }
 
-TEST(test_threads_change_no_bit)
+TEST(threads_change_no_bit)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -252,7 +252,7 @@ TEST(test_threads_change_no_bit)
 }
 
 /* Samples of a request do not depend on how many there are, and differ from each other. */
-TEST(test_samples_have_the_prefix_property)
+TEST(samples_have_the_prefix_property)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -268,7 +268,7 @@ TEST(test_samples_have_the_prefix_property)
 }
 
 /* Other requests of other adapters come and go meanwhile, in two orders of arrival. */
-TEST(test_company_changes_no_bit)
+TEST(company_changes_no_bit)
 {
     world *w = *state;
     tke_infer *e;
@@ -300,7 +300,7 @@ TEST(test_company_changes_no_bit)
 }
 
 /* Two tokens far above all others: what follows shows the penalty of each draw before it. */
-TEST(test_penalties_count_the_tokens_of_a_sample)
+TEST(penalties_count_the_tokens_of_a_sample)
 {
     world *w = *state;
     enum { A = 40, B = 7 };
@@ -331,7 +331,7 @@ TEST(test_penalties_count_the_tokens_of_a_sample)
 }
 
 /* Samples of one request do not count each other's tokens, nor those of other requests. */
-TEST(test_company_changes_no_penalty)
+TEST(company_changes_no_penalty)
 {
     world *w = *state;
     tke_infer *e, *f = engine_of(w, (tke_infer_options){ .prefill_chunk = 32 });
@@ -356,7 +356,7 @@ TEST(test_company_changes_no_penalty)
     tke_infer_free(h);
 }
 
-TEST(test_cache_hits_change_no_bit)
+TEST(cache_hits_change_no_bit)
 {
     world *w = *state;
     tke_infer *e, *f = engine_of(w, (tke_infer_options){ 0 });
@@ -411,7 +411,7 @@ static size_t block_bytes(world *w)
 }
 
 /* So few blocks that sequences push each other out again and again. */
-TEST(test_preemption_changes_no_bit)
+TEST(preemption_changes_no_bit)
 {
     world *w = *state;
     tke_infer *e;
@@ -432,7 +432,7 @@ TEST(test_preemption_changes_no_bit)
     tke_infer_free(h);
 }
 
-TEST(test_snapshots_do_not_follow_training)
+TEST(snapshots_do_not_follow_training)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -463,7 +463,7 @@ static size_t letter(void *user, int32_t token, const char **bytes)
     return 1;
 }
 
-TEST(test_stop_strings_span_tokens)
+TEST(stop_strings_span_tokens)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -517,7 +517,7 @@ TEST(the_longest_stop_string_decides_what_is_remembered)
     tke_infer_free(f);
 }
 
-TEST(test_stop_tokens_and_length)
+TEST(stop_tokens_and_length)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -545,7 +545,7 @@ TEST(test_stop_tokens_and_length)
 
 /* ---- prompts ---- */
 
-TEST(test_top_k_of_prompts)
+TEST(top_k_of_prompts)
 {
     world *w = *state;
     tke_infer *e;
@@ -573,7 +573,7 @@ TEST(test_top_k_of_prompts)
 
 /* What stands beside a drawn token is what stands beside it in a prompt, in every bit; and asking
  * for it changes nothing. */
-TEST(test_top_k_of_samples)
+TEST(top_k_of_samples)
 {
     enum { K = 4 };
     world *w = *state;
@@ -609,7 +609,7 @@ TEST(test_top_k_of_samples)
 }
 
 /* The end of a prompt is scored as if all of it were, and the rest may come from the cache. */
-TEST(test_scores_of_a_prompts_end)
+TEST(scores_of_a_prompts_end)
 {
     enum { K = 3 };
     world *w = *state;
@@ -656,7 +656,7 @@ static void refused(const world *w, const tke_gen_request *r, int32_t code, cons
 }
 
 /* Ids of the request's own at prompt positions: scored as the prompt's own are. */
-TEST(test_targets_at_prompt_positions)
+TEST(targets_at_prompt_positions)
 {
     enum { K = 3 };
     world *w = *state;
@@ -697,7 +697,7 @@ TEST(test_targets_at_prompt_positions)
 
 /* Tokens drawn at prompt positions: the same in chunks and in company, with the model's log-probs;
  * samples are as without them. */
-TEST(test_alternatives_at_prompt_positions)
+TEST(alternatives_at_prompt_positions)
 {
     enum { K = 4 };
     world *w = *state;
@@ -741,7 +741,7 @@ TEST(test_alternatives_at_prompt_positions)
     tke_infer_free(cold_engine);
 }
 
-TEST(test_prompt_of_one_token)
+TEST(prompt_of_one_token)
 {
     world *w = *state;
     tke_infer *e, *f;
@@ -761,7 +761,7 @@ TEST(test_prompt_of_one_token)
 
 /* ---- errors ---- */
 
-TEST(test_faulty_requests)
+TEST(faulty_requests_are_refused_with_their_reason)
 {
     world *w = *state;
     tke_gen_request good = request_of(w), r = good;
@@ -798,7 +798,7 @@ TEST(test_faulty_requests)
 }
 
 /* The largest values that are taken, and the first beyond them. */
-TEST(test_edges_of_requests)
+TEST(edges_of_requests)
 {
     world *w = *state;
     tke_gen_request good = request_of(w), r = good;
@@ -844,7 +844,7 @@ TEST(test_edges_of_requests)
     tke_infer_free(e);
 }
 
-TEST(test_cancel)
+TEST(a_cancelled_sample_changes_no_other)
 {
     world *w = *state;
     tke_gen_request r = request_of(w);
@@ -875,7 +875,7 @@ TEST(test_cancel)
 
 /* A small request is done after a few steps, however much a large one before it asks for: whether
  * rows or room in the cache are short. */
-TEST(test_small_requests_do_not_wait)
+TEST(small_requests_do_not_wait)
 {
     const world *w = *state;
     static const struct {
@@ -920,16 +920,16 @@ TEST(test_small_requests_do_not_wait)
 int main(void)
 {
     const struct CMUnitTest bits[] = {
-        cmocka_unit_test(test_log_probs_are_the_trainers),
-        cmocka_unit_test(test_chunks_change_no_bit),
-        cmocka_unit_test(test_rows_of_a_step_are_bounded),
-        cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_samples_have_the_prefix_property),
-        cmocka_unit_test(test_company_changes_no_bit),
-        cmocka_unit_test(test_cache_hits_change_no_bit),
+        cmocka_unit_test(log_probs_are_the_trainers),
+        cmocka_unit_test(chunks_change_no_bit),
+        cmocka_unit_test(rows_of_a_step_are_bounded),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(samples_have_the_prefix_property),
+        cmocka_unit_test(company_changes_no_bit),
+        cmocka_unit_test(cache_hits_change_no_bit),
         cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
-        cmocka_unit_test(test_preemption_changes_no_bit),
-        cmocka_unit_test(test_snapshots_do_not_follow_training),
+        cmocka_unit_test(preemption_changes_no_bit),
+        cmocka_unit_test(snapshots_do_not_follow_training),
     };
     int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {

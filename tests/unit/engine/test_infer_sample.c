@@ -7,7 +7,7 @@
 #include "support/engine/tiny_model.h"
 #include "support/test_case.h"
 
-TEST(test_philox)
+TEST(philox_has_its_published_values)
 {
     uint32_t zero[4] = { 0 }, ones[4] = { ~0u, ~0u, ~0u, ~0u }, x[4];
     tke_philox(zero, zero, x);
@@ -46,7 +46,7 @@ static unsigned kept(const float *z, size_t n, double temperature, int64_t top_k
     return bits;
 }
 
-TEST(test_filters)
+TEST(top_k_and_top_p_keep_the_most_likely_tokens)
 {
     const float inf = INFINITY;
     float z[5] = { 1, 3, 2, 3, 0 }, equal[4] = { 7, 7, 7, 7 }, holes[4] = { -inf, 1, -inf, 2 };
@@ -79,7 +79,7 @@ TEST(test_filters)
 }
 
 /* No token can be drawn: the greedy draw says so as any other. */
-TEST(test_draws_that_fail)
+TEST(draws_that_fail)
 {
     static const float z[][2] = { { 0, NAN }, { 0, INFINITY }, { -INFINITY, -INFINITY } };
     static const char *const said[] = { "a logit is not finite", "a logit is not finite",
@@ -101,7 +101,7 @@ TEST(test_draws_that_fail)
 }
 
 /* Each token of a vocabulary of three words, allowed alone, is the one that is drawn. */
-TEST(test_allowed_tokens)
+TEST(a_token_that_alone_is_allowed_is_drawn)
 {
     enum { N = 70 };
     tinkc_error err = { 0 };
@@ -124,7 +124,7 @@ TEST(test_allowed_tokens)
 }
 
 /* A bias decides what is drawn, warm or greedy, and is not in the log-prob. */
-TEST(test_biases)
+TEST(a_bias_decides_the_draw_and_not_the_logprob)
 {
     tinkc_error err = { 0 };
     tke_sample_space s;
@@ -149,7 +149,7 @@ TEST(test_biases)
 }
 
 /* Draws come as often as they should. */
-TEST(test_frequencies)
+TEST(draws_come_as_often_as_their_probability)
 {
     enum { N = 20000 };
     tinkc_error err = { 0 };
@@ -196,7 +196,7 @@ static void rule_of_last(const float z[3])
     tke_sample_space_free(&s);
 }
 
-TEST(test_log_prob_settings)
+TEST(log_prob_settings)
 {
     tinkc_error err = { 0 };
     float z[3] = { 0, 1, 4 }, lp;
@@ -229,7 +229,7 @@ TEST(test_log_prob_settings)
     tke_sample_space_free(&s);
 }
 
-TEST(test_top_k)
+TEST(top_logprobs_are_sorted_and_padded)
 {
     float z[5] = { 1, 3, 2, 3, 0 }, lp[7];
     int32_t ids[7];
@@ -263,7 +263,7 @@ static bool note_copy(tke_device_sampler *s, int32_t to, int32_t from, tinkc_err
     return true;
 }
 
-TEST(test_blocks)
+TEST(blocks_are_found_by_content_even_if_names_collide)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
     tinkc_error err = { 0 };
@@ -310,7 +310,7 @@ TEST(test_blocks)
 }
 
 /* Prefixes are forgotten in the order of their last use. */
-TEST(test_order_of_prefixes)
+TEST(order_of_prefixes)
 {
     static const tke_device_ops ops = { .sampler_cache = four_blocks, .cache_copy = note_copy };
     tinkc_error err = { 0 };

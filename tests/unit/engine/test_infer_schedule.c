@@ -521,7 +521,7 @@ static void run_jobs(uint64_t seed, size_t blocks, size_t chunk, size_t running,
     tke_infer_free(e);
 }
 
-TEST(test_any_company)
+TEST(a_result_does_not_depend_on_company)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
         run_jobs(seed, 400, 512, 256, 0); /* room for all */
@@ -532,7 +532,7 @@ TEST(test_any_company)
 }
 
 /* Nor does a result depend on memory that comes and goes meanwhile. */
-TEST(test_any_memory)
+TEST(a_result_does_not_depend_on_memory)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
         fake.slab_blocks = 1 + seed % 4;
@@ -545,7 +545,7 @@ TEST(test_any_memory)
 }
 
 /* What a request points to is copied: the caller's arrays may change at once. */
-TEST(test_requests_are_copied)
+TEST(requests_are_copied)
 {
     uint64_t dies = 77;
     tke_infer *e = engine_of(100, 16, 8, 0);
@@ -598,7 +598,7 @@ static tke_device_sampler *no_sampler(tke_device_model *m, const tke_device_samp
     return NULL;
 }
 
-TEST(test_defaults)
+TEST(a_sampler_has_defaults)
 {
     tinkc_error err = { 0 };
     ops.sampler_new = no_sampler;
@@ -611,7 +611,7 @@ TEST(test_defaults)
 }
 
 /* Nothing to draw and nothing to score: done without a row. */
-TEST(test_nothing_to_compute)
+TEST(nothing_to_compute)
 {
     int32_t prompt[20] = { 3, 4, 5 };
     for (size_t n = 1; n < 4; n++)
@@ -631,7 +631,7 @@ TEST(test_nothing_to_compute)
 }
 
 /* Scores of a prompt are there when all of them are; where nothing is drawn, no draw is asked for. */
-TEST(test_scores_when_complete)
+TEST(scores_when_complete)
 {
     int32_t prompt[20] = { 3, 4, 5 };
     tke_gen_request r = { .prompt = prompt,
@@ -666,7 +666,7 @@ TEST(test_scores_when_complete)
 /* ---- prefixes ---- */
 
 /* Without the cache of prefixes nothing is found, and nothing is kept when its sequence ends. */
-TEST(test_no_prefixes)
+TEST(without_the_prefix_cache_nothing_is_kept)
 {
     tinkc_error err = { 0 };
     int32_t prompt[3 * BLOCK] = { 3, 4, 5 };
@@ -694,7 +694,7 @@ TEST(test_no_prefixes)
 
 /* Two requests compute the same prompt in one step, so the blocks of the second stay without a name; its samples
  * must not give them the name of a later place. */
-TEST(test_names_of_shared_blocks)
+TEST(names_of_shared_blocks)
 {
     int32_t prompt[3 * BLOCK + 1];
     for (int32_t i = 0; i < 3 * BLOCK + 1; i++)
@@ -739,7 +739,7 @@ static size_t hits_of(tke_infer *e, const int32_t *prompt, size_t n, size_t n_sa
 }
 
 /* Whole blocks of a prompt are found again, but for its last token; so is what any sample generated. */
-TEST(test_prefixes_are_found)
+TEST(prefixes_are_found)
 {
     static const size_t lengths[][2] = { { 15, 0 },  { 16, 0 },  { 17, 16 }, { 32, 16 },
                                          { 33, 32 }, { 48, 32 }, { 49, 48 }, { 80, 64 } };
@@ -795,7 +795,7 @@ static void expect_rows(tke_infer *e, size_t steps, int32_t token, size_t want)
 }
 
 /* Alone a request gets all rows: chunks of its prompt, then as many samples as may run. */
-TEST(test_rows_of_one_request)
+TEST(rows_of_one_request)
 {
     tke_infer *e = engine_of(400, 32, 16, 0);
     add_echo(e, 7, 100, 20, 40, 0);
@@ -818,7 +818,7 @@ TEST(test_rows_of_one_request)
 }
 
 /* Beside a small request a large one has 64 rows of its prompt, then eight, and for 128 steps after. */
-TEST(test_rows_beside_a_small_request)
+TEST(rows_beside_a_small_request)
 {
     tke_infer *e = engine_of(400, 512, 32, 0);
     add_echo(e, 7, 200, 64, 40, 1);
@@ -835,7 +835,7 @@ TEST(test_rows_beside_a_small_request)
 }
 
 /* 512 tokens of work are small, 513 are not; a product that overflows is large. */
-TEST(test_what_is_small)
+TEST(what_is_small)
 {
     static const struct {
         size_t prompt, samples, tokens;
@@ -854,7 +854,7 @@ TEST(test_what_is_small)
 }
 
 /* Tenants share the rows evenly, whatever the number of their requests. */
-TEST(test_tenants_share)
+TEST(tenants_share_rows_evenly)
 {
     tke_infer *e = engine_of(1000, 512, 24, 0);
     tke_gen *gone = add_echo(e, 3, 1, 1, 1, 9); /* done, but still held: no tenant any more */
@@ -876,7 +876,7 @@ TEST(test_tenants_share)
 }
 
 /* With more tenants than eight rows each: the least served first, so none falls behind. */
-TEST(test_tenants_take_turns)
+TEST(tenants_take_turns)
 {
     size_t sum[4] = { 0 };
     tke_infer *e = engine_of(1000, 512, 24, 0);
@@ -902,7 +902,7 @@ TEST(test_tenants_take_turns)
 }
 
 /* Prompts of a step share its chunk. */
-TEST(test_prompts_share_the_chunk)
+TEST(prompts_share_the_chunk)
 {
     tke_infer *e = engine_of(400, 100, 24, 0);
     e->n_steps = 1000;
@@ -952,7 +952,7 @@ TEST(test_prompts_share_the_chunk)
 /* ---- room ---- */
 
 /* The youngest sample of the request with the most running goes first. */
-TEST(test_who_is_preempted)
+TEST(who_is_preempted)
 {
     tke_infer *e = engine_of(9, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 16, 3, 60, 0), *b = add_echo(e, 5, 16, 1, 60, 0);
@@ -978,7 +978,7 @@ TEST(test_who_is_preempted)
 }
 
 /* What was preempted comes back when fewer run than may, and not before; a first sample need not wait. */
-TEST(test_when_samples_come_back)
+TEST(when_samples_come_back)
 {
     tke_infer *e = engine_of(14, 128, 2, 0);
     tke_gen *a = add_echo(e, 4, 10, 2, 100, 0), *b = add_echo(e, 5, 70, 1, 30, 0);
@@ -1001,7 +1001,7 @@ TEST(test_when_samples_come_back)
 }
 
 /* A new request makes way for itself where another has several samples running. */
-TEST(test_a_new_request_finds_room)
+TEST(a_new_request_finds_room)
 {
     tke_infer *e = engine_of(10, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 10, 5, 40, 0);
@@ -1017,7 +1017,7 @@ TEST(test_a_new_request_finds_room)
 }
 
 /* A new request waits where it does not fit with its next token, and then takes what is there. */
-TEST(test_room_for_one_more_token)
+TEST(room_for_one_more_token)
 {
     tke_infer *e = engine_of(4, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 33, 1, 10, 0); /* three blocks, to its end */
@@ -1044,7 +1044,7 @@ TEST(test_room_for_one_more_token)
 }
 
 /* Several samples of another request make way at once, down to its last one. */
-TEST(test_several_make_way)
+TEST(several_make_way)
 {
     static const struct {
         size_t samples, blocks, prompt, gone;
@@ -1078,7 +1078,7 @@ TEST(test_several_make_way)
 }
 
 /* Blocks that cannot be copied end their request, and no other. */
-TEST(test_copies_that_fail)
+TEST(copies_that_fail)
 {
     tke_infer *e = engine_of(20, 64, 16, 0);
     tke_gen *a = add_echo(e, 4, 10, 2, 8, 0), *b = add_echo(e, 5, 10, 1, 8, 0);
@@ -1099,7 +1099,7 @@ TEST(test_copies_that_fail)
 }
 
 /* A sequence needs its blocks and one more; exactly that many are enough. */
-TEST(test_the_least_cache)
+TEST(the_least_cache)
 {
     tinkc_error err = { 0 };
     int32_t prompt[40] = { 0 };
@@ -1137,7 +1137,7 @@ static void run_all(tke_infer *e)
 
 /* Memory is taken when a block is first needed, a slab at a time, and prefixes stay in it until
  * others want it: first those that nobody uses, then those of sequences, which run again. */
-TEST(test_the_cache_grows_and_shrinks)
+TEST(the_cache_grows_and_shrinks)
 {
     tke_infer *e = growing(40, 4, 40);
     assert_int_equal(tke_infer_bytes(e), 0);
@@ -1163,7 +1163,7 @@ TEST(test_the_cache_grows_and_shrinks)
 
 /* A sequence that has the cache to itself and still too little of it: one without a limit of its
  * own ends there, with what it has; another fails. Both say so. */
-TEST(test_a_cache_too_small_for_one)
+TEST(a_cache_too_small_for_one)
 {
     tke_infer *e = growing(20, 1, 3);
     for (int cap = 0; cap < 2; cap++) {
@@ -1202,7 +1202,7 @@ TEST(test_a_cache_too_small_for_one)
 }
 
 /* Without a limit of its own a sample has as many tokens as the whole cache can hold. */
-TEST(test_samples_are_capped_by_the_cache)
+TEST(samples_are_capped_by_the_cache)
 {
     tinkc_error err = { 0 };
     int32_t prompt[60] = { 4 };
@@ -1230,7 +1230,7 @@ TEST(test_samples_are_capped_by_the_cache)
 /* ---- ends ---- */
 
 /* Logits that give no token end their request, and no other. */
-TEST(test_bad_logits)
+TEST(logits_without_a_token_end_their_request)
 {
     tke_infer *e = engine_of(100, 64, 16, 0);
     tke_gen *bad = add_echo(e, 4, 10, 2, 8, 0), *good = add_echo(e, 5, 10, 2, 8, 0);
@@ -1264,7 +1264,7 @@ TEST(test_bad_logits)
     tke_infer_free(e);
 }
 
-TEST(test_done_in_order)
+TEST(done_in_order)
 {
     tke_infer *e = engine_of(100, 64, 16, 0);
     tke_gen *g[4];
@@ -1303,7 +1303,7 @@ static size_t byte_token(void *user, int32_t token, const char **bytes)
     return token < 128;
 }
 
-TEST(test_constraints)
+TEST(a_constraint_bounds_the_draw)
 {
     tinkc_error err = { 0 };
     tkc_arena arena;
@@ -1353,7 +1353,7 @@ TEST(test_constraints)
 
 /* A number may end after each of its digits: at the model's end or at a stop token, or at the length;
  * with never_stop only there. */
-TEST(test_ends_of_constrained_texts)
+TEST(ends_of_constrained_texts)
 {
     tinkc_error err = { 0 };
     tkc_arena arena;

@@ -285,7 +285,7 @@ static void poison_for_isa(int32_t isa)
     tke_cpu_free(cpu);
 }
 
-TEST(poison_stays)
+TEST(a_nan_stays_in_its_row)
 {
     each_isa(poison_for_isa);
 }

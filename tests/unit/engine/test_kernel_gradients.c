@@ -70,7 +70,7 @@ static void norm_forward(const check *c, double *out)
     tke_set_ref.rmsnorm(ROWS, N, c->in, norm_weight, 1e-3, out);
 }
 
-TEST(norm_gradient)
+TEST(the_gradient_of_the_norm_is_its_finite_difference)
 {
     double x[ROWS * N], dy[ROWS * N], dx[ROWS * N], twice[ROWS * N];
     fill(x, ROWS * N);
@@ -95,7 +95,7 @@ static void rope_forward(const check *c, double *out)
     tke_set_ref.rope(ROWS, HEADS, D, positions, cosines, sines, false, out, HEADS * D);
 }
 
-TEST(rope_gradient)
+TEST(the_gradient_of_rope_is_its_finite_difference)
 {
     double x[ROWS * HEADS * D], dy[ROWS * HEADS * D], dx[ROWS * HEADS * D];
     for (int i = 0; i < 8 * D / 2; i++) {
@@ -117,7 +117,7 @@ static void swiglu_forward(const check *c, double *out)
     tke_set_ref.swiglu(GATES, c->in, c->in + GATES, out);
 }
 
-TEST(swiglu_gradient)
+TEST(the_gradient_of_swiglu_is_its_finite_difference)
 {
     double in[2 * GATES], dm[GATES], d[2 * GATES];
     fill(in, 2 * GATES);
@@ -184,7 +184,7 @@ static void attention_gradient_for(int64_t window)
     expect_gradient(&c, d, "attention");
 }
 
-TEST(attention_gradient)
+TEST(the_gradient_of_attention_is_its_finite_difference)
 {
     attention_gradient_for(0);
     attention_gradient_for(5);
@@ -202,7 +202,7 @@ static void lse_forward(const check *c, double *out)
     out[0] = max + log(sum);
 }
 
-TEST(lse_gradient)
+TEST(the_gradient_of_logsumexp_is_its_finite_difference)
 {
     static double z[V], d[V];
     double weight = -1.75, lse;

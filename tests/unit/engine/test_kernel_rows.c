@@ -323,7 +323,7 @@ TEST(sums_are_right)
     each_isa(sums_for_isa);
 }
 
-TEST(small_ones)
+TEST(gathers_and_sums_of_few_rows_are_right)
 {
     tke_cpu *cpu = cpu_new(TKE_ISA_AUTO, 2, TKE_PRECISION_F32);
     numbers rng = { 17 };
@@ -342,7 +342,7 @@ TEST(small_ones)
     tke_cpu_free(cpu);
 }
 
-TEST(halves)
+TEST(half_precision_survives_a_round_trip)
 {
     for (uint32_t h = 0; h < 65536; h++) {
         float x = tke_f16_to_f32((uint16_t)h), y = tke_bf16_to_f32((uint16_t)h);

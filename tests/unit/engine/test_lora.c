@@ -58,7 +58,7 @@ static size_t n_floats(const tke_adapter *a)
 }
 
 /* rank * sum of (in + out); the head counts although the embedding is tied. */
-TEST(test_parameter_counts)
+TEST(parameters_are_counted_by_module)
 {
     world *w = *state;
     size_t attn = (32 + 32) + 2 * (32 + 16) + (32 + 32), mlp = 3 * (32 + 48), head = 32 + 101;
@@ -79,7 +79,7 @@ TEST(test_parameter_counts)
     }
 }
 
-TEST(test_seeds)
+TEST(the_seed_decides_the_first_weights)
 {
     world *w = *state;
     tke_adapter *a = make(w, 4, 7, 5, false), *b = make(w, 4, 7, 5, false);
@@ -99,7 +99,7 @@ TEST(test_seeds)
     tke_adapter_free(attn);
 }
 
-TEST(test_bad_specs)
+TEST(a_spec_out_of_range_is_refused)
 {
     world *w = *state;
     tke_adapter_spec bad[] = { { .rank = 0, .train = 7 },
@@ -125,7 +125,7 @@ static char *save(const tke_adapter *a, int names, int dtype)
     return folder;
 }
 
-TEST(test_files_come_back)
+TEST(files_come_back)
 {
     world *w = *state;
     for (int names = 0; names < 2; names++) {
@@ -150,7 +150,7 @@ TEST(test_files_come_back)
     }
 }
 
-TEST(test_config_file_is_pefts)
+TEST(config_file_is_pefts)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -184,7 +184,7 @@ TEST(test_config_file_is_pefts)
     tkc_arena_free(&arena);
 }
 
-TEST(test_a_load_that_fails_changes_nothing)
+TEST(a_load_that_fails_changes_nothing)
 {
     world *w = *state;
     tke_adapter *small = make(w, 2, 7, 1, true), *part = make(w, 4, TKE_TRAIN_ATTN, 1, true);
@@ -207,7 +207,7 @@ TEST(test_a_load_that_fails_changes_nothing)
     test_free(before);
 }
 
-TEST(test_damaged_files)
+TEST(a_damaged_adapter_is_refused)
 {
     world *w = *state;
     tke_adapter *a = make(w, 4, 7, 1, true);
@@ -331,7 +331,7 @@ static bool says_format(const char *folder, const char *name)
     return n > 8 && strstr(head + 8, "\"__metadata__\":{\"format\":\"pt\"");
 }
 
-TEST(test_export_options)
+TEST(options_of_an_export_are_checked)
 {
     char *room = tiny_folder(), target[512], under[600];
     snprintf(target, sizeof target, "%s/x", room);
@@ -404,7 +404,7 @@ TEST(test_export_options)
     tiny_model_remove(room);
 }
 
-TEST(test_export_there_and_back)
+TEST(export_there_and_back)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -458,7 +458,7 @@ TEST(test_export_there_and_back)
 }
 
 /* The head under the name of tied models gets its usual one; a text of target_modules stays as it is. */
-TEST(test_export_of_other_names)
+TEST(export_of_other_names)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -510,7 +510,7 @@ static void log_probs(tke_model *m, tke_adapter *a, tke_device *d, float *out, s
 }
 
 /* A merged model gives the adapter's log-probs; its head is untied. */
-TEST(test_merge)
+TEST(a_merged_model_gives_the_adapters_logprobs)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -538,7 +538,7 @@ TEST(test_merge)
 
 /* Models of each kind: one file or two, a head of their own or none; and adapters whose head has each of its
  * names, or whose matrices lack their B. */
-TEST(test_merges_of_all_kinds)
+TEST(merges_of_all_kinds)
 {
     world *w = *state;
     static const struct {
@@ -595,7 +595,7 @@ TEST(test_merges_of_all_kinds)
 
 /* Adapters that do not fit all of a model, and shards that hold a second tensor of a name that the model reads
  * from the other one. */
-TEST(test_merges_that_are_refused)
+TEST(merges_that_are_refused)
 {
     world *w = *state;
     static const float numbers[33 * 33] = { 0 };
@@ -678,7 +678,7 @@ static bool note_progress(int64_t done, int64_t total, void *user)
 }
 
 /* What stands beside the weights is copied; the index has the size of all tensors. */
-TEST(test_files_beside_a_merged_model)
+TEST(files_beside_a_merged_model)
 {
     static const char *const names[] = {
         "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
@@ -756,7 +756,7 @@ static bool stop_at_once(int64_t done, int64_t total, void *user)
     return false;
 }
 
-TEST(test_export_faults)
+TEST(a_failed_export_leaves_nothing)
 {
     world *w = *state;
     tinkc_error err = { 0 };

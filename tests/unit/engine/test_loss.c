@@ -24,7 +24,7 @@ static void refused(const char *name, const char *key, double value, const char 
     assert_non_null(strstr(err.message, text));
 }
 
-TEST(test_names_and_keys)
+TEST(names_and_keys)
 {
     assert_true(parse("ppo", NULL, 0).clip_low == 0.8f);
     assert_true(parse("ppo", "clip_high_threshold", 1.5).clip_high == 1.5f);
@@ -93,7 +93,7 @@ static void token(const tke_loss *loss, float a, float q, float lp, double want_
     assert_int_equal(sums.n_tokens, 1);
 }
 
-TEST(test_formulas)
+TEST(each_loss_has_its_formula)
 {
     float up = logf(1.5f), down = logf(0.5f), in = logf(1.1f);
     tke_loss is = parse("importance_sampling", NULL, 0), ppo = parse("ppo", NULL, 0);
@@ -120,7 +120,7 @@ TEST(test_formulas)
     token(&dro, 0, 0, -7, 0.05 * 49, -0.7);
 }
 
-TEST(test_cross_entropy)
+TEST(cross_entropy_sums_weighted_log_probs)
 {
     tke_loss ce = parse("cross_entropy", NULL, 0);
     float w[6] = { 2, 0, -0.5f, 0, 0, 0 }, lp[3] = { -1, -1e30f, -4 }, g[3];
@@ -136,7 +136,7 @@ TEST(test_cross_entropy)
     assert_true(tke_loss_token(&ce, &(tke_token){ &d, 0, lp, NULL }, g, &sums) == 0);
 }
 
-TEST(test_statistics)
+TEST(statistics_ignore_what_is_masked)
 {
     tke_loss ppo = parse("ppo", NULL, 0);
     float a[3] = { 1, 1, 0 }, q[3] = { -1, -1, 0 }, g;
@@ -157,7 +157,7 @@ TEST(test_statistics)
 }
 
 /* What each loss counts: tokens with loss, ratios, clipped ones, KL. */
-TEST(test_counts)
+TEST(each_loss_counts_its_tokens_and_ratios)
 {
     static const char *const names[] = { "importance_sampling", "ppo", "cispo", "dro" };
     float a[4] = { 1, 0, -2, 0.5f }, q[4] = { -1, -1, -2, -1 };
@@ -202,7 +202,7 @@ TEST(test_counts)
 }
 
 /* Bounds of a token of its own, above and below; where they cross, the upper one. */
-TEST(test_bounds_of_tokens)
+TEST(bounds_of_tokens)
 {
     tke_loss cispo = parse("cispo", NULL, 0);
     float a = 1, q = 0, low[3] = { 0.5f, 2, 3 }, high[3] = { 1.5f, 4, 1 }, lp = logf(1.75f);
@@ -223,7 +223,7 @@ TEST(test_bounds_of_tokens)
 }
 
 /* Whole sequences against numbers that a script computed in float64. */
-TEST(test_gspo)
+TEST(gspo_agrees_with_its_float64_numbers)
 {
     enum { N = sizeof gspo_numbers / sizeof *gspo_numbers };
     tke_loss gspo = parse("gspo", NULL, 0);
@@ -290,7 +290,7 @@ static tke_input input(const char *name, bool is_float, size_t rows, size_t cols
                         rows,          cols,     0 };
 }
 
-TEST(test_binding)
+TEST(each_loss_names_its_inputs)
 {
     tinkc_error err;
     tke_input t = input("target_tokens", false, 4, 1), w = input("weights", true, 4, 1);
@@ -369,7 +369,7 @@ TEST(test_binding)
     bind_fails("cross_entropy", (tke_input[]){ t, w }, 2, "NonFiniteInTensor");
 }
 
-TEST(test_targets_without_weight_may_be_anything)
+TEST(targets_without_weight_may_be_anything)
 {
     tinkc_error err = { 0 };
     int32_t tokens[2] = { 0, 1 };
@@ -395,7 +395,7 @@ TEST(test_targets_without_weight_may_be_anything)
 
 /* Without an advantage only dro has a gradient: where there is a log-prob, and if it is strict
  * everywhere. A target outside the vocabulary there would be computed as one with log-prob 0. */
-TEST(test_targets_of_dro)
+TEST(targets_of_dro)
 {
     static const struct {
         const char *loss;

@@ -103,7 +103,7 @@ static void compare(loaded *c)
     }
 }
 
-TEST(every_operation)
+TEST(every_operation_agrees_with_torch)
 {
     static char line[1 << 16];
     size_t n = 0;
@@ -150,7 +150,7 @@ static void refused(const char *nodes, const tke_graph_input *inputs, size_t n, 
         fail_msg("%s: '%s', not '%s'", nodes, g ? "accepted" : err.message, text);
 }
 
-TEST(refused_graphs)
+TEST(a_graph_that_cannot_run_is_refused_by_node)
 {
     static const struct {
         const char *nodes, *text;
@@ -302,7 +302,7 @@ TEST(refused_graphs)
         refused(rows[i].nodes, two, 2, rows[i].text);
 }
 
-TEST(refused_inputs)
+TEST(inputs_of_a_graph_are_checked)
 {
     const char *g = OF_Y(CALL("y", "operator.mul", R("w") "," R("logprobs")));
     tke_graph_input many[17] = { { "logprobs", 1 } };
@@ -513,7 +513,7 @@ TEST(limit_of_work)
     tke_graph_free(g);
 }
 
-TEST(limits)
+TEST(graphs_and_inputs_have_limits)
 {
     tinkc_error err = { 0 };
     refused(long_graph(TKE_GRAPH_NODES + 1), two, 2, "it has more than 512 nodes");
@@ -596,7 +596,7 @@ TEST(nothing_is_left)
 }
 
 /* A number compared with itself. */
-TEST(ties)
+TEST(equal_numbers_share_the_gradient)
 {
 #define WITH_ITSELF(how)                                                                           \
     OF_Y(CALL("a", "operator." how, R("logprobs") "," R("logprobs")) "," CALL(                     \
@@ -622,7 +622,7 @@ TEST(ties)
 }
 
 /* Integers stay integers. */
-TEST(whole_numbers)
+TEST(integers_stay_integers)
 {
     static const struct {
         const char *nodes, *text; /* NULL = fine */
@@ -674,7 +674,7 @@ TEST(whole_numbers)
     }
 }
 
-TEST(refused_data)
+TEST(data_without_a_finite_result_is_refused)
 {
     static const struct {
         const char *nodes, *text;

@@ -29,7 +29,7 @@ static void refused(const char *text, int32_t code, const char *what)
         fail_msg("wanted %d '%s', got %d '%s'", code, what, err.code, err.message);
 }
 
-TEST(test_defaults)
+TEST(missing_keys_have_defaults)
 {
     tke_config c;
     tinkc_error err;
@@ -50,7 +50,7 @@ TEST(test_defaults)
     assert_int_equal(c.n_eos, 0);
 }
 
-TEST(test_refusals)
+TEST(what_is_not_supported_is_refused_by_name)
 {
     refused("{\"architectures\":[\"MambaForCausalLM\"]," SIZES "}", TINKC_E_UNSUPPORTED, "Mamba");
     refused("{" SIZES "}", TINKC_E_UNSUPPORTED, "architecture");
@@ -78,7 +78,7 @@ TEST(test_refusals)
 }
 
 /* The three branches of llama3 scaling, as the formula has them. */
-TEST(test_rope_scaling)
+TEST(llama3_rope_scaling_has_three_branches)
 {
     tke_config c;
     tinkc_error err;
@@ -113,7 +113,7 @@ TEST(test_rope_scaling)
 
 /* ---- folders ---- */
 
-TEST(test_shards_equal_one_file)
+TEST(shards_equal_one_file)
 {
     tinkc_error err = { 0 };
     char *one = tiny_model_make(&(tiny_model){ .family = "qwen2", .seed = 3 });
@@ -145,7 +145,7 @@ TEST(test_shards_equal_one_file)
     tiny_model_remove(two);
 }
 
-TEST(test_tied_wins_over_a_head_in_the_file)
+TEST(tied_wins_over_a_head_in_the_file)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_model_make(
@@ -157,7 +157,7 @@ TEST(test_tied_wins_over_a_head_in_the_file)
     tiny_model_remove(folder);
 }
 
-TEST(test_element_types)
+TEST(each_element_type_is_opened)
 {
     static const char *const names[3] = { "F32", "BF16", "F16" };
     static const tke_dtype types[3] = { TKE_F32, TKE_BF16, TKE_F16 };
@@ -183,7 +183,7 @@ static void opening_fails(const char *folder, int32_t code, const char *what, co
         fail_msg("wanted %d '%s' '%s', got %d '%s'", code, what, also, err.code, err.message);
 }
 
-TEST(test_faulty_folders)
+TEST(a_faulty_folder_is_named_with_its_fault)
 {
     char path[512];
     opening_fails("/nowhere/at/all", TINKC_E_MODEL, "not a folder", "/nowhere");
@@ -205,7 +205,7 @@ TEST(test_faulty_folders)
     tiny_model_remove(folder);
 }
 
-TEST(test_missing_and_misshaped_tensors)
+TEST(missing_and_misshaped_tensors)
 {
     char *folder = tiny_model_make(&(tiny_model){ .family = "llama" });
     tiny_write(folder, "config.json",

@@ -107,7 +107,7 @@ static void expect_on_card(const char *which)
     }
 }
 
-TEST_WITH(test_longest_unused_leaves, set_up, tear_down)
+TEST_WITH(longest_unused_leaves, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     make_all(3);
@@ -130,7 +130,7 @@ TEST_WITH(test_longest_unused_leaves, set_up, tear_down)
 }
 
 /* Of blocks that were used in the same turn the first one leaves first. */
-TEST_WITH(test_equal_ages, set_up, tear_down)
+TEST_WITH(of_equal_ages_the_first_block_leaves_first, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     make_all(3);
@@ -143,7 +143,7 @@ TEST_WITH(test_equal_ages, set_up, tear_down)
 }
 
 /* What a call uses stays until it ends, even if the call fails for lack of memory. */
-TEST_WITH(test_blocks_in_use_stay, set_up, tear_down)
+TEST_WITH(blocks_in_use_stay, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     make_all(4);
@@ -165,7 +165,7 @@ TEST_WITH(test_blocks_in_use_stay, set_up, tear_down)
     drop_all(4);
 }
 
-TEST_WITH(test_moves_that_fail, set_up, tear_down)
+TEST_WITH(moves_that_fail, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     make_all(3);
@@ -204,7 +204,7 @@ static void *read_often(void *arg)
     return (void *)wrong;
 }
 
-TEST_WITH(test_reading_while_it_moves, set_up, tear_down)
+TEST_WITH(reading_while_it_moves, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     pthread_t reader;

@@ -31,7 +31,7 @@ static void check(const char *header, size_t n_data, const char *fault)
     test_free(bytes);
 }
 
-TEST(test_good_headers)
+TEST(good_headers_are_read)
 {
     check("{}", 0, NULL);
     check("{}      ", 0, NULL);
@@ -43,7 +43,7 @@ TEST(test_good_headers)
           3, NULL);
 }
 
-TEST(test_hostile_headers)
+TEST(hostile_headers_are_refused)
 {
     check("[]", 0, "not an object");
     check("{", 0, "some.file");
@@ -79,7 +79,7 @@ TEST(test_hostile_headers)
           "zero byte");
 }
 
-TEST(test_lengths_that_lie)
+TEST(lengths_that_lie)
 {
     tinkc_error err = { 0 };
     tke_tensor_file f = { 0 };
@@ -94,7 +94,7 @@ TEST(test_lengths_that_lie)
     assert_false(tke_tensor_file_read(&f, (tinkc_bytes){ zero, 8 }, "x", &err));
 }
 
-TEST(test_round_trip)
+TEST(what_is_written_is_read)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[512];
@@ -166,7 +166,7 @@ TEST(a_write_that_fails_leaves_the_old_tensors_alone)
     tiny_model_remove(folder);
 }
 
-TEST(test_data_anywhere)
+TEST(data_may_lie_at_any_offset)
 {
     static const char header[] =
         "{\"d\":{\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,8]},"

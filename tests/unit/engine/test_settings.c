@@ -102,7 +102,7 @@ static void holds(tinkc_engine *engine, const number *n, int64_t value)
         fail_msg("%s is %lld, not %lld", n->name, (long long)now, (long long)wanted);
 }
 
-TEST(defaults)
+TEST(each_setting_has_its_default)
 {
     tinkc_engine *engine = make_with(NULL);
     const tke_settings *s = set_of(engine);
@@ -125,7 +125,7 @@ TEST(defaults)
 }
 
 /* All at their ends at once: these are accepted, and kept as they are. */
-TEST(ends)
+TEST(the_ends_of_a_range_are_accepted)
 {
     static char texts[N_NUMBERS][32];
     const char *settings[2 * N_NUMBERS + 1] = { 0 };
@@ -162,7 +162,7 @@ TEST(beyond_the_ends)
     }
 }
 
-TEST(other_numbers)
+TEST(the_last_of_two_values_counts)
 {
     static const char *const settings[] = { "long_poll_s",        "0.25",       "train_share", "1",
                                             "max_queued_tokens",  "9e15",       "max_topk",    "7",
@@ -199,7 +199,7 @@ TEST(other_numbers)
 
 /* ---- flags, choices, the address ---- */
 
-TEST(flags)
+TEST(a_flag_is_on_or_off)
 {
     static const struct {
         const char *name;
@@ -230,7 +230,7 @@ TEST(flags)
             "setting max_models: 'off' is not a whole number from 0 to 1048576");
 }
 
-TEST(choices)
+TEST(a_choice_is_one_of_its_words)
 {
     static const struct {
         const char *setting, *value;
@@ -261,7 +261,7 @@ TEST(choices)
     refused("keep_activations", "raw", "setting keep_activations: 'raw' is none of its values");
 }
 
-TEST(public_urls)
+TEST(a_public_url_is_an_origin)
 {
     char longest[300];
     memset(longest, 'a', sizeof longest);
@@ -372,7 +372,7 @@ TEST(batches_lower_microbatches)
     }
 }
 
-TEST(bad_options)
+TEST(options_out_of_range_are_refused)
 {
     static const tinkc_engine_options bad[] = {
         { .durability = -1 },
@@ -406,7 +406,7 @@ TEST(bad_options)
     }
 }
 
-TEST(good_options)
+TEST(options_in_range_are_kept)
 {
     tinkc_error err;
     static const struct {
@@ -455,7 +455,7 @@ static size_t context_of(tinkc_engine *engine, const char *name)
     return base ? base->context : 0;
 }
 
-TEST(models)
+TEST(a_models_context_may_be_lowered)
 {
     tinkc_error err = { 0 };
     char slashes[500], text[700],

@@ -212,7 +212,7 @@ static void compare_options(world *w, tke_trainer_options o)
     test_free(b);
 }
 
-TEST(test_threads_change_no_bit)
+TEST(threads_change_no_bit)
 {
     world *w = *state;
     for (int32_t n = 2; n <= 5; n++) {
@@ -225,12 +225,12 @@ TEST(test_threads_change_no_bit)
     }
 }
 
-TEST(test_recomputing_changes_no_bit)
+TEST(recomputing_changes_no_bit)
 {
     compare_options(*state, (tke_trainer_options){ .keep = TKE_KEEP_NONE });
 }
 
-TEST(test_unit_size_changes_no_bit)
+TEST(unit_size_changes_no_bit)
 {
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 1 });
     compare_options(*state, (tke_trainer_options){ .microbatch_tokens = 100 });
@@ -239,7 +239,7 @@ TEST(test_unit_size_changes_no_bit)
 }
 
 /* A budget between nothing and everything: some layers are kept, some not. */
-TEST(test_memory_budget_changes_no_bit)
+TEST(memory_budget_changes_no_bit)
 {
     world *w = *state;
     tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
@@ -274,13 +274,13 @@ static void compare_layers_kept(size_t layers)
     tiny_model_remove(w.folder);
 }
 
-TEST(test_layers_kept_change_no_bit)
+TEST(layers_kept_change_no_bit)
 {
     compare_layers_kept(1);
     compare_layers_kept(6);
 }
 
-TEST(test_split_calls_equal_one)
+TEST(split_calls_equal_one)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -309,7 +309,7 @@ TEST(test_split_calls_equal_one)
 }
 
 /* Three adapters of different rank, flags and loss in one unit, and each alone. */
-TEST(test_company_changes_no_bit)
+TEST(company_changes_no_bit)
 {
     world *w = *state;
     static const int32_t ranks[3] = { 1, 8, 3 };
@@ -357,7 +357,7 @@ TEST(test_company_changes_no_bit)
     tke_trainer_free(t);
 }
 
-TEST(test_permuted_data_permute_outputs)
+TEST(permuted_data_permute_outputs)
 {
     world *w = *state;
     batch *b = batch_of(10, true);
@@ -384,7 +384,7 @@ TEST(test_permuted_data_permute_outputs)
 
 /* ---- properties ---- */
 
-TEST(test_fresh_adapter_is_the_base_model)
+TEST(fresh_adapter_is_the_base_model)
 {
     world *w = *state;
     batch *b = batch_of(30, false);
@@ -458,7 +458,7 @@ static void check_part(tke_trainer *t, const tke_pass *p, const float *grads, si
 }
 
 /* Each matrix by itself, A and B. golden.double_gradients does this for every loss and family, in double. */
-TEST(test_gradients_are_slopes)
+TEST(gradients_are_slopes)
 {
     world *w = *state;
     batch *b = batch_of(50, false);
@@ -489,7 +489,7 @@ TEST(test_gradients_are_slopes)
 }
 
 /* Weights of -1 give the gradient of weights of 1, with the other sign. */
-TEST(test_opposite_weights)
+TEST(opposite_weights_give_opposite_gradients)
 {
     world *w = *state;
     batch *b = batch_of(60, false);
@@ -518,7 +518,7 @@ TEST(test_opposite_weights)
 }
 
 /* The custom-loss path: cross_entropy with weights -g gives any loss's gradient. */
-TEST(test_cross_entropy_with_minus_g_equals_ppo)
+TEST(cross_entropy_with_minus_g_equals_ppo)
 {
     world *w = *state;
     batch *b = batch_of(70, true);
@@ -555,7 +555,7 @@ TEST(test_cross_entropy_with_minus_g_equals_ppo)
 }
 
 /* Soft targets with one heavy column are dense targets; doubled tokens add up. */
-TEST(test_soft_targets_agree_with_dense)
+TEST(soft_targets_agree_with_dense)
 {
     world *w = *state;
     example e;
@@ -606,7 +606,7 @@ TEST(test_soft_targets_agree_with_dense)
 /* ---- transactions ---- */
 
 /* The second of three passes overflows: it fails, the others are as if it had not been there. */
-TEST(test_a_failing_pass_changes_nothing)
+TEST(a_failing_pass_changes_nothing)
 {
     world *w = *state;
     batch *good = batch_of(10, true), *more = batch_of(20, true), *bad = batch_of(30, true);
@@ -652,7 +652,7 @@ TEST(test_a_failing_pass_changes_nothing)
 }
 
 /* Weights so large that only the gradient overflows. */
-TEST(test_a_gradient_that_overflows_fails_its_pass)
+TEST(a_gradient_that_overflows_fails_its_pass)
 {
     world *w = *state;
     batch *good = batch_of(10, false), *bad = batch_of(30, false);
@@ -696,7 +696,7 @@ TEST(test_a_gradient_that_overflows_fails_its_pass)
     test_free(bad);
 }
 
-TEST(test_bad_data_are_named)
+TEST(bad_data_are_named)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -728,7 +728,7 @@ TEST(test_bad_data_are_named)
     test_free(b);
 }
 
-TEST(test_too_little_memory_is_an_error)
+TEST(too_little_memory_is_an_error)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -751,7 +751,7 @@ TEST(test_too_little_memory_is_an_error)
     test_free(b);
 }
 
-TEST(test_stop_cancels)
+TEST(a_stop_cancels_a_pass)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -787,7 +787,7 @@ static void step(tke_adapter *a)
 }
 
 /* save -> load (optimizer, pending gradients) -> step equals step without the detour. */
-TEST(test_saved_state_goes_on_with_equal_bits)
+TEST(saved_state_goes_on_with_equal_bits)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -834,7 +834,7 @@ TEST(test_saved_state_goes_on_with_equal_bits)
     test_free(c);
 }
 
-TEST(test_step_checks_its_numbers)
+TEST(step_checks_its_numbers)
 {
     tinkc_error err = { 0 };
     tke_adam_params p = adam;
@@ -853,7 +853,7 @@ TEST(test_step_checks_its_numbers)
 }
 
 /* Eight short sequences, learnt by heart. */
-TEST(test_overfits)
+TEST(eight_sequences_are_learnt_by_heart)
 {
     world *w = *state;
     tinkc_error err = { 0 };
@@ -894,7 +894,7 @@ TEST(test_overfits)
 }
 
 /* A step that would overflow is refused; the next gives the bits of one that never saw it. */
-TEST(test_a_failing_step_changes_nothing)
+TEST(a_failing_step_changes_nothing)
 {
     world *w = *state;
     batch *b = batch_of(10, false);
@@ -935,16 +935,16 @@ TEST(test_a_failing_step_changes_nothing)
 int main(void)
 {
     const struct CMUnitTest bits[] = {
-        cmocka_unit_test(test_threads_change_no_bit),
-        cmocka_unit_test(test_recomputing_changes_no_bit),
-        cmocka_unit_test(test_unit_size_changes_no_bit),
-        cmocka_unit_test(test_memory_budget_changes_no_bit),
-        cmocka_unit_test(test_layers_kept_change_no_bit),
-        cmocka_unit_test(test_split_calls_equal_one),
-        cmocka_unit_test(test_company_changes_no_bit),
-        cmocka_unit_test(test_permuted_data_permute_outputs),
-        cmocka_unit_test(test_fresh_adapter_is_the_base_model),
-        cmocka_unit_test(test_saved_state_goes_on_with_equal_bits),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(recomputing_changes_no_bit),
+        cmocka_unit_test(unit_size_changes_no_bit),
+        cmocka_unit_test(memory_budget_changes_no_bit),
+        cmocka_unit_test(layers_kept_change_no_bit),
+        cmocka_unit_test(split_calls_equal_one),
+        cmocka_unit_test(company_changes_no_bit),
+        cmocka_unit_test(permuted_data_permute_outputs),
+        cmocka_unit_test(fresh_adapter_is_the_base_model),
+        cmocka_unit_test(saved_state_goes_on_with_equal_bits),
     };
     int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {

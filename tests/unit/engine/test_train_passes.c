@@ -540,7 +540,7 @@ TEST(a_slow_start_is_not_measured)
 }
 
 /* Losses, adapters, directions, soft targets and sizes of all kinds in one call. */
-TEST(test_mixed_passes)
+TEST(passes_of_all_kinds_share_a_call)
 {
     static const size_t sizes[] = { 1, 40, 100, 100000 };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -613,7 +613,7 @@ TEST(test_mixed_passes)
 }
 
 /* A budget bounds a microbatch; so does what it would take to keep everything, beyond 1024 rows. */
-TEST(test_packing)
+TEST(a_budget_bounds_a_microbatch)
 {
     static const struct {
         size_t memory, factor, ran, tokens;
@@ -642,7 +642,7 @@ TEST(test_packing)
 }
 
 /* 1024 rows may need recomputing; with more the microbatch ends where all can be kept. */
-TEST(test_good_size)
+TEST(a_large_microbatch_ends_where_all_can_be_kept)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, TKE_TRAIN_MLP);
@@ -674,7 +674,7 @@ TEST(test_good_size)
     tke_adapter_free(a);
 }
 
-TEST(test_memory_of_a_datum)
+TEST(memory_of_a_datum)
 {
     tke_adapter *a = adapter_of(2, 7);
     tke_trainer *t = trainer_of(1 << 30, 0);
@@ -765,7 +765,7 @@ static void failing_at(size_t bad, int32_t *token, int32_t code, const char *mes
     tke_trainer_free(t);
 }
 
-TEST(test_a_failing_pass)
+TEST(a_failing_pass)
 {
     for (size_t bad = 0; bad < 4; bad++) {
         /* at once known: the others run again without it */
@@ -778,7 +778,7 @@ TEST(test_a_failing_pass)
 
 /* A NaN in the only gradient of an adapter is its own: another adapter's pass and a forward pass with the
  * same adapter, wherever they stand, succeed in the same attempt. */
-TEST(test_a_failing_gradient_alone)
+TEST(a_failing_gradient_alone)
 {
     for (size_t bad = 0; bad < 3; bad++) {
         tke_trainer *t = trainer_of(1 << 30, 100000);
@@ -811,7 +811,7 @@ TEST(test_a_failing_gradient_alone)
 }
 
 /* A forward pass that fails has no results, and those beside it have theirs. */
-TEST(test_a_failing_forward_pass)
+TEST(a_failing_forward_pass)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7);
@@ -832,7 +832,7 @@ TEST(test_a_failing_forward_pass)
 }
 
 /* A loss over whole sequences gathers each of its own: three datums in a call, or one. */
-TEST(test_whole_sequences)
+TEST(a_loss_over_sequences_gathers_its_own)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(2, 7);
@@ -862,7 +862,7 @@ TEST(test_whole_sequences)
 }
 
 /* Beside a pass with three targets for each position, one with a single target has none in the others. */
-TEST(test_places_without_target)
+TEST(places_without_target)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     work *w[2] = { work_of(1, NULL, false, "cross_entropy", 2, 1),
@@ -878,7 +878,7 @@ TEST(test_places_without_target)
 }
 
 /* Where nobody can say whether a sum is finite, no pass that waits for it ends well. */
-TEST(test_a_failing_look)
+TEST(a_failing_look)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7), *b = adapter_of(3, 7);
@@ -901,7 +901,7 @@ TEST(test_a_failing_look)
 }
 
 /* A device that fails ends what has no outcome yet. */
-TEST(test_a_failing_device)
+TEST(a_failing_device)
 {
     tke_trainer *t = trainer_of(1 << 30, 100000);
     tke_adapter *a = adapter_of(2, 7);
@@ -936,7 +936,7 @@ static void refuses(tke_trainer *t, work *w, int32_t code, const char *message)
     assert_int_equal(fake.n_ran, 0);
 }
 
-TEST(test_faulty_passes)
+TEST(a_faulty_pass_is_refused)
 {
     tinkc_error err = { 0 };
     tke_trainer *t = trainer_of(1 << 30, 0);
@@ -986,7 +986,7 @@ TEST(test_faulty_passes)
 /* ---- the optimizer ---- */
 
 /* Two steps against AdamW in double, with a clipped and with an unclipped gradient; every metric. */
-TEST(test_steps)
+TEST(a_step_is_adamw)
 {
     tinkc_error err = { 0 };
     tke_adapter *a = adapter_of(2, 7);
@@ -1058,7 +1058,7 @@ TEST(test_steps)
 
 /* Steps that fail change nothing, except that a step whose numbers are made is counted; the gradient is kept for
  * the next. A gradient as small as its guard against division by zero is clipped by it. */
-TEST(test_failing_steps)
+TEST(a_failed_step_changes_nothing)
 {
     tke_adapter *a = adapter_of(2, 7);
     tke_trainer *t = trainer_of(1 << 30, 0); /* nothing fails yet */
@@ -1107,7 +1107,7 @@ TEST(test_failing_steps)
 }
 
 /* Each number at its limit and just outside. */
-TEST(test_limits_of_steps)
+TEST(limits_of_steps)
 {
     const tke_adam_params good = { 0, 0, 0, 1e-300, 0, 0 };
     static const struct {

@@ -139,7 +139,7 @@ TEST(places_and_tokens)
 }
 
 /* The file with the token: at $HF_TOKEN_PATH, otherwise in $HF_HOME; 64 KiB at most. */
-TEST(token_files)
+TEST(the_token_is_read_from_its_file)
 {
     enum { MOST = 64 * 1024 };
     static char text[MOST + 1];

@@ -324,7 +324,7 @@ static int teardown(void **state)
 
 /* ---- what works ---- */
 
-TEST_WITH(test_get, setup, teardown)
+TEST_WITH(a_get_reads_every_kind_of_body, setup, teardown)
 {
     fixture *fx = *state;
     const char *const paths[] = { "/x?a=1", "/chunked", "/close", NULL };
@@ -362,7 +362,7 @@ TEST_WITH(connections_are_close_on_exec, setup, teardown)
     drop(a);
 }
 
-TEST_WITH(test_a_400_costs_its_connection, setup, teardown)
+TEST_WITH(a_400_costs_its_connection, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = get(fx, fx->url, "/bare-400");
@@ -374,7 +374,7 @@ TEST_WITH(test_a_400_costs_its_connection, setup, teardown)
     assert_int_equal(stub_connections(fx->server), 2);
 }
 
-TEST_WITH(test_base_path_is_kept, setup, teardown)
+TEST_WITH(base_path_is_kept, setup, teardown)
 {
     fixture *fx = *state;
     char base[96];
@@ -385,7 +385,7 @@ TEST_WITH(test_base_path_is_kept, setup, teardown)
     }
 }
 
-TEST_WITH(test_methods, setup, teardown)
+TEST_WITH(each_method_sends_its_length, setup, teardown)
 {
     fixture *fx = *state;
     static const struct {
@@ -418,7 +418,7 @@ TEST_WITH(test_methods, setup, teardown)
     }
 }
 
-TEST_WITH(test_large_upload, setup, teardown)
+TEST_WITH(a_large_body_is_sent_whole, setup, teardown)
 {
     fixture *fx = *state;
     size_t len = 8 * 1024 * 1024;
@@ -432,7 +432,7 @@ TEST_WITH(test_large_upload, setup, teardown)
     free(big);
 }
 
-TEST_WITH(test_kinds_do_not_share_connections, setup, teardown)
+TEST_WITH(kinds_do_not_share_connections, setup, teardown)
 {
     fixture *fx = *state;
     for (int32_t kind = 0; kind < 8; kind++) {
@@ -443,7 +443,7 @@ TEST_WITH(test_kinds_do_not_share_connections, setup, teardown)
     assert_int_equal(stub_connections(fx->server), 8);
 }
 
-TEST(test_more_requests_than_connections)
+TEST(more_requests_than_connections)
 {
     enum { N = 216, SILENCE_MS = 3000 };
     static answer *all[N];
@@ -469,7 +469,7 @@ TEST(test_more_requests_than_connections)
     stub_stop(s);
 }
 
-TEST(test_unix_socket)
+TEST(requests_travel_through_a_unix_socket)
 {
     fixture fx;
     char path[] = "/tmp/tinkc-http-XXXXXX", socket_path[64];
@@ -491,7 +491,7 @@ TEST(test_unix_socket)
     rmdir(path);
 }
 
-TEST(test_proxy)
+TEST(a_proxy_gets_the_whole_address)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -573,7 +573,7 @@ static const char *limit_line(rlim_t files, int32_t wanted)
 
 /* A thousand connections unless the options say otherwise; 64 descriptors, or half of very few, are left
  * to the program. */
-TEST(test_connections_leave_room_for_files)
+TEST(connections_leave_room_for_files)
 {
     assert_non_null(strstr(limit_line(300, 0), "at most 236 connections instead of 1000"));
     assert_non_null(strstr(limit_line(300, 237), "at most 236 connections instead of 237"));
@@ -584,7 +584,7 @@ TEST(test_connections_leave_room_for_files)
 
 /* ---- redirects ---- */
 
-TEST(test_redirects)
+TEST(a_redirect_drops_the_credential_at_another_host)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL), *other = stub_start(NULL, script, NULL);
@@ -620,7 +620,7 @@ TEST(test_redirects)
     stub_stop(other);
 }
 
-TEST_WITH(test_redirect_methods, setup, teardown)
+TEST_WITH(a_redirect_keeps_or_changes_the_method_by_its_status, setup, teardown)
 {
     fixture *fx = *state;
     static const struct {
@@ -647,7 +647,7 @@ typedef struct weather {
     const char *says;
 } weather;
 
-TEST_WITH(test_bad_weather, setup, teardown)
+TEST_WITH(each_broken_connection_has_its_error, setup, teardown)
 {
     fixture *fx = *state;
     static const weather rows[] = {
@@ -675,7 +675,7 @@ TEST_WITH(test_bad_weather, setup, teardown)
     }
 }
 
-TEST_WITH(test_slow_is_not_silent, setup, teardown)
+TEST_WITH(slow_is_not_silent, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = make(fx, "GET", fx->url, "/drip");
@@ -686,7 +686,7 @@ TEST_WITH(test_slow_is_not_silent, setup, teardown)
     drop(a);
 }
 
-TEST(test_no_connection)
+TEST(a_dead_port_is_a_connection_error)
 {
     fixture fx;
     char url[64];
@@ -731,7 +731,7 @@ static void fail_later(tinkc_reply *r, int32_t code, const char *message)
     tkc_loop_arm(of(r)->fx->loop, &again.timer, 1);
 }
 
-TEST(test_a_timer_armed_by_a_failure_fires)
+TEST(a_timer_armed_by_a_failure_fires)
 {
     static const char *const bases[] = { "gopher://x", "http://127.0.0.1:%d" };
     for (size_t i = 0; i < 2; i++) {
@@ -748,7 +748,7 @@ TEST(test_a_timer_armed_by_a_failure_fires)
     }
 }
 
-TEST_WITH(test_header_injection, setup, teardown)
+TEST_WITH(a_header_with_a_line_break_is_not_sent, setup, teardown)
 {
     fixture *fx = *state;
     static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
@@ -761,7 +761,7 @@ TEST_WITH(test_header_injection, setup, teardown)
 }
 
 /* A header of the caller's own replaces ours and is sent once; one without a value is sent, too. */
-TEST_WITH(test_own_headers, setup, teardown)
+TEST_WITH(a_header_of_the_callers_own_replaces_ours, setup, teardown)
 {
     fixture *fx = *state;
     static const char *const own[] = {
@@ -784,7 +784,7 @@ TEST_WITH(test_own_headers, setup, teardown)
     drop(a);
 }
 
-TEST_WITH(test_unwanted_body, setup, teardown)
+TEST_WITH(a_refused_body_ends_the_exchange, setup, teardown)
 {
     fixture *fx = *state;
     answer *a = make(fx, "GET", fx->url, "/endless");
@@ -808,7 +808,7 @@ static void await_bytes(const answer *a, size_t more_than)
     assert_true(atomic_load(&a->len) > more_than);
 }
 
-TEST_WITH(test_slow_reader_holds_the_sender, setup, teardown)
+TEST_WITH(slow_reader_holds_the_sender, setup, teardown)
 {
     enum { MOST_IN_SOCKETS = 16 * 1024 * 1024, ROOM = 100000, SILENCE_MS = 3000 };
     fixture *fx = *state;
@@ -835,7 +835,7 @@ TEST_WITH(test_slow_reader_holds_the_sender, setup, teardown)
     drop(a);
 }
 
-TEST(test_cancel)
+TEST(a_cancelled_exchange_ends_at_once)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -862,7 +862,7 @@ TEST(test_cancel)
     stub_stop(s);
 }
 
-TEST(test_all_cancelled_while_busy)
+TEST(all_cancelled_while_busy)
 {
     fixture fx;
     stub_server *s = stub_start(NULL, script, NULL);
@@ -933,7 +933,7 @@ static pid_t start_tls_server(const char *dir, int port)
     return pid;
 }
 
-TEST(test_tls)
+TEST(certificates_are_verified)
 {
     char dir[] = "/tmp/tinkc-tls-XXXXXX", url[64], ca[64];
     fixture fx;
@@ -1044,7 +1044,7 @@ static h2_log read_h2_log(const char *dir)
     return log;
 }
 
-TEST(test_http2_shares_connections)
+TEST(http2_shares_connections)
 {
     enum { N = 120 };
     char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];
@@ -1091,7 +1091,7 @@ TEST(test_http2_shares_connections)
 
 /* Training requests never share a connection, whatever the protocol allows: each is large, and one that
  * is lost must not take others with it. No more of them run at once than there are connections. */
-TEST(test_training_has_a_connection_for_each_request)
+TEST(training_has_a_connection_for_each_request)
 {
     enum { N = 20, SHARE = 8 };
     char dir[] = "/tmp/tinkc-h2-XXXXXX", url[64], ca[64];

@@ -619,7 +619,7 @@ static void ask_timer(scripted_easy *e, const char *ms)
 
 /* The nearest timer of all pools counts, whichever pool it is of and whichever was asked for first;
  * one that is far away or taken back does not. */
-TEST_WITH(libcurls_timers, setup, teardown)
+TEST_WITH(the_nearest_timer_of_all_pools_counts, setup, teardown)
 {
     static const struct {
         const char *first, *second; /* ms asked for by the pools */

@@ -84,7 +84,7 @@ static tinkc_error ask_all(const char *command, size_t processes, size_t asks_ea
 #define EACH "while read -r l; do "
 #define ID   "i=${l#*:}; i=${i%\\}}; "
 
-TEST(test_answers)
+TEST(each_line_is_answered_by_a_process)
 {
     seen s;
     tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":0.5}\"; done", 3, 1,
@@ -95,7 +95,7 @@ TEST(test_answers)
 }
 
 /* One process with all lines at once, answered last to first. */
-TEST(test_any_order)
+TEST(answers_may_come_in_any_order)
 {
     seen s;
     tinkc_error err =
@@ -105,7 +105,7 @@ TEST(test_any_order)
 }
 
 /* Dies over every second line; what it had is asked again of the next process. */
-TEST(test_dies)
+TEST(the_lines_of_a_dead_process_are_asked_again)
 {
     seen s;
     tinkc_error err =
@@ -117,7 +117,7 @@ TEST(test_dies)
 }
 
 /* A line that kills each process fails after two, and the others live. */
-TEST(test_poison)
+TEST(a_line_that_kills_two_processes_fails)
 {
     seen s;
     tinkc_error err =
@@ -129,7 +129,7 @@ TEST(test_poison)
     assert_non_null(strstr(s.why, "status 9"));
 }
 
-TEST(test_hangs)
+TEST(a_process_that_hangs_is_ended)
 {
     seen s;
     char folder[] = "/tmp/tinkc-hangs-XXXXXX", command[300];
@@ -159,7 +159,7 @@ static void expect_rules(const char *command, const char *word)
         fail_msg("\"%s\" does not say %s", s.log, word);
 }
 
-TEST(test_broken_rules)
+TEST(an_answer_without_sense_is_explained)
 {
     expect_rules("echo first >&2; read -r l; echo no such module >&2; exit 4",
                  "ended with status 4: no such module");
@@ -172,7 +172,7 @@ TEST(test_broken_rules)
 }
 
 /* The second answer to the same id ends the process; the next line goes to a new one. */
-TEST(test_answers_twice)
+TEST(a_second_answer_ends_the_process)
 {
     seen s;
     tinkc_error err = ask_all(EACH ID "echo \"{\\\"id\\\":$i,\\\"reward\\\":1}\"; "
@@ -183,7 +183,7 @@ TEST(test_answers_twice)
     assert_non_null(strstr(s.log, "has its answer already"));
 }
 
-TEST(test_useless)
+TEST(a_command_that_does_not_start_is_an_error)
 {
     seen s;
     tinkc_error err = ask_all("/nowhere/grader", 1, 1, PATIENCE_MS, 20, &s);
@@ -192,7 +192,7 @@ TEST(test_useless)
     assert_int_equal(s.answers, 0);
 }
 
-TEST(test_stderr)
+TEST(the_error_output_is_kept)
 {
     seen s;
     tinkc_error err = ask_all("echo starting >&2; " EACH ID "echo line $i >&2; "
@@ -285,7 +285,7 @@ static void expect_numbers(const tkr_children *c, size_t processes, size_t asks_
 }
 
 /* What rewards and environments make of their arguments. */
-TEST(test_usual_numbers)
+TEST(processes_and_times_have_defaults)
 {
     tinkc_error err = { 0 };
     for (int given = 0; given < 2; given++) {

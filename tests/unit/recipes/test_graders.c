@@ -15,7 +15,7 @@ static double grade(const char *spec, const char *text, const char *answer, cons
     return out;
 }
 
-TEST(test_texts)
+TEST(each_grader_compares_as_it_says)
 {
     static const struct {
         const char *spec, *text, *answer;
@@ -52,7 +52,7 @@ TEST(test_texts)
                      rows[i].answer ? rows[i].answer : "");
 }
 
-TEST(test_schema)
+TEST(the_json_grader_checks_a_schema)
 {
     static const struct {
         const char *schema, *text;
@@ -107,7 +107,7 @@ static void refuse(const char *spec, const char *answer, const char *row, const 
         fail_msg("%s: \"%s\" does not say %s", spec, err.message, word);
 }
 
-TEST(test_refused)
+TEST(graders_that_cannot_work_are_refused)
 {
     refuse("excat", "x", "{}", "excat");
     refuse("regex:(", "x", "{}", "regular expression");
@@ -121,13 +121,13 @@ TEST(test_refused)
 }
 
 /* A pattern that would run for years gives up instead. */
-TEST(test_bounded)
+TEST(a_pattern_without_end_gives_up)
 {
     assert_true(grade("regex:^(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab", NULL,
                       NULL) == 0);
 }
 
-TEST(test_weights)
+TEST(a_weight_is_finite)
 {
     tinkc_error err = { 0 };
     tinkc_reward *r = tinkc_reward_grader("exact", &err);
@@ -139,7 +139,7 @@ TEST(test_weights)
 }
 
 /* What a grading model may say: numbers, scales, two grades at once, anything else. */
-TEST(test_grades)
+TEST(a_grading_models_answer_becomes_a_grade)
 {
     static const struct {
         const char *text;

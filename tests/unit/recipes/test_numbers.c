@@ -10,7 +10,7 @@ static void near(double a, double b)
         fail_msg("%.12g is not %.12g", a, b);
 }
 
-TEST(test_advantages)
+TEST(each_advantage_has_its_formula)
 {
     const double rewards[] = { 1, 0, 0, 1 };
     static const struct {
@@ -29,7 +29,7 @@ TEST(test_advantages)
     }
 }
 
-TEST(test_advantages_refused)
+TEST(rewards_that_are_not_numbers_are_refused)
 {
     double out[2];
     const double bad[] = { 1, NAN };
@@ -44,7 +44,7 @@ TEST(test_advantages_refused)
     near(out[0], 0); /* alone in its group */
 }
 
-TEST(test_constant)
+TEST(a_group_is_constant_if_its_rewards_are_equal)
 {
     const double same[] = { 0.25, 0.25, 0.25 }, other[] = { 0.25, 0.25, 0.5 };
     assert_true(tinkc_recipe_is_constant(same, 3));
@@ -53,7 +53,7 @@ TEST(test_constant)
 }
 
 /* d = 1, 0 (masked), 3; mean 2; coefficient 0.1. */
-TEST(test_kl)
+TEST(the_kl_penalty_is_added_to_advantages)
 {
     const float lp[] = { -1, -9, -1 }, ref[] = { -2, -1, -4 }, mask[] = { 1, 0, 1 };
     float a[] = { 0, 0, 0 }, b[] = { 1, 1, 1 }, c[] = { 0, 0, 0 };
@@ -81,7 +81,7 @@ static double brute(size_t n, size_t right, size_t k)
     return (double)hit / (double)all;
 }
 
-TEST(test_pass_at_k)
+TEST(pass_at_k)
 {
     for (size_t n = 1; n <= 8; n++)
         for (size_t right = 0; right <= n; right++)
@@ -92,7 +92,7 @@ TEST(test_pass_at_k)
     assert_true(isnan(tinkc_recipe_pass_at_k(3, 1, 0)));
 }
 
-TEST(test_bootstrap)
+TEST(a_bootstrap_interval_holds_the_mean)
 {
     double x[400];
     for (size_t i = 0; i < 400; i++)
@@ -106,7 +106,7 @@ TEST(test_bootstrap)
     assert_true(isnan(tinkc_recipe_bootstrap(x, 0, 0.95, 1).mean));
 }
 
-TEST(test_seeds)
+TEST(each_sample_has_a_seed_of_its_own)
 {
     uint64_t a = tinkc_recipe_seed(1, 2, 3, 4);
     assert_true(a == tinkc_recipe_seed(1, 2, 3, 4) && a >> 63 == 0);
@@ -115,7 +115,7 @@ TEST(test_seeds)
 }
 
 /* (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n), z = 1.959964. */
-TEST(test_wilson_knows_more_than_its_examples)
+TEST(wilson_knows_more_than_its_examples)
 {
     const struct {
         size_t right, n;
@@ -135,7 +135,7 @@ TEST(test_wilson_knows_more_than_its_examples)
 /* Newcombe's interval, by hand for 8 both, 1 only the first, 7 only the second, 4 neither: shares 0.45 and
  * 0.75 with Wilson's limits 0.258198 to 0.657915 and 0.531299 to 0.888138; phi = (8*4 - 1*7 - 20/2) /
  * sqrt(9*11*15*5) = 0.174078. */
-TEST(test_differences_of_pairs)
+TEST(differences_of_pairs)
 {
     tinkc_interval same = tinkc_recipe_paired_difference(20, 0, 0, 0, 0.95);
     assert_true(fabs(same.mean - (0)) < 1e-12);

@@ -68,7 +68,7 @@ static tinkc_group *roll(const tinkc_rollout_options *o, const tinkc_task *task,
     return g;
 }
 
-TEST(test_group)
+TEST(a_group_holds_a_tasks_rollouts)
 {
     tinkc_error err = { 0 };
     tinkc_reward *r = tinkc_reward_grader("contains", &err);
@@ -127,7 +127,7 @@ static void expect_exact(const tinkc_group *g, bool split)
     tinkc_trainer_free(t);
 }
 
-TEST(test_exact_tokens)
+TEST(rollouts_have_the_tokens_that_were_sampled)
 {
     tinkc_rollout_options o = { .tokenizer = tokenizer, .temperature = 1, .max_tokens = 16 };
     tinkc_group *g = roll(&o, &sum, 4);
@@ -135,7 +135,7 @@ TEST(test_exact_tokens)
     tinkc_group_free(g);
 }
 
-TEST(test_on_disk)
+TEST(a_group_survives_the_disk)
 {
     tinkc_error err = { 0 };
     tinkc_text text = { 0 }, again = { 0 };
@@ -167,7 +167,7 @@ TEST(test_on_disk)
 }
 
 /* What a prompt may be; the error names the task. */
-TEST(test_prompts)
+TEST(a_prompt_is_messages_or_tokens)
 {
 #define ONE "[{\"role\":\"user\",\"content\":\"a\"}]"
     static const struct {
@@ -225,7 +225,7 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
     return tinkc_text_append(answer, line, strlen(line), err);
 }
 
-TEST(test_turns)
+TEST(an_environment_has_turns)
 {
     tinkc_error err = { 0 };
     int never = 0;
@@ -313,7 +313,7 @@ static void expect_sent(silence *x, const char *part)
 }
 
 /* A setting that is refused is named. */
-TEST(test_bad_settings)
+TEST(a_refused_setting_is_named)
 {
     static const struct {
         tinkc_rl_options o;
@@ -355,7 +355,7 @@ TEST(test_bad_settings)
     assert_string_equal(err.message, "reward URL: timeout_ms: must be 0 or more, not -1");
 }
 
-TEST(test_usual_rollouts)
+TEST(rollouts_have_defaults)
 {
     enum { EPISODE = 32768 };
     static int32_t ids[EPISODE];
@@ -403,7 +403,7 @@ static bool same_reward(const tinkc_rollout *r, void *user, double *reward, tink
     return true;
 }
 
-TEST(test_usual_batch)
+TEST(batches_have_defaults)
 {
     tinkc_error err = { 0 };
     size_t sizes[2] = { 0 };
@@ -444,7 +444,7 @@ static bool odd_reward(const tinkc_rollout *r, void *user, double *reward, tinkc
     return r->index != 2;
 }
 
-TEST(test_failed_rewards)
+TEST(a_rollout_without_a_reward_is_left_out)
 {
     tinkc_error err = { 0 };
     tinkc_reward *r = tinkc_reward_function("odd", odd_reward, NULL, &err);
@@ -609,12 +609,12 @@ static void expect_same_bits(size_t lag)
     }
 }
 
-TEST(test_resume_on_policy)
+TEST(resume_on_policy)
 {
     expect_same_bits(0);
 }
 
-TEST(test_resume_off_policy)
+TEST(resume_off_policy)
 {
     expect_same_bits(1);
     expect_same_bits(2);
@@ -623,7 +623,7 @@ TEST(test_resume_off_policy)
 /* The first batch holds tasks 0 and 1, the second one 2 and 0. The grader answers task 2 only when the
  * gate is open: the batch that is sampled ahead is not graded when a step ends, and settling waits for
  * it. */
-TEST(test_settle)
+TEST(settling_waits_for_what_is_sampled_ahead)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };
@@ -652,7 +652,7 @@ TEST(test_settle)
         tinkc_text_free(&d.text[i]);
 }
 
-TEST(test_staleness)
+TEST(samples_are_as_stale_as_the_lag_allows)
 {
     tinkc_error err = { 0 };
     tinkc_reward *reward = tinkc_reward_function("length", by_length, NULL, &err);
@@ -687,7 +687,7 @@ static double metric(const tinkc_rl_report *r, const char *name)
 
 /* Every loss takes the examples; on policy the sampled and the trained log-probabilities agree, and
  * the reference that is the model itself has no distance from it. */
-TEST(test_losses)
+TEST(every_loss_takes_the_examples)
 {
     static const char *const losses[] = { TINKC_IMPORTANCE_SAMPLING, TINKC_PPO, TINKC_CISPO,
                                           TINKC_DRO };
@@ -725,7 +725,7 @@ static bool no_reward(const tinkc_rollout *r, void *user, double *reward, tinkc_
 }
 
 /* Nothing usable: an error with the reason, and nothing recorded that would fail again. */
-TEST(test_nothing_usable)
+TEST(a_batch_without_usable_groups_is_an_error)
 {
     tinkc_error err = { 0 };
     disk d = { 0 };

@@ -1636,7 +1636,7 @@ static bool is_released_after(tke_service *svc, int64_t ms)
 }
 
 /* What only speed needs is released after idle_release_s without work: 30 s, to the millisecond. */
-TEST(idle_time)
+TEST(what_only_speed_needs_is_released_when_idle)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
@@ -1690,7 +1690,7 @@ TEST(idle_time)
 }
 
 /* One after the other, more than may be under way at once. */
-TEST(downloads_end)
+TEST(downloads_end_one_after_the_other)
 {
     tkc_buf out;
     tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
@@ -1776,7 +1776,7 @@ RULES_OF_TEXTS(stops)
 
 /* Requests with texts whose clients hang up: two are under way and wait for a lock, the others wait
  * for a thread, as many as may. None of them is computed, and only those are cancelled. */
-TEST(cancelled_texts)
+TEST(requests_whose_clients_hang_up_are_cancelled)
 {
     static const char line[] = "POST /v1/completions {\"model\":\"nano\",\"prompt\":\"a\","
                                "\"max_tokens\":1}";

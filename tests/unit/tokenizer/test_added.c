@@ -52,7 +52,7 @@ static bool find_slowly(const sample *s, const char *text, size_t len, size_t fr
     return false;
 }
 
-TEST(test_definition)
+TEST(added_tokens_are_found_as_defined)
 {
     dice d = { 20260 };
     size_t matches = 0;
@@ -108,7 +108,7 @@ static size_t count_in_run(const tkc_added_token *token, tinkc_str pattern, char
 
 /* A search that started again at each place, or white space that was looked through for each token in
  * it, would take hours. */
-TEST(test_long)
+TEST(added_tokens_are_found_in_linear_time)
 {
     enum { TOKEN = 200000, RUN = 4000000 };
     static char text[TOKEN];

@@ -119,13 +119,13 @@ static void check_model(const char *path, int rounds)
     end_vocabulary(tok);
 }
 
-TEST(test_small)
+TEST(a_tiny_model_agrees_with_the_slow_encoder)
 {
     check_model(TINY, 3000);
     check_model(TINY_NFC, 3000);
 }
 
-TEST(test_families)
+TEST(models_of_all_families_agree_with_the_slow_encoder)
 {
     static const char *const families[] = {
         TINY "-gpt2",    TINY "-three",     TINY "-ranks",         SHARED "/llama3",
@@ -248,7 +248,7 @@ static tinkc_tokenizer *all_splits_tokenizer(const words *w, dice *d, bool shuff
     return tok;
 }
 
-TEST(test_odd_vocabularies)
+TEST(random_vocabularies_agree_with_the_slow_encoder)
 {
     static const char *const letters[] = { "a", "ab", "abc", "abcdef" };
     static words w;
@@ -312,7 +312,7 @@ static size_t learn_pair(words *w, int (*merges)[2], size_t *n_merges, int *row,
 /* Characters in vocabularies learnt from random text by taking random pairs: tokens hold parts of
  * characters, across their borders as well, and whole ones, in orders that make neighbours
  * compete. */
-TEST(test_odd_characters)
+TEST(tokens_across_characters_agree_with_the_slow_encoder)
 {
     static const char *const leads[] = { "\xC3", "\xC3\xC4", "a\xC3\xE5", "\xE5", "ab\xE5\xE6" };
     static words w;
@@ -341,7 +341,7 @@ TEST(test_odd_characters)
 
 /* Merges may only be found as the vocabulary says: every token comes out of its own text, or is
  * marked as one that does not. */
-TEST(test_reachable)
+TEST(every_token_comes_out_of_its_own_text)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     const tkc_tables *t = &tok->tables;
@@ -360,7 +360,7 @@ TEST(test_reachable)
 }
 
 /* Text through the caches and cuts of the encoder is what the definition gives piece by piece. */
-TEST(test_encoder_against_definition)
+TEST(encoder_against_definition)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     static unsigned char text[MOST];
@@ -386,7 +386,7 @@ TEST(test_encoder_against_definition)
 }
 
 /* Twenty megabytes that are a single word, in time that a square would never do. */
-TEST(test_long_words)
+TEST(a_long_word_takes_linear_time)
 {
     enum { LEN = 20000000 };
     static const char *const units[] = { "a", "ab", " ", "\xE5\x90\xBE", "\xC3\xA9" };
@@ -411,7 +411,7 @@ TEST(test_long_words)
 }
 
 /* The heap counts places in 31 bits: what is longer is refused before it is looked at. */
-TEST(test_too_long)
+TEST(a_word_of_more_than_31_bits_is_refused)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tkc_bpe_work work = { 0 };

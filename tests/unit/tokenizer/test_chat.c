@@ -451,7 +451,7 @@ TEST(what_cannot_be_told_is_refused)
     assert_no_view("{{ raise_exception('never') }}", talk, NULL, TINKC_E_TEMPLATE);
 }
 
-TEST(odd_conversations)
+TEST(conversations_without_an_order_are_viewed)
 {
     assert_view(chatml, "[{\"role\": \"assistant\", \"content\": \"first\"}]", NULL,
                 "<|im_start|>assistant\n[first<|im_end|>]\n#");
@@ -733,7 +733,7 @@ TEST(one_tokenizer_serves_all_threads)
 
 /* ---- the model that ships ---- */
 
-TEST(nano_trains)
+TEST(the_tiny_models_template_is_viewed)
 {
     static const char folder[] = "models/nano";
     tinkc_error err = { 0 };

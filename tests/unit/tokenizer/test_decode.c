@@ -1,7 +1,7 @@
 /* test_decode.c - tokens to text: replacement, special tokens, and streams in any pieces. */
 #include "tok_support.h"
 
-TEST(test_stream_equals_batch)
+TEST(stream_equals_batch)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     uint32_t size = (uint32_t)tinkc_tokenizer_size(tok);
@@ -38,7 +38,7 @@ TEST(test_stream_equals_batch)
 }
 
 /* One U+FFFD for each maximal part that could have begun a character. */
-TEST(test_replacement)
+TEST(each_broken_part_becomes_one_replacement_character)
 {
     static const struct {
         const char *bytes, *text;
@@ -68,7 +68,7 @@ TEST(test_replacement)
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_half_is_held_back)
+TEST(half_is_held_back)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };
@@ -96,7 +96,7 @@ TEST(test_half_is_held_back)
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_ids)
+TEST(ids_without_a_token_are_refused)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };

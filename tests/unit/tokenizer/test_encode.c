@@ -2,7 +2,7 @@
 #include "tok_support.h"
 
 /* Which added tokens are looked for. */
-TEST(test_special)
+TEST(the_option_says_which_added_tokens_are_found)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     const char *text = "x<|end|><tool>";
@@ -26,7 +26,7 @@ TEST(test_special)
 }
 
 /* Offsets lie side by side, and the bytes between them are the token's where nothing changed. */
-TEST(test_offsets)
+TEST(offsets_lie_side_by_side)
 {
     static unsigned char text[2000];
     static const char *const folders[] = { TINY, TINY_NFC };
@@ -63,7 +63,7 @@ TEST(test_offsets)
     }
 }
 
-TEST(test_offsets_of_normal_form)
+TEST(offsets_of_normal_form)
 {
     tinkc_error err = { 0 };
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
@@ -83,7 +83,7 @@ TEST(test_offsets_of_normal_form)
 }
 
 /* Only what changed is one: a line break before it and a letter behind it are their own. */
-TEST(test_offsets_beside_normal_form)
+TEST(offsets_beside_normal_form)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     const char *text = "\n\xE2\x84\xABx"; /* the sign of Angstrom, three bytes, becomes two */
@@ -121,7 +121,7 @@ static char *long_text(size_t *len)
 }
 
 /* The same ids, however many threads. */
-TEST(test_threads)
+TEST(ids_do_not_depend_on_the_number_of_threads)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY_NFC);
     size_t len;
@@ -171,7 +171,7 @@ TEST(marks_stand_around_the_whole_text)
     free(text);
 }
 
-TEST(test_many)
+TEST(many_texts_are_encoded_as_each_alone)
 {
     enum { N = 200 };
     tinkc_tokenizer *tok = open_tokenizer(TINY);
@@ -214,7 +214,7 @@ TEST(test_many)
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_not_utf8)
+TEST(text_that_is_not_utf8_is_refused)
 {
     static const char *const bad[] = { "ok \xFF",   "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80",
                                        "a\xE2\x82", "\x80",     "\xE2\x28\xA1" };
@@ -289,7 +289,7 @@ TEST(a_failed_text_leaves_the_callers_arrays_as_they_were)
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_random_bytes)
+TEST(random_bytes_are_refused_or_decoded_back)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     dice d = { 11 };
@@ -320,7 +320,7 @@ static void expect_argument(bool ok, tinkc_error *err)
     *err = (tinkc_error){ 0 };
 }
 
-TEST(test_arguments)
+TEST(arguments_of_encode_are_checked)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     tinkc_error err = { 0 };

@@ -52,7 +52,7 @@ static void expect_refused(parts p, const char *name)
         fail_msg("\"%s\" does not name %s", err.message, name);
 }
 
-TEST(test_plain)
+TEST(merges_follow_the_file)
 {
     tinkc_error err;
     tinkc_tokenizer *tok = parse_parts(plain, &err);
@@ -82,7 +82,7 @@ static void expect_ids(const char *added, const char *text, const int32_t *want,
 }
 
 /* Corners in which the reference decides: seen with tokenizers 0.23. */
-TEST(test_added_corners)
+TEST(added_tokens_take_white_space_as_the_reference_does)
 {
     /* a token in white space that another one swallowed is a token all the same */
     const char *swallowed = ADDED("{\"id\":3,\"content\":\"T\",\"rstrip\":true},"
@@ -111,7 +111,7 @@ TEST(test_added_corners)
         expect_refused(p_, name);                                                                  \
     } while (0)
 
-TEST(test_refused_by_name)
+TEST(refused_by_name)
 {
     WITH(top, "\"version\":\"2.0\"", "version");
     WITH(top, "\"version\":\"1.0\",\"truncation\":{}", "truncation");
@@ -143,7 +143,7 @@ TEST(test_refused_by_name)
     WITH(model, "\"type\":\"BPE\",\"something_new\":1", "something_new");
 }
 
-TEST(test_broken)
+TEST(a_vocabulary_that_contradicts_itself_is_refused)
 {
     WITH(vocab, "{}", "empty");
     WITH(vocab, "{\"a\":0,\"b\":0,\"ab\":2}", "id 0");
@@ -175,7 +175,7 @@ TEST(test_broken)
 }
 
 /* Merges that come before the vocabulary, pairs, repeats, and no type: all as the reference. */
-TEST(test_forms)
+TEST(merges_may_be_pairs_and_come_first)
 {
     const char *text =
         "{\"version\":\"1.0\",\"model\":{\"merges\":[[\"a\",\"b\"],[\"b\",\"c\"],"
@@ -197,7 +197,7 @@ TEST(test_forms)
 }
 
 /* The id in the file counts for nothing: the vocabulary's, else the next. */
-TEST(test_added_ids)
+TEST(an_added_token_has_the_id_of_the_vocabulary)
 {
     tinkc_error err;
     parts p = plain;
@@ -218,7 +218,7 @@ TEST(test_added_ids)
 }
 
 /* A text that is added twice: what is said last counts, but special it stays. */
-TEST(test_added_twice)
+TEST(of_a_token_that_is_added_twice_the_last_counts)
 {
     tinkc_error err;
     parts p = plain;
@@ -248,7 +248,7 @@ static tinkc_tokenizer *parse_with_config(const char *json, const char *config)
 
 /* Tokens that only the config has: in the order of their ids, and apart from tokens of the
  * vocabulary that are spelled otherwise (a newline is no "\u010A"). */
-TEST(test_config_tokens)
+TEST(tokens_of_the_config_come_in_the_order_of_their_ids)
 {
     static const char json[] =
         "{\"version\":\"1.0\",\"added_tokens\":[],\"pre_tokenizer\":{\"type\":\"ByteLevel\","
@@ -270,7 +270,7 @@ TEST(test_config_tokens)
 
 /* Models for pictures and speech add tens of thousands of tokens; a square of that would not end.
  */
-TEST(test_many_added)
+TEST(many_added_tokens_are_read_in_linear_time)
 {
     enum { MANY = 200000 };
     tinkc_error err = { 0 };
@@ -309,7 +309,7 @@ TEST(test_many_added)
 
 /* A byte without a token is left out, and what is then side by side merges, in long pieces as well:
  * the second byte of each \xC3\xA9 here. */
-TEST(test_left_out)
+TEST(a_byte_without_a_token_is_left_out)
 {
     tinkc_error err;
     parts p = plain;
@@ -326,7 +326,7 @@ TEST(test_left_out)
 }
 
 /* An empty match is not a piece, but the text is cut there. */
-TEST(test_empty_matches)
+TEST(an_empty_match_cuts_the_text)
 {
     tinkc_error err;
     parts p = plain;
@@ -342,7 +342,7 @@ TEST(test_empty_matches)
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_config)
+TEST(special_tokens_come_from_the_config)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     assert_string_equal(tinkc_tokenizer_source(tok), TINY);
@@ -382,7 +382,7 @@ static void parse_config(const char *config, int32_t *bos, tinkc_tokens *marked)
     tkc_arena_free(&arena);
 }
 
-TEST(test_marks)
+TEST(the_begin_mark_is_added_as_the_config_says)
 {
     tinkc_tokens ids = { 0 };
     int32_t bos;
@@ -466,7 +466,7 @@ static void put_file(const char *folder, const char *name, const char *text)
     assert_true(tkc_write_file(path, text, strlen(text), 0644, &err));
 }
 
-TEST(test_folder)
+TEST(a_template_of_its_own_file_replaces_that_of_the_config)
 {
     char folder[] = "/tmp/tinkc-folder-XXXXXX", sub[100];
     tinkc_error err = { 0 };
@@ -499,7 +499,7 @@ TEST(test_folder)
 }
 
 /* vocab.json and merges.txt instead of a tokenizer.json; the class says how pieces are made. */
-TEST(test_legacy)
+TEST(vocab_and_merges_files_stand_in_for_tokenizer_json)
 {
     char folder[] = "/tmp/tinkc-legacy-XXXXXX";
     tinkc_error err = { 0 };
@@ -555,7 +555,7 @@ static void expect_named(const char *folder, const char *file, const char *text,
     assert_int_equal(unlink(path), 0);
 }
 
-TEST(test_messages)
+TEST(messages_name_the_file_and_the_member)
 {
     char folder[] = "/tmp/tinkc-messages-XXXXXX";
     tinkc_error err = { 0 };
@@ -592,7 +592,7 @@ TEST(test_messages)
 }
 
 /* More than anybody has is refused, not read for hours or cut off. */
-TEST(test_limits)
+TEST(absurd_sizes_are_refused)
 {
     enum { TEMPLATES = 100000, IDS = 65 };
     char *config = malloc((size_t)TEMPLATES * 40 + 100), ids[IDS * 2 + 400];
@@ -662,7 +662,7 @@ static void find_compiled(const char *home, char out[400])
     globfree(&found);
 }
 
-TEST(test_cache)
+TEST(a_compiled_tokenizer_is_used_while_its_source_is_the_same)
 {
     char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", path[300];
     tinkc_error err = { 0 };
@@ -852,7 +852,7 @@ TEST(tables_that_contradict_each_other_are_refused)
 }
 
 /* Every kind of damage is noticed; nothing is read out of bounds (run under sanitizers). */
-TEST(test_damaged_block)
+TEST(a_damaged_compiled_block_is_refused)
 {
     tinkc_tokenizer *tok = open_tokenizer(TINY);
     size_t len = tok->tables.block_len;
@@ -879,7 +879,7 @@ TEST(test_damaged_block)
 }
 
 /* A folder that cannot be written: the compiled form goes to the user's cache. */
-TEST(test_cache_elsewhere)
+TEST(a_folder_that_cannot_be_written_is_compiled_into_the_users_cache)
 {
     char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX", compiled[300];
     tinkc_error err = { 0 };
@@ -898,7 +898,7 @@ TEST(test_cache_elsewhere)
 }
 
 /* A link, as in a hub's cache: its folder belongs to somebody else, even if we may write it. */
-TEST(test_cache_of_a_link)
+TEST(cache_of_a_link)
 {
     char folder[] = "/tmp/tinkc-model-XXXXXX", links[] = "/tmp/tinkc-links-XXXXXX";
     char home[] = "/tmp/tinkc-home-XXXXXX", source[300], name[300], compiled[310];
@@ -920,7 +920,7 @@ TEST(test_cache_of_a_link)
 }
 
 /* Who hands the folder in, as a client does, is not asked about the environment again. */
-TEST(test_cache_folder_handed_in)
+TEST(cache_folder_handed_in)
 {
     char folder[] = "/tmp/tinkc-model-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
     char other[] = "/tmp/tinkc-other-XXXXXX", entry[300];
@@ -940,7 +940,7 @@ TEST(test_cache_folder_handed_in)
                 tkc_remove_tree(other, &err));
 }
 
-TEST(test_options)
+TEST(reserved_options_must_be_zero)
 {
     tinkc_error err = { 0 };
     tinkc_tokenizer_options o = { .reserved = { 1 } };
@@ -962,7 +962,7 @@ TEST(test_options)
 
 /* A pattern that backtracks without end is stopped by the clock, in one long text and in many short
  * ones between added tokens; what it matches quickly it still matches. */
-TEST(test_patterns_have_a_budget)
+TEST(patterns_have_a_budget)
 {
     static const char *const patterns[] = { "(?:a+)+$", "(?:a|aa)+$", "(?:a?){60}a{60}$",
                                             "(?:a+|a)+$" };

@@ -40,7 +40,7 @@ static const struct {
 
 /* Every character there is has the classes of our tables on the way through PCRE2 as well, whatever
  * version of Unicode it knows. */
-TEST(test_classes)
+TEST(characters_have_the_same_classes_in_patterns)
 {
     enum { LAST = 0x10FFFF };
     unsigned char *text = malloc(4u * (LAST + 1));
@@ -103,7 +103,7 @@ static void compare(tkc_scan_fn *scan, const tkc_regex *r, const unsigned char *
     }
 }
 
-TEST(test_scanners)
+TEST(each_scanner_agrees_with_its_pattern)
 {
     static unsigned char text[4096];
     for (int s = 1; s < TKC_SCANS; s++) {
@@ -134,7 +134,7 @@ static bool note_piece(void *self, const unsigned char *p, size_t len, size_t sk
     return true;
 }
 
-TEST(test_deepseek_chain)
+TEST(the_deepseek_scanner_agrees_with_its_three_patterns)
 {
     static unsigned char text[4096];
     static const int chain[] = { TKC_SCAN_NUMBERS3, TKC_SCAN_CJK, TKC_SCAN_DEEPSEEK_WORD };
@@ -173,7 +173,7 @@ static void expect_pieces(int scanner, const char *text, const char *want)
     assert_string_equal(got, want);
 }
 
-TEST(test_examples)
+TEST(pieces_of_known_texts)
 {
     expect_pieces(TKC_SCAN_CL100K, "It's 12345 o'CLOCK  now", "It|'s| |123|45| o|'CLOCK| | now");
     expect_pieces(TKC_SCAN_CL100K, "a  \n\n  b", "a|  \n\n| | b");
@@ -207,7 +207,7 @@ static void expect_translation(const char *from, const char *want)
     tkc_buf_free(&out);
 }
 
-TEST(test_translation)
+TEST(patterns_are_translated_to_pcre2)
 {
     expect_translation("\\u00e9\\h[\\h]", "\\x{00e9}[0-9a-fA-F][0-9a-fA-F]");
     expect_translation("^a$", "(?m:^)a(?m:$)");
@@ -239,7 +239,7 @@ static bool matches(const char *pattern, uint32_t c)
 
 /* Scripts are those of the character itself, not the others it is used with; what is younger than
  * PCRE2 belongs to them; a property for which that is not known is refused. */
-TEST(test_properties)
+TEST(a_property_has_the_references_meaning_or_is_refused)
 {
     /* The first ones are PCRE2's own, or mean something else there. */
     static const char *const refused[] = { "\\C",           "\\Qa\\E",  "\\N",     "(*UTF)a",
@@ -263,7 +263,7 @@ TEST(test_properties)
 }
 
 /* From match to match as the reference goes: an empty one right behind another is passed over. */
-TEST(test_walk)
+TEST(an_empty_match_behind_another_is_passed_over)
 {
     static const size_t want[][2] = { { 0, 0 }, { 5, 5 }, { 6, 7 } };
     const unsigned char *text = (const unsigned char *)"aBcD aba";
@@ -280,7 +280,7 @@ TEST(test_walk)
 }
 
 /* The budget is the thread's own time: a late clock alone ends nothing. */
-TEST(test_budget)
+TEST(the_budget_is_the_threads_own_time)
 {
     const int64_t over = 1, far = INT64_MAX;
     const struct {
@@ -364,7 +364,7 @@ static void check_pattern(const json_t *row, const json_t *inputs, const json_t 
 }
 
 /* Our own patterns, one for each part of the syntax. */
-TEST(test_patterns)
+TEST(each_part_of_the_syntax_agrees_with_the_reference)
 {
     json_t *whole = json_load_file("tests/data/tokenizer/patterns.json", JSON_ALLOW_NUL, NULL);
     assert_non_null(whole);
@@ -382,7 +382,7 @@ TEST(test_patterns)
 }
 
 /* Patterns of published models, where the data lies beside the checkout. */
-TEST(test_oracle)
+TEST(published_patterns_agree_with_the_reference)
 {
     if (!tkc_is_dir(SHARED "/vectors/split-regex"))
         return;

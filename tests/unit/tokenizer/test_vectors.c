@@ -169,7 +169,7 @@ static void check_family(const char *path, const char *kitoken, const char *llam
     tinkc_tokenizer_free(tok);
 }
 
-TEST(test_families)
+TEST(published_tokenizers_agree_with_their_vectors)
 {
     check_family(SHARED "/gpt2", "gpt2", "gpt-2", NULL, "gpt2");
     check_family(SHARED "/llama3", "llama32", "llama-bpe", "llama3", "llama3");
@@ -188,7 +188,7 @@ TEST(test_families)
 }
 
 /* Kimi's folder has its config under another name, so it is put together first. */
-TEST(test_kimi)
+TEST(the_kimi_tokenizer_agrees_with_its_vectors)
 {
     char folder[] = "/tmp/tinkc-kimi-XXXXXX", from[PATH_MAX], to[200];
     assert_non_null(mkdtemp(folder));
@@ -212,7 +212,7 @@ TEST(test_kimi)
     assert_true(tkc_remove_tree(folder, &err));
 }
 
-TEST(test_own)
+TEST(tiny_tokenizers_agree_with_their_vectors)
 {
     static const char *const folders[] = {
         TINY,           TINY_NFC,      TINY "-gpt2",  TINY "-marks",   TINY "-o200k",

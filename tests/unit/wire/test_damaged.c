@@ -117,7 +117,7 @@ static void check_rows(const row *rows, size_t n, reader *read, const char *what
     "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":"       \
     "[" chunks "]},\"loss_fn_inputs\":{" inputs "}}],\"loss_fn\":\"\"}}"
 
-TEST_WITH(requests, set_up, tear_down)
+TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
 {
     static const row rows[] = {
         { "ff", MALFORMED },
@@ -296,7 +296,7 @@ TEST_WITH(very_many_names, set_up, tear_down)
 #define OFFSETS_0_4 "12{00000000000000000400000000000000}"
 #define OFFSETS_0_8 "12{00000000000000000800000000000000}"
 
-TEST_WITH(outputs, set_up, tear_down)
+TEST_WITH(damaged_outputs_are_refused, set_up, tear_down)
 {
     static const char unfit[] = "a tensor that its trailing shape does not fit";
     static const char offsets[] = "offsets that fall, lead outside or cut an element";
@@ -372,7 +372,7 @@ TEST_WITH(outputs, set_up, tear_down)
 
 #define NOTHING_MORE ",\"prompt_cache_hit_tokens\":0}"
 
-TEST_WITH(samples, set_up, tear_down)
+TEST_WITH(damaged_samples_are_refused, set_up, tear_down)
 {
     static const char short_topk[] = "top-k matrices shorter than they say";
     static const row rows[] = {

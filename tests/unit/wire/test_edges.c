@@ -420,7 +420,7 @@ TEST_WITH(sparse_tensors_are_checked, set_up, tear_down)
     }
 }
 
-TEST_WITH(dense_tensors, set_up, tear_down)
+TEST_WITH(a_tensor_is_dense_or_sparse, set_up, tear_down)
 {
     tinkc_error err = { 0 };
     static const float values[] = { 1, 2 };
@@ -498,7 +498,7 @@ TEST_WITH(sparse_tensors_travel, set_up, tear_down)
     assert_memory_equal(t->col.data, col, sizeof col);
 }
 
-TEST_WITH(element_types, set_up, tear_down)
+TEST_WITH(each_element_type_has_a_size_and_a_name, set_up, tear_down)
 {
     static const struct {
         int32_t type;

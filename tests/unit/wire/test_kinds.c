@@ -340,7 +340,7 @@ static void assert_written(const all_kinds *m, const char *want)
         fail_msg("%.*s\nis not %s", (int)out.len, out.data, want);
 }
 
-TEST_WITH(optional_values, set_up, tear_down)
+TEST_WITH(an_optional_value_may_be_null_or_missing, set_up, tear_down)
 {
     static const char *const want[][3] = {
         { "", ",\"opt_i64\":null", ",\"opt_i64\":-3" },

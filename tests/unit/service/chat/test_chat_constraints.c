@@ -57,7 +57,7 @@ static void expect_fits(const json_t *rules, const char *text)
 }
 
 /* 200 seeds, at temperatures up to 2 and with as few tokens as can be. */
-TEST(test_seeds)
+TEST(whatever_the_seed_the_text_fits_its_schema)
 {
     char rest[1600];
     json_t *rules = json_loads(schema, 0, NULL);
@@ -78,7 +78,7 @@ TEST(test_seeds)
     json_decref(rules);
 }
 
-TEST(test_any_object)
+TEST(json_object_gives_an_object)
 {
     json_t *rules = json_loads("{\"type\":\"object\"}", 0, NULL);
     for (int i = 0; i < 8; i++) {
@@ -107,7 +107,7 @@ static double first_logprob(const json_t *v, size_t top)
 
 /* The likeliest tokens and their log-probs are the model's own; what is drawn has its own too, however
  * unlikely the constraint makes it. */
-TEST(test_logprobs)
+TEST(logprobs_are_the_models_own)
 {
     json_t *freely =
         ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
@@ -123,7 +123,7 @@ TEST(test_logprobs)
 }
 
 /* The same sample alone and among others, each with a state of its own. */
-TEST(test_company)
+TEST(a_constraint_has_a_state_of_its_own)
 {
     char one[1500], many[1500];
     for (int i = 0; i < 4; i++) {
@@ -150,7 +150,7 @@ static const json_t *call_of(const json_t *message, const char *name)
     return f;
 }
 
-TEST(test_required_calls)
+TEST(a_required_call_fits_its_parameters)
 {
     char rest[1500];
     json_t *rules = json_loads("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{"
@@ -181,7 +181,7 @@ TEST(test_required_calls)
 }
 
 /* As events: the role, one delta with the call, the reason, the end. */
-TEST(test_streamed_call)
+TEST(a_call_is_streamed_as_one_delta)
 {
     char body[1600];
     snprintf(body, sizeof body,
@@ -200,7 +200,7 @@ TEST(test_streamed_call)
     answer_free(&a);
 }
 
-TEST(test_refused)
+TEST(a_schema_that_cannot_be_met_is_refused)
 {
     static const char *const rows[][2] = {
         { "\"max_tokens\":5,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"

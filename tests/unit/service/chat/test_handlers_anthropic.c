@@ -29,7 +29,7 @@ static const json_t *block(const json_t *v, size_t i)
 
 #define QUESTION "\"messages\":[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]"
 
-TEST(a_message)
+TEST(a_message_is_answered)
 {
     static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
     for (size_t i = 0; i < 2; i++) {
@@ -177,7 +177,7 @@ TEST(events_in_order)
     assert_non_null(strstr(deltas, "}tool_use"));
 }
 
-TEST(refusals)
+TEST(each_mistake_has_its_error)
 {
     static const struct {
         int32_t status;

@@ -235,7 +235,7 @@ TEST(completes_text_and_tokens)
     tinkc_text_free(&want);
 }
 
-TEST(chats)
+TEST(a_chat_is_answered)
 {
     char body[500];
     snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"messages\":%s}", question);
@@ -320,7 +320,7 @@ TEST(stop_strings_are_cut_off)
     json_decref(whole);
 }
 
-TEST(several_choices)
+TEST(n_choices_are_answered)
 {
     json_t *v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"n\":2,"
                                        "\"temperature\":0,\"max_tokens\":4}");
@@ -340,7 +340,7 @@ TEST(several_choices)
 }
 
 /* Several prompts, as texts and as tokens: each prompt's choices as if it had come alone. */
-TEST(several_prompts)
+TEST(several_prompts_are_answered_as_each_alone)
 {
     static const char *const prompts[] = { "\"What is\"", "\"Name the\"", "\"What is\"" };
     static const char rest[] = "\"model\":\"nano\",\"n\":2,\"seed\":3,\"max_tokens\":9";
@@ -508,7 +508,7 @@ TEST(biases_and_penalties)
     }
 }
 
-TEST(one_model)
+TEST(a_model_is_found_by_its_id)
 {
     json_t *v = parse(service_json(t, 200, "GET", "/v1/models/nano", "%s", ""));
     assert_string_equal(json_string_value(json_object_get(v, "id")), "nano");
@@ -540,7 +540,7 @@ TEST(what_changes_nothing_is_accepted)
     json_decref(health);
 }
 
-TEST(refusals)
+TEST(each_mistake_has_its_error)
 {
     static const struct {
         int32_t status;

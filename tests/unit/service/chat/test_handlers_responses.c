@@ -32,7 +32,7 @@ static const char *text_of(const json_t *item)
     return member(json_array_get(json_object_get(item, "content"), 0), "text");
 }
 
-TEST(a_response)
+TEST(a_response_is_answered)
 {
     static const char *const inputs[] = {
         "\"What is 7 + 5?\"",

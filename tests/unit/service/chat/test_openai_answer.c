@@ -263,7 +263,7 @@ TEST(characters_are_whole)
 }
 
 /* Chats name the role once; a call is sent at the end, with the text before it trimmed. */
-TEST(chats)
+TEST(a_chats_events_name_the_role_once)
 {
     begin((tke_chat_answer){ .chat = true, .usage = true }, 1, 1, NULL, 0);
     add(0, 0, 1);
@@ -297,7 +297,7 @@ TEST(chats)
 }
 
 /* The events of a part that failed end with its error, in place of [DONE]. */
-TEST(failures)
+TEST(events_of_a_failed_part_end_with_its_error)
 {
     tinkc_error why = { 0 }, none = { 0 };
     tkc_fail(&why, TINKC_E_SERVER, "the device broke");
@@ -346,7 +346,7 @@ TEST(order_of_choices)
 }
 
 /* Log-probs are of the tokens whose text is sent; offsets count characters. */
-TEST(logprobs)
+TEST(logprobs_are_of_the_tokens_that_are_sent)
 {
     const tinkc_str stops[] = { tkc_str("cd") };
     begin((tke_chat_answer){ .logprobs = true }, 1, 1, NULL, 0);
@@ -390,7 +390,7 @@ TEST(logprobs)
 
 /* An echoed prompt comes first, in text and log-probs; its first token has neither log-prob nor
  * alternatives. */
-TEST(echoes)
+TEST(an_echoed_prompt_comes_first)
 {
     begin((tke_chat_answer){ .logprobs = true, .echo = true, .top = TOP }, 1, 1, NULL, 0);
     w.logprobs[0] = NAN;
@@ -444,7 +444,7 @@ TEST(echoes_in_events)
 }
 
 /* A chat's log-probs have the bytes of each token, special ones too. */
-TEST(chat_logprobs)
+TEST(a_chats_logprobs_have_the_bytes_of_each_token)
 {
     begin((tke_chat_answer){ .chat = true, .logprobs = true, .top = 1 }, 1, 1, NULL, 0);
     add(0, 0, END); /* not at the end: it has no text */

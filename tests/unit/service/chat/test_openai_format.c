@@ -3,7 +3,7 @@
 #include "support/check.h"
 #include "support/scratch.h"
 
-TEST_WITH(test_calls, set_up, tear_down)
+TEST_WITH(calls_are_found_in_each_style, set_up, tear_down)
 {
     static const struct {
         int32_t style;
@@ -53,7 +53,7 @@ TEST_WITH(test_calls, set_up, tear_down)
 }
 
 /* Qwen3-Coder writes values without quotes: the function's schema tells which of them are strings. */
-TEST_WITH(test_calls_with_parameters_as_elements, set_up, tear_down)
+TEST_WITH(calls_with_parameters_as_elements, set_up, tear_down)
 {
     static const char tools[] =
         "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\","
@@ -94,7 +94,7 @@ TEST_WITH(test_calls_with_parameters_as_elements, set_up, tear_down)
 }
 
 /* As many calls as there is room for; the others are left out. */
-TEST_WITH(test_many_calls, set_up, tear_down)
+TEST_WITH(calls_beyond_the_room_are_left_out, set_up, tear_down)
 {
     static const char one[] = "<tool_call>{\"name\":\"a\"}</tool_call>";
     enum { N = sizeof one - 1 };
@@ -110,7 +110,7 @@ TEST_WITH(test_many_calls, set_up, tear_down)
     }
 }
 
-TEST_WITH(test_certain, set_up, tear_down)
+TEST_WITH(text_is_held_back_while_a_call_may_begin, set_up, tear_down)
 {
     assert_int_equal(tke_calls_certain(TKE_CALLS_NONE, tkc_str("a<tool")), 6);
     assert_int_equal(tke_calls_certain(TKE_CALLS_TAGGED, tkc_str("a<tool")), 1);
@@ -135,7 +135,7 @@ static void expect_refused(tke_answer_form f, const char *chat_template, const c
         fail_msg("%s: \"%s\"", named, err.message);
 }
 
-TEST_WITH(test_refused, set_up, tear_down)
+TEST_WITH(tools_and_formats_need_a_model_that_takes_them, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
     const tinkc_str tools = tkc_str("[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]");
@@ -163,7 +163,7 @@ TEST_WITH(test_refused, set_up, tear_down)
 }
 
 /* What must be said for each mistake, whole. */
-TEST_WITH(test_refusals, set_up, tear_down)
+TEST_WITH(each_mistake_is_named_with_its_parameter, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}";
     static const char function[] =
@@ -235,7 +235,7 @@ static bool accepts(const tke_grammar *g, const char *text)
 }
 
 /* The answers that a request allows. */
-TEST_WITH(test_grammars, set_up, tear_down)
+TEST_WITH(a_request_becomes_the_grammar_of_its_answers, set_up, tear_down)
 {
     static const char tagged[] = "{% if tools %}<tool_call>{% endif %}",
                       bare[] = "{{ tools }} \"parameters\"",
@@ -303,7 +303,7 @@ TEST_WITH(test_grammars, set_up, tear_down)
 }
 
 /* 128 tools, and not one more. */
-TEST_WITH(test_many_tools, set_up, tear_down)
+TEST_WITH(there_are_at_most_128_tools, set_up, tear_down)
 {
     for (int n = 128; n <= 129; n++) {
         tinkc_error err = { 0 };

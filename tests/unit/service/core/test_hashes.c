@@ -19,7 +19,7 @@ static tke_store *open_store(const char *folder)
 }
 
 /* CRC-32C as RFC 3720, appendix B.4, gives it. */
-TEST(checksums)
+TEST(checksums_are_crc32c)
 {
     unsigned char bytes[32];
     assert_int_equal(tke_crc32c(0, "123456789", 9), 0xe3069283);
@@ -117,7 +117,7 @@ static void hash_is(tke_hasher *h, uint64_t lo, uint64_t hi)
 }
 
 /* Hashes of requests are rows of a store: a newer version must find the same. */
-TEST(request_hashes)
+TEST(hashes_of_requests_stay_the_same_between_versions)
 {
     static const struct {
         const char *text;
@@ -334,7 +334,7 @@ static uint64_t given_random(void *self)
     return next_random;
 }
 
-TEST(names)
+TEST(names_are_made_from_the_clock_and_chance)
 {
     static const tinkc_clock clock = { .random = given_random };
     char uuid[TKE_UUID_TEXT], owner[TKE_OWNER_TEXT], id[17], urn[TKE_URN_TEXT], longest[80];
@@ -390,7 +390,7 @@ TEST(salts_and_secrets)
 }
 
 /* What clients see of each kind of error. */
-TEST(statuses)
+TEST(each_error_has_its_status)
 {
     static const struct {
         int32_t error, status;

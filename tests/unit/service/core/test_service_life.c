@@ -283,7 +283,7 @@ static int32_t plain(const tinkc_transport *t, const char *method, const char *f
     return status;
 }
 
-TEST(checkpoints)
+TEST(checkpoints_are_saved_listed_and_deleted)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
@@ -563,7 +563,7 @@ TEST(a_disk_in_trouble)
     tiny_model_remove(store);
 }
 
-TEST(bad_options)
+TEST(options_out_of_range_are_refused)
 {
     const struct {
         tinkc_engine_options options;
@@ -636,7 +636,7 @@ static bool worker_waits(tinkc_engine *engine)
 
 /* One thread for files, or saves and deletes of a name would overtake each other; however much
  * there is to do, no pool has more threads than it should. */
-TEST(threads)
+TEST(pools_have_their_number_of_threads)
 {
     enum { MANY = TKE_MAX_DOWNLOADS + 2 };
     static tkc_job jobs[4][MANY];

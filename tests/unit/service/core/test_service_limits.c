@@ -237,7 +237,7 @@ TEST(busy_models_take_turns)
 
 /* ---- wrong values ---- */
 
-TEST(refused)
+TEST(settings_out_of_range_are_refused)
 {
     static const char *const cases[][2] = {
         { "max_context", "-1" },      { "max_context", "1e9" },       { "max_context", "long" },

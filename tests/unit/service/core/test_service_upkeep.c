@@ -112,7 +112,7 @@ TEST_WITH(who_asks_for_openai, setup, teardown)
 
 /* ---- sessions ---- */
 
-TEST_WITH(sessions_expire, setup, teardown)
+TEST_WITH(a_session_expires_when_its_time_is_over, setup, teardown)
 {
     svc.set.session_timeout_ms = 5000;
     tke_session *s = new_session("s");
@@ -337,7 +337,7 @@ TEST_WITH(images_are_asked_for, setup, teardown)
 }
 
 /* A flush asks for all images that are missing, and waits for those that are being written. */
-TEST_WITH(flushes, setup, teardown)
+TEST_WITH(a_flush_waits_for_all_images, setup, teardown)
 {
     static tke_adapter *const there = (tke_adapter *)(void *)&svc;
     static const struct {
@@ -603,7 +603,7 @@ static tke_checkpoint *new_checkpoint(const char *name)
 
 #define PATH "tinker://r/weights/"
 
-TEST_WITH(checkpoints_expire, setup, teardown)
+TEST_WITH(a_checkpoint_expires_when_its_time_is_over, setup, teardown)
 {
     int64_t expired_us = -1;
     tke_checkpoint *c = new_checkpoint("c");

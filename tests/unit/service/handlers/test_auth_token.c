@@ -97,7 +97,7 @@ static void close_world(world *w)
     tinkc_engine_free(w->engine);
 }
 
-TEST(whoami)
+TEST(whoami_names_the_owner_of_the_key)
 {
     world w;
     char first[64];

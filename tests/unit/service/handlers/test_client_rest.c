@@ -377,7 +377,7 @@ static void whole(int way)
     close_world(&w);
 }
 
-TEST(over_a_port)
+TEST(the_client_is_served_over_a_port)
 {
     whole(PORT);
 }
@@ -387,7 +387,7 @@ TEST(over_a_unix_socket)
     whole(UNIX);
 }
 
-TEST(in_process)
+TEST(the_client_is_served_in_process)
 {
     whole(IN_PROCESS);
 }

@@ -377,7 +377,7 @@ TEST_WITH(whose_fault_it_is, setup, teardown)
 }
 
 /* Only a sample of one's own can be cancelled. */
-TEST_WITH(cancelled_samples, setup, teardown)
+TEST_WITH(only_a_sample_of_ones_own_can_be_cancelled, setup, teardown)
 {
     static const char body[] = "{\"request_id\":\"%s\"}";
     static const char none[] = "404 {\"detail\":\"No such request\",\"code\":\"unknown_request\"}";
@@ -567,7 +567,7 @@ static void end_queue(tke_run *run)
     "400 {\"detail\":\"seq_id " #n " was already used for a different request\",\"code\":"         \
     "\"seq_id_reused\"}"
 
-TEST_WITH(requests_arrive, setup, teardown)
+TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
 {
     answered a;
     tinkc_error err = { 0 };

@@ -24,7 +24,7 @@ TEST(a_gzip_body_that_was_changed_is_refused)
     tkc_arena_free(&arena);
 }
 
-TEST(gzip_limits)
+TEST(gzip_bodies_are_bounded)
 {
     enum { N = 10 };
     tkc_arena arena;

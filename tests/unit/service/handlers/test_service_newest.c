@@ -12,7 +12,7 @@ static const char *wait_for(const tinkc_transport *t, const char *promise)
     return service_wait(t, hold(json_field(promise, "request_id")));
 }
 
-TEST(external_weights)
+TEST(external_weights_have_an_address_for_each_file)
 {
     char *store = tiny_folder(), path[400];
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, NULL);
@@ -314,7 +314,7 @@ TEST(sparse_and_drawn)
 }
 
 /* Nothing in a request is ignored in silence. */
-TEST(unknown_fields)
+TEST(unknown_fields_are_refused)
 {
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -445,7 +445,7 @@ TEST(external_weights_are_listed_for_who_knows_them)
     tinkc_engine_free(engine);
 }
 
-TEST(published_twice)
+TEST(a_checkpoint_may_be_published_again)
 {
     tinkc_engine *engine = world_open(NULL, 0, NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
@@ -609,7 +609,7 @@ static const char *outputs_of(const char *result)
     return text[turn];
 }
 
-TEST(custom_losses)
+TEST(a_custom_loss_is_stored_and_run)
 {
     const char *const settings[] = { "emit_elementwise_loss", "false", NULL };
     tinkc_engine *engine = world_open(NULL, 0, settings);

@@ -117,7 +117,7 @@ TEST(memory_of_the_host)
 }
 
 /* There is room for 16 lines. */
-TEST(many_lines)
+TEST(the_status_has_room_for_sixteen_lines)
 {
     for (int own = 0; own < 2; own++) {
         tinkc_engine *engine = open_with_card(own ? 5000 : 0, LINES);

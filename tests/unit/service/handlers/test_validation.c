@@ -119,7 +119,7 @@ static void pass_fails(const char *text, const char *input)
 #define WEIGHTS  "\"weights\":{\"data\":[1,1],\"dtype\":\"float32\"}"
 #define CE(data) "{\"loss_fn\":\"cross_entropy\",\"data\":[{" data "}]}"
 
-TEST(pass_rules)
+TEST(a_pass_without_sense_is_refused)
 {
     pass_fails("data is empty", "{\"loss_fn\":\"cross_entropy\",\"data\":[]}");
     pass_fails("nope", "{\"loss_fn\":\"nope\",\"data\":[{" INPUT(
@@ -154,7 +154,7 @@ TEST(pass_rules)
 }
 
 /* What looks wrong and is allowed: a target nobody weighs, and the cookbook's own mask. */
-TEST(pass_exceptions)
+TEST(a_target_without_weight_and_a_mask_are_allowed)
 {
     static const char *const fine[] = {
         CE(INPUT("[1,2]") ",\"loss_fn_inputs\":{\"target_tokens\":{\"data\":[1,-100],\"dtype\":"
@@ -171,7 +171,7 @@ TEST(pass_exceptions)
     }
 }
 
-TEST(too_long)
+TEST(a_sequence_beyond_the_context_is_refused)
 {
     int tokens[40];
     for (int i = 0; i < 40; i++)
@@ -180,7 +180,7 @@ TEST(too_long)
                          "32");
 }
 
-TEST(step_rules)
+TEST(a_step_out_of_range_is_refused)
 {
     static const char *const bad[][2] = {
         { "\"learning_rate\":-1", "learning_rate" },
@@ -203,7 +203,7 @@ TEST(step_rules)
 }
 
 /* What newer clients can ask for and whose formula nobody has published: refused by its name. */
-TEST(unpublished)
+TEST(losses_without_a_published_formula_are_refused)
 {
     static const char *const losses[] = { "stable_reinforce", "custom" };
     for (size_t i = 0; i < 2; i++) {
@@ -229,7 +229,7 @@ TEST(unpublished)
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", "optimizer_params");
 }
 
-TEST(save_rules)
+TEST(names_of_checkpoints_are_checked)
 {
     static const char *const names[] = { "../etc", "a/b", "", ".hidden", "a..b", "sp ace" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -290,7 +290,7 @@ TEST(checkpoints_that_do_not_fit)
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
 }
 
-TEST(envelope_rules)
+TEST(content_type_and_encoding_are_checked)
 {
     const char *const octets[] = { "Content-Type", "text/plain", NULL };
     const char *const pb[] = { "Content-Type", "application/x-protobuf", NULL };
@@ -367,7 +367,7 @@ static void fails_at_its_turn(const char *path, const char *text, const char *bo
     service_wait_failure(f.t, json_field(promise, "request_id"), "user", text);
 }
 
-TEST(no_holes)
+TEST(a_refused_request_leaves_no_hole)
 {
     const char *m = hold(service_model(f.t, f.session, 30, "org/tiny", 4, 1));
     char body[500];
@@ -459,7 +459,7 @@ TEST(unknown_fields_of_protobuf)
 }
 
 /* What is not made for large bodies takes none; what has nonsense in large numbers is quick. */
-TEST(large_nonsense)
+TEST(large_bodies_without_sense_are_refused_quickly)
 {
     enum { NAMES = 100000 };
     const char *m = hold(service_model(f.t, f.session, 33, "org/tiny", 4, 1));
@@ -516,7 +516,7 @@ static void sample_refused(const char *detail, const char *prompt, const char *p
     refused("/api/v1/asample", 400, detail, body);
 }
 
-TEST(sample_rules)
+TEST(a_sample_out_of_range_is_refused)
 {
     sample_refused("Prompt length plus max_tokens exceeds the model's context window: 3 + 30 > 32",
                    "[1,2,3]", "\"max_tokens\":30", "");
@@ -572,7 +572,7 @@ TEST(sample_rules)
             "\"tokens\":[1]}]},\"sampling_params\":{}}");
 }
 
-TEST(session_rules)
+TEST(requests_of_sessions_are_checked)
 {
     char path[200];
     snprintf(path, sizeof path, "/api/v1/sessions/%s/project", f.session);
@@ -587,7 +587,7 @@ TEST(session_rules)
     answer_free(&a);
 }
 
-TEST(unloaded_models)
+TEST(an_unloaded_model_takes_no_requests)
 {
     const char *model = hold(service_model(f.t, f.session, 3, "org/tiny", 4, 1));
     char body[300];
@@ -598,7 +598,7 @@ TEST(unloaded_models)
     refused("/api/v1/optim_step", 404, "Model was unloaded", body);
 }
 
-TEST(sample_replays)
+TEST(a_repeated_sample_has_the_first_ones_answer)
 {
     const char *body = "{\"sampling_session_id\":\"%s\",\"seq_id\":5,\"prompt\":{\"chunks\":[{"
                        "\"type\":\"encoded_text\",\"tokens\":[%d]}]},\"sampling_params\":{"
@@ -615,7 +615,7 @@ TEST(sample_replays)
     assert_non_null(strstr(service_wait(f.t, one), "\"sequences\":"));
 }
 
-TEST(strict_rules)
+TEST(strict_steps_refuse_a_step_without_gradients)
 {
     tinkc_engine *strict = open_engine(true, f.folder);
     const tinkc_transport *t = tinkc_engine_transport(strict);

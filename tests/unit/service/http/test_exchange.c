@@ -226,7 +226,7 @@ TEST(events_go_out)
 
 /* Up to a mebibyte is written ahead of the connection; only what comes then waits for it, and
  * nothing does on the connection's own thread. */
-TEST(writes_ahead)
+TEST(a_mebibyte_is_written_ahead)
 {
     static char much[1 << 20];
     for (int inside = 0; inside < 2; inside++) {
@@ -245,7 +245,7 @@ TEST(writes_ahead)
 }
 
 /* A page's events look at the room first: a mebibyte that is not sent yet. */
-TEST(rooms)
+TEST(events_of_a_page_wait_for_room)
 {
     enum { MOST = 1 << 20 };
     static char half[MOST / 2];

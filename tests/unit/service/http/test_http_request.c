@@ -272,7 +272,7 @@ static void expect(int32_t status, const char *headers, const char *body)
 #define OK      "{\"status\":\"ok\"}"
 #define N(list) list, sizeof list / sizeof *list
 
-TEST(answers)
+TEST(each_request_has_its_status_and_type)
 {
     const char *plain[][2] = { HOST };
     const char *json[][2] = { HOST, JSON };
@@ -312,7 +312,7 @@ TEST(answers)
     expect(503, TYPE, "{\"detail\":\"The server is stopping\",\"code\":\"stopping\"}");
 }
 
-TEST(logs)
+TEST(each_request_is_logged_with_its_status_and_owner)
 {
     const char *plain[][2] = { HOST };
     ask("GET", "/api/v1/healthz?a=b", N(plain), NULL);
@@ -364,7 +364,7 @@ TEST(control_characters_are_escaped_in_the_log)
     }
 }
 
-TEST(metrics)
+TEST(metrics_are_served_where_they_are_enabled)
 {
     const char *plain[][2] = { HOST };
     ask("GET", "/metrics", N(plain), NULL);
@@ -426,7 +426,7 @@ TEST(metrics)
 
 /* ---- keys ---- */
 
-TEST(keys)
+TEST(a_key_or_a_bearer_token_lets_in)
 {
     static const char *const lines[] = { "secret", NULL };
     char right[] = "secret", bearer[] = "bEARER   secret", wrong[] = "secrets";
@@ -507,7 +507,7 @@ TEST(keys)
 
 /* ---- limits ---- */
 
-TEST(heads)
+TEST(a_head_of_a_hundred_lines_is_refused)
 {
     static const char *list[MAX_PAIRS][2];
     for (size_t i = 0; i < MAX_PAIRS; i++) {
@@ -544,7 +544,7 @@ TEST(heads)
 
 /* By Content-Length: refused before the body is read if it is huge, or if its sender waits for
  * permission; else after it, because clients that send everything first would not see the answer. */
-TEST(lengths)
+TEST(a_body_that_is_too_long_is_refused)
 {
     static const struct {
         const char *uri, *length, *expects;
@@ -595,7 +595,7 @@ TEST(lengths)
 }
 
 /* A body without a length: pieces until there are too many. */
-TEST(pieces)
+TEST(a_body_in_pieces_is_bounded)
 {
     static char big[MAX_BODY];
     const char *headers[][2] = { HOST, JSON };
@@ -691,7 +691,7 @@ TEST(what_is_a_poll)
 
 /* ---- states of the connection ---- */
 
-TEST(states)
+TEST(a_connection_has_the_state_of_its_request)
 {
     const char *headers[][2] = { HOST, JSON };
     begin("/api/v1/retrieve_future", N(headers));
@@ -721,7 +721,7 @@ TEST(states)
 }
 
 /* Links begin with a name that is known to be ours; on a path there is only this machine. */
-TEST(base_urls)
+TEST(links_begin_with_a_known_name)
 {
     static const struct {
         const char *host, *socket_path, *url;
@@ -778,7 +778,7 @@ static enum MHD_Result send_all(const char *uri, const char *body)
 }
 
 /* A result is kept until a client has read all of it. */
-TEST(results)
+TEST(a_result_is_kept_until_it_is_read_whole)
 {
     char body[300];
     const char *id = start_sample();
@@ -796,7 +796,7 @@ TEST(results)
 
 /* Each allocation for a connection and its request fails once: the connection is closed, or its answer says that there is
  * no memory, or nothing was lost. */
-TEST(scarce_memory)
+TEST(no_failed_allocation_loses_anything)
 {
     static char large[20000];
     static const char *headers[][2] = { HOST, JSON, { "X-Other", large } };
@@ -860,7 +860,7 @@ static const char stream[] =
 
 /* The server begins to stop after a request was let in, and does not see it in its list: a poll is
  * cancelled, other requests are only when there is no time left. */
-TEST(stops_meanwhile)
+TEST(a_request_that_meets_the_end_is_cancelled_only_if_it_polls)
 {
     char body[300];
     const tinkc_transport *t = tinkc_engine_transport(engine);

@@ -163,7 +163,7 @@ TEST(long_queries_are_answered)
 
 #define HEALTH "GET /api/v1/healthz HTTP/1.1\r\nHost: "
 
-TEST(hosts)
+TEST(only_known_hosts_are_served)
 {
     tinkc_server *server = serve(NULL);
     static const char *const ours[] = { "localhost",    "localhost:9", "127.0.0.1",
@@ -197,7 +197,7 @@ TEST(hosts)
     tinkc_server_free(server);
 }
 
-TEST(pages_elsewhere)
+TEST(requests_of_other_pages_are_refused)
 {
     static const char *const allowed[] = { "app.example", NULL };
     tinkc_server *server = serve(&(tinkc_serve_options){ .allow_hosts = allowed });
@@ -411,7 +411,7 @@ TEST(sampling_ends_with_its_right)
 
 /* ---- heads that can be read in two ways ---- */
 
-TEST(strict_heads)
+TEST(ambiguous_heads_are_refused)
 {
     tinkc_server *server = serve(NULL);
     static const char *const bad[] = {
@@ -608,7 +608,7 @@ TEST(a_request_without_host_gets_one_answer)
 }
 
 /* 64 KiB for a head. */
-TEST(long_heads)
+TEST(a_head_has_at_most_64_KiB)
 {
     static char request[80000];
     tinkc_server *server = serve(NULL);
@@ -675,7 +675,7 @@ static int count_open(const int *fds, int n)
 }
 
 /* As many as there may be: the one that was idle longest makes room for the next. */
-TEST(full_house)
+TEST(a_full_server_closes_the_longest_idle)
 {
     enum { MOST = 20 };
     int fds[MOST + 5];
@@ -843,7 +843,7 @@ TEST(work_in_flight_counts_towards_quotas)
 }
 
 /* On a clock that stands still: the minute does not end between two requests. */
-TEST(quotas)
+TEST(each_key_has_its_quota)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
@@ -883,7 +883,7 @@ TEST(quotas)
 
 /* ---- bodies ---- */
 
-TEST(packed_bodies)
+TEST(a_packed_body_is_bounded_unpacked)
 {
     tinkc_error err = { 0 };
     enum { BIG = 64 << 20 };

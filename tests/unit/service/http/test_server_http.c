@@ -233,7 +233,7 @@ TEST(custom_losses_are_apart)
     tinkc_server_free(server);
 }
 
-TEST(limits)
+TEST(a_body_above_the_limit_is_refused)
 {
     tinkc_error err = { 0 };
     tinkc_server *server = serve(&(tinkc_serve_options){ .max_body_bytes = 1000 });
@@ -285,7 +285,7 @@ TEST(limits)
     tinkc_server_free(server);
 }
 
-TEST(headers)
+TEST(ninety_headers_are_read)
 {
     tinkc_server *server = serve(NULL);
     char head[8000] = "GET /api/v1/healthz HTTP/1.1";
@@ -421,7 +421,7 @@ TEST(refused_bodies_use_their_number)
 }
 
 /* Many that begin and do not continue cost the others nothing. */
-TEST(slow_clients)
+TEST(slow_clients_cost_the_others_nothing)
 {
     enum { SLOW = 200 };
     tinkc_server *server = serve(&(tinkc_serve_options){ .head_timeout_ms = 10 * PATIENCE_MS });
@@ -479,7 +479,7 @@ TEST(heartbeats_in_a_crowd)
     tinkc_server_free(server);
 }
 
-TEST(addresses)
+TEST(a_public_address_needs_keys)
 {
     tinkc_error err = { 0 };
     assert_null(tinkc_engine_serve(engine, &(tinkc_serve_options){ .host = "0.0.0.0" }, &err));
@@ -510,7 +510,7 @@ static const char *make_sampler(const tinkc_transport *t)
 }
 
 /* The tokens of a stream are those of the plain answer, bit for bit. */
-TEST(streams)
+TEST(a_stream_has_the_tokens_of_the_plain_answer)
 {
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sampler = make_sampler(t);
@@ -552,7 +552,7 @@ TEST(streams)
     tinkc_server_free(server);
 }
 
-TEST(archives)
+TEST(an_archive_is_served_whole_and_in_parts)
 {
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 1));
@@ -635,7 +635,7 @@ static int begin_to_read(const tinkc_server *server, const char *archive)
 }
 
 /* Those who begin a download and do not read on keep nobody else from his. */
-TEST(slow_readers)
+TEST(slow_readers_keep_nobody_from_a_download)
 {
     enum { SLOW = 5 };
     char archive[100], head[300];

@@ -46,7 +46,7 @@ static int teardown(void **state)
 
 /* ---- the guard ---- */
 
-TEST(known_hosts)
+TEST(a_host_is_known_by_address_or_permission)
 {
     static char *allowed[] = { "Box", "proxy:81", NULL };
     static const tke_guard guards[] = {
@@ -109,7 +109,7 @@ TEST(known_hosts)
         "Requests from pages of '" of "' are refused; --allow-host allows them"
 #define OURS .host = "localhost", .n_host = 1
 
-TEST(heads)
+TEST(each_head_is_let_in_or_refused)
 {
     static char *allowed[] = { "friend", NULL };
     static const tke_guard open = { .bound = "127.0.0.1", .allowed = allowed },
@@ -250,7 +250,7 @@ TEST(servers_that_do_not_start)
 
 /* ---- the page's gate ---- */
 
-TEST(gate)
+TEST(the_gate_opens_for_keys_and_its_own_pages)
 {
     static const struct {
         tke_gate_request from;
@@ -318,7 +318,7 @@ static tke_identity known(tke_key_ring *ring, const char *key)
 }
 
 /* Several pages of keys, each as it was given. */
-TEST(many_keys)
+TEST(many_keys_are_kept_as_given)
 {
     enum { N = 5000 };
     static char texts[N][8];
@@ -338,7 +338,7 @@ TEST(many_keys)
     tke_key_ring_free(ring);
 }
 
-TEST(key_lines)
+TEST(a_key_line_holds_quotas_and_an_address)
 {
     static const char *const lines[] = {
         "one requests=7 tokens=2K storage=3G email=a@b",
@@ -499,7 +499,7 @@ TEST(bad_key_lines)
 }
 
 /* A token names its key; the key must still be there, and be the same one. */
-TEST(tokens)
+TEST(a_token_names_its_key)
 {
     static const char *const lines[] = { "one email=a@b", NULL }, *const other[] = { "two", NULL };
     tinkc_error err = { 0 };
@@ -604,7 +604,7 @@ static int64_t gauge(int32_t which)
 }
 
 /* The timer closes those that are late, and only those. */
-TEST(watched_peers)
+TEST(only_late_peers_are_closed)
 {
     tinkc_error err = { 0 };
     tke_http h;
@@ -658,7 +658,7 @@ TEST(limits_of_connections)
 }
 
 /* Thirty seconds for the first head, two minutes between requests; 60 KiB of a body in each minute. */
-TEST(late_peers)
+TEST(a_peer_is_late_by_its_state)
 {
     static const int64_t s = 1000000000;
     tke_http h = { .head_ns = 30 * s };

@@ -63,7 +63,7 @@ static void expect_rows(const char *text, int64_t from, bool numbers, const char
     tkc_buf_free(&out);
 }
 
-TEST_WITH(test_rows_are_read_from_a_place, setup, teardown)
+TEST_WITH(rows_are_read_from_a_place, setup, teardown)
 {
     tke_lines place;
     expect_rows("{\"a\":1}\n{\"a\":2}\n", 0, false, "[{\"a\":1},{\"a\":2}]", &place);
@@ -79,7 +79,7 @@ TEST_WITH(test_rows_are_read_from_a_place, setup, teardown)
     expect_rows("", 0, false, "[]", &place);
 }
 
-TEST_WITH(test_what_is_no_object_is_left_out, setup, teardown)
+TEST_WITH(what_is_no_object_is_left_out, setup, teardown)
 {
     tke_lines place;
     expect_rows("no\n[1]\n\n{\"a\":1} {\n{\"a\":\"\xff\"}\n{\"b\":2}\n", 0, false, "[{\"b\":2}]",
@@ -88,7 +88,7 @@ TEST_WITH(test_what_is_no_object_is_left_out, setup, teardown)
     assert_int_equal(place.rows, 1);
 }
 
-TEST_WITH(test_numbers_alone, setup, teardown)
+TEST_WITH(rows_hold_numbers_alone, setup, teardown)
 {
     tke_lines place;
     expect_rows("{\"step\":1,\"x\":\"text\",\"y\":{\"z\":1},\"v\":-2.5e3,\"b\":true,\"n\":NaN,"
@@ -99,7 +99,7 @@ TEST_WITH(test_numbers_alone, setup, teardown)
 }
 
 /* A line longer than everything that is read at once is skipped; the lines after it are read. */
-TEST_WITH(test_an_endless_line_is_passed_over, setup, teardown)
+TEST_WITH(an_endless_line_is_passed_over, setup, teardown)
 {
     tinkc_error err = { 0 };
     tke_lines place = { .more = true };
@@ -125,7 +125,7 @@ TEST_WITH(test_an_endless_line_is_passed_over, setup, teardown)
     tkc_buf_free(&out);
 }
 
-TEST_WITH(test_a_line_of_many_numbers_is_bounded, setup, teardown)
+TEST_WITH(a_line_of_many_numbers_is_bounded, setup, teardown)
 {
     tinkc_error err = { 0 };
     tkc_buf line;
@@ -167,7 +167,7 @@ static const tke_logged_run *named(const tke_logdirs *logs, const char *name)
     return NULL;
 }
 
-TEST_WITH(test_runs_are_found, setup, teardown)
+TEST_WITH(runs_are_found, setup, teardown)
 {
     make_folder("a");
     make_folder("b");
@@ -197,7 +197,7 @@ TEST_WITH(test_runs_are_found, setup, teardown)
 }
 
 /* It becomes a line of the event stream, where a line break would begin a field of its own. */
-TEST_WITH(test_line_breaks_of_a_config_are_not_sent, setup, teardown)
+TEST_WITH(line_breaks_of_a_config_are_not_sent, setup, teardown)
 {
     make_folder("a");
     put("a/config.json", "{\"model_name\":[\"nano\",\r\n\n\"event: forged\"],\n \"lora_rank\": 4}");
@@ -210,7 +210,7 @@ TEST_WITH(test_line_breaks_of_a_config_are_not_sent, setup, teardown)
     tke_logdirs_free(&logs);
 }
 
-TEST_WITH(test_a_root_that_is_a_run_has_its_own_name, setup, teardown)
+TEST_WITH(a_root_that_is_a_run_has_its_own_name, setup, teardown)
 {
     make_folder("only");
     put("only/config.json", "{");
@@ -220,7 +220,7 @@ TEST_WITH(test_a_root_that_is_a_run_has_its_own_name, setup, teardown)
     tke_logdirs_free(&logs);
 }
 
-TEST_WITH(test_changes_are_noticed, setup, teardown)
+TEST_WITH(changes_are_noticed, setup, teardown)
 {
     tinkc_error err = { 0 };
     make_folder("a");
@@ -270,7 +270,7 @@ TEST_WITH(the_time_of_a_change_says_whether_a_run_is_running, setup, teardown)
 }
 
 /* Links and pipes in a run are not opened: they could lead anywhere, or never end. */
-TEST_WITH(test_only_regular_files_are_opened, setup, teardown)
+TEST_WITH(only_regular_files_are_opened, setup, teardown)
 {
     make_folder("a");
     put("secret", "{\"step\":7}\n");
@@ -289,7 +289,7 @@ TEST_WITH(test_only_regular_files_are_opened, setup, teardown)
     tke_logdirs_free(&logs);
 }
 
-TEST_WITH(test_names_become_utf8, setup, teardown)
+TEST_WITH(names_become_utf8, setup, teardown)
 {
     tinkc_error err = { 0 };
     tkc_buf out;
@@ -315,7 +315,7 @@ static long long clock_ms(void)
     return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-TEST_WITH(test_a_report_holds_the_data, setup, teardown)
+TEST_WITH(a_report_holds_the_data, setup, teardown)
 {
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
@@ -342,7 +342,7 @@ TEST_WITH(test_a_report_holds_the_data, setup, teardown)
 }
 
 /* Of 9,000 rows every third stays, and each evaluation. */
-TEST_WITH(test_a_long_run_is_thinned_out, setup, teardown)
+TEST_WITH(a_long_run_is_thinned_out, setup, teardown)
 {
     tinkc_error err = { 0 };
     tinkc_text html = { 0 };
@@ -417,7 +417,7 @@ static bool look_once(const tinkc_allocator *a)
 }
 
 /* Whichever allocation fails: no crash, nothing stays out. */
-TEST_WITH(test_short_memory, setup, teardown)
+TEST_WITH(any_failed_allocation_leaves_the_answer_whole, setup, teardown)
 {
     make_folder("a");
     put("a/metrics.jsonl", "{\"step\":0,\"loss\":2}\n");
@@ -435,7 +435,7 @@ TEST_WITH(test_short_memory, setup, teardown)
 
 /* ---- who may ask ---- */
 
-TEST(test_other_origins_are_refused)
+TEST(other_origins_are_refused)
 {
     static const struct {
         tke_gate_request r;

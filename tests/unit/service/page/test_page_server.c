@@ -90,7 +90,7 @@ static int open_stream(const tinkc_server *server, const char *head, const char 
     return fd;
 }
 
-TEST(test_the_page_and_its_headers)
+TEST(the_page_and_its_headers)
 {
     tinkc_server *server = serve(NULL, true);
     expect(server, "localhost", "GET / HTTP/1.1", "200", "<!doctype html>");
@@ -108,7 +108,7 @@ TEST(test_the_page_and_its_headers)
     tinkc_server_free(server);
 }
 
-TEST(test_an_unchanged_script_is_not_sent_again)
+TEST(an_unchanged_script_is_not_sent_again)
 {
     tinkc_server *server = serve(NULL, true);
     char head[200];
@@ -123,7 +123,7 @@ TEST(test_an_unchanged_script_is_not_sent_again)
     tinkc_server_free(server);
 }
 
-TEST(test_strangers_get_no_data)
+TEST(strangers_get_no_data)
 {
     tinkc_server *server = serve(NULL, true);
     expect(server, "evil.example", "GET /ui/events HTTP/1.1", "403", "host_not_allowed");
@@ -142,7 +142,7 @@ TEST(test_strangers_get_no_data)
     tinkc_server_free(server);
 }
 
-TEST(test_rows_of_a_run)
+TEST(rows_of_a_run)
 {
     tinkc_server *server = serve(NULL, true);
     char chunk[8192], head[200];
@@ -172,7 +172,7 @@ TEST(test_rows_of_a_run)
 }
 
 /* A run that appears while a page is open is reported to it. */
-TEST(test_new_runs_are_reported)
+TEST(new_runs_are_reported)
 {
     tinkc_server *server = serve(NULL, true);
     char run[600], chunk[8192];
@@ -193,7 +193,7 @@ TEST(test_new_runs_are_reported)
 }
 
 /* Open streams hold up neither other requests nor the end, and there is a bound to them. */
-TEST(test_streams_are_bounded_and_end)
+TEST(streams_are_bounded_and_end)
 {
     enum { MOST = 32 };
     tinkc_server *server = serve(NULL, true);
@@ -215,7 +215,7 @@ TEST(test_streams_are_bounded_and_end)
 }
 
 /* The place of a page that was closed is free again. */
-TEST(test_closed_streams_make_room)
+TEST(closed_streams_make_room)
 {
     enum { TIMES = 100 };
     tinkc_server *server = serve(NULL, true);

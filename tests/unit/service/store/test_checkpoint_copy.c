@@ -186,7 +186,7 @@ static void a_copy_is_a_checkpoint(const char *store)
     tinkc_engine_free(engine);
 }
 
-TEST(copies)
+TEST(a_copy_is_a_checkpoint_of_its_own)
 {
     char *store = tiny_folder();
     a_copy_is_a_checkpoint(store);

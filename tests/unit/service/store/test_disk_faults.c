@@ -235,7 +235,7 @@ TEST(a_failed_overwrite_leaves_the_old_one)
 
 /* ---- images, journals, samplers, results ---- */
 
-TEST(images)
+TEST(a_failed_image_is_written_again)
 {
     tinkc_error err = { 0 };
     char *store = tiny_folder();
@@ -290,7 +290,7 @@ TEST(the_journal_is_trimmed_only_behind_its_image)
 
 /* What cannot be put into the journal fails, is not executed, and leaves no hole: neither for those
  * behind it, nor after a sudden end. */
-TEST(journals)
+TEST(what_cannot_be_journaled_fails_and_leaves_no_hole)
 {
     char *store = tiny_folder(), *copy = tiny_folder(), command[900];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
@@ -431,7 +431,7 @@ static void damage(const char *path, long at, bool cut)
 }
 
 /* No damage crashes anything; damage that shows in the file is reported; training continues. */
-TEST(damaged_checkpoints)
+TEST(damage_to_a_checkpoint_is_reported)
 {
     static const char *const files[] = { "adapter_model.safetensors", "optimizer.safetensors",
                                          "adapter_config.json" };
@@ -472,7 +472,7 @@ TEST(damaged_checkpoints)
 
 /* A run whose image is damaged says so, and continues from a checkpoint that it is asked to load.
  * */
-TEST(damaged_images)
+TEST(damage_to_an_image_is_reported)
 {
     char *store = tiny_folder(), path[500], body[300];
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
@@ -528,7 +528,7 @@ TEST(numbers_survive_a_full_disk)
 }
 
 /* A copy shares the bytes of its original, or has its own where links are impossible. */
-TEST(copies)
+TEST(a_copy_shares_bytes_where_links_are_possible)
 {
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[600];

@@ -54,7 +54,7 @@ static tinkc_bytes journal_of(tkc_arena *arena, const char *folder)
     return all;
 }
 
-TEST(journal_bytes)
+TEST(a_record_has_its_bytes)
 {
     enum { LEN = sizeof record_bytes - 1 };
     tinkc_error err = { 0 };
@@ -111,7 +111,7 @@ TEST(journal_bytes)
 }
 
 /* Every byte of the last record may be missing or wrong: it is cut off, and those before it stay. */
-TEST(torn_journals)
+TEST(a_torn_record_is_cut_off)
 {
     enum { LEN = sizeof record_bytes - 1 };
     tinkc_error err = { 0 };

@@ -546,7 +546,7 @@ TEST(rows_of_samplers)
 }
 
 /* Requests that were answered while no row could be written. */
-TEST(unrecorded_requests)
+TEST(unrecorded_requests_are_recovered)
 {
     open_world(SNAPSHOT);
     sql(one_session);

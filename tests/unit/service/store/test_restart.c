@@ -372,7 +372,7 @@ TEST(sleep_and_wake)
     tiny_model_remove(store);
 }
 
-TEST(bad_stores)
+TEST(a_store_in_use_or_of_another_kind_is_refused)
 {
     tinkc_error err = { 0 };
     char *store = tiny_folder(), path[300];
@@ -412,7 +412,7 @@ TEST(bad_stores)
 }
 
 /* A checkpoint whose bytes were damaged is refused; training continues. */
-TEST(damaged_checkpoint)
+TEST(a_damaged_checkpoint_is_refused)
 {
     char *store = tiny_folder();
     tinkc_engine *engine = open_engine(store, 0);
@@ -441,7 +441,7 @@ static void count_gone(int32_t level, const char *line, void *user)
 }
 
 /* A checkpoint whose folder was taken away is said once, and then forgotten. */
-TEST(lost_folder)
+TEST(a_lost_folder_is_reported_once)
 {
     char *store = tiny_folder();
     char command[400];

@@ -279,7 +279,7 @@ TEST(an_undone_group)
 }
 
 /* One bad statement fails its own transaction and none of its neighbours. */
-TEST(groups)
+TEST(a_bad_statement_fails_its_own_transaction)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder();
@@ -408,7 +408,7 @@ static void append(tke_store *s, int64_t seq)
     assert_true(tke_journal_append(s, "run", &r, &err));
 }
 
-TEST(journals)
+TEST(a_journal_returns_what_was_appended)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
@@ -469,7 +469,7 @@ static bool stop_at_once(const tke_row *row, void *user, tinkc_error *err)
 }
 
 /* A query ends with its rows, when its reader has enough, or with an error. */
-TEST(queries_end)
+TEST(a_query_ends_with_its_rows_its_reader_or_an_error)
 {
     tinkc_error err = { 0 };
     int n = 0;
@@ -578,7 +578,7 @@ TEST(any_part_of_an_archive)
 
 /* ---- tokens ---- */
 
-TEST(vocabularies)
+TEST(a_vocabulary_is_stored_and_read)
 {
     tinkc_error err = { 0 };
     tke_vocab *v = tke_vocab_parse(
@@ -640,7 +640,7 @@ TEST(no_file_is_closed)
 }
 
 /* A commit that fails is rolled back: the next group is written. */
-TEST(failed_commits)
+TEST(a_failed_commit_is_rolled_back)
 {
     tinkc_error err = { 0 };
     int64_t ignored;
@@ -661,7 +661,7 @@ TEST(failed_commits)
     tke_store_close(s);
 }
 
-TEST(many_statements)
+TEST(a_transaction_may_have_many_statements)
 {
     tinkc_error err = { 0 };
     outcome o = { 0 };

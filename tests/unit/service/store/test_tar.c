@@ -64,7 +64,7 @@ static void file_of(const char *folder, const char *name, char byte, off_t size,
     assert_int_equal(utimes(path, times), 0);
 }
 
-TEST(archive_bytes)
+TEST(an_archive_is_what_tar_writes)
 {
     enum { LARGE = 300000, LARGE_BLOCKS = 300032 };
     tinkc_error err = { 0 };
@@ -119,7 +119,7 @@ TEST(archive_bytes)
     tiny_model_remove(folder);
 }
 
-TEST(archive_ends)
+TEST(an_archive_may_be_read_from_any_byte)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];
@@ -155,7 +155,7 @@ TEST(archive_ends)
 }
 
 /* Sizes from eight gigabytes on do not fit into eleven octal digits. */
-TEST(archive_sizes)
+TEST(sizes_from_eight_gigabytes_are_binary)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];

@@ -39,7 +39,7 @@ static void unrecorded_path(char out[500], const char *folder)
     snprintf(out, 500, "%s/unrecorded", folder);
 }
 
-TEST(unrecorded_bytes)
+TEST(unrecorded_requests_have_their_bytes)
 {
     tinkc_error err = { 0 };
     char *folder = tiny_folder(), path[500];

@@ -94,7 +94,7 @@ static void name_of(const char *base, const char *name, char out[100])
     snprintf(out + n, 100 - n, ":train:0");
 }
 
-TEST(imports)
+TEST(an_import_makes_a_run_and_its_checkpoints)
 {
     tinkc_error err = { 0 };
     tinkc_text weights = { 0 }, sampler = { 0 }, again = { 0 };
@@ -204,7 +204,7 @@ static void refused(const tinkc_import_options *o, int32_t code, const char *tex
     tinkc_text_free(&weights);
 }
 
-TEST(refusals)
+TEST(an_import_without_sense_is_refused)
 {
     char *large = make_adapter(5), *empty = tiny_folder();
     refused(NULL, TINKC_E_ARGUMENT, "adapter and base_model are required");
@@ -292,7 +292,7 @@ static bool one_is_pending(void)
 }
 
 /* A row that is refused: nothing is imported, and the next attempt imports all of it. */
-TEST(refused_rows)
+TEST(a_refused_row_imports_nothing)
 {
     static const char *const tables[] = { "sessions", "runs", "checkpoints" };
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {

@@ -22,7 +22,7 @@ static void below_release(void *ptr, size_t size, void *user)
     free(ptr);
 }
 
-TEST(budgets)
+TEST(a_budget_refuses_beyond_its_bytes)
 {
     static const tinkc_allocator below = { below_alloc, below_resize, below_release, NULL };
     tke_budget b;

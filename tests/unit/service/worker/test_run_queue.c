@@ -222,7 +222,7 @@ TEST_WITH(a_turn_passes_over_settled_numbers, setup, teardown)
 
 /* ---- refused numbers ---- */
 
-TEST_WITH(refused_numbers, setup, teardown)
+TEST_WITH(a_number_that_was_seen_is_refused, setup, teardown)
 {
     tke_run *run = new_run("r");
     run->next_seq = 5;
@@ -310,7 +310,7 @@ TEST_WITH(what_waits_behind_a_hole_is_given_up, setup, teardown)
 }
 
 /* After how long, of which runs, and what their clients get. */
-TEST_WITH(holes_end, setup, teardown)
+TEST_WITH(a_hole_in_the_numbers_ends_after_its_time, setup, teardown)
 {
     tinkc_error err = { 0 };
     tke_run *run = new_run("r");

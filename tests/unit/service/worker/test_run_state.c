@@ -86,7 +86,7 @@ TEST(one_machine_moves_at_a_time)
                 }
 }
 
-TEST(rows)
+TEST(a_run_has_the_state_of_its_row)
 {
     assert_int_equal(tke_run_stored_life(LIFE(UNLOADING)), 1); /* a restart forgets the request */
     assert_int_equal(tke_run_stored_life(LIFE(FAILED)), 3);

@@ -296,7 +296,7 @@ TEST(large_results_announce_themselves)
     tinkc_engine_free(engine);
 }
 
-TEST(results_expire)
+TEST(results_expire_after_their_time)
 {
     tinkc_engine *engine = open_engine(NULL, true);
     const tinkc_transport *t = tinkc_engine_transport(engine);

@@ -13,7 +13,7 @@ static tke_vocab *vocab_of(const char *json)
 
 /* Byte-level vocabularies: 33-126, 161-172 and 174-255 stand for themselves; the others are U+0100
  * and up in order: 0-32, 127-160, 173. */
-TEST(byte_alphabet)
+TEST(bytes_have_their_letters)
 {
     char json[40000], *at = json;
     unsigned wanted[256], n_others = 0;
@@ -35,7 +35,7 @@ TEST(byte_alphabet)
     tke_vocab_free(v);
 }
 
-TEST(odd_vocabularies)
+TEST(vocabularies_of_each_kind_are_read)
 {
     static const struct {
         const char *text, *bytes;
@@ -121,7 +121,7 @@ TEST(ids_without_tokens)
     tke_vocab_free(v);
 }
 
-TEST(token_ids)
+TEST(a_token_id_has_bounds)
 {
     static const struct {
         const char *id;
@@ -164,7 +164,7 @@ TEST(token_ids)
     tiny_model_remove(folder);
 }
 
-TEST(utf8_edges)
+TEST(text_ends_at_a_whole_character)
 {
     static const struct {
         const char *text;
