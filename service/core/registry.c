@@ -443,6 +443,7 @@ void tke_idempotent_free(tke_service *svc, tke_idempotent *one)
 
 void tke_archive_free(tke_service *svc, tke_archive *archive)
 {
+    tke_kept_give(svc, archive->owner, &archive->kept);
     forget(svc, archive->token);
     forget(svc, archive->owner);
     tkc_release(svc->a, archive, sizeof *archive);

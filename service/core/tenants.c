@@ -136,15 +136,18 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
     if (!bytes)
         return 0;
     if (used + bytes > most_of_key) {
-        tkc_fail(err, TINKC_E_TOO_LARGE,
-                 "metadata and custom losses of this key use %zu bytes of memory, %zu more are over "
-                 "the limit of %zu (max_kept_per_key); finish sessions, or keep less in each",
-                 used, bytes, most_of_key);
+        tkc_fail(
+            err, TINKC_E_TOO_LARGE,
+            "metadata, custom losses and download links of this key use %zu bytes of memory, %zu "
+            "more are over the limit of %zu (max_kept_per_key); finish sessions, or keep less in "
+            "each",
+            used, bytes, most_of_key);
         return 403;
     }
     if (svc->kept + bytes > most) {
         tkc_fail(err, TINKC_E_MEMORY,
-                 "metadata and custom losses of all keys use the %zu bytes of memory that are "
+                 "metadata, custom losses and download links of all keys use the %zu bytes of "
+                 "memory that are "
                  "reserved for them (max_kept_bytes); try again later",
                  most);
         return 503;

@@ -40,7 +40,7 @@ void tke_quota_settle(tke_job *);
 void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
 int64_t tke_tenant_storage(tke_service *, const char *owner);
 /* What clients have the service keep in memory: metadata and notes of sessions, runs and
- * checkpoints, and custom losses. Counted against three limits: of one note (TKE_MAX_NOTE), of the
+ * checkpoints, custom losses, links to archives. Counted against three limits: of one note (TKE_MAX_NOTE), of the
  * owner, of all. *kept is what is counted for an object; `give` subtracts it when the object is
  * freed. Returns 0, or the status of a refusal: 400, 403, 503; err says which limit. */
 enum { TKE_MAX_NOTE = 32 << 10, TKE_MAX_PROJECT = 256 };

@@ -12,6 +12,7 @@ struct tke_archive {
     char *owner;                /* who asked; access is checked again at download */
     tke_checkpoint *checkpoint; /* never freed */
     int64_t expires_ms;
+    size_t kept; /* of what its owner keeps in memory */
 };
 
 enum { TKE_MAX_DOWNLOADS = 64 };

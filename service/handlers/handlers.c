@@ -132,6 +132,21 @@ void tke_remember_key(tke_call *call, const char *key, const char *made)
     tke_idempotent_free(svc, kept ? old : one);
 }
 
+bool tke_take_key(tke_call *call, const char *what, const char **key)
+{
+    const char *given = tke_call_header(call, "X-Idempotency-Key");
+    *key = NULL;
+    if (!given)
+        return true;
+    if (strlen(given) > TKE_MAX_IDEMPOTENCY_KEY) {
+        tke_refuse(call, 400, "bad_request", "X-Idempotency-Key may have %d bytes",
+                   TKE_MAX_IDEMPOTENCY_KEY);
+        return false;
+    }
+    *key = tkc_arena_printf(&call->arena, &call->err, "%s %s %s", what, call->owner, given);
+    return true;
+}
+
 void tke_session_store(tke_txn *txn, const tke_session *s, const char *tags,
                        const char *sdk_version)
 {
@@ -190,16 +205,21 @@ void tke_handle_create_session(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_create_session_request in;
-    if (!tke_call_decode(call, &tkc_create_session_request_type, &in))
+    const char *key;
+    if (!tke_call_decode(call, &tkc_create_session_request_type, &in) ||
+        !tke_take_key(call, "session", &key))
         return;
-    const char *given = tke_call_header(call, "X-Idempotency-Key");
-    const char *key =
-        given ? tkc_arena_printf(&call->arena, &call->err, "%s %s", call->owner, given) : NULL;
     char id[TKE_UUID_TEXT];
     tinkc_error full = { 0 };
     int32_t refused = 0;
     tke_uuid(svc->clock, id);
     const char *tags = tags_json(call, in.tags);
+    if (tkc_str(tags).len + tkc_str(in.sdk_version).len > TKE_MAX_NOTE) {
+        tke_refuse(call, 400, "metadata_too_large",
+                   "tags and sdk_version have more than the %d bytes that are stored",
+                   TKE_MAX_NOTE);
+        return;
+    }
     tke_txn *txn = tke_txn_new(svc->store, &call->err);
     pthread_mutex_lock(&svc->lock);
     tke_session *before = tke_find_session(svc, tke_known_key(svc, key));

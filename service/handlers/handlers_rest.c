@@ -561,29 +561,47 @@ const char *tke_call_base_url(tke_call *call)
     return copy ? copy : "";
 }
 
-/* A link with which anyone can download the checkpoint until it expires. NULL: call->err says
- * why. */
+/* Locks: needs svc->lock. 0, or the status of a refusal: full, or call->err, says why. */
+static int32_t keep_link(tke_call *call, tke_checkpoint *c, const char *token, tinkc_error *full)
+{
+    tke_service *svc = call->svc;
+    size_t kept = 0;
+    int32_t refused =
+        tke_kept_take(svc, call->owner, sizeof(tke_archive) + 2 * strlen(token), &kept, full);
+    tke_archive *archive = refused ? NULL : tkc_zalloc(svc->a, sizeof *archive, &call->err);
+    if (!archive) {
+        tke_kept_give(svc, call->owner, &kept);
+        return refused;
+    }
+    archive->kept = kept;
+    archive->token = tke_copy(svc, token, &call->err);
+    archive->owner = tke_copy(svc, call->owner, &call->err);
+    archive->checkpoint = c;
+    archive->expires_ms = tkc_now_ms(svc->clock) + svc->set.archive_ms;
+    if (tkc_failed(&call->err) ||
+        !tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err))
+        tke_archive_free(svc, archive);
+    return 0;
+}
+
+/* A link with which anyone can download the checkpoint until it expires. NULL: answered. */
 static const char *make_link(tke_call *call, tke_checkpoint *c)
 {
     tke_service *svc = call->svc;
     char token[40];
+    tinkc_error full = { 0 };
     unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
     (void)snprintf(token, sizeof token, "%016llx%016llx", high, low);
     const char *base = tke_call_base_url(call);
     pthread_mutex_lock(&svc->lock);
-    tke_archive *archive = tkc_zalloc(svc->a, sizeof *archive, &call->err);
-    if (archive) {
-        archive->token = tke_copy(svc, token, &call->err);
-        archive->owner = tke_copy(svc, call->owner, &call->err);
-        archive->checkpoint = c;
-        archive->expires_ms = tkc_now_ms(svc->clock) + svc->set.archive_ms;
-        if (tkc_failed(&call->err) ||
-            !tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err))
-            tke_archive_free(svc, archive);
-    }
+    int32_t refused = keep_link(call, c, token, &full);
     pthread_mutex_unlock(&svc->lock);
     char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s", base, token);
-    return tkc_failed(&call->err) ? NULL : url;
+    if (refused)
+        tke_refuse_kept(call, NULL, refused, &full);
+    else if (tkc_failed(&call->err))
+        tke_send_failure(call->reply, svc->a, &call->err);
+    return refused || tkc_failed(&call->err) ? NULL : url;
 }
 
 /* The files of a checkpoint that clients may download, in the order of the archive. */
@@ -606,6 +624,8 @@ void tke_handle_external_urls(tke_call *call)
         return;
     }
     const char *link = make_link(call, c);
+    if (!link)
+        return;
     char *folder =
         tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
     tkc_buf out;
@@ -616,7 +636,7 @@ void tke_handle_external_urls(tke_call *call)
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "urls");
     tkc_jsonw_object(&w);
-    for (const char *const *name = shown_files; *name && link && folder; name++) {
+    for (const char *const *name = shown_files; *name && folder; name++) {
         char *path = tkc_path_join(&call->arena, folder, *name, &call->err);
         char *url = tkc_arena_printf(&call->arena, &call->err, "%s/%s", link, *name);
         if (!path || !url || !tkc_is_file(path) || tkc_cstr_eq(*name, "checkpoint_complete"))
@@ -641,10 +661,8 @@ void tke_handle_archive(tke_call *call)
     if (!c)
         return;
     const char *url = make_link(call, c);
-    if (!url) {
-        tke_send_failure(call->reply, svc->a, &call->err);
+    if (!url)
         return;
-    }
     http_date(tkc_wall_us(svc->clock) + svc->set.archive_ms * 1000, expires);
     tinkc_reply *reply = call->reply;
     reply->status(reply, 302);

@@ -239,6 +239,18 @@ static tke_run *add_run(tke_call *call, const tke_run *like, tke_session *sessio
     return run;
 }
 
+/* Locks: needs svc->lock. The copy keeps the original's metadata in memory, for its owner. */
+static void take_metadata(tke_call *call, const tke_checkpoint *from, size_t *kept, refusal *no)
+{
+    tinkc_error full = { 0 };
+    int32_t status =
+        tke_kept_take(call->svc, call->owner, tkc_str(from->user_metadata).len, kept, &full);
+    if (status)
+        *no = (refusal){ status, status == 403 ? "quota_kept" : "memory",
+                         "The copy's user_metadata does not fit into what may be kept in memory "
+                         "(max_kept_per_key, max_kept_bytes)" };
+}
+
 /* Locks: needs svc->lock. Reserves the names; false: `no` or call->err says why. */
 static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn *txn, copying *c,
                     refusal *no)
@@ -248,17 +260,24 @@ static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn 
     if (!no->status && !tke_quota_hold(svc, call->owner, c->bytes = from->bytes, &c->tenant))
         *no = (refusal){ 403, "quota_storage",
                          "The copy does not fit into this key's storage; delete checkpoints" };
+    size_t kept = 0;
+    if (!no->status)
+        take_metadata(call, from, &kept, no);
     tke_session *session = no->status ? NULL : find_session(call, in, txn, no);
     int64_t number = in->session_id ? in->model_seq_id.value : 0;
     tke_run *run = no->status || !session ? NULL : add_run(call, from->run, session, number, no);
-    if (!run || tkc_failed(&call->err))
+    if (!run || tkc_failed(&call->err)) {
+        tke_kept_give(svc, call->owner, &kept);
         return false;
+    }
     tke_run_store(txn, run);
     c->source = from;
     c->copy = tke_checkpoint_add(svc, run->id, from->kind, from->name, &call->err);
     if (c->copy) {
         c->copy->user_metadata = tke_copy(svc, from->user_metadata, &call->err);
-        tke_kept_add(svc, c->copy->owner, tkc_str(from->user_metadata).len, &c->copy->kept);
+        c->copy->kept = kept;
+    } else {
+        tke_kept_give(svc, call->owner, &kept);
     }
     return c->copy != NULL;
 }
@@ -322,8 +341,7 @@ void tke_handle_copy_weights(tke_call *call)
         tke_refuse(call, 400, "bad_request", "X-Tinker-Weights-Access-Token " TKE_NO_ACCESS_TOKEN);
         return;
     }
-    const char *given = tke_call_header(call, "X-Idempotency-Key");
-    const char *key =
-        given ? tkc_arena_printf(&call->arena, &call->err, "copy %s %s", call->owner, given) : NULL;
-    begin(call, &in, key);
+    const char *key;
+    if (tke_take_key(call, "copy", &key))
+        begin(call, &in, key);
 }

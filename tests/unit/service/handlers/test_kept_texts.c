@@ -26,8 +26,9 @@ static const char *new_session(const tinkc_transport *t, int32_t status, size_t 
 
 static tinkc_engine *open_kept(const char *per_key, const char *in_all)
 {
-    const char *const settings[] = { "max_kept_per_key", per_key, "max_kept_bytes", in_all,
-                                     "disk_reserve",     "0",     NULL };
+    const char *const settings[] = {
+        "max_kept_per_key", per_key, "max_kept_bytes", in_all, "disk_reserve", "0", NULL
+    };
     return world_open(NULL, 0, settings);
 }
 
@@ -106,6 +107,66 @@ TEST(a_key_has_a_limit)
     tke_kept_give(svc, "two", &two);
     pthread_mutex_unlock(&svc->lock);
     assert_int_equal(kept_by(engine), 3000);
+    tinkc_engine_free(engine);
+}
+
+TEST(what_a_session_is_called_has_a_limit)
+{
+    tinkc_engine *engine = open_kept("1000000", "1000000");
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *no = service_json(t, 400, "POST", "/api/v1/create_session",
+                                  "{\"tags\":[\"%s\"],\"sdk_version\":\"x\"}", note_of(32 * KIB));
+    assert_string_equal(json_field(no, "code"), "metadata_too_large");
+    service_json(t, 200, "POST", "/api/v1/create_session",
+                 "{\"tags\":[\"%s\"],\"sdk_version\":\"x\"}", note_of(31 * KIB));
+    static const char body[] = "{\"tags\":[],\"sdk_version\":\"x\"}";
+    for (size_t bytes = 256; bytes <= 257; bytes++) {
+        const char *const headers[] = { "X-Idempotency-Key", note_of(bytes), NULL };
+        answer a = service_call(t, "POST", "/api/v1/create_session", headers, body, strlen(body));
+        assert_int_equal(a.status, bytes == 256 ? 200 : 400);
+        answer_free(&a);
+    }
+    tinkc_engine_free(engine);
+}
+
+/* GET of an archive's link: the status. */
+static int32_t ask_link(const tinkc_transport *t, const char *model)
+{
+    char path[300];
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/one/archive", model);
+    answer a = service_call(t, "GET", path, NULL, NULL, 0);
+    int32_t status = a.status;
+    answer_free(&a);
+    return status;
+}
+
+TEST(links_and_copies_count_for_their_key)
+{
+    tinkc_engine *engine = open_kept("5000", "1000000");
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    service_wait(
+        t, hold(json_field(
+               service_json(t, 200, "POST", "/api/v1/save_weights",
+                            "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"one\",\"user_metadata\":"
+                            "{\"k\":\"%s\"}}",
+                            model, note_of(1992)),
+               "request_id")));
+    assert_int_equal(kept_by(engine), 2000);
+    int links = 0;
+    for (; links < 1000 && ask_link(t, model) == 302; links++)
+        ;
+    assert_in_range(links, 2, 100);
+    assert_int_equal(ask_link(t, model), 403);
+    tke_service_end_links(tke_engine_service(engine), "default");
+    assert_int_equal(kept_by(engine), 2000);
+    static const char copy[] = "{\"source_path\":\"tinker://%s/weights/one\","
+                               "\"destination_project_id\":\"p\"}";
+    service_json(t, 200, "POST", "/api/v1/copy_weights", copy, model);
+    assert_int_equal(kept_by(engine), 4000);
+    const char *no = service_json(t, 403, "POST", "/api/v1/copy_weights", copy, model);
+    assert_string_equal(json_field(no, "code"), "quota_kept");
+    assert_int_equal(kept_by(engine), 4000);
     tinkc_engine_free(engine);
 }
 

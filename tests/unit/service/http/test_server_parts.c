@@ -414,7 +414,9 @@ static atomic_bool replaced;
 
 static void *replace_often(void *arg)
 {
-    enum { N = 400 }; /* the time that it takes to go through them is when a limit might be missing */
+    enum {
+        N = 400
+    }; /* the time that it takes to go through them is when a limit might be missing */
     static char texts[N][24];
     static const char *lines[N + 1];
     tinkc_error err = { 0 };
@@ -727,11 +729,11 @@ TEST(addresses_share_the_memory_for_bodies)
         int who;
         bool may;
     } rows[] = {
-        { { 800, 0, 0, 0 }, 0, true },      { { 801, 0, 0, 0 }, 0, false },
-        { { 500, 300, 0, 0 }, 1, true },    { { 500, 301, 0, 0 }, 1, false },
-        { { 800, 0, 400, 0 }, 2, true },    { { 800, 0, 401, 0 }, 2, false },
-        { { 800, 0, 400, 200 }, 3, true },  { { 800, 0, 400, 201 }, 3, false },
-        { { 800, 0, 900, 0 }, 2, false },   { { 0, 0, 100, 0 }, 2, true },
+        { { 800, 0, 0, 0 }, 0, true },     { { 801, 0, 0, 0 }, 0, false },
+        { { 500, 300, 0, 0 }, 1, true },   { { 500, 301, 0, 0 }, 1, false },
+        { { 800, 0, 400, 0 }, 2, true },   { { 800, 0, 401, 0 }, 2, false },
+        { { 800, 0, 400, 200 }, 3, true }, { { 800, 0, 400, 201 }, 3, false },
+        { { 800, 0, 900, 0 }, 2, false },  { { 0, 0, 100, 0 }, 2, true },
         { { 1000, 0, 601, 1 }, 3, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
