@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes units.json, sweep.json and golden.json here, from what Jinja2 3.1.6 itself renders.
+"""Writes into units.json, sweep.json and golden.json here what Jinja2 3.1.6 itself renders.
 
     pip install jinja2==3.1.6 && python3 reference.py
 
-units.txt holds one small template a line (as a Python string literal without its quotes), context.json the
-variables they see; sweep.txt and sweep_context.json likewise. The *.jinja files are rendered over cases.json. The environment is the one in which
+units.json and sweep.json: small templates and the variables they see; a new one needs its "template" only, the rest is
+written here. The *.jinja files are rendered over cases.json. The environment is the one in which
 chat templates are used: sandboxed, trim_blocks, lstrip_blocks, loop controls, the generation tag, a tojson
 without HTML escapes, raise_exception and strftime_now (frozen at 2025-07-26 15:04:05).
 """
@@ -53,15 +53,12 @@ def render(text, variables):
         return {"error": type(e).__name__, "message": str(e)}
 
 
-def units(name, context_name):
+def units(path):
     """One case on each line."""
-    context = json.loads((here / context_name).read_text())
-    cases = []
-    for line in (here / name).read_text().splitlines():
-        if line and not line.startswith("##"):
-            text = line.encode("latin-1", "backslashreplace").decode("unicode-escape")
-            cases.append({"template": text, **render(text, json.loads(json.dumps(context)))})
-    return '{"context": ' + json.dumps(context) + ', "cases": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]}\n"
+    old = json.loads(path.read_text())
+    cases = [{**{k: case[k] for k in ("about", "template") if k in case},
+              **render(case["template"], json.loads(json.dumps(old["context"])))} for case in old["cases"]]
+    return '{"context": ' + json.dumps(old["context"]) + ', "cases": [\n' + ",\n".join(map(json.dumps, cases)) + "\n]}\n"
 
 
 def golden():
@@ -83,7 +80,7 @@ def golden():
 
 
 if __name__ == "__main__":
-    for name, context in (("units", "context.json"), ("sweep", "sweep_context.json")):
-        (here / (name + ".json")).write_text(units(name + ".txt", context))
+    for path in (here / "units.json", here / "sweep.json"):
+        path.write_text(units(path))
     if (here / "cases.json").exists():
         (here / "golden.json").write_text(json.dumps(golden(), indent=1, ensure_ascii=True) + "\n")
