@@ -200,62 +200,6 @@ static tinkc_future *sample_one(scene *x)
     return tinkc_sample(x->sampler, prompt, PROMPT, 1, &o, &x->err);
 }
 
-/* The service may switch repetitions of samples off; log-probabilities are repeated all the same. */
-TEST(the_service_switches_resampling_off)
-{
-    static const char *const configs[] = { "{}", "{\"sample_no_retries\":true}" };
-    tinkc_retry_options retry = { .max_attempts = 3 };
-    for (size_t i = 0; i < 2; i++)
-        for (size_t logprobs = 0; logprobs < 2; logprobs++) {
-            scene x;
-            open_scene(&x, configs[i], &retry);
-            tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
-            tinkc_future *f =
-                logprobs ? tinkc_logprobs(x.sampler, prompt, PROMPT, &x.err) : sample_one(&x);
-            assert_true(run_until_done(x.mock, f, 60000));
-            assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), i && !logprobs ? 1 : 3);
-            tinkc_future_free(f);
-            close_scene(&x);
-        }
-}
-
-/* When a sample that is polled for ends for lack of progress; -1 = within two hours it does not. */
-static int64_t given_up_after_s(const char *config, const tinkc_retry_options *retry)
-{
-    tinkc_error err = { 0 };
-    scene x;
-    open_scene(&x, config, retry);
-    tinkc_mock_answer wait = { .body = "{\"type\":\"try_again\"}", .delay_ms = 5000 };
-    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future", &wait, &x.err);
-    tinkc_future *f = sample_one(&x);
-    int64_t now = 0;
-    while (!tinkc_future_done(f) && now < 7300) {
-        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
-        tinkc_mock_advance(x.mock, 1000);
-        tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
-        now++;
-    }
-    bool done = tinkc_future_done(f);
-    if (done) {
-        assert_false(tinkc_future_wait(f, 0, &err));
-        assert_int_equal(err.code, TINKC_E_NO_PROGRESS);
-        assert_true(err.flags & TINKC_MAY_HAVE_RUN);
-    }
-    tinkc_future_free(f);
-    close_scene(&x);
-    return done ? now : -1;
-}
-
-TEST(samples_without_progress_end)
-{
-    tinkc_retry_options minute = { .progress_timeout_ms = 60000 };
-    tinkc_retry_options never = { .progress_timeout_ms = 60000, .no_stuck_detection = true };
-    assert_int_equal(given_up_after_s("{}", NULL), 7200); /* two hours */
-    assert_int_equal(given_up_after_s("{}", &minute), 60);
-    assert_int_equal(given_up_after_s("{}", &never), -1);
-    assert_int_equal(given_up_after_s("{\"sample_enable_stuck_detection\":false}", &minute), -1);
-}
-
 /* Another sample of the same sampler that ends is progress for all of them. */
 static bool poll_of_the_first(const tinkc_request *r, tinkc_mock_answer *a, void *user)
 {

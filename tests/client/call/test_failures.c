@@ -20,8 +20,6 @@ static const char *const wait_ms[] = { "retry-after-ms", "1500", NULL };
 static const char *const wait_s[] = { "Retry-After", "7", NULL };
 static const char *const wait_date[] = { "Retry-After", "Thu, 01 Jan 2026 00:00:20 GMT", NULL };
 static const char *const wait_junk[] = { "Retry-After", "soon", NULL };
-static const char *const retry_true[] = { "x-should-retry", "true", NULL };
-static const char *const retry_false[] = { "x-should-retry", "false", NULL };
 static const char *const protobuf[] = { "Content-Type", "application/x-protobuf", NULL };
 static char oversized[200 * 1024];
 
@@ -422,88 +420,7 @@ TEST(one_bad_answer_is_survived)
         }
 }
 
-/* ---- x-should-retry ---- */
-
-static size_t count_with(const tinkc_mock_answer *answer)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/healthz", answer, &err);
-    tinkc_future *f = tinkc_health_check(client, &err);
-    assert_true(run_until_done(mock, f, 600000));
-    size_t n = tinkc_mock_count(mock, "/api/v1/healthz");
-    tinkc_future_free(f);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
-    return n;
-}
-
-TEST(c06_the_service_decides_about_retries)
-{
-    static const char *const loud[] = { "x-should-retry", "TRUE", NULL };
-    assert_int_equal(
-        count_with(&(tinkc_mock_answer){ .status = 400, .headers = retry_true, .body = "x" }), 11);
-    assert_int_equal(
-        count_with(&(tinkc_mock_answer){ .status = 503, .headers = retry_false, .body = "x" }), 1);
-    assert_int_equal(
-        count_with(&(tinkc_mock_answer){ .status = 400, .headers = loud, .body = "x" }), 1);
-    assert_int_equal(
-        count_with(&(tinkc_mock_answer){ .headers = retry_true, .body = "{\"status\":\"ok\"}" }),
-        1);
-}
-
 /* ---- exact delays ---- */
-
-TEST(attempts_wait_as_the_service_says)
-{
-    static const int64_t upper[] = {
-        500, 1000, 2000, 4000, 8000, 10000, 10000, 10000, 10000, 10000
-    };
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *client = mock_client(mock, NULL, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/healthz", &(tinkc_mock_answer){ .status = 503 }, &err);
-    tinkc_future *f = tinkc_health_check(client, &err);
-    assert_true(run_until_done(mock, f, 600000));
-    for (size_t i = 0; i < 10; i++) {
-        int64_t gap = nth_request_ms(mock, "/api/v1/healthz", i + 1) -
-                      nth_request_ms(mock, "/api/v1/healthz", i);
-        assert_in_range(gap, upper[i] * 3 / 4, upper[i]);
-        char count[8];
-        (void)snprintf(count, sizeof count, "%zu", i);
-        assert_string_equal(
-            request_header(nth_request(mock, "/api/v1/healthz", i), "x-stainless-retry-count"),
-            count);
-    }
-    tinkc_future_free(f);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
-}
-
-/* 1 2 4 8 16, eight times 30, 29, then the end. */
-TEST(the_window_is_filled)
-{
-    static const int64_t gaps[] = { 1, 2, 4, 8, 16, 30, 30, 30, 30, 30, 30, 30, 30, 29 };
-    scene x;
-    open_scene(&x, &(request_kind){ .needs_trainer = true });
-    tinkc_mock_always(x.mock, NULL, "/api/v1/save_weights", &(tinkc_mock_answer){ .status = 500 },
-                      &x.err);
-    tinkc_future *f = save(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_int_equal(tinkc_mock_count(x.mock, "/api/v1/save_weights"), 15);
-    for (size_t i = 0; i < 14; i++)
-        assert_int_equal(nth_request_ms(x.mock, "/api/v1/save_weights", i + 1) -
-                             nth_request_ms(x.mock, "/api/v1/save_weights", i),
-                         gaps[i] * 1000);
-    const char *key =
-        request_header(nth_request(x.mock, "/api/v1/save_weights", 0), "X-Idempotency-Key");
-    assert_memory_equal(key, "stainless-c-retry-", 18);
-    assert_string_equal(
-        key, request_header(nth_request(x.mock, "/api/v1/save_weights", 14), "X-Idempotency-Key"));
-    tinkc_future_free(f);
-    close_scene(&x);
-}
 
 /* The attempts of one exchange do not continue beyond the window of the operation. */
 TEST(attempts_end_with_the_window)
@@ -528,63 +445,4 @@ TEST(attempts_end_with_the_window)
         tinkc_client_free(client);
         tinkc_mock_free(mock);
     }
-}
-
-/* Results of passes and samples are asked for as protobuf. */
-TEST(large_results_are_asked_for_as_protobuf)
-{
-    for (size_t k = 0; k < N_KINDS; k++) {
-        const request_kind *kind = &all_kinds[k];
-        scene x;
-        if (kind->family != POLL)
-            continue;
-        open_scene(&x, kind);
-        tinkc_future *f = kind->start(&x);
-        assert_true(run_until_done(x.mock, f, 60000));
-        assert_string_equal(request_header(nth_request(x.mock, kind->path, 0), "Accept"),
-                            kind->start == step ? "application/json" : "application/x-protobuf");
-        tinkc_future_free(f);
-        close_scene(&x);
-    }
-}
-
-/* Connection errors: 1 2 4 8 16 30 30; after a 503 it begins again. */
-TEST(c07_c26_polls_back_off_and_say_who_they_are)
-{
-    static const int64_t gaps[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000, 100, 1000 };
-    scene x;
-    open_scene(&x, &(request_kind){ .needs_trainer = true });
-    for (int i = 0; i < 7; i++)
-        tinkc_mock_once(x.mock, NULL, "/api/v1/retrieve_future",
-                        &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
-    tinkc_mock_once(x.mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .status = 503 },
-                    &x.err);
-    tinkc_mock_once(x.mock, NULL, "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED }, &x.err);
-    tinkc_mock_once(x.mock, NULL, "/api/v1/optim_step",
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r\"}", .delay_ms = 250 },
-                    &x.err);
-    tinkc_mock_always(x.mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .body = "{\"type\":\"optim_step\"}" }, &x.err);
-    tinkc_future *f = step(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    (void)tinkc_future_wait(f, 0, &x.err);
-    assert_ok(&x.err);
-    for (size_t i = 0; i < 9; i++)
-        assert_int_equal(nth_request_ms(x.mock, "/api/v1/retrieve_future", i + 1) -
-                             nth_request_ms(x.mock, "/api/v1/retrieve_future", i),
-                         gaps[i]);
-    const tinkc_request *first = nth_request(x.mock, "/api/v1/retrieve_future", 0);
-    for (size_t i = 0; i < 10; i++) {
-        const tinkc_request *poll = nth_request(x.mock, "/api/v1/retrieve_future", i);
-        assert_int_equal(atoi(request_header(poll, "X-Tinker-Request-Iteration")), i);
-        assert_string_equal(request_header(poll, "Accept"), "application/json");
-    }
-    assert_string_equal(request_header(first, "X-Tinker-Request-Type"), "OptimStep");
-    assert_string_equal(request_header(first, "X-Stainless-Raw-Response"), "raw");
-    assert_string_equal(request_header(first, "X-Tinker-Create-Promise-Roundtrip-Time"), "0.25");
-    assert_null(request_header(nth_request(x.mock, "/api/v1/retrieve_future", 1),
-                               "X-Tinker-Create-Promise-Roundtrip-Time"));
-    tinkc_future_free(f);
-    close_scene(&x);
 }

@@ -75,6 +75,9 @@ TEST(each_answer_to_a_poll_has_its_consequence)
         { { { 200, 0, "Content-Type", "application/x-protobuf", "\x08" } },
           "optim_step; poll; BAD_RESPONSE, may have run, in retrieval \"JSON: no value at byte "
           "0\"" },
+        { { { 500, 0, "Retry-After", "9", "" } }, "optim_step; poll; +100 poll 1; done" },
+        { { { 429, 0, "Retry-After", "1e300", "" } }, "optim_step; poll; +60000 poll 1; done" },
+        { { { 503, 0, "Retry-After", "nan", "" } }, "optim_step; poll; +100 poll 1; done" },
         /* only the size of the result: it is asked for */
         { { { 200, 0, NULL, NULL, METADATA("1000") } }, "optim_step; poll; poll 1; done" },
         { { { 200, 0, NULL, NULL, METADATA("7") }, { 200, 0, NULL, NULL, METADATA("7") } },
@@ -94,6 +97,16 @@ TEST(each_answer_to_a_poll_has_its_consequence)
             { 200, 0, NULL, NULL, METADATA("7") },
             { 429, 0, NULL, NULL, "" } },
           "optim_step; poll; +1000 poll 1; poll 2; +1000 poll 3; done" },
+        { { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL },
+            { 500, 0, NULL, NULL, "" },
+            { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL } },
+          "optim_step; poll; +1000 poll 1; +100 poll 2; +1000 poll 3; done" },
+        { { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL },
+            { 400, 0, NULL, NULL, "<html>" },
+            { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL } },
+          "optim_step; poll; +1000 poll 1; +100 poll 2; +1000 poll 3; done" },
+        { { { 200, 0, NULL, NULL, "" }, { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL } },
+          "optim_step; poll; +1000 poll 1; +2000 poll 2; done" },
         { { { 503, 0, "retry-after-ms", "0", "" }, { 429, 0, "retry-after-ms", "0", "" } },
           "optim_step; poll; +100 poll 1; +1000 poll 2; done" },
     };
@@ -142,7 +155,8 @@ TEST(what_a_poll_says)
     scene_end(s);
 }
 
-/* Answers that cost nothing are asked for at most ten times a second, then less and less, down to once. */
+/* Answers that cost nothing are asked for at most ten times a second, then less and less, down to once; after a 429 from a second to
+ * thirty. */
 TEST(the_pace_of_polls)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
@@ -152,6 +166,11 @@ TEST(the_pace_of_polls)
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
     EXPECT(s, "optim_step #1; poll; +100 poll 1; +200 poll 2; +400 poll 3; +800 poll 4; +1000 poll "
               "5; +1000 poll 6; +1000 poll 7; +1000 poll 8; step: done");
+    for (int i = 0; i < 7; i++)
+        answer(s, POLL, 429, "");
+    complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    EXPECT(s, "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; +8000 poll 4; +16000 "
+              "poll 5; +30000 poll 6; +30000 poll 7; step: done");
     tinkc_trainer_free(t);
     scene_end(s);
 }
@@ -196,6 +215,12 @@ TEST(budgets_of_400s)
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
     EXPECT(s, "optim_step #2; poll; +100 poll 1; +200 poll 2; +400 poll 3; step: BAD_REQUEST 400, "
               "may have run, in retrieval \"HTTP 400: <html>\"");
+    use_up(s, POLL);
+    for (int i = 0; i < 7; i++) /* three more after a word of the service itself */
+        answer(s, POLL, i == 3 ? 408 : 400, i == 3 ? QUEUE("active", "") : "<html>");
+    complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    EXPECT(s, "optim_step #3; poll; +100 poll 1; +200 poll 2; +400 poll 3; +800 poll 4; +1000 poll "
+              "5; +1000 poll 6; +1000 poll 7; step: done");
     tinkc_trainer_free(t);
     scene_end(s);
 }

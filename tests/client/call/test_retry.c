@@ -73,6 +73,15 @@ TEST(each_outcome_once)
           "healthz; SERVER 500 \"HTTP 500\"",
           "models; +1000 models; done" },
         { { 404, 0, "x-should-retry", "true", "" }, "healthz; +500 healthz (1); done", NULL },
+        { { 503, 0, "Retry-After", "Thu, 01 Jan 2026 00:10:09 GMT", "" },
+          "healthz; +500 healthz (1); done",
+          NULL },
+        { { 503, 0, "Retry-After", "0.25", "" }, "healthz; +250 healthz (1); done", NULL },
+        { { 503, 0, "Retry-After", "0", "" }, "healthz; +500 healthz (1); done", NULL },
+        { { 503, 0, "Retry-After", "soon", "" }, "healthz; +500 healthz (1); done", NULL },
+        { { 400, 0, "x-should-retry", "TRUE", "x" },
+          "healthz; BAD_REQUEST 400 \"HTTP 400: x\"",
+          NULL },
         { { 503, 0, "Retry-After", "60", "" }, "healthz; +60000 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "61", "" }, "healthz; +500 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "-1", "" }, "healthz; +500 healthz (1); done", NULL },
@@ -157,6 +166,10 @@ TEST(both_retry_layers_end_as_the_options_say)
           { 429, 0, "Retry-After-Ms", "20", "" },
           "models; +1000 models; +2000 models; +4000 models; +8000 models; +16000 models; +30000 "
           "models; +30000 models; +9000 models; RATE_LIMITED 429, after 20 \"HTTP 429\"" },
+        { { .max_retries = TINKC_ZERO, .retry_window_ms = 50000 },
+          { 500, 0, "Retry-After", "5", "" },
+          "models; +5000 models; +5000 models; +5000 models; +8000 models; +16000 models; +11000 "
+          "models; SERVER 500, after 5000 \"HTTP 500\"" },
         { { .max_retries = 3, .retry_window_ms = TINKC_ZERO },
           { 409, 0, NULL, NULL, "" },
           "models; CONFLICT 409 \"HTTP 409\"" },
@@ -236,6 +249,38 @@ TEST(a_repetition_is_seen)
     complete(s, "call", tinkc_capabilities_get(scene_client(s), scene_err(s)));
     EXPECT(s, "models; call: FORBIDDEN 403 \"HTTP 403: no\" {\"detail\":\"no\",\"more\":1}");
     scene_end(s);
+}
+
+/* The window's repetitions say how much of it is left. */
+TEST(a_repetition_of_the_window_is_seen)
+{
+    const tinkc_client_options o = { .max_retries = TINKC_ZERO, .retry_window_ms = 10000 };
+    scene *s = begin(&o);
+    scene_shows(s, SHOW_EVENTS);
+    answer(s, MODELS, 500, "");
+    answer(s, MODELS, 503, "");
+    complete(s, "call", tinkc_capabilities_get(scene_client(s), scene_err(s)));
+    EXPECT(s, "models; [retry status 500 attempt 1 wait 1000 left 10000: HTTP 500]; +1000 models; "
+              "[retry status 503 attempt 2 elapsed 1000 wait 2000 left 9000: HTTP 503]; +2000 "
+              "models; call: done");
+    scene_end(s);
+}
+
+/* The moment that a date names, in any zone; the mock's time began at 2026-01-01 00:00:00 UTC. */
+TEST(a_retry_header_may_be_a_date)
+{
+    static const struct {
+        const char *date, *seen;
+    } rows[] = { { "Thu, 01 Jan 2026 00:00:09 GMT", "healthz; +9000 healthz (1); done" },
+                 { "Thu, 01 Jan 2026 01:00:04 +0100", "healthz; +4000 healthz (1); done" },
+                 { "Wed, 31 Dec 2025 23:59:00 GMT", "healthz; +500 healthz (1); done" } };
+    for (size_t i = 0; i < LEN(rows); i++) {
+        scene *s = begin(&quiet);
+        answer_with(s, API "healthz", &(outcome){ 503, 0, "Retry-After", rows[i].date, "" });
+        complete(s, "", tinkc_health_check(scene_client(s), scene_err(s)));
+        EXPECT_ROW(s, i, rows[i].seen);
+        scene_end(s);
+    }
 }
 
 /* That nobody is there is a warning, at the first attempt; later attempts are details. */
@@ -343,5 +388,76 @@ TEST(a_billing_pause_is_seen)
            "HTTP 402: no credit left]; debug: GET /api/v1/get_server_capabilities: HTTP 402: no "
            "credit left; next try in 5000 ms; +5000 models; error: paused for 15 s because of "
            "billing: giving up; BILLING 402 \"HTTP 402: no credit left\"");
+    scene_end(s);
+}
+
+TEST(attempts_begin_again_after_a_billing_pause)
+{
+    static const int32_t statuses[] = { 500, 500, 402, 500, 500 };
+    scene *s = begin(&quiet);
+    for (size_t i = 0; i < LEN(statuses); i++)
+        answer(s, MODELS, statuses[i], "");
+    complete(s, "", tinkc_capabilities_get(scene_client(s), scene_err(s)));
+    EXPECT(s, "models; +500 models (1); +1000 models (2); +5000 models; +500 models (1); +1000 "
+              "models (2); done");
+    scene_end(s);
+}
+
+/* A line a minute, counted from the last one. */
+TEST(a_billing_pause_is_logged_each_minute)
+{
+    static const struct {
+        int64_t later_ms;
+        const char *seen;
+    } rows[] = { { 0, "models; warning: paused because of billing: HTTP 402; +5000 models; done" },
+                 { 55000, "models; +5000 models; done" },
+                 { 55001,
+                   "models; warning: paused because of billing: HTTP 402; +5000 models; done" } };
+    const tinkc_client_options o = { .billing_pause_ms = TINKC_FOREVER,
+                                     .log_level = TINKC_LOG_WARN };
+    scene *s = begin(&o);
+    scene_shows(s, SHOW_LOGS);
+    for (size_t i = 0; i < LEN(rows); i++) {
+        pass(s, rows[i].later_ms);
+        scene_forget(s);
+        answer(s, MODELS, 402, "");
+        complete(s, "", tinkc_capabilities_get(scene_client(s), scene_err(s)));
+        EXPECT_ROW(s, i, rows[i].seen);
+    }
+    scene_end(s);
+}
+
+/* Notices of the service are logged once a minute, at their level and without control characters; those of others are not. */
+TEST(a_deprecation_notice_is_logged_each_minute)
+{
+#define NOTE "x-deprecation-note"
+    const struct {
+        const char *path;
+        int64_t later_ms;
+        const char *const *headers;
+        const char *seen;
+    } rows[] = {
+        { "/x", 0, PAIRS("X-Deprecation-Note", "load\x1b[1m goes"),
+          "/x {GET} {pool rest}; warning: deprecation notice: load [1m goes; done" },
+        { "/x", 59999, PAIRS(NOTE, "load\x1b[1m goes"), "/x {GET} {pool rest}; done" },
+        { "/x", 1, PAIRS(NOTE, "load\x1b[1m goes"),
+          "/x {GET} {pool rest}; warning: deprecation notice: load [1m goes; done" },
+        { "/x", 0, PAIRS(NOTE, " "), "/x {GET} {pool rest}; done" },
+        { "/x", 0, PAIRS(NOTE, "gone", "x-deprecation-level", " Error "),
+          "/x {GET} {pool rest}; error: deprecation notice: gone; done" },
+        { "https://other.test/x", 70000, PAIRS(NOTE, "gone"),
+          "/x {Accept: application/json}; done" },
+    };
+    scene *s = begin(&quiet);
+    scene_shows(s, SHOW_LOGS);
+    for (size_t i = 0; i < LEN(rows); i++) {
+        pass(s, rows[i].later_ms);
+        scene_forget(s);
+        answer_headers(s, "/x", 200, rows[i].headers, "ok");
+        complete(s, "",
+                 tinkc_http_call(scene_client(s), &(tinkc_http_options){ .path = rows[i].path },
+                                 scene_err(s)));
+        EXPECT_ROW(s, i, rows[i].seen);
+    }
     scene_end(s);
 }

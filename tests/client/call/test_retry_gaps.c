@@ -62,47 +62,6 @@ static tinkc_future *sample(scene *x)
     return tinkc_sample(x->sampler, prompt, 3, 1, &o, &x->err);
 }
 
-typedef struct asked {
-    const char *name, *value;
-    int64_t least, most;
-} asked;
-
-/* The mock's time begins at 2026-01-01 00:00:00 UTC. */
-static const asked attempts[] = {
-    { "Retry-After", "7", 7000, 7000 },
-    { "Retry-After", "0.25", 250, 250 },
-    { "retry-after-ms", "1500", 1500, 1500 },
-    { "Retry-After", "60", 60000, 60000 },
-    { "Retry-After", "Thu, 01 Jan 2026 00:00:09 GMT", 9000, 9000 },
-    { "Retry-After", "Thu, 01 Jan 2026 01:00:04 +0100", 4000, 4000 },
-    { "Retry-After", "61", 375, 500 }, /* more than a minute is not obeyed */
-    { "Retry-After", "Wed, 31 Dec 2025 23:59:00 GMT", 375, 500 },
-    { "Retry-After", "0", 375, 500 },
-    { "Retry-After", "-3", 375, 500 },
-    { "Retry-After", "soon", 375, 500 },
-    { "X-Other", "7", 375, 500 },
-};
-
-TEST(attempts_obey_the_headers)
-{
-    for (size_t i = 0; i < sizeof attempts / sizeof *attempts; i++) {
-        const char *headers[] = { attempts[i].name, attempts[i].value, NULL };
-        tinkc_error err = { 0 };
-        scene x = { .mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err) };
-        x.client = mock_client(x.mock, NULL, &err);
-        tinkc_mock_once(x.mock, NULL, HEALTH,
-                        &(tinkc_mock_answer){ .status = 503, .headers = headers }, &err);
-        tinkc_future *f = tinkc_health_check(x.client, &err);
-        assert_true(run_until_done(x.mock, f, 120000));
-        int64_t took = gap(&x, HEALTH, 0);
-        if (took < attempts[i].least || took > attempts[i].most)
-            fail_msg("%s: %s: waited %lld ms", attempts[i].name, attempts[i].value,
-                     (long long)took);
-        tinkc_future_free(f);
-        close_scene(&x);
-    }
-}
-
 /* Doubling from half a second to ten, less up to a quarter; never the same twice in a row by rule,
  * so the spread must show. */
 TEST(attempts_are_spread_and_capped)
@@ -129,114 +88,6 @@ TEST(attempts_are_spread_and_capped)
     assert_true(low < 8300 && high > 9200); /* 7.5 to 10 s, over twenty seeds */
 }
 
-/* The window waits at least as long as it was asked to, and its own time where that is longer. */
-TEST(the_window_obeys_the_headers)
-{
-    static const int64_t want[] = { 5000, 5000, 5000, 8000, 16000, 30000, 30000 };
-    static const char *const headers[] = { "Retry-After", "5", NULL };
-    scene x;
-    open_scene(&x, NULL, NULL);
-    tinkc_mock_always(x.mock, NULL, SAVE, &(tinkc_mock_answer){ .status = 500, .headers = headers },
-                      &x.err);
-    tinkc_future *f = tinkc_trainer_save(x.trainer, "a", NULL, &x.err);
-    assert_true(run_until_done(x.mock, f, 600000));
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        assert_int_equal(gap(&x, SAVE, i), want[i]);
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
-/* Statuses and headers of polls, and the gap after each. */
-TEST(polls_obey_the_headers)
-{
-    static const struct {
-        int32_t status;
-        const char *value; /* of Retry-After; NULL = none */
-        int64_t gap;
-    } polls[] = {
-        { 429, "7", 7000 },
-        { 429, NULL, 2000 }, /* the second of our own */
-        { 429, "0.5", 500 },
-        { 503, "4", 4000 },
-        { 503, NULL, 100 },
-        { 500, "9", 200 },   /* only 503 is believed */
-        { 429, NULL, 1000 }, /* begins again after another answer */
-        { 429, NULL, 2000 },
-        { 429, NULL, 4000 },
-        { 429, NULL, 8000 },
-        { 429, NULL, 16000 },
-        { 429, NULL, 30000 },
-        { 429, NULL, 30000 },
-        { 429, "Thu, 01 Jan 2026 00:00:01 GMT", 30000 }, /* past: our own */
-        { 429, "61", 60000 },                            /* at most a minute */
-        { 503, "86400", 60000 },
-        { 429, "1e300", 60000 },
-        { 429, "Fri, 01 Jan 2027 00:00:00 GMT", 60000 },
-        { 429, "45", 45000 },
-        { 503, "60", 60000 },
-        { 429, "-5", 1000 }, /* what makes no sense: our own, which a 503 began again */
-        { 429, "0", 2000 },
-        { 429, "soon", 4000 },
-        { 503, "nan", 400 },
-    };
-    enum { N = sizeof polls / sizeof *polls };
-    scene x;
-    open_scene(&x, NULL, NULL);
-    for (size_t i = 0; i < N; i++) {
-        const char *headers[] = { "Retry-After", polls[i].value, NULL };
-        tinkc_mock_once(x.mock, NULL, POLL,
-                        &(tinkc_mock_answer){ .status = polls[i].status,
-                                              .headers = polls[i].value ? headers : NULL },
-                        &x.err);
-    }
-    tinkc_future *f = step(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_true(tinkc_future_wait(f, 0, &x.err));
-    assert_int_equal(tinkc_mock_count(x.mock, POLL), N + 1);
-    for (size_t i = 0; i < N; i++)
-        if (gap(&x, POLL, i) != polls[i].gap)
-            fail_msg("poll %zu: %lld ms", i, (long long)gap(&x, POLL, i));
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
-/* A poll without a connection: 1 s doubling to 30 s. */
-TEST(polls_without_connection)
-{
-    static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000 };
-    scene x;
-    open_scene(&x, NULL, NULL);
-    for (size_t i = 0; i < 7; i++)
-        tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED },
-                        &x.err);
-    tinkc_future *f = step(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    for (size_t i = 0; i < 7; i++)
-        assert_int_equal(gap(&x, POLL, i), want[i]);
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
-/* A 400 whose body is not a JSON error may come from a proxy: three more polls, spaced like all quick
- * answers, then it is believed. */
-TEST(bad_requests_of_polls)
-{
-    static const int64_t want[] = { 100, 200, 400 };
-    scene x;
-    open_scene(&x, NULL, NULL);
-    tinkc_mock_always(x.mock, NULL, POLL, &(tinkc_mock_answer){ .status = 400, .body = "<html>" },
-                      &x.err);
-    tinkc_future *f = step(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_false(tinkc_future_wait(f, 0, &x.err));
-    assert_int_equal(x.err.code, TINKC_E_BAD_REQUEST);
-    assert_int_equal(tinkc_mock_count(x.mock, POLL), 4);
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(gap(&x, POLL, i), want[i]);
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
 /* "Try again" is answered at once, but never more often than ten times a second, and each quick answer
  * doubles the distance up to a second. An answer that took its second is followed at once. */
 TEST(quick_answers_are_spaced)
@@ -259,50 +110,6 @@ TEST(quick_answers_are_spaced)
     for (size_t i = 0; i < N; i++)
         if (gap(&x, POLL, i) != polls[i].gap)
             fail_msg("poll %zu: %lld ms", i, (long long)gap(&x, POLL, i));
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
-/* Any answer of the service begins the back-off of lost connections again. */
-TEST(answers_begin_the_backoff_again)
-{
-    static const tinkc_mock_answer answers[] = {
-        { .body = "{\"type\":\"try_again\"}" },
-        { .status = 408 },
-        { .status = 500 },
-        { .status = 400, .body = "<html>" },
-    };
-    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-        tinkc_mock_answer lost = { .fault = TINKC_FAULT_REFUSED };
-        scene x;
-        open_scene(&x, NULL, NULL);
-        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
-        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
-        tinkc_mock_once(x.mock, NULL, POLL, &answers[i], &x.err);
-        tinkc_mock_once(x.mock, NULL, POLL, &lost, &x.err);
-        tinkc_future *f = step(&x);
-        assert_true(run_until_done(x.mock, f, 600000));
-        assert_int_equal(gap(&x, POLL, 0), 1000);
-        assert_int_equal(gap(&x, POLL, 1), 2000);
-        assert_int_equal(gap(&x, POLL, 3), 1000);
-        tinkc_future_free(f);
-        close_scene(&x);
-    }
-}
-
-/* A poll's answer always has a body: without one the connection was lost behind the head. */
-TEST(an_empty_answer_to_a_poll_is_a_lost_connection)
-{
-    scene x;
-    open_scene(&x, NULL, NULL);
-    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .status = 200, .body = "" }, &x.err);
-    tinkc_mock_once(x.mock, NULL, POLL, &(tinkc_mock_answer){ .fault = TINKC_FAULT_REFUSED },
-                    &x.err);
-    tinkc_future *f = step(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_true(tinkc_future_wait(f, 0, &x.err));
-    assert_int_equal(gap(&x, POLL, 0), 1000);
-    assert_int_equal(gap(&x, POLL, 1), 2000);
     tinkc_future_free(f);
     close_scene(&x);
 }
@@ -337,27 +144,6 @@ TEST(stale_connections_have_a_budget)
     close_scene(&x);
 }
 
-/* Resampling: half a second doubling to ten, plus or minus a quarter, a new number each time. */
-TEST(samples_are_repeated)
-{
-    static const int64_t want[] = { 500, 1000, 2000, 4000, 8000, 10000, 10000 };
-    tinkc_retry_options retry = { .has_jitter = true, .max_attempts = 8 };
-    scene x;
-    open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
-    tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
-    tinkc_future *f = sample(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 8);
-    for (size_t i = 0; i < 7; i++) {
-        char seq[24];
-        (void)snprintf(seq, sizeof seq, "\"seq_id\":%zu,", i);
-        assert_int_equal(gap(&x, SAMPLE, i), want[i]);
-        assert_non_null(strstr((const char *)nth_request(x.mock, SAMPLE, i)->body.data, seq));
-    }
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
 /* Around the delay, and below the longest one: that is spread, too. */
 static void samples_are_spread_around(int64_t longest, int64_t from, int64_t to)
 {
@@ -386,37 +172,6 @@ TEST(samples_are_spread)
 {
     samples_are_spread_around(0, 3000, 5000);
     samples_are_spread_around(2000, 1500, 2000);
-}
-
-/* A 429 slows everybody down: 1 s, 5 s for large prompts, or what the service asks for if that is
- * longer; spread over a quarter of a second. */
-TEST(backoff_of_samples)
-{
-    static const struct {
-        const char *value;
-        size_t tokens;
-        int64_t least;
-    } cases[] = { { NULL, 3, 1000 },     { "20", 3, 20000 },   { "0.2", 3, 1000 },
-                  { NULL, 20000, 5000 }, { "7", 20000, 7000 }, { NULL, 13107, 1000 } };
-    int32_t *prompt = calloc(20000, sizeof *prompt);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *headers[] = { "Retry-After", cases[i].value, NULL };
-        tinkc_sampling o = TINKC_SAMPLING_INIT;
-        scene x;
-        open_scene(&x, NULL, NULL);
-        o.max_tokens = 1;
-        tinkc_mock_once(
-            x.mock, NULL, SAMPLE,
-            &(tinkc_mock_answer){ .status = 429, .headers = cases[i].value ? headers : NULL },
-            &x.err);
-        tinkc_future *f = tinkc_sample(x.sampler, prompt, cases[i].tokens, 1, &o, &x.err);
-        assert_true(run_until_done(x.mock, f, 600000));
-        assert_true(tinkc_future_wait(f, 0, &x.err));
-        assert_in_range(gap(&x, SAMPLE, 0), cases[i].least, cases[i].least + 249);
-        tinkc_future_free(f);
-        close_scene(&x);
-    }
-    free(prompt);
 }
 
 /* A second 429 that asks for less does not shorten the pause of the first. */
@@ -484,106 +239,6 @@ TEST(held_back_samples_are_spread)
     }
     assert_in_range(low, 1000, 1080);
     assert_in_range(high, 1170, 1249);
-}
-
-/* ---- zero is not "not given" ---- */
-
-TEST(without_retries_a_request_is_sent_once)
-{
-    scene x;
-    open_scene(&x, &(tinkc_client_options){ .max_retries = TINKC_ZERO }, NULL);
-    tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &x.err);
-    tinkc_future *f = tinkc_health_check(x.client, &x.err); /* has no window */
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_int_equal(tinkc_mock_count(x.mock, HEALTH), 1);
-    tinkc_future_free(f);
-    close_scene(&x);
-    /* A call by hand has a window: without attempts its own pause of 1 s comes first. */
-    static const int32_t given[] = { 0, 1, TINKC_ZERO };
-    static const int64_t second[] = { 1000, 1000, 2000 };
-    for (size_t i = 0; i < 3; i++) {
-        open_scene(&x, NULL, NULL);
-        tinkc_mock_always(x.mock, NULL, HEALTH, &(tinkc_mock_answer){ .status = 500 }, &x.err);
-        f = tinkc_http_call(
-            x.client, &(tinkc_http_options){ .path = HEALTH, .max_retries = given[i] }, &x.err);
-        assert_true(run_until_done(x.mock, f, 600000));
-        if (given[i] == TINKC_ZERO)
-            assert_int_equal(gap(&x, HEALTH, 0), 1000);
-        else
-            assert_in_range(gap(&x, HEALTH, 0), 375, 500);
-        assert_in_range(gap(&x, HEALTH, 1), given[i] ? second[i] : 750, second[i]);
-        tinkc_future_free(f);
-        close_scene(&x);
-    }
-}
-
-static size_t saves_with(const tinkc_client_options *options, int32_t status, int32_t code)
-{
-    scene x;
-    open_scene(&x, options, NULL);
-    tinkc_mock_always(x.mock, NULL, SAVE, &(tinkc_mock_answer){ .status = status }, &x.err);
-    tinkc_future *f = tinkc_trainer_save(x.trainer, "a", NULL, &x.err);
-    assert_true(run_until_done(x.mock, f, INT64_C(10000000)));
-    assert_false(tinkc_future_wait(f, 0, &x.err));
-    assert_int_equal(x.err.code, code);
-    size_t n = tinkc_mock_count(x.mock, SAVE);
-    tinkc_future_free(f);
-    close_scene(&x);
-    return n;
-}
-
-TEST(zero_window_and_zero_pause)
-{
-    tinkc_client_options o = { .retry_window_ms = TINKC_ZERO };
-    assert_int_equal(saves_with(&o, 500, TINKC_E_SERVER), 1);
-    o = (tinkc_client_options){ .retry_window_ms = 3000 };
-    assert_int_equal(saves_with(&o, 500, TINKC_E_SERVER), 3);
-    o = (tinkc_client_options){ .billing_pause_ms = TINKC_ZERO };
-    assert_int_equal(saves_with(&o, 402, TINKC_E_BILLING), 1);
-    o = (tinkc_client_options){ .billing_pause_ms = 20000 }; /* 0, 5, 10, 15, 20, 25 s */
-    assert_int_equal(saves_with(&o, 402, TINKC_E_BILLING), 6);
-    assert_int_equal(saves_with(NULL, 402, TINKC_E_BILLING), 3600 / 5 + 2); /* an hour */
-}
-
-TEST(delays_of_zero)
-{
-    tinkc_retry_options retry = { .max_attempts = 3, .delay_base_ms = TINKC_ZERO };
-    scene x;
-    open_scene(&x, &(tinkc_client_options){ .retry_window_ms = TINKC_ZERO }, &retry);
-    tinkc_mock_always(x.mock, NULL, SAMPLE, &(tinkc_mock_answer){ .status = 500 }, &x.err);
-    tinkc_future *f = sample(&x);
-    assert_true(run_until_done(x.mock, f, 600000));
-    assert_int_equal(tinkc_mock_count(x.mock, SAMPLE), 3);
-    assert_int_equal(gap(&x, SAMPLE, 0) + gap(&x, SAMPLE, 1), 0);
-    tinkc_future_free(f);
-    close_scene(&x);
-}
-
-TEST(zero_and_endless_are_refused_where_they_make_no_sense)
-{
-    static const struct {
-        tinkc_client_options o;
-        const char *message;
-    } cases[] = {
-        { { .connect_timeout_ms = TINKC_ZERO }, "connect_timeout_ms: TINKC_ZERO makes no sense" },
-        { { .connect_timeout_ms = TINKC_FOREVER }, "connect_timeout_ms: TINKC_FOREVER makes" },
-        { { .idle_timeout_ms = TINKC_ZERO }, "idle_timeout_ms: TINKC_ZERO" },
-        { { .operation_timeout_ms = TINKC_ZERO }, "operation_timeout_ms: TINKC_ZERO" },
-        { { .max_retries = TINKC_FOREVER }, "max_retries: TINKC_FOREVER" },
-        { { .max_connections = TINKC_ZERO }, "max_connections: TINKC_ZERO" },
-        { { .max_response_bytes = TINKC_ZERO }, "max_response_bytes: TINKC_ZERO" },
-        { { .retry_window_ms = -3 }, "retry_window_ms: must not be negative" },
-        { { .billing_pause_ms = -3 }, "billing_pause_ms: must not be negative" },
-    };
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_null(mock_client(mock, &cases[i].o, &err));
-        assert_int_equal(err.code, TINKC_E_ARGUMENT);
-        assert_non_null(strstr(err.message, cases[i].message));
-        err = (tinkc_error){ 0 };
-    }
-    tinkc_mock_free(mock);
 }
 
 /* ---- downloads: a thread of their own, on the client's clock ---- */

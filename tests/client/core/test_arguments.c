@@ -201,27 +201,6 @@ TEST_WITH(arguments_of_sampling_are_checked, setup, teardown)
     assert_int_equal(tinkc_mock_count(mock, NULL), 0);
 }
 
-/* Getters accept NULL and say "none"; an error that is there stays and stops everything. */
-TEST_WITH(nothing_is_nothing, setup, teardown)
-{
-    assert_true(tinkc_future_done(NULL));
-    assert_int_equal(tinkc_fwdbwd_count(NULL), 0);
-    assert_null(tinkc_samples_at(NULL, 0));
-    assert_int_equal(tinkc_metrics_count(NULL), 0);
-    assert_true(isnan(tinkc_metrics_value(NULL, 0)));
-    assert_string_equal(tinkc_trainer_id(NULL), "");
-    assert_int_equal(tinkc_queue_fd(NULL), -1);
-    tinkc_future_free(NULL);
-    tinkc_queue_free(NULL);
-    tinkc_client_free(NULL);
-    tinkc_deltas_free(NULL);
-    tinkc_error_set(&err, TINKC_E_FILE, "earlier");
-    assert_null(tinkc_trainer_save(trainer, "a", NULL, &err));
-    assert_false(tinkc_batch_add_sft(batch, ids, 4, 1, &err));
-    assert_string_equal(err.message, "earlier");
-    assert_int_equal(tinkc_mock_count(mock, NULL), 0);
-}
-
 /* The _INIT macros and their functions agree in every byte, whatever was there before. */
 TEST(functions_for_macros)
 {

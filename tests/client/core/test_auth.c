@@ -47,41 +47,6 @@ TEST(credentials_are_checked_at_once)
     assert_null(strstr(err.message, "sk-1"));
 }
 
-TEST(token_is_exchanged_used_and_renewed)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
-                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer("two", 9999999) }, &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-secret" }, &err);
-    tinkc_future *f = tinkc_identity_get(client, &err);
-    const tinkc_identity *who = tinkc_future_identity(f, PATIENCE_MS, &err);
-    assert_ok(&err);
-    assert_string_equal(who->user_urn, "user:one");
-    assert_string_equal(who->email, "a@b.c");
-    assert_string_equal(who->org_urn, "tml:organization:o-1");
-    tinkc_future_free(f);
-    f = tinkc_health_check(client, &err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &err));
-    tinkc_future_free(f);
-    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 0), "X-API-Key"),
-                        "tml-secret");
-    assert_non_null(
-        strstr(request_header(nth_request(mock, "/api/v1/healthz", 0), "X-API-Key"), ".one"));
-    /* Renewed five minutes before its end. */
-    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 3300 * 1000);
-    tinkc_mock_advance(mock, 3300 * 1000);
-    tinkc_mock_settle(mock, PATIENCE_MS, &err);
-    assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), 2);
-    f = tinkc_token_get(client, &err);
-    assert_non_null(strstr(tinkc_future_token(f, PATIENCE_MS, &err)->jwt, ".two"));
-    tinkc_future_free(f);
-    end(client, mock);
-}
-
 /* An exported sampler takes the token along: its copy asks for none until that one is nearly over. */
 TEST(a_copy_uses_the_token)
 {
@@ -111,41 +76,6 @@ TEST(a_copy_uses_the_token)
     tinkc_sampler_free(copy);
     tinkc_sampler_free(original);
     tinkc_text_free(&text);
-    end(client, mock);
-}
-
-TEST(a_short_lived_token_makes_no_tight_loop)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .body = token_answer("brief", 100) }, &err);
-    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
-    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 50 * 1000); /* half its life */
-    tinkc_mock_advance(mock, 95 * 1000);
-    assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 10 * 1000); /* never more often */
-    end(client, mock);
-}
-
-TEST(an_old_token_is_better_than_none)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
-    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
-                    &(tinkc_mock_answer){ .body = token_answer("old", 400) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                      &(tinkc_mock_answer){ .status = 403, .body = "{}" }, &err);
-    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
-    tinkc_mock_advance(mock, 390 * 1000);
-    tinkc_mock_settle(mock, PATIENCE_MS, &err);
-    tinkc_future *f = tinkc_health_check(client, &err);
-    assert_true(run_until_done(mock, f, 60000));
-    assert_true(tinkc_future_wait(f, 0, &err));
-    assert_non_null(
-        strstr(request_header(nth_request(mock, "/api/v1/healthz", 0), "X-API-Key"), ".old"));
-    tinkc_future_free(f);
     end(client, mock);
 }
 
@@ -203,6 +133,17 @@ TEST(a_slow_command_does_not_outlive_its_client)
     assert_false(tinkc_client_connect(client, 20, &err));
     assert_int_equal(err.code, TINKC_E_TIMEOUT);
     end(client, mock); /* kills it; must not take 20 s */
+}
+
+/* One more byte is none, and a command that never ends its output is stopped. */
+TEST(a_credential_has_at_most_64_KiB)
+{
+    tinkc_client_options o = { .credential_cmd = "head -c 65535 /dev/zero | tr '\\0' a; echo" };
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_OK);
+    o.credential_cmd = "head -c 65536 /dev/zero | tr '\\0' a; echo";
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
+    o.credential_cmd = "yes tml-x | tr -d '\\n'";
+    assert_int_equal(connect_code(CONFIG_CMD, &o, 0), TINKC_E_CREDENTIAL_CMD);
 }
 
 /* What it has printed is all there will be; how long it lingers is its own business. */
@@ -366,36 +307,5 @@ TEST(tokens_of_snapshots_must_last)
         assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), rows[i].exchanges);
         tinkc_text_free(&text);
         end(client, mock);
-    }
-}
-
-TEST(bad_options_are_named)
-{
-    static const char *const odd[] = { "a", NULL }, *const split[] = { "a", "b\r\nc: d", NULL };
-    const struct {
-        tinkc_client_options o;
-        const char *name;
-    } rows[] = {
-        { { .idle_timeout_ms = -2 }, "idle_timeout_ms" },
-        { { .max_retries = -1 }, "max_retries" },
-        { { .reserved = { 1 } }, "reserved" },
-        { { .headers = odd }, "headers" },
-        { { .headers = split }, "headers" },
-        { { .query = odd }, "query" },
-        { { .user_metadata = odd }, "user_metadata" },
-        { { .base_url = "ftp://x" }, "base_url" },
-        { { .base_url = "nothing" }, "base_url" },
-        { { .log_level = 99 }, "log_level" },
-        { { .telemetry = 9 }, "telemetry" },
-        { { .transport = &(tinkc_transport){ .abi = 77 } }, "transport" },
-        { { .clock = &(tinkc_clock){ 0 } }, "clock" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tinkc_error err = { 0 };
-        tinkc_client_options o = rows[i].o;
-        o.api_key = "tml-s";
-        assert_null(tinkc_client_new(&o, &err));
-        assert_int_equal(err.code, TINKC_E_ARGUMENT);
-        assert_int_equal(strncmp(err.message, rows[i].name, strlen(rows[i].name)), 0);
     }
 }

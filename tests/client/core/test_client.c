@@ -44,28 +44,6 @@ TEST(makes_no_request_before_it_must)
     tinkc_mock_free(mock);
 }
 
-TEST(session_comes_with_heartbeat)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *client = mock_client(mock, NULL, &err);
-    assert_string_equal(tinkc_client_session_id(client, PATIENCE_MS, &err), "mock-session-1");
-    assert_int_equal(tinkc_mock_count(mock, "/api/v1/create_session"), 1);
-    assert_int_equal(tinkc_mock_count(mock, "/api/v1/client/dynamic_config"), 1);
-    for (int i = 0; i < 6; i++) {
-        assert_int_equal(tinkc_mock_settle(mock, PATIENCE_MS, &err), 10000);
-        tinkc_mock_advance(mock, 10000);
-    }
-    tinkc_mock_settle(mock, PATIENCE_MS, &err);
-    assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 6);
-    assert_true(tinkc_client_close(client, PATIENCE_MS, &err));
-    assert_ok(&err);
-    assert_null(tinkc_client_session_id(client, 1000, &err));
-    assert_int_equal(err.code, TINKC_E_CLOSED);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
-}
-
 /* Who speaks, in the words that the service knows; a caller's own headers win, "" takes one away.
  */
 TEST(every_request_says_who_it_is)
@@ -236,32 +214,6 @@ TEST(a_rate_limit_ends)
     close_trio(&x);
 }
 
-/* A session that is over takes no more heartbeats and is sent none. */
-TEST(a_session_that_is_over_has_no_heartbeat)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .display_name = "nightly" }, &err);
-    const char *id = tinkc_client_session_id(client, PATIENCE_MS, &err);
-    assert_non_null(strstr((const char *)nth_request(mock, "/api/v1/create_session", 0)->body.data,
-                           "\"display_name\":\"nightly\""));
-    tinkc_future *f = tinkc_session_finish(client, id, TINKC_FINISH_SUCCESS, NULL, &err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &err));
-    tinkc_mock_always(mock, NULL, "/api/v1/session_heartbeat",
-                      &(tinkc_mock_answer){ .status = 410, .body = "{}" }, &err);
-    for (int i = 0; i < 30; i++) {
-        tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        tinkc_mock_advance(mock, 10000);
-    }
-    tinkc_mock_settle(mock, PATIENCE_MS, &err);
-    assert_ok(&err);
-    assert_int_equal(tinkc_mock_count(mock, "/api/v1/session_heartbeat"), 1);
-    tinkc_future_free(f);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
-}
-
 /* What a client with these settings writes to stderr while a 402 pauses it: a warning, and at debug
  * level more. */
 static void logged_to_stderr(const char *level, tinkc_log_fn *fn, char *out, size_t cap)
@@ -317,84 +269,4 @@ TEST(logs_go_to_stderr_where_the_environment_asks)
     assert_string_equal(text, "");
     logged_to_stderr("nonsense", NULL, text, sizeof text);
     assert_string_equal(text, "");
-}
-
-/* ---- the environment, and what holds where nothing is said ---- */
-
-static void count_infos(int32_t level, const char *line, void *user)
-{
-    (void)line;
-    if (level > TINKC_LOG_WARN)
-        atomic_fetch_add((atomic_int *)user, 1);
-}
-
-TEST(requests_wait_as_the_header_says)
-{
-    tinkc_error err = { 0 };
-    atomic_int infos = 0;
-    tinkc_client_options o = { .log = count_infos, .log_user = &infos };
-    for (int given = 0; given < 2; given++) {
-        if (given) {
-            o.connect_timeout_ms = 700;
-            o.idle_timeout_ms = 800;
-            o.log_level = TINKC_LOG_INFO;
-        }
-        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_client *client = mock_client(mock, &o, &err);
-        assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
-        const tinkc_request *r = nth_request(mock, "/api/v1/create_session", 0);
-        assert_int_equal(r->connect_timeout_ms, given ? 700 : 5000);
-        assert_int_equal(r->idle_timeout_ms, given ? 800 : 60000);
-        assert_string_equal(request_header(r, "x-stainless-read-timeout"), given ? "0.8" : "60.0");
-        tinkc_client_free(client);
-        tinkc_mock_free(mock);
-        assert_int_equal(atomic_load(&infos) > 0, given); /* warnings and worse by default */
-    }
-}
-
-static void set_all(bool on)
-{
-    static const char *const pairs[][2] = { { "TINKER_BASE_URL", "http://env.example/x" },
-                                            { "TINKER_CREDENTIAL_CMD", "echo tml-command" },
-                                            { "TINKER_PROJECT_ID", "p-env" },
-                                            { "CLOUDFLARE_ACCESS_CLIENT_ID", "cf-id" },
-                                            { "CLOUDFLARE_ACCESS_CLIENT_SECRET", "cf-secret" } };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (on)
-            setenv(pairs[i][0], pairs[i][1], 1);
-        else
-            unsetenv(pairs[i][0]);
-}
-
-TEST(the_environment_fills_in_what_is_not_given)
-{
-    tinkc_error err = { 0 };
-    tinkc_client_options given = { .api_key = "tml-given",
-                                   .base_url = "http://given.example",
-                                   .project_id = "" };
-    unsetenv("TINKER_API_KEY");
-    for (int options = 0; options < 2; options++) {
-        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        tinkc_mock_always(mock, NULL, "/api/v1/client/config",
-                          &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
-        tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
-                          &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJhIjoxfQ.e30.x\"}" }, &err);
-        set_all(true);
-        tinkc_client *client = mock_client(mock, options ? &given : NULL, &err);
-        set_all(false); /* read once */
-        assert_string_equal(tinkc_client_base_url(client),
-                            options ? "http://given.example/" : "http://env.example/x/");
-        assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
-        const tinkc_request *token = nth_request(mock, "/api/v1/auth/token", 0);
-        const tinkc_request *session = nth_request(mock, "/api/v1/create_session", 0);
-        assert_string_equal(request_header(token, "X-API-Key"),
-                            options ? "tml-given" : "tml-command");
-        assert_string_equal(request_header(session, "CF-Access-Client-Id"), "cf-id");
-        assert_string_equal(request_header(session, "CF-Access-Client-Secret"), "cf-secret");
-        /* An option of "" means none, not "look elsewhere". */
-        assert_int_equal(strstr((const char *)session->body.data, "p-env") != NULL, !options);
-        tinkc_client_free(client);
-        tinkc_mock_free(mock);
-    }
-    assert_ok(&err);
 }

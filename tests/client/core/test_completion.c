@@ -200,25 +200,6 @@ TEST_WITH(a_future_stands_twice_in_a_list, setup, end_fixture)
     tinkc_future_free(f);
 }
 
-/* A failure among several does not end the wait for the others. */
-TEST_WITH(one_has_failed_and_one_is_out, setup, end_fixture)
-{
-    fixture *x = *state;
-    once(x, API "healthz", 403, "{\"detail\":\"no\"}");
-    tinkc_future *all[] = { tinkc_health_check(x->client, &x->err), NULL };
-    assert_true(run_until_done(x->mock, all[0], 600000));
-    tinkc_mock_always(x->mock, NULL, API "healthz", &silent, &x->err);
-    all[1] = tinkc_health_check(x->client, &x->err);
-    assert_false(tinkc_future_wait_all(all, 2, 0, &x->err));
-    check_error(x, TINKC_E_TIMEOUT, "health_check: not complete yet");
-    tinkc_future_cancel(all[1]);
-    assert_false(tinkc_future_wait_all(all, 2, PATIENCE_MS, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
-    x->err = (tinkc_error){ 0 };
-    tinkc_future_free(all[0]);
-    tinkc_future_free(all[1]);
-}
-
 /* After a failure nothing is done: the first one is kept. */
 TEST_WITH(calls_after_a_failure, setup, end_fixture)
 {

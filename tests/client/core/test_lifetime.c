@@ -210,44 +210,6 @@ TEST_WITH(c12_a_wait_that_runs_out_changes_nothing, setup, teardown)
     tinkc_future_free(f);
 }
 
-TEST_WITH(limits_end_with_deadline, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .status = 429 }, &x->err);
-    tinkc_future *f = step(x);
-    assert_true(tinkc_future_limit(f, 5000, &x->err));
-    assert_true(run_until_done(x->mock, f, 6000));
-    assert_int_equal(code_of(f), TINKC_E_DEADLINE);
-    tinkc_future_free(f);
-}
-
-TEST_WITH(waits_for_all_and_for_any, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_future *all[4] = { step(x), NULL, sample(x), step(x) };
-    assert_true(tinkc_future_wait_all(all, 4, PATIENCE_MS, &x->err));
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &x->err);
-    tinkc_future *slow = step(x);
-    tinkc_future *two[2] = { slow, NULL };
-    assert_int_equal(tinkc_future_wait_any(two, 2, 20, &x->err), 2);
-    assert_int_equal(x->err.code, TINKC_E_TIMEOUT);
-    x->err = (tinkc_error){ 0 };
-    two[1] = all[2];
-    assert_int_equal(tinkc_future_wait_any(two, 2, PATIENCE_MS, &x->err), 1);
-    two[1] = NULL;
-    tinkc_future_cancel(slow);
-    assert_int_equal(tinkc_future_wait_any(two, 2, PATIENCE_MS, &x->err), 0);
-    assert_ok(&x->err);
-    assert_false(tinkc_future_wait_all(two, 2, PATIENCE_MS, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CANCELLED);
-    x->err = (tinkc_error){ 0 };
-    tinkc_future_free(slow);
-    for (size_t i = 0; i < 4; i++)
-        tinkc_future_free(all[i]);
-}
-
 /* ---- queues ---- */
 
 static void count_done(tinkc_future *f, void *user)
@@ -304,36 +266,6 @@ TEST_WITH(queue_runs_callbacks_where_it_is_run, setup, teardown)
     tinkc_queue_free(queue);
 }
 
-static void take_queue_event(const tinkc_event *event, void *user)
-{
-    int *seen = user;
-    if (event->kind == TINKC_EVENT_QUEUE)
-        seen[event->queue_state]++;
-}
-
-TEST_WITH(queue_state_events_come_on_changes_only, setup, teardown)
-{
-    fixture *x = *state;
-    int seen[4] = { 0 };
-    static const char capacity[] = "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\"}";
-    static const char rate[] = "{\"type\":\"try_again\",\"queue_state\":\"PAUSED_RATE_LIMIT\"}";
-    const char *answers[] = { capacity, capacity, rate, capacity };
-    for (size_t i = 0; i < 4; i++)
-        tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                        &(tinkc_mock_answer){ .body = answers[i], .status = i == 1 ? 408 : 200 },
-                        &x->err);
-    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_client_on_event(x->client, queue, TINKC_EVENT_QUEUE, take_queue_event, seen, &x->err);
-    tinkc_future *f = step(x);
-    assert_true(run_until_done(x->mock, f, 60000));
-    while (tinkc_queue_run(queue, 0, &x->err) > 0)
-        ;
-    assert_int_equal(seen[TINKC_QUEUE_PAUSED_CAPACITY], 2);
-    assert_int_equal(seen[TINKC_QUEUE_PAUSED_RATE], 1);
-    tinkc_future_free(f);
-    tinkc_queue_free(queue);
-}
-
 /* ---- cancelling ---- */
 
 TEST_WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup, teardown)
@@ -357,73 +289,6 @@ TEST_WITH(c13_cancelling_in_the_queue_moves_the_others_up, setup, teardown)
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/optim_step"), 10);
     assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", 9)->body.data,
                            "\"seq_id\":9"));
-}
-
-TEST_WITH(a_refused_chunk_does_not_block_what_follows, setup_chunks, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, "/api/v1/forward_backward",
-                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
-    tinkc_future *bad = pass(x);
-    tinkc_future *after = step(x);
-    assert_int_equal(code_of(bad), TINKC_E_UNPROCESSABLE);
-    assert_int_equal(code_of(after), TINKC_E_SEQUENCE); /* at once, not never */
-    tinkc_error err = { 0 };
-    (void)tinkc_future_wait(after, 0, &err);
-    assert_int_equal(err.cause, TINKC_E_UNPROCESSABLE);
-    tinkc_future_free(bad);
-    tinkc_future_free(after);
-}
-
-TEST_WITH(a_pass_refused_as_a_whole_leaves_no_gap, setup_chunks, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/forward_backward",
-                      &(tinkc_mock_answer){ .status = 400, .body = "{\"detail\":\"no\"}" },
-                      &x->err);
-    tinkc_future *bad = pass(x);
-    tinkc_future *after = step(x);
-    assert_int_equal(code_of(bad), TINKC_E_BAD_REQUEST);
-    assert_int_equal(code_of(after), TINKC_OK);
-    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", 0)->body.data,
-                           "\"seq_id\":1"));
-    tinkc_future_free(bad);
-    tinkc_future_free(after);
-}
-
-/* ---- lost submits ---- */
-
-TEST_WITH(c28_a_lost_submit_breaks_and_mends_the_sequence, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/optim_step",
-                      &(tinkc_mock_answer){ .fault = TINKC_FAULT_RESET }, &x->err);
-    tinkc_future *lost = step(x), *behind = step(x);
-    assert_true(run_until_done(x->mock, lost, 3600000));
-    assert_int_equal(code_of(lost), TINKC_E_CONNECTION);
-    assert_true(run_until_done(x->mock, behind, 60000));
-    assert_int_equal(code_of(behind), TINKC_E_SEQUENCE);
-    tinkc_future *still = step(x);
-    assert_int_equal(code_of(still), TINKC_E_SEQUENCE);
-    /* The network is back: the lost one is sent again under its own number, then the new one. */
-    size_t before = tinkc_mock_count(x->mock, "/api/v1/optim_step");
-    tinkc_mock_once(x->mock, NULL, "/api/v1/optim_step",
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r1\"}" }, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/optim_step",
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"r2\"}" }, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &(tinkc_mock_answer){ .body = "{}" },
-                    &x->err);
-    tinkc_future *fine = step(x);
-    assert_int_equal(code_of(fine), TINKC_OK);
-    assert_non_null(
-        strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", before)->body.data,
-               "\"seq_id\":1,"));
-    assert_non_null(
-        strstr((const char *)nth_request(x->mock, "/api/v1/optim_step", before + 1)->body.data,
-               "\"seq_id\":2,"));
-    tinkc_future *all[] = { lost, behind, still, fine };
-    for (size_t i = 0; i < 4; i++)
-        tinkc_future_free(all[i]);
 }
 
 /* ---- threads ---- */
@@ -609,90 +474,6 @@ TEST_WITH(callbacks_move_from_a_queue_that_is_freed, setup, teardown)
     }
 }
 
-/* ---- waits without an end can be seen ---- */
-
-/* There is more to come. */
-static void settle_soon(fixture *x)
-{
-    assert_int_not_equal(settle(x), TINKC_FOREVER);
-}
-
-static bool status_has(fixture *x, tinkc_future *f, const char *words)
-{
-    tinkc_text text = { 0 };
-    bool has = strstr(tinkc_future_status(f, &text, &x->err), words) != NULL;
-    tinkc_text_free(&text);
-    return has;
-}
-
-/* Each kind of trouble that polls go through without end: code, number and time are there to see,
- * and go when it is over. */
-TEST_WITH(trouble_while_polling_is_seen, setup, teardown)
-{
-    static const char path[] = "/api/v1/retrieve_future";
-    static const struct {
-        tinkc_mock_answer answer;
-        int32_t code;
-        const char *words;
-    } kinds[] = {
-        { { .fault = TINKC_FAULT_REFUSED }, TINKC_E_CONNECTION, "cannot be fetched" },
-        { { .status = 503 }, TINKC_E_SERVER, "503" },
-        { { .status = 429 }, TINKC_E_RATE_LIMITED, "429" },
-        { { .status = 400, .body = "<p>edge</p>" }, TINKC_E_BAD_REQUEST, "400" },
-    };
-    fixture *x = *state;
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        for (int i = 0; i < 3; i++)
-            tinkc_mock_once(x->mock, "POST", path, &kinds[k].answer, &x->err);
-        tinkc_mock_once(x->mock, "POST", path,
-                        &(tinkc_mock_answer){ .body = "{\"type\":\"try_again\"}" }, &x->err);
-        tinkc_future *f = step(x);
-        int32_t attempts = 0;
-        int64_t ms = -1;
-        for (int i = 1; i <= 3; i++) {
-            settle_soon(x);
-            assert_int_equal(tinkc_future_retry_state(f, &attempts, &ms), kinds[k].code);
-            assert_int_equal(attempts, i);
-            assert_true(i == 1 ? ms == 0 : ms >= 100);
-            assert_int_equal(tinkc_future_stage(f), TINKC_STAGE_ACCEPTED);
-            assert_true(status_has(x, f, kinds[k].words));
-            tinkc_mock_advance(x->mock, 8000);
-        }
-        settle_soon(x);
-        assert_int_equal(tinkc_future_retry_state(f, &attempts, &ms), TINKC_OK);
-        assert_true(attempts == 0 && ms == 0);
-        assert_true(status_has(x, f, "not ready yet"));
-        assert_true(run_until_done(x->mock, f, 60 * 1000));
-        assert_true(tinkc_future_wait(f, 0, &x->err));
-        assert_int_equal(tinkc_future_retry_state(f, NULL, NULL), TINKC_OK);
-        tinkc_future_free(f);
-    }
-}
-
-/* A service that is not there at all: the submit's own attempts count too; waiting at the service
- * does no harm. */
-TEST_WITH(trouble_while_sending_is_seen, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step",
-                    &(tinkc_mock_answer){ .fault = TINKC_FAULT_RESET }, &x->err);
-    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .status = 408, .body = "{\"queue_state\":\"active\"}" },
-                    &x->err);
-    tinkc_future *f = step(x);
-    int32_t attempts = 0;
-    settle_soon(x);
-    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_CONNECTION);
-    assert_int_equal(attempts, 1);
-    tinkc_mock_advance(x->mock, 1000);
-    settle_soon(x);
-    assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
-    assert_true(status_has(x, f, "the service works on it"));
-    assert_true(run_until_done(x->mock, f, 60 * 1000));
-    tinkc_future_free(f);
-    assert_int_equal(tinkc_future_retry_state(NULL, NULL, NULL), TINKC_OK);
-}
-
 /* ---- nothing stays behind ---- */
 
 TEST(c10_abandoned_clients_leave_nothing)
@@ -704,28 +485,6 @@ TEST(c10_abandoned_clients_leave_nothing)
         tinkc_client_free(tinkc_client_new(&o, &err));
         assert_int_equal(err.code, i % 2 ? TINKC_OK : TINKC_E_BAD_CREDENTIAL);
     }
-    assert_int_equal(tkc_limits_count(), before);
-}
-
-TEST(c31_c43_limits_are_shared_by_address_and_key)
-{
-    tinkc_error err = { 0 };
-    static const char *const same[] = { "https://h.example:443/x", "https://h.example/",
-                                        "HTTPS://H.example" };
-    tinkc_client *clients[5];
-    size_t before = tkc_limits_count();
-    for (size_t i = 0; i < 3; i++)
-        clients[i] = tinkc_client_new(
-            &(tinkc_client_options){ .api_key = "tml-a", .base_url = same[i] }, &err);
-    assert_ok(&err);
-    assert_int_equal(tkc_limits_count(), before + 1);
-    clients[3] =
-        tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-b", .base_url = same[0] }, &err);
-    clients[4] = tinkc_client_new(
-        &(tinkc_client_options){ .api_key = "tml-a", .base_url = "http://h.example:8080" }, &err);
-    assert_int_equal(tkc_limits_count(), before + 3);
-    for (size_t i = 0; i < 5; i++)
-        tinkc_client_free(clients[i]);
     assert_int_equal(tkc_limits_count(), before);
 }
 

@@ -21,7 +21,7 @@ static void says_at(scene *s, tinkc_future *f, const char *why, const char *file
     expect_at(s, why, file, line);
 }
 
-TEST(of_the_account)
+TEST(calls_of_the_account_are_refused_before_anything_is_sent)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_client *c = scene_client(s);
@@ -97,7 +97,7 @@ TEST(of_the_account)
     scene_end(s);
 }
 
-TEST(of_samplers_and_trainers)
+TEST(opening_a_sampler_or_trainer_is_refused_before_anything_is_sent)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_client *c = scene_client(s);
@@ -146,7 +146,7 @@ TEST(of_samplers_and_trainers)
     scene_end(s);
 }
 
-TEST(of_a_trainer)
+TEST(calls_of_a_trainer_are_refused_before_anything_is_sent)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     tinkc_trainer *t = open_trainer(s);

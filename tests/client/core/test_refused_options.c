@@ -75,45 +75,6 @@ TEST(functions_that_are_missing)
             "transport: of another version, or without send");
 }
 
-TEST(numbers_that_make_no_sense)
-{
-#define NUMBER(field, value, message)                                                              \
-    {                                                                                              \
-        { .field = value }, #field ": " message                                                    \
-    }
-#define NEGATIVE(field)    NUMBER(field, -3, "must not be negative")
-#define NOT_ENDLESS(field) NUMBER(field, TINKC_FOREVER, "TINKC_FOREVER makes no sense here")
-#define NOT_ZERO(field)    NUMBER(field, TINKC_ZERO, "TINKC_ZERO makes no sense here")
-    static const struct {
-        tinkc_client_options o;
-        const char *message;
-    } rows[] = {
-        NEGATIVE(connect_timeout_ms),
-        NOT_ENDLESS(connect_timeout_ms),
-        NOT_ZERO(connect_timeout_ms),
-        NEGATIVE(idle_timeout_ms),
-        NOT_ZERO(idle_timeout_ms),
-        NEGATIVE(retry_window_ms),
-        NEGATIVE(operation_timeout_ms),
-        NOT_ENDLESS(operation_timeout_ms),
-        NOT_ZERO(operation_timeout_ms),
-        NEGATIVE(billing_pause_ms),
-        NEGATIVE(max_retries),
-        NOT_ENDLESS(max_retries),
-        NEGATIVE(max_connections),
-        NOT_ENDLESS(max_connections),
-        NEGATIVE(max_response_bytes),
-        NOT_ENDLESS(max_response_bytes),
-        NOT_ZERO(max_response_bytes),
-        { { .log_level = -1 }, "log_level: unknown value -1" },
-        { { .log_level = TINKC_LOG_DEBUG + 1 }, "log_level: unknown value 5" },
-        { { .telemetry = -1 }, "telemetry: unknown value -1" },
-        { { .telemetry = TINKC_TELEMETRY_OFF + 1 }, "telemetry: unknown value 3" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        refused(&rows[i].o, rows[i].message);
-}
-
 TEST(headers_that_no_header_can_be)
 {
     static const char *const rows[][2] = { { "", "v" },    { "a b", "v" }, { "a:", "v" },
@@ -124,21 +85,6 @@ TEST(headers_that_no_header_can_be)
         refused(&(tinkc_client_options){ .headers = pairs },
                 "headers: a name or value that no header can have");
     }
-}
-
-TEST(names_of_machines)
-{
-    static const char *const rows[][2] = {
-        { "x86_64", "x64" }, { "aarch64", "arm64" },   { "arm64", "arm64" },
-        { "arm", "arm" },    { "unknown", "unknown" }, { "riscv64", "other:riscv64" }
-    };
-    tkc_arena arena;
-    tinkc_error err = { 0 };
-    tkc_arena_init(&arena, NULL, 0);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_string_equal(tkc_arch_name(rows[i][0], &arena, &err), rows[i][1]);
-    assert_ok(&err);
-    tkc_arena_free(&arena);
 }
 
 /* The query of all requests has 64 KiB at most. */

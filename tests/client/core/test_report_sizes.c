@@ -1,4 +1,4 @@
-/* test_report_sizes.c - reports at the end of a client and of large answers. */
+/* test_report_sizes.c - reports at the end of a client, of large answers and of streams. */
 #include <unistd.h>
 #include "client/call/call.h"
 #include "client/core/client_priv.h"
@@ -75,4 +75,26 @@ TEST_WITH(reports_of_large_answers, begin_plain, end_fixture)
                          n <= 4096);
     }
     tinkc_client_free(c);
+}
+
+/* What the service answers to a stream is reported as it is for other calls. */
+TEST_WITH(a_refused_stream_is_reported_with_its_answer, begin_plain, end_fixture)
+{
+    fixture *x = *state;
+    char byte;
+    tinkc_client *c =
+        mock_client(x->mock, &(tinkc_client_options){ .telemetry = TINKC_TELEMETRY_ON }, &x->err);
+    once(x, "/far", 403, "{\"detail\":\"no\",\"more\":\"details\"}");
+    tinkc_stream *s = tinkc_stream_open(c, &(tinkc_http_options){ .path = "/far" }, &x->err);
+    assert_int_equal(tinkc_stream_read(s, &byte, 1, PATIENCE_MS, &x->err), 0);
+    assert_int_equal(x->err.code, TINKC_E_FORBIDDEN);
+    x->err = (tinkc_error){ 0 };
+    settle(x);
+    tinkc_stream_free(s);
+    assert_true(tinkc_client_close(c, PATIENCE_MS, &x->err));
+    tinkc_client_free(c);
+    size_t found = 0;
+    for (size_t i = 0; i < tinkc_mock_count(x->mock, API "telemetry"); i++)
+        found += body_has(nth_request(x->mock, API "telemetry", i), "details");
+    assert_int_equal(found, 1);
 }

@@ -133,17 +133,18 @@ TEST(settings_without_sense_fail_what_waits_for_them)
     scene_end(s);
 }
 
-/* The service's words about a session go to the log at their levels; empty ones do not. */
+/* The service's words about a session go to the log at their levels, without keys; empty ones do not. */
 TEST(words_about_a_session)
 {
     static const struct {
         const char *answer, *seen;
     } rows[] = {
-        { "{\"session_id\":\"s\",\"info_message\":\"i\",\"warning_message\":\"w\",\"error_"
-          "message\":\"e\"}",
+        { "{\"session_id\":\"s\",\"info_message\":\"for tml-0123456789abcdef0123456789\",\"warning_"
+          "message\":\"w\",\"error_message\":\"e\"}",
           "client/config; client/dynamic_config; create_session; create_sampling_session; "
-          "[session: i]; [session: w]; [session: e]; [session: session s]; debug: settings are now "
-          "refreshed every 300 s; info: i; warning: w; error: e; info: session s; open: done" },
+          "[session: for tml-**************************]; [session: w]; [session: e]; [session: "
+          "session s]; debug: settings are now refreshed every 300 s; info: for "
+          "tml-**************************; warning: w; error: e; info: session s; open: done" },
         { "{\"session_id\":\"s\",\"info_message\":\"\",\"warning_message\":null,\"error_message\":"
           "\"\"}",
           "client/config; client/dynamic_config; create_session; create_sampling_session; "
@@ -166,15 +167,17 @@ TEST(words_about_a_session)
 TEST(settings_are_refreshed)
 {
     static const struct {
+        int32_t status;
         const char *body;
         int64_t after_ms;
-    } rows[] = { { "{}", 300000 },
-                 { "{\"refresh_interval_sec\":45}", 45000 },
-                 { "{\"refresh_interval_sec\":2}", 10000 },
-                 { "{\"refresh_interval_sec\":0}", 10000 } };
+    } rows[] = { { 200, "{}", 300000 },
+                 { 404, "{}", 300000 },
+                 { 200, "{\"refresh_interval_sec\":45}", 45000 },
+                 { 200, "{\"refresh_interval_sec\":2}", 10000 },
+                 { 200, "{\"refresh_interval_sec\":0}", 10000 } };
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     for (size_t i = 0; i < LEN(rows); i++) {
-        answer_always(s, DYNAMIC, 200, rows[i].body);
+        answer_always(s, DYNAMIC, rows[i].status, rows[i].body);
         scene_renew(s, NULL);
         complete(s, "open", open_one(s));
         size_t before = tinkc_mock_count(scene_mock(s), DYNAMIC);
@@ -188,8 +191,8 @@ TEST(settings_are_refreshed)
     scene_end(s);
 }
 
-/* A refresh that fails leaves the settings as they were until the next one is due. */
-TEST(a_refresh_that_fails)
+/* The next one is due when the last answer that was understood says. */
+TEST(a_refresh_that_fails_leaves_the_settings_as_they_were)
 {
     scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
     answer_always(s, BEAT, 200, "{}");
@@ -198,11 +201,15 @@ TEST(a_refresh_that_fails)
     scene_forget(s);
     answer_with(s, DYNAMIC, &(outcome){ 500, 0, "Retry-After", "7", "" });
     answer(s, DYNAMIC, 200, "bad");
+    answer(s, DYNAMIC, 200, "{\"refresh_interval_sec\":20}");
     scene_shows(s, SHOW_LOGS);
-    live(s, 50000);
-    EXPECT(s, "+15000 client/dynamic_config; debug: settings could not be refreshed: HTTP 500; "
-              "+15000 client/dynamic_config; debug: settings could not be refreshed: JSON: no "
-              "value at byte 0; +15000 client/dynamic_config");
+    live(s, 65000);
+    EXPECT(
+        s,
+        "+15000 client/dynamic_config; debug: settings could not be refreshed: HTTP 500; "
+        "+15000 client/dynamic_config; debug: settings could not be refreshed: JSON: no "
+        "value at byte 0; +15000 client/dynamic_config; debug: settings are now refreshed every 20 "
+        "s; +20000 client/dynamic_config; debug: settings are now refreshed every 15 s");
     scene_end(s);
 }
 
@@ -239,6 +246,22 @@ TEST(heartbeats_are_sent_every_10_s_and_their_failures_logged_after_two_minutes)
         "heartbeat of session mock-session for 150 s (connection refused): the connection may be "
         "unreliable or the service down; the session will be ended; +10000 session_heartbeat; "
         "[heartbeat elapsed 160000: heartbeats work again]; +10000 session_heartbeat");
+    scene_end(s);
+}
+
+TEST(a_good_heartbeat_begins_the_two_minutes_again)
+{
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    complete(s, "open", open_one(s));
+    scene_forget(s);
+    scene_shows(s, SHOW_EVENTS);
+    answer_always(s, BEAT, 500, "");
+    live(s, 100000);
+    answer(s, BEAT, 200, "{}");
+    live(s, 130000);
+    EXPECT(s, "");
+    live(s, 10000);
+    EXPECT(s, "[heartbeat status 500 elapsed 130000: HTTP 500]");
     scene_end(s);
 }
 

@@ -1,5 +1,5 @@
 /* test_tokens.c - keys that are exchanged for tokens of a short life: when they are renewed, when a call waits for another one,
- * and tokens of somebody else. Failures of the exchange: test_background_work.c; commands that give credentials: test_auth.c. */
+ * and tokens of somebody else. Commands that give credentials: test_auth.c. */
 #include "support/client/client_scene.h"
 
 #define TOKEN     API "auth/token"
@@ -93,6 +93,15 @@ TEST(a_first_exchange_that_fails)
         { { 200, 0, NULL, NULL, "nothing" },
           "client/config; auth/token; health: TOKEN \"JSON: an object is needed at byte 0\"; "
           "auth/token; healthz {token one}; health: done" },
+        { { 500, 0, NULL, NULL, "" },
+          "client/config; auth/token; health: SERVER 500, may have run \"HTTP 500\"; auth/token; "
+          "healthz {token one}; health: done" },
+        { { 429, 0, NULL, NULL, "" },
+          "client/config; auth/token; health: RATE_LIMITED 429 \"HTTP 429\"; auth/token; healthz "
+          "{token one}; health: done" },
+        { { 0, TINKC_FAULT_SILENT, NULL, NULL, NULL },
+          "client/config; auth/token; +60000 health: TOKEN, cause NET_TIMEOUT \"token exchange: no "
+          "answer within the idle timeout\"; auth/token; healthz {token one}; health: done" },
         { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL },
           "client/config; auth/token; health: TOKEN, cause CONNECTION \"token exchange: connection "
           "refused\"; auth/token; healthz {token one}; health: done" },
@@ -108,6 +117,34 @@ TEST(a_first_exchange_that_fails)
             complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
         EXPECT_ROW(s, i, rows[i].seen);
     }
+    scene_end(s);
+}
+
+/* The exchange has both retry layers: without attempts the window's pauses are left. */
+TEST(a_first_exchange_is_repeated)
+{
+    const tinkc_client_options o = { .api_key = "tml-key", .max_retries = TINKC_ZERO };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
+    answer_always(s, CONFIG, 200, EXCHANGES);
+    answer(s, TOKEN, 500, "");
+    answer(s, TOKEN, 200, token_for(s, 3600, "one"));
+    complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
+    EXPECT(s,
+           "client/config; auth/token; +1000 auth/token again; healthz {token one}; health: done");
+    scene_end(s);
+}
+
+TEST(a_key_that_is_a_token_is_exchanged_whatever_the_settings_prefer)
+{
+    const tinkc_client_options o = { .api_key = "eyJhIjoxfQ.e30.x" };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
+    answer_always(s, CONFIG, 200,
+                  "{\"pjwt_auth_enabled\":true,\"credential_default_source\":\"credential_cmd\"}");
+    answer(s, TOKEN, 200, token_for(s, 3600, "one"));
+    complete(s, "health", tinkc_health_check(scene_client(s), scene_err(s)));
+    EXPECT(s, "client/config; auth/token; healthz {token one}; health: done");
+    assert_string_equal(request_header(nth_request(scene_mock(s), TOKEN, 0), "X-API-Key"),
+                        o.api_key);
     scene_end(s);
 }
 

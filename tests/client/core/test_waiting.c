@@ -65,67 +65,6 @@ static void once(const char *path, int32_t status, const char *const *headers, c
                     &err);
 }
 
-/* A step whose poll meets this answer, and what its future says then. */
-static void polls_say(const tinkc_mock_answer *answer, const char *want)
-{
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    tinkc_mock_once(mock, NULL, POLL, answer, &err);
-    tinkc_future *f = tinkc_optim_step(trainer, &adam, &err);
-    assert_string_equal(status_of(f), want);
-    assert_true(run_until_done(mock, f, 600000));
-    assert_true(tinkc_future_wait(f, 0, &err));
-    tinkc_future_free(f);
-}
-
-TEST_WITH(polls_in_trouble, setup, teardown)
-{
-    static const char *const in_seven[] = { "Retry-After", "7", NULL };
-    static const char *const in_half[] = { "retry-after-ms", "2500", NULL };
-    polls_say(&(tinkc_mock_answer){ .status = 500, .body = "{\"detail\":\"broken\"}" },
-              "the result cannot be fetched: HTTP 500: broken, next try in 0.1 s");
-    polls_say(&(tinkc_mock_answer){ .status = 503,
-                                    .body = "{\"detail\":\"broken\"}",
-                                    .headers = in_seven },
-              "the result cannot be fetched: HTTP 503: broken, next try in 7.0 s");
-    polls_say(&(tinkc_mock_answer){ .status = 429, .body = "{\"detail\":\"slow\"}" },
-              "the result cannot be fetched: HTTP 429: slow, next try in 1.0 s");
-    polls_say(
-        &(tinkc_mock_answer){ .status = 429, .body = "{\"detail\":\"slow\"}", .headers = in_half },
-        "the result cannot be fetched: HTTP 429: slow, next try in 2.5 s");
-    polls_say(&(tinkc_mock_answer){ .status = 402, .body = "{\"detail\":\"no credit\"}" },
-              "the result cannot be fetched: HTTP 402: no credit, next try in 5.0 s");
-}
-
-TEST_WITH(polls_in_a_queue, setup, teardown)
-{
-    static const char *const rows[][2] = {
-        { "{\"type\":\"try_again\",\"queue_state\":\"active\"}", "the service works on it" },
-        { "{\"type\":\"try_again\",\"queue_state\":\"paused_rate_limit\"}",
-          "paused by the service: concurrent training clients rate limit hit" },
-        { "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\"}",
-          "paused by the service: Tinker backend is running short on capacity, please wait" },
-        { "{\"type\":\"try_again\",\"queue_state\":\"paused_capacity\",\"queue_state_reason\":\"a "
-          "cold day\"}",
-          "paused by the service: a cold day" },
-        { "{\"type\":\"try_again\",\"queue_state\":\"new\",\"queue_state_reason\":\"odd\"}",
-          "paused by the service: odd" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        polls_say(&(tinkc_mock_answer){ .body = rows[i][0] }, rows[i][1]);
-}
-
-TEST_WITH(calls_in_trouble, setup, teardown)
-{
-    static const char *const in_three[] = { "Retry-After", "3", NULL };
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    once(STEP, 500, in_three, "{\"detail\":\"broken\"}");
-    tinkc_future *f = tinkc_optim_step(trainer, &adam, &err);
-    assert_string_equal(status_of(f), "HTTP 500: broken, next try in 3.0 s");
-    assert_true(run_until_done(mock, f, 60000));
-    assert_true(tinkc_future_wait(f, 0, &err));
-    tinkc_future_free(f);
-}
-
 static tinkc_future *sample_one(void)
 {
     tinkc_sampling o = TINKC_SAMPLING_INIT;
@@ -328,17 +267,6 @@ TEST_WITH(parts_that_are_not_there, setup, teardown)
     err = (tinkc_error){ 0 };
     tinkc_future_free(f);
     tinkc_batch_free(batch);
-}
-
-/* A wake-up that came before the wait ends it, once. */
-TEST_WITH(a_queue_that_was_woken, setup, teardown)
-{
-    tinkc_queue *queue = tinkc_queue_new(client, &err);
-    tinkc_queue_wake(queue);
-    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &err), 0);
-    assert_int_equal(tinkc_queue_run(queue, 1, &err), 0);
-    assert_ok(&err);
-    tinkc_queue_free(queue);
 }
 
 /* ---- streams ---- */

@@ -289,3 +289,37 @@ TEST(a_search_sends_its_conditions_and_follows_the_cursor)
     }
     scene_end(s);
 }
+
+/* The same of checkpoints. */
+TEST(a_search_of_checkpoints_sends_its_conditions_and_follows_the_cursor)
+{
+#define FOUND(id, more)                                                                            \
+    "{\"checkpoint_id\":\"weights/" id "\",\"checkpoint_type\":\"training\",\"time\":"             \
+    "\"2026-01-01T00:00:00Z\",\"tinker_path\":\"tinker://r/weights/" id "\"" more "}"
+    const tinkc_checkpoint_search_options o = { .user_metadata = PAIRS("k", "v"),
+                                                .base_models = PAIRS("m"),
+                                                .kind = TINKC_CHECKPOINT_SAMPLER,
+                                                .page_size = 1 };
+    scene *s = begin(NULL);
+    scene_shows(s, SHOW_BODIES);
+    answer(
+        s, API "checkpoints/search", 200,
+        "{\"checkpoints\":[" FOUND("a", ",\"base_model\":\"m\"") "],\"next_cursor\":{\"x\":[7]}}");
+    answer(s, API "checkpoints/search", 200,
+           "{\"checkpoints\":[" FOUND("b", "") "],\"next_cursor\":null}");
+    tinkc_checkpoints *l = tinkc_checkpoints_search(scene_client(s), &o, scene_err(s));
+    for (const tinkc_checkpoint *c; (c = tinkc_checkpoints_next(l, scene_err(s)));)
+        note(s, "%s of %s", c->id, c->base_model ? c->base_model : "none");
+    assert_ok(scene_err(s));
+    EXPECT(s, "weights/a of m; weights/b of none; checkpoints/search "
+              "{\"user_metadata\":{\"k\":\"v\"},\"checkpoint_type\":\"sampler\",\"owner\":{"
+              "\"type\":\"own\"},\"base_models\":[\"m\"],\"limit\":1}; checkpoints/search "
+              "{\"user_metadata\":{\"k\":\"v\"},\"checkpoint_type\":\"sampler\",\"owner\":{"
+              "\"type\":\"own\"},\"base_models\":[\"m\"],\"limit\":1,\"cursor\":{\"x\":[7]}}");
+    tinkc_checkpoints_free(l);
+    assert_null(tinkc_checkpoints_search(
+        scene_client(s), &(tinkc_checkpoint_search_options){ .page_size = 201 }, scene_err(s)));
+    assert_int_equal(scene_err(s)->code, TINKC_E_ARGUMENT);
+    *scene_err(s) = (tinkc_error){ 0 };
+    scene_end(s);
+}

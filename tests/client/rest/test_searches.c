@@ -97,19 +97,3 @@ TEST_WITH(queries_stay_with_the_service, setup, teardown)
     }
     tinkc_client_free(client);
 }
-
-TEST_WITH(days_that_do_not_exist, setup, teardown)
-{
-    static const char *const days[] = { "2026-02-29", "2026-02-30", "2026-04-31", "2026-13-01",
-                                        "2026-00-01", "2026-01-00", "2026-1-011", "2026-01-1" };
-    fixture *x = *state;
-    for (size_t i = 0; i < sizeof days / sizeof *days; i++) {
-        assert_null(tinkc_audit_get(x->client, NULL, days[i], &x->err));
-        assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
-        assert_string_equal(x->err.message, "day must have the form YYYY-MM-DD");
-        x->err = (tinkc_error){ 0 };
-    }
-    tinkc_future *f = tinkc_audit_get(x->client, NULL, "2028-02-29", &x->err);
-    assert_ok(&x->err);
-    tinkc_future_free(f);
-}

@@ -142,54 +142,6 @@ TEST_WITH(scores_that_were_not_asked_for_are_an_error, setup, teardown)
     }
 }
 
-TEST_WITH(logprobs_are_those_of_the_prompt, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_future *f = tinkc_logprobs(x->sampler, prompt, 5, &x->err);
-    tinkc_f32s p = tinkc_future_logprobs(f, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-    assert_int_equal(p.len, 5);
-    assert_true(isnan(p.data[0]) && p.data[4] < 0);
-    tinkc_future_free(f);
-}
-
-TEST_WITH(c19_rate_limit_slows_everybody, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_sampling o = short_answer();
-    static const char *const later[] = { "retry-after-ms", "2500", NULL };
-    tinkc_mock_once(x->mock, "POST", "/api/v1/asample",
-                    &(tinkc_mock_answer){ .status = 429, .headers = later }, &x->err);
-    tinkc_future *a = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    tinkc_future *b = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
-    assert_true(run_until_done(x->mock, a, 60000));
-    assert_true(run_until_done(x->mock, b, 60000));
-    assert_true(tinkc_future_wait(a, 0, &x->err) && tinkc_future_wait(b, 0, &x->err));
-    int64_t first = nth_request_ms(x->mock, "/api/v1/asample", 0);
-    for (size_t i = 1; i < 3; i++) {
-        int64_t gap = nth_request_ms(x->mock, "/api/v1/asample", i) - first;
-        assert_true(gap >= 2500 && gap < 2750);
-    }
-    tinkc_future_free(a);
-    tinkc_future_free(b);
-}
-
-TEST_WITH(expired_promise_is_sampled_again, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_sampling o = short_answer();
-    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .status = 410 }, &x->err);
-    tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 1, &o, &x->err);
-    assert_true(run_until_done(x->mock, f, 60000));
-    assert_true(tinkc_future_wait(f, 0, &x->err));
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/asample"), 2);
-    assert_non_null(strstr((const char *)nth_request(x->mock, "/api/v1/asample", 1)->body.data,
-                           "\"seq_id\":1"));
-    tinkc_future_free(f);
-}
-
 TEST_WITH(a_sample_streams_its_tokens, setup, teardown)
 {
     fixture *x = *state;
@@ -214,59 +166,6 @@ TEST_WITH(a_sample_streams_its_tokens, setup, teardown)
     assert_null(tinkc_deltas_next(d, PATIENCE_MS, &x->err));
     assert_int_equal(x->err.code, TINKC_E_UNSUPPORTED);
     tinkc_deltas_free(d);
-}
-
-/* Where the service wants to know, it hears of every sample that is cancelled after it was
- * accepted, some at a time, and of no other. */
-TEST(cancelled_samples_are_told)
-{
-    enum { MANY = 10 };
-    static const char on[] = "{\"refresh_interval_sec\":300,\"sample_cancel_enabled\":true,"
-                             "\"sample_cancel_max_batch_size\":3}";
-    static const char path[] = "/api/v1/cancel_future";
-    for (int enabled = 0; enabled < 2; enabled++) {
-        tinkc_error err = { 0 };
-        tinkc_sampling o = short_answer();
-        tinkc_future *f[MANY];
-        tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-        if (enabled)
-            tinkc_mock_always(mock, NULL, "/api/v1/client/dynamic_config",
-                              &(tinkc_mock_answer){ .body = on }, &err);
-        tinkc_client *client = mock_client(mock, NULL, &err);
-        tinkc_sampler *s =
-            tinkc_sampler_new(client, &(tinkc_sampler_options){ .base_model = "mock/nano" }, &err);
-        tinkc_mock_always(mock, NULL, "/api/v1/retrieve_future",
-                          &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
-        tinkc_mock_always(mock, NULL, path, &(tinkc_mock_answer){ .body = "{}", .delay_ms = 1000 },
-                          &err);
-        for (size_t i = 0; i < MANY; i++)
-            f[i] = tinkc_sample(s, prompt, 5, 1, &o, &err);
-        tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        assert_ok(&err);
-        for (size_t i = 0; i < MANY; i++)
-            tinkc_future_free(f[i]);
-        tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        assert_int_equal(tinkc_mock_count(mock, path), enabled ? 3 : 0);
-        for (int i = 0; i < 4; i++) {
-            tinkc_mock_advance(mock, 1000);
-            tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        }
-        assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
-        if (enabled)
-            assert_non_null(
-                strstr((const char *)nth_request(mock, path, 0)->body.data, "{\"request_id\":\""));
-        /* One that never reached the service is not reported; closing with reports left is fine. */
-        tinkc_mock_always(mock, NULL, "/api/v1/asample",
-                          &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
-        for (size_t i = 0; i < MANY; i++)
-            tinkc_future_free(tinkc_sample(s, prompt, 5, 1, &o, &err));
-        tinkc_mock_settle(mock, PATIENCE_MS, &err);
-        assert_int_equal(tinkc_mock_count(mock, path), enabled ? MANY : 0);
-        assert_ok(&err);
-        tinkc_sampler_free(s);
-        tinkc_client_free(client);
-        tinkc_mock_free(mock);
-    }
 }
 
 /* What other services put around the tokens: named events without data, and an end of their own. */
