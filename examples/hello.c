@@ -23,8 +23,11 @@ int main(int argc, char **argv)
     how.temperature = 0;
     tinkc_future *f = tinkc_sample(sampler, prompt.data, prompt.len, 1, &how, &err);
     const tinkc_sequence *seq = tinkc_samples_at(tinkc_future_samples(f, 60000, &err), 0);
-    if (seq) /* without the token that ended it */
-        puts(tinkc_decode(tok, seq->tokens.data, seq->tokens.len - 1, &text, &err));
+    bool cut = seq && seq->stop_reason == TINKC_STOP_LENGTH; /* else a token ended it: not shown */
+    if (seq)
+        puts(tinkc_decode(tok, seq->tokens.data, seq->tokens.len - !cut, &text, &err));
+    if (cut)
+        fprintf(stderr, "cut after %zu tokens: no more fit\n", seq->tokens.len);
     if (err.code)
         fprintf(stderr, "%s\n", err.message);
 

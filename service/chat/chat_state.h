@@ -126,6 +126,9 @@ typedef struct tke_chat_said { /* the end of a choice, or all of it: text, then 
 } tke_chat_said;
 tke_chat_said tke_chat_take_calls(const tke_chat_part *, tinkc_str text, tkc_arena *);
 
+/* Why a choice without a limit of tokens was cut; NULL = it was not, or at the request's limit. */
+const char *tke_chat_cut(const tke_chat_part *, const tke_gen *, size_t choice);
+
 /* A part has finished or failed (answer->failed). True: it was the last. */
 bool tke_chat_part_over(tke_chat_part *, const tke_gen *, const tinkc_error *why);
 

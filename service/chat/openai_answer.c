@@ -420,6 +420,24 @@ static const char *finish_reason(tke_sequence q, size_t n_calls)
     return n_calls ? "tool_calls" : q.stopped ? "stop" : "length";
 }
 
+const char *tke_chat_cut(const tke_chat_part *p, const tke_gen *gen, size_t i)
+{
+    if (!p->job->in.sample.gen.may_cap || tke_gen_sequence(gen, i).stopped)
+        return NULL;
+    return tke_gen_capped(gen) ? "no limit of tokens was given, and the answer was cut where the "
+                                 "server's memory for keys and values ends (setting kv_bytes)"
+                               : "no limit of tokens was given, and the answer was cut where the "
+                                 "model's context ends";
+}
+
+static void write_cut(tkc_jsonw *w, const char *why)
+{
+    if (!why)
+        return;
+    tkc_jsonw_key(w, "warning");
+    tkc_jsonw_cstr(w, why);
+}
+
 /* ---- tool calls ---- */
 
 tke_chat_said tke_chat_take_calls(const tke_chat_part *p, tinkc_str text, tkc_arena *arena)
@@ -497,6 +515,7 @@ static void write_choice(tke_chat_part *p, tkc_jsonw *w, size_t i, tinkc_str tex
     write_logprobs(p, &p->choices[i], w, gen, q);
     tkc_jsonw_key(w, "finish_reason");
     tkc_jsonw_cstr(w, finish_reason(q, s.n_calls));
+    write_cut(w, tke_chat_cut(p, gen, i));
     tkc_jsonw_end(w);
     tkc_arena_free(&arena);
 }
@@ -615,6 +634,7 @@ static void piece_event(tke_chat_part *p, size_t i, piece what, const tke_gen *g
     }
     tkc_jsonw_key(&w, "finish_reason");
     tkc_jsonw_cstr(&w, what.finish);
+    write_cut(&w, what.finish ? tke_chat_cut(p, gen, i) : NULL);
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
     if (a->usage) {

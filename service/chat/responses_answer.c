@@ -124,13 +124,25 @@ static void write_usage(const tke_chat_part *p, tkc_jsonw *w, size_t made)
     tkc_jsonw_end(w);
 }
 
-/* status: "in_progress", "completed" or "incomplete"; q is NULL before the end. */
+static void write_details(const tke_chat_part *p, tkc_jsonw *w, const tke_gen *gen)
+{
+    const char *why = tke_chat_cut(p, gen, 0);
+    tkc_jsonw_object(w);
+    tkc_jsonw_key(w, "reason");
+    tkc_jsonw_cstr(w, "max_output_tokens");
+    if (why) {
+        tkc_jsonw_key(w, "warning");
+        tkc_jsonw_cstr(w, why);
+    }
+    tkc_jsonw_end(w);
+}
+
+/* status: "in_progress", "completed" or "incomplete"; gen is NULL before the end. */
 static void write_response(const tke_chat_part *p, tkc_jsonw *w, const char *status,
-                           const tke_sequence *q)
+                           const tke_gen *gen)
 {
     static const char *const nothing[] = { "error", "previous_response_id", "user" };
     const tke_chat_answer *a = p->answer;
-    bool cut = strcmp(status, "incomplete") == 0;
     tkc_jsonw_object(w);
     tkc_jsonw_key(w, "id");
     tkc_jsonw_cstr(w, a->id);
@@ -141,7 +153,10 @@ static void write_response(const tke_chat_part *p, tkc_jsonw *w, const char *sta
     tkc_jsonw_key(w, "status");
     tkc_jsonw_cstr(w, status);
     tkc_jsonw_key(w, "incomplete_details");
-    tkc_jsonw_raw(w, tkc_str(cut ? "{\"reason\":\"max_output_tokens\"}" : "null"));
+    if (strcmp(status, "incomplete") == 0)
+        write_details(p, w, gen);
+    else
+        tkc_jsonw_null(w);
     tkc_jsonw_key(w, "model");
     tkc_jsonw_cstr(w, a->model);
     for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
@@ -157,8 +172,8 @@ static void write_response(const tke_chat_part *p, tkc_jsonw *w, const char *sta
     if (p->text.len)
         tkc_jsonw_raw(w, tkc_buf_view(&p->text));
     tkc_jsonw_end(w);
-    if (q)
-        write_usage(p, w, q->n);
+    if (gen)
+        write_usage(p, w, tke_gen_sequence(gen, 0).n);
     else {
         tkc_jsonw_key(w, "usage");
         tkc_jsonw_null(w);
@@ -196,12 +211,12 @@ static void end_event(sending *s, tkc_jsonw *w)
     tkc_buf_cstr(s->out, "\n\n", s->err);
 }
 
-static void response_event(sending *s, const char *type, const char *status, const tke_sequence *q)
+static void response_event(sending *s, const char *type, const char *status, const tke_gen *gen)
 {
     tkc_jsonw w;
     begin_event(s, &w, type);
     tkc_jsonw_key(&w, "response");
-    write_response(s->p, &w, status, q);
+    write_response(s->p, &w, status, gen);
     end_event(s, &w);
 }
 
@@ -373,7 +388,7 @@ static int32_t whole_end(void *user, const tke_gen *gen, const tinkc_error *why,
         q.done = true;
         take_new(&(sending){ .p = p, .err = err }, q);
         tkc_jsonw_open(&w, out, err);
-        write_response(p, &w, status_of(q), &q);
+        write_response(p, &w, status_of(q), gen);
     }
     (void)tke_chat_part_over(p, gen, why);
     if (tkc_failed(&a->failed)) {
@@ -404,7 +419,8 @@ static void events_tokens(void *user, const tke_gen *gen, tkc_buf *out, tinkc_er
     if (!q.done)
         return;
     c->finished = true;
-    response_event(&s, q.stopped ? "response.completed" : "response.incomplete", status_of(q), &q);
+    response_event(&s, q.stopped ? "response.completed" : "response.incomplete", status_of(q),
+                   gen);
 }
 
 static int32_t events_end(void *user, const tke_gen *gen, const tinkc_error *why, tkc_buf *out,
