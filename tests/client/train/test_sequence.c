@@ -1,415 +1,221 @@
-/* test_sequence.c - the numbers of a trainer's requests when operations are cancelled, lost or
- * refused half way: nothing is blocked, nothing is forgotten, nothing stays behind. */
+/* test_sequence.c - the numbers of a trainer's requests when operations are cancelled, refused or fail half way: nothing is blocked,
+ * nothing is forgotten, nothing stays behind. What becomes of lost requests: test_trainer_order.c. */
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "support/client/api_support.h"
-#include "support/counting.h"
-#include "wire/train_message.h"
+#include "support/client/client_scene.h"
 
-#define PASS "/api/v1/forward_backward"
-#define STEP "/api/v1/optim_step"
-
-static const tinkc_mock_answer silent = { .fault = TINKC_FAULT_SILENT };
-static const tinkc_mock_answer reset = { .fault = TINKC_FAULT_RESET };
-
-typedef struct fixture {
-    tinkc_error err;
-    counting memory;
-    tinkc_allocator allocator;
-    tinkc_mock *mock;
-    tinkc_client *client;
-    tinkc_trainer *trainer;
-    tinkc_batch *batch;
-} fixture;
-
-static int make(void **state, const char *config)
-{
-    static const int32_t ids[] = { 1, 2, 3, 4, 5, 6 };
-    static const tinkc_lora_options lora = { .base_model = "mock/nano" };
-    fixture *x = calloc(1, sizeof *x);
-    x->allocator = counting_allocator(&x->memory);
-    x->mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/client/config",
-                      &(tinkc_mock_answer){ .body = config }, &x->err);
-    x->client =
-        mock_client(x->mock, &(tinkc_client_options){ .allocator = &x->allocator }, &x->err);
-    x->trainer = tinkc_trainer_new(x->client, &lora, &x->err);
-    x->batch = tinkc_batch_new(x->client, &x->err);
-    for (int i = 0; i < 6; i++)
-        tinkc_batch_add_sft(x->batch, ids, 6, 1, &x->err);
-    assert_ok(&x->err);
-    tinkc_mock_forget(x->mock);
-    *state = x;
-    return 0;
-}
-
-/* Three chunks, at once or one by one. */
-static int setup(void **state)
-{
-    return make(state, "{\"fwdbwd_max_chunk_len\":2}");
-}
-static int setup_serial(void **state)
-{
-    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}");
-}
-
-static void free_handles(fixture *x)
-{
-    tinkc_batch_free(x->batch);
-    tinkc_trainer_free(x->trainer);
-    tinkc_client_free(x->client);
-    x->batch = NULL;
-    x->trainer = NULL;
-    x->client = NULL;
-}
-
-static int teardown(void **state)
-{
-    fixture *x = *state;
-    free_handles(x);
-    assert_true(counting_is_empty_soon(&x->memory));
-    tinkc_mock_free(x->mock);
-    free(x);
-    return 0;
-}
-
-static tinkc_future *pass(fixture *x)
-{
-    return tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-}
-
-static tinkc_future *step(fixture *x)
-{
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    return tinkc_optim_step(x->trainer, &adam, &x->err);
-}
-
-static tinkc_error outcome(tinkc_future *f)
-{
-    tinkc_error err = { 0 };
-    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
-    return err;
-}
-
-static int64_t seq_of(const tinkc_request *r)
-{
-    assert_non_null(r);
-    if (strcmp(r->path, PASS) == 0) {
-        tkc_arena arena = { 0 };
-        tinkc_error err = { 0 };
-        tkc_forward_backward_request q;
-        tkc_forward_backward_from_pb(r->body, TINKC_E_BAD_RESPONSE, &arena, &q, &err);
-        assert_ok(&err);
-        assert_int_equal(q.data.len, 2);
-        int64_t seq = q.seq_id;
-        tkc_arena_free(&arena);
-        return seq;
+#define PASS     API "forward_backward"
+#define STEP     API "optim_step"
+#define TOGETHER "{\"fwdbwd_max_chunk_len\":2}"
+#define SERIAL   "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}"
+#define SILENT                                                                                     \
+    {                                                                                              \
+        0, TINKC_FAULT_SILENT, NULL, NULL, NULL                                                    \
     }
-    const char *at = strstr((const char *)r->body.data, "\"seq_id\":");
-    return at ? strtol(at + 9, NULL, 10) : -1;
+#define LOST                                                                                       \
+    {                                                                                              \
+        200, TINKC_FAULT_RESET, NULL, NULL, "{}"                                                   \
+    }
+#define ACCEPTED                                                                                   \
+    {                                                                                              \
+        200, 0, NULL, NULL, "{\"request_id\":\"a\"}"                                               \
+    }
+#define STATUS(n)                                                                                  \
+    {                                                                                              \
+        n, 0, NULL, NULL, "{\"detail\":\"no\"}"                                                    \
+    }
+
+typedef struct row {
+    const char *config;
+    struct {
+        const char *path;
+        outcome o;
+    } answers[5];
+    /* P: a pass of three parts; S: a step; c: the first is cancelled; C: the last; l: the first has 3 s; e: to the last one's end */
+    const char *calls;
+    const char *seen;
+} row;
+
+static void play(scene *s, const row *r, size_t nr)
+{
+    answer_always(s, CONFIG, 200, r->config);
+    scene_renew(s, NULL);
+    tinkc_trainer *t = open_trainer(s);
+    tinkc_batch *b = make_batch(s, 6);
+    tinkc_future *all[8];
+    size_t n = 0;
+    for (size_t i = 0; i < LEN(r->answers) && r->answers[i].path; i++)
+        answer_with(s, r->answers[i].path, &r->answers[i].o);
+    for (const char *c = r->calls; *c; c++) {
+        if (*c == 'P')
+            all[n++] = follow(
+                s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+        else if (*c == 'S')
+            all[n++] =
+                follow(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+        else if (*c == 'l')
+            assert_true(tinkc_future_limit(all[0], 3000, scene_err(s)));
+        else if (*c == 'e')
+            finish(s, all[n - 1], 600000);
+        settle(s);
+        if (*c == 'c' || *c == 'C')
+            tinkc_future_cancel(all[*c == 'c' ? 0 : n - 1]);
+        settle(s);
+    }
+    EXPECT_ROW(s, nr, r->seen);
+    use_up(s, PASS);
+    use_up(s, STEP);
+    use_up(s, POLL);
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
 }
 
-/* The numbers of all requests to a path, from the n-th on. */
-static void assert_numbers(fixture *x, const char *path, size_t from, const int64_t *want, size_t n)
+/* What may have arrived keeps its number and is sent again for whoever comes next; what never left gives its number back. */
+TEST(what_is_cancelled_while_it_is_sent_does_not_hold_up_what_follows)
 {
-    assert_int_equal(tinkc_mock_count(x->mock, path), from + n);
-    for (size_t i = 0; i < n; i++)
-        assert_int_equal(seq_of(nth_request(x->mock, path, from + i)), want[i]);
-}
-
-/* ---- cancelling what is being sent ---- */
-
-static void cancelled(fixture *x, tinkc_future *f)
-{
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    tinkc_future_cancel(f);
-    tinkc_error err = outcome(f);
-    assert_int_equal(err.code, TINKC_E_CANCELLED);
-    assert_true(err.flags & TINKC_MAY_HAVE_RUN);
-    tinkc_future_free(f);
-}
-
-TEST_WITH(a_cancelled_pass_lets_go_at_once, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, PASS, &silent, &x->err);
-    cancelled(x, pass(x));
-    free_handles(x);
-    assert_true(counting_is_empty_soon(&x->memory));
-    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
-}
-
-TEST_WITH(a_cancelled_step_lets_go_at_once, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
-    cancelled(x, step(x));
-    free_handles(x);
-    assert_true(counting_is_empty_soon(&x->memory));
-}
-
-TEST_WITH(what_follows_a_cancelled_pass_goes_on, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
-    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
-    tinkc_future *f = pass(x), *after = step(x);
-    cancelled(x, f);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, PASS, 2, (int64_t[]){ 1, 2, 3 }, 3);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
-    tinkc_future_free(after);
-}
-
-/* One of two chunks was accepted, the other was on its way. */
-TEST_WITH(what_was_accepted_before_is_not_sent_again, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
-                    &x->err);
-    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
-    cancelled(x, pass(x));
-    tinkc_future *after = step(x);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, PASS, 0, (int64_t[]){ 2, 3, 1, 3 }, 4);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
-    tinkc_future_free(after);
-}
-
-TEST_WITH(what_follows_a_cancelled_step_goes_on, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
-    cancelled(x, step(x));
-    tinkc_future *after = step(x);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 2 }, 3);
-    tinkc_future_free(after);
-}
-
-TEST_WITH(bad_weather_behind_a_cancelled_step_is_waited_out, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
-    cancelled(x, step(x));
-    for (int i = 0; i < 3; i++)
-        tinkc_mock_once(x->mock, NULL, STEP, &(tinkc_mock_answer){ .status = 503 }, &x->err);
-    tinkc_future *after = step(x);
-    assert_true(run_until_done(x->mock, after, 60000));
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 1, (int64_t[]){ 1, 1, 1, 1, 2 }, 5);
-    tinkc_future_free(after);
+    static const row rows[] = {
+        { TOGETHER,
+          { { PASS, SILENT }, { PASS, SILENT } },
+          "Pc",
+          "pass #2; pass #3; pass: CANCELLED, may have run \"forward_backward: cancelled\"" },
+        { TOGETHER,
+          { { STEP, SILENT } },
+          "Sc",
+          "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"" },
+        { TOGETHER,
+          { { PASS, SILENT }, { PASS, SILENT } },
+          "PScee",
+          "pass #2; pass #3; pass #1; pass #2; pass #3; optim_step #4; poll; pass: CANCELLED, may "
+          "have run \"forward_backward: cancelled\"; step: done" },
+        /* one of two parts was accepted, the other was on its way */
+        { TOGETHER,
+          { { PASS, ACCEPTED }, { PASS, SILENT }, { POLL, SILENT } },
+          "PcSe",
+          "pass #2; pass #3; poll; pass: CANCELLED, may have run \"forward_backward: cancelled\"; "
+          "pass #1; pass #3; optim_step #4; poll; step: done" },
+        { TOGETHER,
+          { { STEP, SILENT } },
+          "ScSe",
+          "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+          "optim_step #2; poll; step: done" },
+        { TOGETHER,
+          { { STEP, SILENT }, { STEP, STATUS(503) }, { STEP, STATUS(503) } },
+          "ScSe",
+          "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+          "+500 optim_step #1 again (1); +1000 optim_step #1 again (2); optim_step #2; poll; step: "
+          "done" },
+        { TOGETHER,
+          { { STEP, SILENT } },
+          "SSlee",
+          "optim_step #1; +3000 optim_step #1; optim_step #2; poll; step: DEADLINE, may have run "
+          "\"optim_step: not complete within its time\"; step: done" },
+        { SERIAL,
+          { { PASS, SILENT } },
+          "PcSe",
+          "pass #1; pass: CANCELLED, may have run \"forward_backward: cancelled\"; pass #1; "
+          "optim_step #2; poll; step: done" },
+        /* the service has no such call, or will not have this one: then it has no such number either */
+        { TOGETHER,
+          { { STEP, SILENT }, { STEP, STATUS(404) } },
+          "ScSe",
+          "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+          "optim_step #1; poll; step: done" },
+    };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    for (size_t i = 0; i < LEN(rows); i++)
+        play(s, &rows[i], i);
+    scene_end(s);
 }
 
 /* The one for whose sake the lost request is sent again changes his mind too. */
-TEST_WITH(nobody_waits_nothing_is_sent, setup, teardown)
+TEST(a_request_that_nobody_waits_for_is_not_sent)
 {
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, STEP, &silent, &x->err);
-    cancelled(x, step(x));
-    tinkc_future *f = step(x);
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1 }, 2);
-    tinkc_future_cancel(f);
-    tinkc_error err = outcome(f);
-    assert_int_equal(err.code, TINKC_E_CANCELLED);
-    assert_false(err.flags & TINKC_MAY_HAVE_RUN);
-    tinkc_future_free(f);
-    free_handles(x);
-    assert_true(counting_is_empty_soon(&x->memory));
+    static const row lost = {
+        TOGETHER,
+        { { STEP, SILENT }, { STEP, SILENT } },
+        "ScSC",
+        "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+        "step: CANCELLED \"optim_step: cancelled\""
+    };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    play(s, &lost, 0);
+    scene_end(s);
 }
 
-TEST_WITH(a_limit_ends_a_submit_like_a_cancel, setup, teardown)
+TEST(a_part_that_fails_ends_its_pass_at_once)
 {
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
-    tinkc_future *f = step(x), *after = step(x);
-    tinkc_future_limit(f, 3000, &x->err);
-    assert_true(run_until_done(x->mock, after, 3000));
-    assert_int_equal(outcome(f).code, TINKC_E_DEADLINE);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 2 }, 3);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
+    static const row rows[] = {
+        { SERIAL,
+          { { PASS, ACCEPTED }, { PASS, STATUS(422) }, { POLL, SILENT } },
+          "PSe",
+          "pass #1; pass #2; poll; pass: UNPROCESSABLE 422 \"HTTP 422: no\"; optim_step #2; poll; "
+          "step: done" },
+        /* the second is refused while the third waits for its next attempt: nobody needs that any more */
+        { TOGETHER,
+          { { PASS, STATUS(422) }, { PASS, STATUS(503) } },
+          "PS",
+          "pass #2; pass #3; pass: UNPROCESSABLE 422 \"HTTP 422: no\"; step: SEQUENCE, cause "
+          "UNPROCESSABLE \"an earlier request of this model was not confirmed: HTTP 422: no\"" },
+        /* the service takes the first and fails it while the second is tried again: the third stays here */
+        { SERIAL,
+          { { PASS, ACCEPTED },
+            { PASS, STATUS(503) },
+            { POLL, { 200, 0, NULL, NULL, "{\"error\":\"no\",\"category\":\"user\"}" } } },
+          "PSe",
+          "pass #1; pass #2; poll; pass: REQUEST_FAILED 200, by the caller, not retriable \"no\"; "
+          "pass #2; optim_step #3; poll; step: done" },
+    };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    for (size_t i = 0; i < LEN(rows); i++)
+        play(s, &rows[i], i);
+    scene_end(s);
 }
 
-TEST_WITH(serial_chunks_that_never_left_give_their_numbers_back, setup_serial, teardown)
+/* The third part is on its way when the second is refused: its answer is still waited for, but no second attempt is made. */
+TEST(what_is_on_its_way_may_arrive)
 {
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &silent, &x->err);
-    cancelled(x, pass(x));
-    tinkc_future *after = step(x);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, PASS, 0, (int64_t[]){ 1, 1 }, 2);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 2 }, 1);
-    tinkc_future_free(after);
-}
-
-/* ---- lost and refused chunks ---- */
-
-/* Chunk 2 is accepted, chunk 3 is lost, chunk 1 never leaves: all of them are sent again. */
-TEST_WITH(a_lost_chunk_is_mended_with_its_number, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
-                    &x->err);
-    tinkc_mock_always(x->mock, NULL, PASS, &reset, &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
-    tinkc_future *f = pass(x);
-    assert_true(run_until_done(x->mock, f, 3600000));
-    assert_int_equal(outcome(f).code, TINKC_E_CONNECTION);
-    tinkc_future_free(f);
-    size_t before = tinkc_mock_count(x->mock, PASS);
-    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"b\"}" },
-                      &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .body = "{}" }, &x->err);
-    tinkc_future *after = step(x);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, PASS, before, (int64_t[]){ 1, 3 }, 2);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 4 }, 1);
-    tinkc_future_free(after);
-}
-
-TEST_WITH(a_refused_serial_chunk_leaves_no_gap, setup_serial, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
-                    &x->err);
-    tinkc_mock_once(x->mock, NULL, PASS,
-                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future", &silent, &x->err);
-    tinkc_future *f = pass(x), *after = step(x);
-    assert_int_equal(outcome(f).code, TINKC_E_UNPROCESSABLE);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 2 }, 1);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
-}
-
-/* Chunk 2 is refused while chunk 3 waits for its next attempt: nobody needs that any more. */
-TEST_WITH(a_failed_chunk_ends_the_retries_of_the_others, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS,
-                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
-    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503 }, &x->err);
-    tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_true(tinkc_future_done(f) && tinkc_future_done(after)); /* no time has passed */
-    assert_int_equal(outcome(f).code, TINKC_E_UNPROCESSABLE);
-    tinkc_error err = outcome(after);
-    assert_int_equal(err.code, TINKC_E_SEQUENCE);
-    assert_int_equal(err.cause, TINKC_E_UNPROCESSABLE);
-    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
-}
-
-/* Chunk 3 is on its way when chunk 2 is refused: its answer is still waited for, but no second
- * attempt is made when that is bad. */
-TEST_WITH(what_is_on_its_way_may_arrive, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS,
-                    &(tinkc_mock_answer){ .status = 422, .body = "{\"detail\":\"no\"}" }, &x->err);
-    tinkc_mock_always(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 },
-                      &x->err);
-    tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_true(tinkc_future_done(f));
-    assert_false(tinkc_future_done(after));
-    assert_true(run_until_done(x->mock, after, 2000));
-    assert_int_equal(outcome(after).code, TINKC_E_SEQUENCE);
-    assert_int_equal(tinkc_mock_count(x->mock, PASS), 2);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
-}
-
-/* The service takes chunk 1 and fails it while chunk 2 is being tried again: chunk 3 stays here. */
-TEST_WITH(a_pass_that_failed_sends_no_more_chunks, setup_serial, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .body = "{\"request_id\":\"a\"}" },
-                    &x->err);
-    tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 503 }, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/retrieve_future",
-                    &(tinkc_mock_answer){ .body = "{\"error\":\"no\",\"category\":\"user\"}" },
-                    &x->err);
-    tinkc_future *f = pass(x), *after = step(x);
-    tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_true(tinkc_future_done(f) && tinkc_future_done(after));
-    assert_int_equal(outcome(f).code, TINKC_E_REQUEST_FAILED);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, PASS, 0, (int64_t[]){ 1, 2, 2 }, 3);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 3 }, 1);
-    tinkc_future_free(f);
-    tinkc_future_free(after);
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    answer_always(s, CONFIG, 200, TOGETHER);
+    tinkc_trainer *t = open_trainer(s);
+    tinkc_batch *b = make_batch(s, 6);
+    answer(s, PASS, 422, "{\"detail\":\"no\"}");
+    tinkc_mock_always(scene_mock(s), NULL, PASS,
+                      &(tinkc_mock_answer){ .status = 503, .delay_ms = 2000 }, scene_err(s));
+    follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    EXPECT(
+        s,
+        "pass #2; pass #3; pass: UNPROCESSABLE 422 \"HTTP 422: no\"; +2000 step: SEQUENCE, cause "
+        "UNPROCESSABLE \"an earlier request of this model was not confirmed: HTTP 422: no\"");
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+    scene_end(s);
 }
 
 /* One attempt for all that wait then, not one for each. The next to come has one of its own. */
-TEST_WITH(all_that_wait_fail_with_one_attempt, setup, teardown)
+TEST(all_that_wait_fail_with_one_attempt)
 {
-    fixture *x = *state;
-    tinkc_error err[5] = { { 0 } };
-    tinkc_future *f[5];
-    tinkc_mock_always(x->mock, NULL, STEP, &reset, &x->err);
-    for (size_t i = 0; i < 4; i++)
-        f[i] = step(x);
-    (void)run_until_done(x->mock, f[0], 400000);
-    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    size_t before = tinkc_mock_count(x->mock, STEP);
-    assert_true(before >= 3);
-    int64_t lost_ms = nth_request_ms(x->mock, STEP, before - 2),
-            again_ms = nth_request_ms(x->mock, STEP, before - 1);
-    f[4] = step(x);
-    (void)run_until_done(x->mock, f[4], 0);
-    for (size_t i = 0; i < 5; i++) {
-        (void)tinkc_future_wait(f[i], 0, &err[i]);
-        tinkc_future_free(f[i]);
-    }
-    assert_int_equal(err[0].code, TINKC_E_CONNECTION);
-    for (size_t i = 1; i < 5; i++) {
-        assert_int_equal(err[i].code, TINKC_E_SEQUENCE);
-        assert_int_equal(err[i].cause, TINKC_E_CONNECTION);
-    }
-    assert_int_equal(again_ms,
-                     lost_ms); /* the last attempt of the first, then the one for the rest */
-    assert_true(nth_request_ms(x->mock, STEP, before - 3) < lost_ms);
-    assert_int_equal(tinkc_mock_count(x->mock, STEP), before + 1);
+    const tinkc_client_options o = { .max_retries = 1, .retry_window_ms = 1500 };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
+    tinkc_trainer *t = open_trainer(s);
+    scene_shows(s, HIDE_MESSAGES);
+    answer_always_with(s, STEP, &(outcome)LOST);
+    for (int i = 0; i < 4; i++)
+        follow(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    live(s, 60000);
+    follow(s, "later", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    EXPECT(s, "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; optim_step "
+              "#1; step: CONNECTION, may have run; step: SEQUENCE, cause CONNECTION; step: "
+              "SEQUENCE, cause CONNECTION; step: SEQUENCE, cause CONNECTION; +58500 optim_step #1; "
+              "later: SEQUENCE, cause CONNECTION");
+    tinkc_trainer_free(t);
+    scene_end(s);
 }
 
-/* The first attempt may have got through; that the second is refused says nothing about it. */
-TEST_WITH(a_refusal_behind_a_lost_attempt_frees_no_number, setup, teardown)
-{
-    static const tinkc_mock_answer lost[] = { { .fault = TINKC_FAULT_RESET },
-                                              { .status = 408, .body = "{}" },
-                                              { .status = 500, .body = "{}" },
-                                              { .status = 599, .body = "{}" } };
-    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
-        fixture *x = *state;
-        tinkc_mock_once(x->mock, NULL, STEP, &lost[i], &x->err);
-        tinkc_mock_once(x->mock, NULL, STEP,
-                        &(tinkc_mock_answer){ .status = 401, .body = "{\"detail\":\"expired\"}" },
-                        &x->err);
-        tinkc_future *f = step(x), *after = step(x);
-        assert_true(run_until_done(x->mock, after, 60000));
-        tinkc_error first = outcome(f), second = outcome(after);
-        tinkc_future_free(f);
-        tinkc_future_free(after);
-        assert_int_equal(first.code, TINKC_E_AUTH);
-        assert_true(first.flags & TINKC_MAY_HAVE_RUN);
-        assert_int_equal(second.code, TINKC_OK);
-        assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
-        assert_int_equal(teardown(state), 0);
-        assert_int_equal(setup(state), 0);
-    }
-}
-
-/* Which refusals say that the request itself is wrong, so that no attempt before can have been accepted. */
-TEST_WITH(refusals_behind_a_lost_attempt, setup, teardown)
+/* The first attempt may have got through, and that the second is refused says nothing about it: unless the refusal says that the
+ * request itself is wrong, so that no attempt before can have been accepted. */
+TEST(a_refusal_behind_a_lost_attempt_frees_its_number_if_the_request_is_wrong)
 {
     static const struct {
         int32_t status;
@@ -417,67 +223,55 @@ TEST_WITH(refusals_behind_a_lost_attempt, setup, teardown)
     } rows[] = { { 400, true },  { 401, false }, { 403, false }, { 404, true },
                  { 405, true },  { 406, false }, { 410, false }, { 413, true },
                  { 418, false }, { 421, false }, { 422, true },  { 423, false } };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fixture *x = *state;
-        tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
-        tinkc_mock_once(
-            x->mock, NULL, STEP,
-            &(tinkc_mock_answer){ .status = rows[i].status, .body = "{\"detail\":\"no\"}" },
-            &x->err);
-        tinkc_future *f = step(x), *after = step(x);
-        assert_true(run_until_done(x->mock, after, 60000));
-        assert_int_equal(outcome(f).http_status, rows[i].status);
-        assert_int_equal(outcome(after).code, TINKC_OK);
-        if (rows[i].frees)
-            assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1 }, 3);
-        else
-            assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1, 2 }, 4);
-        tinkc_future_free(f);
-        tinkc_future_free(after);
-        assert_int_equal(teardown(state), 0);
-        assert_int_equal(setup(state), 0);
+    static const outcome first[] = { LOST, STATUS(408), STATUS(500), STATUS(599) };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    scene_shows(s, HIDE_MESSAGES);
+    for (size_t i = 0; i < LEN(rows) + LEN(first); i++) {
+        scene_renew(s, NULL);
+        tinkc_trainer *t = open_trainer(s);
+        size_t nr = i < LEN(rows) ? i : 1;
+        answer_with(s, STEP, &first[i < LEN(rows) ? 0 : i - LEN(rows)]);
+        answer(s, STEP, rows[nr].status, "{\"detail\":\"no\"}");
+        size_t before = tinkc_mock_count(scene_mock(s), STEP);
+        complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+        complete(s, "next", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+        assert_int_equal(tinkc_mock_count(scene_mock(s), STEP) - before, rows[nr].frees ? 3 : 4);
+        scene_forget(s);
+        tinkc_trainer_free(t);
     }
+    scene_end(s);
 }
 
-/* The same for those that are repeated: to the end of the window, and then the number is still taken. */
-TEST_WITH(repeated_refusals_behind_a_lost_attempt, setup, teardown)
+/* A refusal that is repeated to the end of the window leaves the number taken. */
+TEST(a_repeated_refusal_behind_a_lost_attempt_keeps_its_number)
 {
-    static const int32_t rows[] = { 409, 429 };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fixture *x = *state;
-        tinkc_mock_once(x->mock, NULL, STEP, &reset, &x->err);
-        tinkc_mock_always(x->mock, NULL, STEP,
-                          &(tinkc_mock_answer){ .status = rows[i], .body = "{\"detail\":\"no\"}" },
-                          &x->err);
-        tinkc_error first = { 0 }, second = { 0 };
-        tinkc_future *f = step(x);
-        (void)run_until_done(x->mock, f, 400000);
-        (void)tinkc_future_wait(f, 0, &first);
-        tinkc_future *after = step(x);
-        (void)run_until_done(x->mock, after, 0);
-        (void)tinkc_future_wait(after, 0, &second);
-        tinkc_future_free(f);
-        tinkc_future_free(after);
-        assert_int_equal(first.http_status, rows[i]);
-        assert_int_equal(second.code, TINKC_E_SEQUENCE);
-        assert_int_equal(second.cause, rows[i]);
-        assert_int_equal(teardown(state), 0);
-        assert_int_equal(setup(state), 0);
+    const tinkc_client_options o = { .max_retries = 1, .retry_window_ms = 1500 };
+    static const struct {
+        int32_t status;
+        const char *seen;
+    } rows[] = {
+        { 409, "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
+               "CONFLICT 409, may have run \"HTTP 409: no\"; optim_step #1; next: SEQUENCE, cause "
+               "CONFLICT \"an earlier request of this model was not confirmed: HTTP 409: no\"" },
+        { 429,
+          "optim_step #1; +500 optim_step #1 again (1); +1000 optim_step #1 again; step: "
+          "RATE_LIMITED 429, may have run \"HTTP 429: no\"; optim_step #1; next: SEQUENCE, cause "
+          "RATE_LIMITED \"an earlier request of this model was not confirmed: HTTP 429: no\"" }
+    };
+    scene *s = scene_new(TINKC_MOCK_SERVICE, &o);
+    for (size_t i = 0; i < LEN(rows); i++) {
+        scene_renew(s, &o);
+        tinkc_trainer *t = open_trainer(s);
+        answer_with(s, STEP, &(outcome)LOST);
+        for (int k = 0; k < 4; k++)
+            answer(s, STEP, rows[i].status, "{\"detail\":\"no\"}");
+        complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+        complete(s, "next", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+        EXPECT_ROW(s, i, rows[i].seen);
+        use_up(s, STEP);
+        tinkc_trainer_free(t);
     }
-}
-
-/* The service has no such call, or will not have this one: then it has no such number either. */
-TEST_WITH(a_number_that_is_never_taken_is_free_again, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_once(x->mock, NULL, STEP, &silent, &x->err);
-    tinkc_mock_once(x->mock, NULL, STEP,
-                    &(tinkc_mock_answer){ .status = 404, .body = "{\"detail\":\"no\"}" }, &x->err);
-    cancelled(x, step(x));
-    tinkc_future *after = step(x);
-    assert_int_equal(outcome(after).code, TINKC_OK);
-    assert_numbers(x, STEP, 0, (int64_t[]){ 1, 1, 1 }, 3);
-    tinkc_future_free(after);
+    scene_end(s);
 }
 
 /* ---- a chunk that is being written when another one fails ---- */
@@ -548,11 +342,11 @@ TEST(a_chunk_being_written_is_not_sent_any_more)
     tinkc_future_free(after);
     tinkc_batch_free(batch);
     tinkc_trainer_free(t);
-    int64_t number = seq_of(nth_request(mock, STEP, 0));
+    bool first = strstr((const char *)nth_request(mock, STEP, 0)->body.data, "\"seq_id\":1,");
     tinkc_client_free(client);
     tinkc_mock_free(mock);
     assert_int_equal(refused.code, TINKC_E_BAD_REQUEST);
     assert_int_equal(sent, 1);
     assert_true(ok);
-    assert_int_equal(number, 1);
+    assert_true(first);
 }
