@@ -500,25 +500,6 @@ TEST(lost_batches_are_logged)
     close_world(&w);
 }
 
-/* $TINKER_TELEMETRY switches it on and off where the options say nothing. */
-TEST(the_environment_switches_telemetry)
-{
-    static const struct {
-        const char *value;
-        bool on;
-    } ways[] = { { "1", true },  { "on", true },   { "TRUE", true }, { "yes", true },
-                 { "0", false }, { "off", false }, { "", false } };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        world w;
-        setenv("TINKER_TELEMETRY", ways[i].value, 1);
-        open_world(&w, TINKC_TELEMETRY_DEFAULT);
-        unsetenv("TINKER_TELEMETRY");
-        assert_int_equal(tinkc_client_report(w.client, "x", NULL, TINKC_LOG_INFO, &w.err),
-                         ways[i].on);
-        close_world(&w);
-    }
-}
-
 /* A poll that fails is reported with the fields that the Python SDK sends. */
 TEST(failed_polls_carry_their_fields)
 {

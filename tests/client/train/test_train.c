@@ -47,14 +47,6 @@ static int setup_chunks(void **state)
 {
     return make(state, "{\"fwdbwd_max_chunk_len\":2}");
 }
-static int setup_serial(void **state)
-{
-    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"parallel_fwdbwd_chunks\":false}");
-}
-static int setup_packed(void **state)
-{
-    return make(state, "{\"fwdbwd_max_chunk_len\":2,\"proto_compress_fwdbwd\":true}");
-}
 
 static int teardown(void **state)
 {
@@ -65,23 +57,6 @@ static int teardown(void **state)
     tinkc_mock_free(x->mock);
     free(x);
     return 0;
-}
-
-/* Sequence number of a recorded request, JSON or protobuf. */
-static int64_t seq_of(const tinkc_request *r)
-{
-    if (strcmp(r->path, "/api/v1/forward_backward") == 0) {
-        tkc_arena arena = { 0 };
-        tinkc_error err = { 0 };
-        tkc_forward_backward_request q;
-        tkc_forward_backward_from_pb(r->body, TINKC_E_BAD_RESPONSE, &arena, &q, &err);
-        assert_ok(&err);
-        int64_t seq = q.seq_id;
-        tkc_arena_free(&arena);
-        return seq;
-    }
-    const char *at = strstr((const char *)r->body.data, "\"seq_id\":");
-    return at ? strtol(at + 9, NULL, 10) : -1;
 }
 
 TEST_WITH(c38_trains_and_the_loss_falls, setup, teardown)
@@ -109,76 +84,6 @@ TEST_WITH(c38_trains_and_the_loss_falls, setup, teardown)
                         "{\"adam_params\":{\"learning_rate\":0.0001,\"beta1\":0.9,\"beta2\":0.95,"
                         "\"eps\":1e-12,\"weight_decay\":0.0,\"grad_clip_norm\":0.0},\"model_id\":"
                         "\"mock-session-1:train:0\",\"seq_id\":2,\"type\":\"optim_step\"}");
-}
-
-TEST_WITH(parts_come_back_in_order, setup_chunks, teardown)
-{
-    fixture *x = *state;
-    for (size_t i = 0; i < 5; i++) /* their lengths differ */
-        add_examples(x, 1, 8 + i);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_ok(&x->err);
-    assert_int_equal(tinkc_future_part_count(f), 3);
-    for (size_t i = 0; i < 3; i++) {
-        const tinkc_fwdbwd *part = tinkc_future_part(f, i, PATIENCE_MS, &x->err);
-        assert_ok(&x->err);
-        assert_int_equal(tinkc_fwdbwd_first(part), 2 * i);
-        assert_int_equal(tinkc_fwdbwd_count(part), i < 2 ? 2 : 1);
-    }
-    const tinkc_fwdbwd *all = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-    assert_int_equal(tinkc_fwdbwd_count(all), 5);
-    for (size_t i = 0; i < 5; i++)
-        assert_int_equal(tinkc_fwdbwd_output(all, i, "logprobs")->count, 7 + i);
-    double sum = 0;
-    for (size_t i = 0; i < 3; i++)
-        sum += tinkc_fwdbwd_metric(tinkc_future_part(f, i, 0, &x->err), "loss:sum", NAN);
-    assert_true(fabs(tinkc_fwdbwd_metric(all, "loss:sum", NAN) - sum) < 1e-9);
-    int64_t done, total;
-    tinkc_future_progress(f, &done, &total);
-    assert_int_equal(done, 3);
-    assert_int_equal(total, 3);
-    tinkc_future_free(f);
-}
-
-/* Parallel: 2 and 3 before 1; serial: 1, 2, 3. */
-TEST_WITH(chunks_leave_in_the_right_order, setup_chunks, teardown)
-{
-    fixture *x = *state;
-    add_examples(x, 5, 8);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    assert_ok(&x->err);
-    int64_t last = seq_of(nth_request(x->mock, "/api/v1/forward_backward", 2));
-    assert_int_equal(last, 1);
-    tinkc_future_free(f);
-}
-
-TEST_WITH(serial_chunks_leave_one_by_one, setup_serial, teardown)
-{
-    fixture *x = *state;
-    add_examples(x, 5, 8);
-    tinkc_future *f =
-        tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    for (size_t i = 0; i < 3; i++)
-        assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/forward_backward", i)), i + 1);
-    tinkc_future_free(f);
-}
-
-TEST_WITH(packed_chunks_say_so, setup_packed, teardown)
-{
-    fixture *x = *state;
-    add_examples(x, 3, 40);
-    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    assert_ok(&x->err);
-    const tinkc_request *r = nth_request(x->mock, "/api/v1/forward_backward", 0);
-    assert_string_equal(request_header(r, "content-encoding"), "zstd");
-    assert_string_equal(request_header(r, "content-type"), "application/x-protobuf");
-    tinkc_future_free(f);
 }
 
 TEST_WITH(saves_and_loads, setup, teardown)
@@ -210,169 +115,6 @@ TEST_WITH(saves_and_loads, setup, teardown)
     for (size_t i = 0; i < 5; i++)
         tinkc_future_free(all[i]);
     tinkc_trainer_free(again);
-}
-
-/* One end of an unload that fails: the trainer is as it was, and the next unload goes through. */
-static void unload_again(fixture *x, tinkc_future *failed, int32_t code)
-{
-    assert_int_equal(x->err.code, 0);
-    assert_null(tinkc_trainer_info(x->trainer, &x->err)); /* not while it is being unloaded */
-    assert_int_equal(x->err.code, TINKC_E_CLOSED);
-    x->err = (tinkc_error){ 0 };
-    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CLOSED);
-    x->err = (tinkc_error){ 0 };
-    if (code == TINKC_E_CANCELLED)
-        tinkc_future_cancel(failed);
-    assert_true(run_until_done(x->mock, failed, 1000 * 1000));
-    assert_false(tinkc_future_wait(failed, 0, &x->err));
-    assert_int_equal(x->err.code, code);
-    x->err = (tinkc_error){ 0 };
-    tinkc_future_free(failed);
-    tinkc_future *info = tinkc_trainer_info(x->trainer, &x->err);
-    assert_true(tinkc_future_wait(info, PATIENCE_MS, &x->err));
-    tinkc_future_free(info);
-}
-
-TEST_WITH(an_unload_that_fails_can_be_tried_again, setup, teardown)
-{
-    static const char path[] = "/api/v1/unload_model", retrieve[] = "/api/v1/retrieve_future";
-    static const struct {
-        const char *path;
-        tinkc_mock_answer answer;
-        int32_t code;
-    } ends[] = {
-        { path, { .status = 403, .body = "{\"error\":\"no\"}" }, TINKC_E_FORBIDDEN },
-        { path, { .fault = TINKC_FAULT_SILENT }, TINKC_E_CANCELLED },
-        { path, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
-        { retrieve, { .status = 410 }, TINKC_E_PROMISE_EXPIRED },
-        { retrieve,
-          { .body = "{\"error\":\"busy\",\"category\":\"server\"}" },
-          TINKC_E_REQUEST_FAILED },
-        { retrieve, { .body = "[]" }, TINKC_E_BAD_RESPONSE },
-    };
-    fixture *x = *state;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        tinkc_mock_answer answer = ends[i].answer;
-        answer.delay_ms = 50; /* on the mock's clock: nothing ends before it moves */
-        if (ends[i].path == retrieve)
-            tinkc_mock_once(x->mock, "POST", path,
-                            &(tinkc_mock_answer){ .body = "{\"request_id\":\"u\"}" }, &x->err);
-        assert_true(tinkc_mock_once(x->mock, "POST", ends[i].path, &answer, &x->err));
-        unload_again(x, tinkc_trainer_unload(x->trainer, &x->err), ends[i].code);
-    }
-    tinkc_future *gone = tinkc_trainer_unload(x->trainer, &x->err);
-    assert_true(tinkc_future_wait(gone, PATIENCE_MS, &x->err));
-    assert_ok(&x->err);
-    assert_null(tinkc_trainer_unload(x->trainer, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CLOSED);
-    x->err = (tinkc_error){ 0 };
-    tinkc_future_free(gone);
-}
-
-static const char *sent(fixture *x, const char *path, size_t i)
-{
-    const tinkc_request *r = nth_request(x->mock, path, i);
-    assert_non_null(r);
-    return (const char *)r->body.data;
-}
-
-static tinkc_mock_answer says(const char *body)
-{
-    return (tinkc_mock_answer){ .body = body };
-}
-
-/* Another optimizer is the service's to know: what is said here is what is sent. */
-TEST_WITH(an_unknown_optimizer_is_sent_as_it_is_given, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_lora_options how = { .base_model = "mock/nano", .rank = 8, .optimizer = "dimuon" };
-    tinkc_dimuon step = TINKC_DIMUON_INIT;
-    tinkc_trainer *t = tinkc_trainer_new(x->client, &how, &x->err);
-    assert_ok(&x->err);
-    assert_non_null(strstr(sent(x, "/api/v1/create_model", 1),
-                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":1}"));
-    assert_null(strstr(sent(x, "/api/v1/create_model", 0), "optimizer"));
-    assert_null(tinkc_dimuon_step(t, &step, &x->err)); /* no learning rate */
-    assert_non_null(strstr(x->err.message, "learning_rate"));
-    x->err = (tinkc_error){ 0 };
-    step.learning_rate = 0.02;
-    tinkc_mock_answer accepted = says("{\"request_id\":\"d\"}");
-    tinkc_mock_answer result = says("{\"metrics\":{\"grad_norm:mean\":2.5}}");
-    tinkc_mock_once(x->mock, "POST", "/api/v1/optim_step", &accepted, &x->err);
-    tinkc_mock_once(x->mock, "POST", "/api/v1/retrieve_future", &result, &x->err);
-    tinkc_future *f = tinkc_dimuon_step(t, &step, &x->err);
-    const tinkc_metrics *m = tinkc_future_step(f, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-    assert_true(tinkc_metrics_get(m, "grad_norm:mean", 0) == 2.5);
-    assert_string_equal(sent(x, "/api/v1/optim_step", 0),
-                        "{\"optimizer_params\":{\"type\":\"dimuon\",\"learning_rate\":0.02,"
-                        "\"grad_clip_norm\":0.0,\"beta1\":0.9},\"model_id\":"
-                        "\"mock-session-1:train:1\",\"seq_id\":1,\"type\":\"optim_step\"}");
-    tinkc_future_free(f);
-    tinkc_trainer_free(t);
-    /* A restored optimizer is the checkpoint's own. */
-    tinkc_state_options from = { .path = "tinker://r/weights/a", .with_optimizer = true };
-    tinkc_mock_answer info = says("{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,"
-                                  "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}}");
-    tinkc_mock_once(x->mock, "POST", "/api/v1/weights_info", &info, &x->err);
-    tinkc_mock_once(x->mock, "POST", "/api/v1/load_weights", &accepted, &x->err);
-    f = tinkc_trainer_open_from(x->client, &from, &x->err);
-    assert_ok(&x->err);
-    (void)tinkc_mock_settle(x->mock, PATIENCE_MS, &x->err);
-    assert_non_null(strstr(sent(x, "/api/v1/create_model", 2),
-                           "\"optimizer_config\":{\"type\":\"dimuon\",\"version\":2}"));
-    tinkc_future_free(f);
-    from.optimizer = "dimuon";
-    assert_null(tinkc_trainer_open_from(x->client, &from, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
-    x->err = (tinkc_error){ 0 };
-}
-
-/* Where the service alone reads a path, its form is the service's business: SkyRL's has two parts.
- */
-/* Notes of the caller's own with a checkpoint, and weights for other programs. */
-TEST_WITH(saves_with_notes_and_for_others, setup, teardown)
-{
-    fixture *x = *state;
-    static const char *const notes[] = { "stage", "two", NULL };
-    static const char *const keys[] = { "age1abc", "ssh-ed25519 AAAA", NULL };
-    static const char *const odd[] = { "stage", NULL };
-    static const char *const none[] = { NULL };
-    tinkc_save_options o = { .user_metadata = notes };
-    tinkc_external_options e = { .ttl_s = 3600, .recipients = keys };
-    tinkc_future *all[] = { tinkc_trainer_save(x->trainer, "a", &o, &x->err),
-                            tinkc_trainer_save_for_sampler(x->trainer, "b", &o, &x->err),
-                            tinkc_trainer_save_external(x->trainer, "c", &e, &x->err),
-                            tinkc_trainer_save_external(x->trainer, "d", NULL, &x->err) };
-    assert_true(tinkc_future_wait_all(all, 4, PATIENCE_MS, &x->err));
-    assert_ok(&x->err);
-    assert_non_null(
-        strstr(sent(x, "/api/v1/save_weights", 0), "\"user_metadata\":{\"stage\":\"two\"}"));
-    assert_non_null(strstr(sent(x, "/api/v1/save_weights_for_sampler", 0),
-                           "\"user_metadata\":{\"stage\":\"two\"}"));
-    assert_string_equal(sent(x, "/api/v1/save_weights_external", 0),
-                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"c\",\"seq_id\":3,"
-                        "\"ttl_seconds\":3600,\"age_encryption_recipients\":[\"age1abc\","
-                        "\"ssh-ed25519 AAAA\"],\"type\":\"save_weights_external\"}");
-    assert_string_equal(sent(x, "/api/v1/save_weights_external", 1),
-                        "{\"model_id\":\"mock-session-1:train:0\",\"path\":\"d\",\"seq_id\":4,"
-                        "\"type\":\"save_weights_external\"}");
-    assert_string_equal(tinkc_future_path(all[2], 0, &x->err),
-                        "tinker://mock-session-1:train:0/external_weights/c");
-    for (size_t i = 0; i < 4; i++)
-        tinkc_future_free(all[i]);
-    o.user_metadata = odd;
-    assert_null(tinkc_trainer_save(x->trainer, "a", &o, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
-    x->err = (tinkc_error){ 0 };
-    e.recipients = none;
-    assert_null(tinkc_trainer_save_external(x->trainer, "c", &e, &x->err));
-    assert_non_null(strstr(x->err.message, "recipients"));
-    x->err = (tinkc_error){ 0 };
-    assert_null(tinkc_trainer_save_external(x->trainer, "a/b", NULL, &x->err));
-    assert_non_null(strstr(x->err.message, "name"));
-    x->err = (tinkc_error){ 0 };
 }
 
 TEST_WITH(paths_of_other_servers, setup, teardown)
@@ -437,30 +179,6 @@ TEST_WITH(custom_loss_on_this_thread, setup, teardown)
     add_examples(x, 2, 8);
     check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, plain_loss, &scale,
                                                   &x->err));
-}
-
-TEST_WITH(custom_loss_together, setup, teardown)
-{
-    fixture *x = *state;
-    double scale = 2;
-    add_examples(x, 2, 8);
-    check_custom(x, tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
-                                                  plain_loss, &scale, &x->err));
-}
-
-TEST_WITH(custom_loss_in_a_queue, setup, teardown)
-{
-    fixture *x = *state;
-    double scale = 2;
-    add_examples(x, 2, 8);
-    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
-    tinkc_future *f = tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER,
-                                                    queue, plain_loss, &scale, &x->err);
-    assert_ok(&x->err);
-    tinkc_batch_clear(x->batch); /* it was copied */
-    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &x->err), 1);
-    check_custom(x, f);
-    tinkc_queue_free(queue);
 }
 
 /* Its passes are futures of their own: what they meet shows at the one the caller has. */
@@ -550,26 +268,6 @@ TEST_WITH(custom_losses_have_parts_too, setup_chunks, teardown)
     tinkc_queue_free(queue);
 }
 
-TEST_WITH(custom_loss_that_fails_sends_nothing_more, setup, teardown)
-{
-    fixture *x = *state;
-    add_examples(x, 2, 8);
-    assert_null(
-        tinkc_forward_backward_custom(x->trainer, x->batch, 0, NULL, bad_loss, NULL, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
-    assert_int_equal(x->err.cause, TINKC_E_ARGUMENT);
-    x->err = (tinkc_error){ 0 };
-    assert_null(tinkc_forward_backward_custom(x->trainer, x->batch, TINKC_CUSTOM_TOGETHER, NULL,
-                                              bad_loss, NULL, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_CALLBACK);
-    x->err = (tinkc_error){ 0 };
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/forward_backward"), 2);
-    tinkc_adam adam = TINKC_ADAM_INIT; /* and the trainer works on */
-    tinkc_future *f = tinkc_optim_step(x->trainer, &adam, &x->err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    tinkc_future_free(f);
-}
-
 TEST_WITH(freed_queue_ends_a_custom_loss, setup, teardown)
 {
     fixture *x = *state;
@@ -590,63 +288,7 @@ TEST_WITH(freed_queue_ends_a_custom_loss, setup, teardown)
     tinkc_future_free(f);
 }
 
-/* ---- options ---- */
-
-TEST_WITH(a_repeated_save_that_conflicts_counts_as_saved, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_client *careful =
-        mock_client(x->mock, &(tinkc_client_options){ .conflict_recovery = true }, &x->err);
-    tinkc_trainer *t = tinkc_trainer_new(careful, &lora, &x->err);
-    tinkc_mock_once(x->mock, NULL, "/api/v1/save_weights", &(tinkc_mock_answer){ .status = 502 },
-                    &x->err);
-    tinkc_mock_always(x->mock, NULL, "/api/v1/save_weights",
-                      &(tinkc_mock_answer){ .status = 409, .body = "{}" }, &x->err);
-    tinkc_future *f = tinkc_trainer_save(t, "a", NULL, &x->err);
-    assert_true(run_until_done(x->mock, f, 10000));
-    assert_string_equal(tinkc_future_path(f, 0, &x->err),
-                        "tinker://mock-session-2:train:0/weights/a");
-    assert_ok(&x->err);
-    tinkc_future *fresh = tinkc_trainer_save(t, "b", NULL, &x->err); /* no attempt before it */
-    assert_false(run_until_done(x->mock, fresh, 500));
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights"), 3);
-    tinkc_future_free(f);
-    tinkc_future_free(fresh);
-    tinkc_trainer_free(t);
-    tinkc_client_free(careful);
-}
-
-TEST_WITH(results_of_passes_may_be_json, setup, teardown)
-{
-    fixture *x = *state;
-    static const char json[] =
-        "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[{\"logprobs\":{\"data\":"
-        "[-1,-1,-1,-1,-1,-1,-1],\"dtype\":\"float32\",\"shape\":[7]}}],\"metrics\":{\"loss:sum\":1."
-        "0}}";
-    tinkc_mock_always(x->mock, NULL, "/api/v1/retrieve_future",
-                      &(tinkc_mock_answer){ .body = json }, &x->err);
-    add_examples(x, 1, 8);
-    tinkc_future *f = tinkc_forward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-    const tinkc_fwdbwd *out = tinkc_future_fwdbwd(f, PATIENCE_MS, &x->err);
-    assert_ok(&x->err);
-    assert_true(tinkc_fwdbwd_metric(out, "loss:sum", 0) == 1);
-    assert_int_equal(tinkc_fwdbwd_output(out, 0, "logprobs")->count, 7);
-    tinkc_future_free(f);
-}
-
 /* ---- from checkpoints ---- */
-
-TEST_WITH(a_checkpoint_that_is_no_lora_is_refused, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_mock_always(x->mock, NULL, "/api/v1/weights_info",
-                      &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":false}" },
-                      &x->err);
-    assert_null(tinkc_trainer_new_from(
-        x->client, &(tinkc_state_options){ .path = "tinker://r/weights/a" }, &x->err));
-    assert_int_equal(x->err.code, TINKC_E_NOT_LORA);
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
-}
 
 static int setup_via_load(void **state)
 {
@@ -681,52 +323,6 @@ TEST_WITH(options_of_another_call_are_refused, setup_via_load, teardown)
     }
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/load_weights"), 0);
     assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/save_weights_for_sampler"), 0);
-}
-
-TEST_WITH(one_request_is_enough_where_the_service_says_so, setup_via_load, teardown)
-{
-    fixture *x = *state;
-    tinkc_trainer *t = tinkc_trainer_new_from(
-        x->client,
-        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
-        &x->err);
-    assert_ok(&x->err);
-    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:1");
-    assert_string_equal(
-        (const char *)nth_request(x->mock, "/api/v1/load_weights", 0)->body.data,
-        "{\"session_id\":\"mock-session-1\",\"model_seq_id\":1,\"path\":\"tinker://r/weights/a\","
-        "\"optimizer\":false,\"weights_access_token\":\"tml-other\",\"type\":\"load_weights\"}");
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/weights_info"), 0);
-    tinkc_trainer_free(t);
-}
-
-TEST(the_token_of_another_account_is_exchanged)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/client/config",
-                      &(tinkc_mock_answer){ .body = "{\"pjwt_auth_enabled\":true}" }, &err);
-    tinkc_mock_always(
-        mock, NULL, "/api/v1/weights_info",
-        &(tinkc_mock_answer){ .body = "{\"base_model\":\"m\",\"is_lora\":true,\"lora_rank\":4}" },
-        &err);
-    tinkc_client *client =
-        mock_client(mock, &(tinkc_client_options){ .api_key = "tml-mine" }, &err);
-    tinkc_trainer *t = tinkc_trainer_new_from(
-        client,
-        &(tinkc_state_options){ .path = "tinker://r/weights/a", .access_token = "tml-other" },
-        &err);
-    assert_ok(&err);
-    assert_string_equal(request_header(nth_request(mock, "/api/v1/auth/token", 1), "X-API-Key"),
-                        "tml-other");
-    const char *used = request_header(nth_request(mock, "/api/v1/weights_info", 0), "X-API-Key");
-    assert_memory_equal(used, "eyJ", 3);
-    const char *body = (const char *)nth_request(mock, "/api/v1/load_weights", 0)->body.data;
-    assert_non_null(strstr(body, used));
-    assert_null(strstr(body, "tml-other"));
-    tinkc_trainer_free(t);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
 }
 
 /* ---- events ---- */
@@ -1019,86 +615,4 @@ TEST_WITH(a_422_about_a_field_is_final, setup, teardown)
     assert_int_equal(s.json, 0);
     tinkc_future_free(f);
     tinkc_mock_compute(x->mock, NULL, NULL, &(tinkc_error){ 0 });
-}
-
-/* Where protobuf was accepted once, a 500 is what it says: it is retried as it is. */
-TEST_WITH(a_500_after_protobuf_was_accepted_is_retried, setup, teardown)
-{
-    fixture *x = *state;
-    add_examples(x, 1, 8);
-    for (size_t i = 0; i < 2; i++) {
-        if (i == 1)
-            tinkc_mock_once(x->mock, NULL, PASS, &(tinkc_mock_answer){ .status = 500 }, &x->err);
-        tinkc_future *f =
-            tinkc_forward_backward(x->trainer, x->batch, TINKC_CROSS_ENTROPY, NULL, &x->err);
-        assert_true(run_until_done(x->mock, f, 60000));
-        assert_true(tinkc_future_wait(f, 0, &x->err));
-        tinkc_future_free(f);
-    }
-    assert_int_equal(tinkc_mock_count(x->mock, PASS), 3);
-    for (size_t i = 0; i < 3; i++)
-        assert_string_equal(request_header(nth_request(x->mock, PASS, i), "Content-Type"),
-                            "application/x-protobuf");
-}
-
-/* ---- models that are there ---- */
-
-TEST_WITH(a_live_model_is_taken_up_again, setup, teardown)
-{
-    fixture *x = *state;
-    tinkc_adam adam = TINKC_ADAM_INIT;
-    static const char info[] = "{\"model_id\":\"mock-session-1:train:0\",\"model_data\":{"
-                               "\"model_name\":\"mock/nano\"},\"next_seq_id\":41}";
-    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info", &(tinkc_mock_answer){ .body = info },
-                    &x->err);
-    tinkc_trainer *t = tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err);
-    assert_ok(&x->err);
-    assert_string_equal(tinkc_trainer_id(t), "mock-session-1:train:0");
-    assert_int_equal(tinkc_mock_count(x->mock, "/api/v1/create_model"), 1); /* the fixture's */
-    tinkc_future *f = tinkc_optim_step(t, &adam, &x->err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
-    assert_int_equal(seq_of(nth_request(x->mock, "/api/v1/optim_step", 0)), 41);
-    tinkc_future_free(f);
-    tinkc_trainer_free(t);
-}
-
-/* A service that does not say the number: the error names what is left. */
-TEST_WITH(a_live_model_without_a_number_names_the_checkpoint, setup, teardown)
-{
-    fixture *x = *state;
-    static const char *const runs[] = {
-        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
-        "\"last_request_time\":\"2026-01-01T00:00:00Z\",\"last_checkpoint\":{\"checkpoint_id\":"
-        "\"weights/7\",\"checkpoint_type\":\"training\",\"time\":\"2026-01-01T00:00:00Z\","
-        "\"tinker_path\":\"tinker://r/weights/7\"}}",
-        "{\"training_run_id\":\"r\",\"base_model\":\"m\",\"model_owner\":\"o\",\"is_lora\":true,"
-        "\"last_request_time\":\"2026-01-01T00:00:00Z\"}",
-        "{}",
-    };
-    static const char *const messages[] = { "resume from tinker://r/weights/7",
-                                            "no checkpoint of it was saved",
-                                            "no checkpoint of it was saved" };
-    for (size_t i = 0; i < 3; i++) {
-        tinkc_mock_once(x->mock, NULL, "/api/v1/training_runs/mock-session-1:train:0",
-                        &(tinkc_mock_answer){ .body = runs[i] }, &x->err);
-        assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
-        assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
-        assert_non_null(strstr(x->err.message, messages[i]));
-        x->err = (tinkc_error){ 0 };
-    }
-    /* a number that none can be */
-    tinkc_mock_once(x->mock, NULL, "/api/v1/get_info",
-                    &(tinkc_mock_answer){ .body = "{\"model_id\":\"mock-session-1:train:0\","
-                                                  "\"model_data\":{\"model_name\":\"m\"},"
-                                                  "\"next_seq_id\":0}" },
-                    &x->err);
-    assert_null(tinkc_trainer_new_live(x->client, "mock-session-1:train:0", &x->err));
-    assert_int_equal(x->err.code, TINKC_E_SEQUENCE);
-    x->err = (tinkc_error){ 0 };
-    assert_null(tinkc_trainer_new_live(x->client, "unknown", &x->err));
-    assert_int_equal(x->err.code, TINKC_E_NOT_FOUND);
-    x->err = (tinkc_error){ 0 };
-    assert_null(tinkc_trainer_new_live(x->client, "", &x->err));
-    assert_int_equal(x->err.code, TINKC_E_ARGUMENT);
-    x->err = (tinkc_error){ 0 };
 }
