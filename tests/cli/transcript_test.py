@@ -31,11 +31,13 @@ kept = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "TINKC_
 
 
 # Each call of the command is followed by what it wrote to standard error and its exit code, also inside a loop.
-# requests shows what the service was asked since it was called last; await.sh waits for what a program beside the commands writes.
+# line joins lines to one. refused shows so how it ends, why, and its hint; requests what the service was asked since it was called last; await.sh waits for what a program beside the commands writes.
 PRELUDE = """umask 022
 . "$TESTS/../support/await.sh"
 requests() { [ ! -e "$SEEN" ] || grep -v /client/config "$SEEN"; rm -f "$SEEN"; }
 tinkc() { command tinkc "$@" 2> "$ERRORS"; local code=$?; sed 's/^/! /' "$ERRORS"; [ $code = 0 ] || echo "[$code]"; }
+line() { paste -sd' ' | sed -E 's/[[:space:]]+/ /g'; }
+refused() { command tinkc "$@" > /dev/null 2> "$ERRORS"; echo "[$?] $(sed -E 's/^error: //; s/^hint: /-> /' "$ERRORS" | paste -sd' ')"; }
 """
 
 

@@ -18,3 +18,21 @@ said() {
 }
 # Conversations of sums.
 sums() { for i in "$@"; do echo "{\"messages\":[{\"role\":\"user\",\"content\":\"What is $i + 1?\"},{\"role\":\"assistant\",\"content\":\"$((i + 1))!\"}]}"; done; }
+# Requests of these kinds (a regular expression), with the rows of passes among them, without what sft.txt, dpo_served.txt and rl_served.txt show
+# of all of them: their order, their model and the defaults of a step.
+sent() {
+    said | awk -v kinds="^(POST |GET |)($1) " '/^  / { if (on) print; next } { on = $0 ~ kinds } on' |
+        sed -E 's/, "(type|model_id)": "[a-z0-9_-]*"//g; s/"model_id": "export-1", //; s/, "seq_id": [0-9]+//; s/"seq_id": [0-9]+, //
+            s/, "(beta1|beta2|eps|weight_decay|grad_clip_norm)": (0\.9|0\.95|1e-08|0\.0)\b//g'
+}
+# What a run says, without what those three files show of every run.
+brief() { mask | grep -vE "^! ((model +$NANO|adapter +rank 32)$|(log|state|sampler|to talk|steps|data|prompts|ahead) |step [0-9]+: saved)"; }
+# The names of a run's states, and the rows of its steps up to this member.
+states() { show "$1" checkpoints.j | sed -nE 's/.*"name": "([^"]*)".*/\1/p' | xargs; }
+rows_to() { show "$1" metrics | sed -nE "s/^  (.*), \"$2\".*/\1}/p"; }
+# What was asked, with samples that differ in their prompts only as one line and their number.
+# Seeds of samples differ.
+said_once() {
+    said > "$ERRORS.asked"; grep -v ^asample "$ERRORS.asked"
+    grep ^asample "$ERRORS.asked" | sed -E 's/"prompt": "[^"]*", //; s/"seed": [0-9]+/"seed": N/' | sort | uniq -c | sed 's/^ *//'
+}
