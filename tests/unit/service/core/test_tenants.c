@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "service/handlers/identity.h"
 #include "service/core/service.h"
+#include "service/core/usage.h"
 #include "support/service/service_world.h"
 
 static const char *const settings[] = { "disk_reserve", "0", NULL };
@@ -122,6 +123,33 @@ TEST(tokens_stay_used)
         engine = open_limited(store, (int64_t)used + 1);
         assert_int_equal(sample(tinkc_engine_transport(engine)), 403);
     }
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+/* Tokens that a cache gave are not work, a checkpoint's bytes are not tokens. */
+TEST(tokens_of_each_kind_of_work_stay_used)
+{
+    static const struct {
+        int32_t kind;
+        int64_t count;
+    } rows[] = { { TKE_USE_TRAINING, 1 },
+                 { TKE_USE_PREFILL, 20 },
+                 { TKE_USE_PREFILL_CACHED, 300 },
+                 { TKE_USE_SAMPLED, 4000 },
+                 { TKE_USE_CHECKPOINT, 50000 } };
+    char *store = tiny_folder();
+    tinkc_engine_free(world_open(store, 0, settings));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char sql[200];
+        (void)snprintf(sql, sizeof sql,
+                       "INSERT INTO usage(bucket_us, owner, session_id, base_model, kind, count) "
+                       "VALUES(?, 'default', 's', 'tiny', %d, %lld)",
+                       (int)rows[i].kind, (long long)rows[i].count);
+        change_rows(store, sql, tkc_wall_us(tkc_clock_real()) + (int64_t)3600 * 1000000);
+    }
+    tinkc_engine *engine = open_limited(store, 1000000);
+    assert_true(tokens_today(tinkc_engine_transport(engine)) == 4021);
     tinkc_engine_free(engine);
     tiny_model_remove(store);
 }
