@@ -11,6 +11,7 @@
 #include "service/chat/chat_paths.h"
 #include "service/chat/chat_state.h"
 #include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
@@ -464,7 +465,8 @@ static bool is_offered(tke_call *call, const tke_checkpoint *c)
 static void front_models(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_base *base;
+    const tke_checkpoint *c;
     tkc_jsonw w;
     tkc_buf out;
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
@@ -475,11 +477,10 @@ static void front_models(tke_call *call)
     tkc_jsonw_key(&w, "data");
     tkc_jsonw_array(&w);
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
-        if (tke_call_offers(call, e->key))
-            write_model(&w, e->key, ((const tke_base *)e->value)->added_us);
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (base = tke_next_base(svc, &at));)
+        if (tke_call_offers(call, base->name))
+            write_model(&w, base->name, base->added_us);
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (is_offered(call, c))
             write_model(&w, c->path, c->created_us);
     }
@@ -513,7 +514,7 @@ static void front_model(tke_call *call)
     tkc_jsonw_open(&w, &out, &call->err);
     pthread_mutex_lock(&svc->lock);
     const tke_base *base = tke_call_offers(call, id) ? tke_find_base(svc, id) : NULL;
-    const tke_checkpoint *c = tkc_map_get(&svc->checkpoints, tkc_str(id));
+    const tke_checkpoint *c = tke_checkpoint_named(svc, id);
     bool found = base || (c && is_offered(call, c));
     if (found)
         write_model(&w, id, base ? base->added_us : c->created_us);

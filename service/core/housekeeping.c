@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/heap.h"
 #include "service/core/housekeeping.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/samplers.h"
 #include "service/core/saved_checkpoints.h"
@@ -21,19 +22,20 @@
 #include "service/worker/results.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/sample_events.h"
+#include "service/worker/worker.h"
+#include "service/worker/worker_memory.h"
 
 /* Expires sessions without heartbeats: their models go to sleep, and nothing is lost. */
 static void expire_sessions(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
+    tke_session *s;
+    tke_run *run;
     bool any = false;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
-        tke_session *s = e->value;
+    for (size_t at = 0; (s = tke_next_session(svc, &at));) {
         s->expired |= now_ms - s->seen_ms > svc->set.session_timeout_ms;
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         bool written = !tke_run_image_is_written(run->is) && run->is.image != TKE_IMAGE_FAILED;
         if (run->session && run->session->expired && run->is.memory == TKE_RUN_AWAKE &&
             !run->queue && written) {
@@ -82,11 +84,10 @@ static void drop_weights(tke_service *svc, tke_sampler *s)
         forget_spill(svc, s);
     if (!s->snapshot)
         return;
-    assert(svc->snapshot_bytes >= tke_snapshot_bytes(s->snapshot));
-    svc->snapshot_bytes -= tke_snapshot_bytes(s->snapshot);
+    tke_held_sub(svc, TKE_HELD_SNAPSHOTS, tke_snapshot_bytes(s->snapshot));
     tke_snapshot_drop(s->snapshot);
     s->snapshot = NULL;
-    svc->room_changes++;
+    tke_room_changed(svc);
 }
 
 static bool holds_weights(const tke_sampler *s)
@@ -97,10 +98,9 @@ static bool holds_weights(const tke_sampler *s)
 /* Locks: needs svc->lock. Of a session's ephemeral samplers, how many were used after this one? */
 static int64_t used_later(tke_service *svc, const tke_sampler *than)
 {
-    const tkc_map_entry *e;
+    const tke_sampler *s;
     int64_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
-        const tke_sampler *s = e->value;
+    for (size_t at = 0; (s = tke_next_sampler(svc, &at));) {
         n += holds_weights(s) && s->session == than->session && s->used_ms > than->used_ms;
     }
     return n;
@@ -111,12 +111,11 @@ static int64_t used_later(tke_service *svc, const tke_sampler *than)
  * enough others were used more recently and it has been unused for a minute. */
 static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
+    tke_sampler *s;
     enum { IN_USE_MS = 60000 };
     int64_t after = svc->set.session_timeout_ms + svc->set.ephemeral_grace_ms;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
-        tke_sampler *s = e->value;
+    for (size_t at = 0; (s = tke_next_sampler(svc, &at));) {
         if (!holds_weights(s))
             continue;
         bool over = s->session && s->session->expired && now_ms - s->session->seen_ms > after;
@@ -130,27 +129,6 @@ static void drop_ephemeral(tke_service *svc, int64_t now_ms)
 
 /* ---- memory ---- */
 
-/* Locks: needs svc->lock. Is nothing of any size running or queued? The worker, which releases, does
- * so between two things. */
-static bool is_idle(const tke_service *svc)
-{
-    return !svc->n_samples && !svc->n_images && !svc->queued_bytes;
-}
-
-static void ask_for_release(tke_service *svc, int64_t now_ms)
-{
-    pthread_mutex_lock(&svc->lock);
-    if (!is_idle(svc)) {
-        svc->idle_since_ms = 0;
-    } else if (!svc->idle_since_ms) {
-        svc->idle_since_ms = now_ms;
-    } else if (!svc->released && now_ms - svc->idle_since_ms >= svc->set.idle_release_ms) {
-        svc->released = svc->wants_release = true;
-        pthread_cond_signal(&svc->work);
-    }
-    pthread_mutex_unlock(&svc->lock);
-}
-
 /* Under load the service is never idle, so unused heap is also returned from time to time. */
 static void trim(void)
 {
@@ -161,13 +139,12 @@ static void trim(void)
 
 static void ask_for_images(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     bool any = false;
     if (!tke_store_durable(svc->store) || svc->set.durability < TINKC_DURABILITY_SNAPSHOT)
         return;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         bool under_way = tke_run_image_is_written(run->is) || tke_run_image_is_wanted(run->is);
         if (run->adapter && run->dirty_since_ms && !under_way &&
             now_ms - run->dirty_since_ms >= svc->set.autosave_ms) {
@@ -184,11 +161,10 @@ static void ask_for_images(tke_service *svc, int64_t now_ms)
  * checkpoints are never touched. */
 static void retire_runs(tke_service *svc)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     int64_t now_us = tkc_wall_us(svc->clock), keep_us = svc->set.run_keep_ms * 1000;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; svc->set.run_keep_ms && (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; svc->set.run_keep_ms && (run = tke_next_run(svc, &at));) {
         tinkc_error ignored = { 0 };
         char id[160];
         bool silent = run->session && run->session->expired && !run->queue && !run->create;
@@ -202,13 +178,12 @@ static void retire_runs(tke_service *svc)
 /* Removes the files of expired checkpoints, which lookups already ignore. */
 static void reap_checkpoints(tke_service *svc)
 {
-    const tkc_map_entry *e;
+    tke_checkpoint *c;
     int64_t now_us = tkc_wall_us(svc->clock);
     for (;;) {
         tke_checkpoint *due = NULL;
         pthread_mutex_lock(&svc->lock);
-        for (size_t at = 0; !due && (e = tkc_map_next(&svc->checkpoints, &at));) {
-            tke_checkpoint *c = e->value;
+        for (size_t at = 0; !due && (c = tke_next_checkpoint(svc, &at));) {
             if (c->state == TKE_CKPT_DONE && c->expires_us && c->expires_us <= now_us)
                 due = c;
         }
@@ -223,47 +198,17 @@ static void reap_checkpoints(tke_service *svc)
 
 static void forget_keys(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));) {
-        tke_idempotent *one = e->value;
-        if (now_ms - one->at_ms < 600000)
-            continue;
-        tkc_map_remove(&svc->idempotent, tkc_str(one->key));
-        tke_idempotent_free(svc, one);
-    }
-    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
-        tke_archive *one = e->value;
-        if (now_ms < one->expires_ms)
-            continue;
-        tkc_map_remove(&svc->archives, tkc_str(one->token));
-        tke_archive_free(svc, one);
-    }
-    tke_uploads_expire(svc, now_ms, NULL);
+    tke_idempotency_expire(svc, now_ms);
     pthread_mutex_unlock(&svc->lock);
+    tke_links_expire(svc, now_ms, NULL);
+    tke_uploads_expire(svc, now_ms, NULL);
 }
 
 void tke_service_end_links(tke_service *svc, const char *owner)
 {
-    const tkc_map_entry *e;
-    pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));) {
-        tke_archive *one = e->value;
-        if (!tkc_cstr_eq(one->owner, owner))
-            continue;
-        tkc_map_remove(&svc->archives, tkc_str(one->token));
-        tke_archive_free(svc, one);
-    }
+    tke_links_expire(svc, 0, owner);
     tke_uploads_expire(svc, 0, owner);
-    pthread_mutex_unlock(&svc->lock);
-}
-
-static bool results_overflow(tke_service *svc)
-{
-    pthread_mutex_lock(&svc->lock);
-    bool over = svc->result_bytes > svc->set.result_store_bytes;
-    pthread_mutex_unlock(&svc->lock);
-    return over;
 }
 
 int64_t tke_housekeep(tke_service *svc, tke_due *due)
@@ -275,8 +220,8 @@ int64_t tke_housekeep(tke_service *svc, tke_due *due)
         tke_gaps_expire(svc, now);
         ask_for_images(svc, now);
         tke_streams_ping(svc, now);
-        ask_for_release(svc, now);
-        if (results_overflow(svc))
+        tke_worker_release_when_idle(svc, now);
+        if (tke_results_full(svc))
             tke_results_reap(svc, now);
     }
     if (now >= due->flush) {

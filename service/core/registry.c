@@ -4,17 +4,16 @@
  */
 #include "service/core/base_models.h"
 #include "service/core/registry.h"
+#include "service/core/registry_state.h"
 #include "service/core/runs.h"
 #include "service/core/samplers.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
 #include "service/core/sessions.h"
 #include "service/core/tenants.h"
-#include "service/handlers/downloads.h"
-#include "service/handlers/idempotency.h"
-#include "service/handlers/uploads.h"
 #include "service/worker/custom_losses.h"
 #include "service/worker/jobs.h"
+#include "service/worker/worker.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -31,31 +30,105 @@ static void forget(tke_service *svc, char *text)
         tkc_release_str(svc->a, text);
 }
 
+bool tke_registry_open(tke_service *svc, tinkc_error *err)
+{
+    svc->registry = tkc_zalloc(svc->a, sizeof *svc->registry, err);
+    for (size_t i = 0; svc->registry && i < TKE_N_OBJECTS; i++)
+        tkc_map_init(&svc->registry->of[i], svc->a);
+    return svc->registry != NULL;
+}
+
 /* ---- finding ---- */
+
+static void *next_of(tke_service *svc, int32_t kind, size_t *at)
+{
+    const tkc_map_entry *e = tkc_map_next(&svc->registry->of[kind], at);
+    return e ? e->value : NULL;
+}
+
+static void *get(tke_service *svc, int32_t kind, const char *name)
+{
+    return name ? tkc_map_get(&svc->registry->of[kind], tkc_str(name)) : NULL;
+}
+
+size_t tke_count(const tke_service *svc, int32_t kind)
+{
+    return svc->registry->of[kind].n_live;
+}
+
+tke_base *tke_next_base(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_BASES, at);
+}
+
+tke_session *tke_next_session(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_SESSIONS, at);
+}
+
+tke_run *tke_next_run(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_RUNS, at);
+}
+
+tke_sampler *tke_next_sampler(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_SAMPLERS, at);
+}
+
+tke_checkpoint *tke_next_checkpoint(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_CHECKPOINTS, at);
+}
+
+tke_job *tke_next_job(tke_service *svc, size_t *at)
+{
+    return next_of(svc, TKE_JOBS, at);
+}
 
 tke_base *tke_find_base(tke_service *svc, const char *name)
 {
-    return name ? tkc_map_get(&svc->bases, tkc_str(name)) : NULL;
+    return get(svc, TKE_BASES, name);
 }
 
 tke_session *tke_find_session(tke_service *svc, const char *id)
 {
-    return id ? tkc_map_get(&svc->sessions, tkc_str(id)) : NULL;
+    return get(svc, TKE_SESSIONS, id);
 }
 
 tke_run *tke_find_run(tke_service *svc, const char *id)
 {
-    return id ? tkc_map_get(&svc->runs, tkc_str(id)) : NULL;
+    return get(svc, TKE_RUNS, id);
 }
 
 tke_sampler *tke_find_sampler(tke_service *svc, const char *id)
 {
-    return id ? tkc_map_get(&svc->samplers, tkc_str(id)) : NULL;
+    return get(svc, TKE_SAMPLERS, id);
+}
+
+tke_run *tke_run_named(tke_service *svc, tinkc_str id)
+{
+    return tkc_map_get(&svc->registry->of[TKE_RUNS], id);
+}
+
+tke_sampler *tke_sampler_named(tke_service *svc, tinkc_str id)
+{
+    return tkc_map_get(&svc->registry->of[TKE_SAMPLERS], id);
+}
+
+tke_job *tke_find_job(tke_service *svc, const char *id)
+{
+    return get(svc, TKE_JOBS, id);
+}
+
+tke_checkpoint *tke_checkpoint_named(tke_service *svc, const char *path)
+{
+    return get(svc, TKE_CHECKPOINTS, path);
 }
 
 tke_checkpoint *tke_find_checkpoint(tke_service *svc, const char *path, int64_t *expired_us)
 {
-    tke_checkpoint *c = path ? tkc_map_get(&svc->checkpoints, tkc_str(path)) : NULL;
+    tke_checkpoint *c = tke_checkpoint_named(svc, path);
     if (expired_us)
         *expired_us = 0;
     if (!c || c->state == TKE_CKPT_GONE)
@@ -79,6 +152,21 @@ void tke_session_touch(tke_service *svc, tke_session *session)
 
 /* ---- making ---- */
 
+bool tke_base_add(tke_service *svc, tke_base *base, tinkc_error *err)
+{
+    return tkc_map_set(&svc->registry->of[TKE_BASES], tkc_str(base->name), base, NULL, err);
+}
+
+bool tke_job_add(tke_service *svc, tke_job *job, tinkc_error *err)
+{
+    return tkc_map_set(&svc->registry->of[TKE_JOBS], tkc_str(job->request_id), job, NULL, err);
+}
+
+tke_job *tke_take_job(tke_service *svc, const char *id)
+{
+    return tkc_map_remove(&svc->registry->of[TKE_JOBS], tkc_str(id));
+}
+
 tke_session *tke_session_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
 {
     tke_session *s = tkc_zalloc(svc->a, sizeof *s, err);
@@ -88,7 +176,8 @@ tke_session *tke_session_add(tke_service *svc, const char *id, const char *owner
     s->owner = tke_copy(svc, owner, err);
     s->created_us = tkc_wall_us(svc->clock);
     s->seen_ms = tkc_now_ms(svc->clock);
-    if (tkc_failed(err) || !tkc_map_set(&svc->sessions, tkc_str(id), s, NULL, err)) {
+    if (tkc_failed(err) ||
+        !tkc_map_set(&svc->registry->of[TKE_SESSIONS], tkc_str(id), s, NULL, err)) {
         forget(svc, s->id);
         forget(svc, s->owner);
         tkc_release(svc->a, s, sizeof *s);
@@ -107,8 +196,8 @@ tke_run *tke_run_add(tke_service *svc, const char *id, const char *owner, tinkc_
     r->next_seq = 1;
     r->created_us = r->last_request_us = tkc_wall_us(svc->clock);
     r->last_arrival_ms = tkc_now_ms(svc->clock);
-    r->served = svc->turn++;
-    if (tkc_failed(err) || !tkc_map_set(&svc->runs, tkc_str(id), r, NULL, err)) {
+    r->served = tke_next_turn(svc);
+    if (tkc_failed(err) || !tkc_map_set(&svc->registry->of[TKE_RUNS], tkc_str(id), r, NULL, err)) {
         forget(svc, r->id);
         forget(svc, r->owner);
         tkc_release(svc->a, r, sizeof *r);
@@ -131,7 +220,8 @@ tke_sampler *tke_sampler_add(tke_service *svc, const char *id, const char *owner
         return NULL;
     s->id = tke_copy(svc, id, err);
     s->owner = tke_copy(svc, owner, err);
-    if (tkc_failed(err) || !tkc_map_set(&svc->samplers, tkc_str(id), s, NULL, err)) {
+    if (tkc_failed(err) ||
+        !tkc_map_set(&svc->registry->of[TKE_SAMPLERS], tkc_str(id), s, NULL, err)) {
         forget(svc, s->id);
         forget(svc, s->owner);
         tkc_release(svc->a, s, sizeof *s);
@@ -173,7 +263,8 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
     c->kind = kind;
     c->created_us = tkc_wall_us(svc->clock);
     tkc_buf_free(&path);
-    if (tkc_failed(err) || !tkc_map_set(&svc->checkpoints, tkc_str(c->path), c, &old, err)) {
+    if (tkc_failed(err) ||
+        !tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(c->path), c, &old, err)) {
         free_checkpoint(svc, c);
         return NULL;
     }
@@ -182,7 +273,7 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
         char key[48];
         (void)snprintf(key, sizeof key, "replaced %p", old);
         ((tke_checkpoint *)old)->state = TKE_CKPT_GONE;
-        tkc_map_set(&svc->checkpoints, tkc_str(key), old, NULL, &ignored);
+        tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key), old, NULL, &ignored);
     }
     return c;
 }
@@ -207,13 +298,13 @@ void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpo
     char key[48];
     added->state = TKE_CKPT_GONE;
     added->disk = TKE_DISK_FAILED;
-    if (!old || tkc_map_get(&svc->checkpoints, tkc_str(added->path)) != added)
+    if (!old || tkc_map_get(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(added->path)) != added)
         return;
     (void)snprintf(key, sizeof key, "replaced %p", (void *)old);
-    tkc_map_remove(&svc->checkpoints, tkc_str(key));
+    tkc_map_remove(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key));
     (void)snprintf(key, sizeof key, "replaced %p", (void *)added);
-    if (tkc_map_set(&svc->checkpoints, tkc_str(key), added, NULL, &ignored) &&
-        tkc_map_set(&svc->checkpoints, tkc_str(added->path), old, NULL, &ignored))
+    if (tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key), added, NULL, &ignored) &&
+        tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(added->path), old, NULL, &ignored))
         old->state = old->disk == TKE_DISK_THERE     ? TKE_CKPT_DONE
                      : old->disk == TKE_DISK_WRITING ? TKE_CKPT_PENDING
                                                      : TKE_CKPT_GONE;
@@ -310,21 +401,21 @@ bool tke_run_hide(tke_service *svc, tke_run *run, tinkc_error *err)
 {
     char key[32];
     (void)snprintf(key, sizeof key, "%p", (void *)run);
-    if (!tkc_map_set(&svc->deleted_runs, tkc_str(key), run, NULL, err))
+    if (!tkc_map_set(&svc->registry->of[TKE_DELETED], tkc_str(key), run, NULL, err))
         return false;
-    tkc_map_remove(&svc->runs, tkc_str(run->id));
+    tkc_map_remove(&svc->registry->of[TKE_RUNS], tkc_str(run->id));
     return true;
 }
 
 void tke_run_undo(tke_service *svc, tke_run *run)
 {
-    tkc_map_remove(&svc->runs, tkc_str(run->id));
+    tkc_map_remove(&svc->registry->of[TKE_RUNS], tkc_str(run->id));
     free_run(svc, run);
 }
 
 void tke_sampler_undo(tke_service *svc, tke_sampler *s)
 {
-    tkc_map_remove(&svc->samplers, tkc_str(s->id));
+    tkc_map_remove(&svc->registry->of[TKE_SAMPLERS], tkc_str(s->id));
     free_sampler(svc, s);
 }
 
@@ -357,11 +448,10 @@ static int longest_silence_first(const void *a, const void *b)
 /* Locks: needs svc->lock. Sessions that may be forgotten, longest idle first; adds their number to *n. */
 static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
 {
-    const tkc_map_entry *e;
+    tke_session *s;
     tinkc_error ignored = { 0 };
     tke_session **idle = tkc_alloc(svc->a, cap * sizeof *idle, &ignored);
-    for (size_t at = 0; idle && (e = tkc_map_next(&svc->sessions, &at));) {
-        tke_session *s = e->value;
+    for (size_t at = 0; idle && (s = tke_next_session(svc, &at));) {
         if (s->expired && !s->n_runs && atomic_load(&s->pins) == 0)
             idle[(*n)++] = s;
     }
@@ -373,14 +463,13 @@ static tke_session **idle_sessions(tke_service *svc, size_t cap, size_t *n)
 /* Locks: needs svc->lock. Removes the samplers of sessions marked `forgotten`, and their rows. */
 static void forget_samplers(tke_service *svc, tke_txn *txn)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
-        tke_sampler *s = e->value;
+    tke_sampler *s;
+    for (size_t at = 0; (s = tke_next_sampler(svc, &at));) {
         if (!s->session->forgotten)
             continue;
         assert(!s->ephemeral && !s->snapshot && !s->spill); /* those come only from training */
         tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
-        tkc_map_remove(&svc->samplers, tkc_str(s->id));
+        tkc_map_remove(&svc->registry->of[TKE_SAMPLERS], tkc_str(s->id));
         free_sampler(svc, s);
     }
 }
@@ -390,7 +479,7 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
     tinkc_error err = { 0 };
     size_t n = 0, n_gone = 0;
     pthread_mutex_lock(&svc->lock);
-    size_t cap = svc->sessions.n_live + 1;
+    size_t cap = svc->registry->of[TKE_SESSIONS].n_live + 1;
     tke_session **idle = idle_sessions(svc, cap, &n);
     for (; n_gone < n; n_gone++) {
         bool many = (int64_t)(n - n_gone) > svc->set.max_idle_sessions;
@@ -410,7 +499,7 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
                            "ON CONFLICT(id) DO UPDATE SET finished = 'forgotten'"
                          : "DELETE FROM sessions WHERE id = ?",
                      "t", idle[i]->id);
-        tkc_map_remove(&svc->sessions, tkc_str(idle[i]->id));
+        tkc_map_remove(&svc->registry->of[TKE_SESSIONS], tkc_str(idle[i]->id));
         free_session(svc, idle[i]);
     }
     pthread_mutex_unlock(&svc->lock);
@@ -432,61 +521,26 @@ static void free_base(tke_service *svc, tke_base *b)
     tkc_release(svc->a, b, sizeof *b);
 }
 
-void tke_idempotent_free(tke_service *svc, tke_idempotent *one)
+void tke_registry_close(tke_service *svc)
 {
-    if (!one)
+    size_t at[TKE_N_OBJECTS] = { 0 };
+    if (!svc->registry)
         return;
-    forget(svc, one->key);
-    forget(svc, one->made);
-    tkc_release(svc->a, one, sizeof *one);
-}
-
-void tke_archive_free(tke_service *svc, tke_archive *archive)
-{
-    tke_kept_give(svc, archive->owner, &archive->kept);
-    forget(svc, archive->token);
-    forget(svc, archive->owner);
-    tkc_release(svc->a, archive, sizeof *archive);
-}
-
-void tke_upload_free(tke_service *svc, tke_upload *u)
-{
-    forget(svc, u->id);
-    forget(svc, u->owner);
-    forget(svc, u->base_model);
-    forget(svc, u->project_id);
-    forget(svc, u->folder);
-    forget(svc, u->path);
-    tkc_release(svc->a, u, sizeof *u);
-}
-
-void tke_state_free_all(tke_service *svc)
-{
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));)
-        tke_job_drop(e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));)
-        free_sampler(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));)
-        free_checkpoint(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
-        free_run(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->deleted_runs, &at));)
-        free_run(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));)
-        free_session(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
-        free_base(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->archives, &at));)
-        tke_archive_free(svc, e->value);
-    for (size_t at = 0; (e = tkc_map_next(&svc->uploads, &at));)
-        tke_upload_free(svc, e->value);
-    tke_tenants_free(svc);
-    for (size_t at = 0; (e = tkc_map_next(&svc->idempotent, &at));)
-        tke_idempotent_free(svc, e->value);
-    tkc_map *maps[] = { &svc->jobs,     &svc->samplers, &svc->checkpoints, &svc->runs,
-                        &svc->sessions, &svc->bases,    &svc->archives,    &svc->idempotent,
-                        &svc->uploads,  &svc->deleted_runs };
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        tkc_map_free(maps[i]);
+    for (tke_job *job; (job = tke_next_job(svc, &at[TKE_JOBS]));)
+        tke_job_drop(job);
+    for (tke_sampler *s; (s = tke_next_sampler(svc, &at[TKE_SAMPLERS]));)
+        free_sampler(svc, s);
+    for (tke_checkpoint *c; (c = tke_next_checkpoint(svc, &at[TKE_CHECKPOINTS]));)
+        free_checkpoint(svc, c);
+    for (tke_run *run; (run = tke_next_run(svc, &at[TKE_RUNS]));)
+        free_run(svc, run);
+    for (tke_run *run; (run = next_of(svc, TKE_DELETED, &at[TKE_DELETED]));)
+        free_run(svc, run);
+    for (tke_session *s; (s = tke_next_session(svc, &at[TKE_SESSIONS]));)
+        free_session(svc, s);
+    for (tke_base *base; (base = tke_next_base(svc, &at[TKE_BASES]));)
+        free_base(svc, base);
+    for (size_t i = 0; i < TKE_N_OBJECTS; i++)
+        tkc_map_free(&svc->registry->of[i]);
+    tkc_release(svc->a, svc->registry, sizeof *svc->registry);
 }

@@ -19,7 +19,7 @@ enum { TKE_CKPT_PENDING = 0, TKE_CKPT_DONE, TKE_CKPT_GONE };
 /* What is on disk for this object, even if another object has its name by now. */
 enum { TKE_DISK_WRITING = 0, TKE_DISK_THERE, TKE_DISK_FAILED };
 struct tke_checkpoint {
-    char *path; /* "tinker://RUN/weights/NAME": the key in svc->checkpoints */
+    char *path; /* "tinker://RUN/weights/NAME": its name */
     char *run_id, *name, *owner;
     char *user_metadata; /* JSON, as it is in TKE_METADATA_FILE of its folder; NULL = none */
     size_t kept;         /* see tke_kept_take */

@@ -6,13 +6,19 @@
 #include "service/core/runs.h"
 #include "service/core/service_state.h"
 #include "service/core/settings.h"
+#include "service/core/tenants.h"
 #include "service/core/usage.h"
 #include "service/handlers/downloads.h"
 #include "service/handlers/futures_poll.h"
+#include "service/handlers/idempotency.h"
+#include "service/handlers/long_requests.h"
+#include "service/handlers/uploads.h"
 #include "service/store/recovery.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
 #include "service/worker/sample_events.h"
 #include "service/worker/worker.h"
+#include "service/worker/worker_files.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -234,9 +240,9 @@ static const char *device_name(const tinkc_engine_options *o)
 /* The caller's choice, else TINKC_DTYPE, else auto. */
 static bool read_dtype(const tinkc_engine_options *o, int32_t *out, tinkc_error *err)
 {
-    static const char *const names[] = { [TKE_PRECISION_F32] = "f32",
-                                         [TKE_PRECISION_BF16] = "bf16",
-                                         [TKE_PRECISION_AUTO] = "auto" };
+    static const char *const names[] = {
+        [TKE_PRECISION_F32] = "f32", [TKE_PRECISION_BF16] = "bf16", [TKE_PRECISION_AUTO] = "auto"
+    };
     const char *env = getenv("TINKC_DTYPE"), *name = o->dtype;
     if (!name)
         name = env && *env ? env : "auto";
@@ -298,37 +304,55 @@ static void wake_housekeeper(void *arg)
     pthread_mutex_unlock(&svc->lock);
 }
 
-static void free_parts(tke_service *svc)
+/* Closed in the opposite order: objects give back what they hold of those before them. */
+static const struct part {
+    bool (*open)(tke_service *, tinkc_error *);
+    void (*close)(tke_service *);
+} parts[] = {
+    { tke_tenants_open, tke_tenants_close },
+    { tke_usage_open, tke_usage_close },
+    { tke_results_open, tke_results_close },
+    { tke_worker_open, tke_worker_close },
+    { tke_registry_open, tke_registry_close },
+    { tke_polls_open, tke_polls_free },
+    { tke_streams_open, tke_streams_close },
+    { tke_idempotency_open, tke_idempotency_close },
+    { tke_uploads_open, tke_uploads_close },
+    { tke_downloads_open, tke_downloads_close },
+    { tke_long_requests_open, tke_long_requests_close },
+};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+bool tke_parts_open(tke_service *svc, tinkc_error *err)
 {
-    tke_usage_flush(svc);
-    tkc_pool_free(svc->texts);
-    tkc_pool_free(svc->downloads);
-    tkc_pool_free(svc->results);
+    for (size_t i = 0; i < N_PARTS; i++)
+        if (!parts[i].open(svc, err))
+            return false;
+    return true;
+}
+
+void tke_parts_close(tke_service *svc)
+{
+    for (size_t i = N_PARTS; i-- > 0;)
+        parts[i].close(svc);
+}
+
+static void free_service(tke_service *svc)
+{
+    if (svc->usage && svc->store)
+        tke_usage_flush(svc);
     tkc_pool_free(svc->files);
     tke_store_close(svc->store);
-    tke_state_free_all(svc);
-    tkc_map_free(&svc->usage);
+    tke_parts_close(svc);
     tke_device_close(svc->device);
     tkc_secret_free(svc->token_secret, sizeof *svc->token_secret);
     svc->clock->release(svc->clock->self);
     pthread_mutex_destroy(&svc->lock);
     pthread_mutex_destroy(&svc->tokenizer_lock);
-    pthread_mutex_destroy(&svc->usage_lock);
     pthread_cond_destroy(&svc->work);
     pthread_cond_destroy(&svc->timer);
     pthread_cond_destroy(&svc->idle);
     tkc_release(svc->a, svc, sizeof *svc);
-}
-
-static void init_maps(tke_service *svc)
-{
-    tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
-                        &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
-                        &svc->idempotent, &svc->tenants,  &svc->uploads,
-                        &svc->deleted_runs };
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        tkc_map_init(maps[i], svc->a);
-    svc->samples_end = &svc->samples;
 }
 
 /* What is not set follows from the device. */
@@ -367,11 +391,7 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (svc->store)
         open_device(svc, o, err);
     svc->files = svc->device ? tkc_pool_new(svc->a, 1, "tinkc-files", err) : NULL;
-    svc->downloads =
-        svc->files ? tkc_pool_new(svc->a, TKE_MAX_DOWNLOADS, "tinkc-archives", err) : NULL;
-    svc->results = svc->downloads ? tkc_pool_new(svc->a, 1, "tinkc-results", err) : NULL;
-    svc->texts = svc->results ? tkc_pool_new(svc->a, 2, "tinkc-texts", err) : NULL;
-    if (!svc->texts)
+    if (!svc->files || !tke_parts_open(svc, err))
         return false;
     svc->epoch = tke_store_epoch(svc->store);
     svc->token_secret = tkc_secret_alloc(sizeof *svc->token_secret, err);
@@ -382,10 +402,11 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (!tke_boot(svc, err))
         return false;
     svc->clock->attach(svc->clock->self, wake_housekeeper, svc);
-    svc->has_worker = tkc_thread_start(&svc->worker, tke_worker_main, svc, "tinkc-worker", err);
     svc->has_housekeeper =
-        svc->has_worker &&
+        tke_worker_start(svc, err) &&
         tkc_thread_start(&svc->housekeeper, tke_housekeeping_main, svc, "tinkc-cleanup", err);
+    if (!svc->has_housekeeper)
+        svc->clock->detach(svc->clock->self, svc);
     return svc->has_housekeeper;
 }
 
@@ -396,8 +417,7 @@ static void stop_threads(tke_service *svc)
     pthread_cond_broadcast(&svc->work);
     pthread_cond_broadcast(&svc->timer);
     pthread_mutex_unlock(&svc->lock);
-    if (svc->has_worker)
-        pthread_join(svc->worker, NULL);
+    tke_worker_join(svc);
     if (svc->has_housekeeper) {
         pthread_join(svc->housekeeper, NULL);
         svc->clock->detach(svc->clock->self, svc);
@@ -407,9 +427,8 @@ static void stop_threads(tke_service *svc)
 /* Fails the jobs that will never run, so that no future stays open. */
 static void fail_leftovers(tke_service *svc)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    tke_run *run;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         tke_job_drop(run->create);
         tke_job_drop(run->loaded);
         run->create = run->loaded = NULL;
@@ -451,16 +470,15 @@ tke_service *tke_service_new(const tinkc_engine_options *options, tinkc_error *e
     atomic_init(&svc->gone, NULL);
     pthread_mutex_init(&svc->lock, NULL);
     pthread_mutex_init(&svc->tokenizer_lock, NULL);
-    pthread_mutex_init(&svc->usage_lock, NULL);
     tke_budget_init(&svc->bodies, svc->a, body_budget(&set));
-    init_maps(svc);
     if (!start(svc, o, err)) {
-        if (svc->has_worker)
+        if (svc->worker)
             stop_threads(svc);
         tkc_pool_free(svc->files);
         svc->files = NULL;
-        fail_leftovers(svc);
-        free_parts(svc);
+        if (svc->registry)
+            fail_leftovers(svc);
+        free_service(svc);
         return NULL;
     }
     return svc;
@@ -483,24 +501,18 @@ void tke_service_drop(tke_service *svc)
         tkc_log_line(&svc->log, TINKC_LOG_ERROR, "images could not be written: %s", err.message);
     /* The order matters: each pool may still feed those that are stopped after it, and leftover
      * jobs are failed only when nothing can complete them any more. */
-    tkc_pool_free(svc->texts); /* what they queue is still run or failed below */
-    svc->texts = NULL;
+    tke_long_requests_stop(svc); /* what they queue is still run or failed below */
     stop_threads(svc);
     tke_polls_close(svc);
-    tkc_pool_free(svc->downloads);
-    svc->downloads = NULL;
-    tkc_pool_free(svc->results);
-    svc->results = NULL;
-    pthread_mutex_lock(&svc->lock);
-    while (svc->n_file_work) /* a recorded save may start a delete (keep_last) */
-        pthread_cond_wait(&svc->idle, &svc->lock);
-    pthread_mutex_unlock(&svc->lock);
+    tke_downloads_stop(svc);
+    tke_results_stop(svc);
+    tke_file_work_wait(svc); /* a recorded save may start a delete (keep_last) */
     tkc_pool_free(svc->files);
     svc->files = NULL;
     tke_store_sync(svc->store);
     fail_leftovers(svc);
     tke_streams_ping(svc, INT64_MAX / 2);
-    free_parts(svc);
+    free_service(svc);
 }
 
 void tke_service_drain(tke_service *svc)
@@ -540,8 +552,8 @@ bool tke_service_add_model(tke_service *svc, const char *name, const char *folde
         base->context = (size_t)svc->set.max_context;
     base->added_us = tkc_wall_us(svc->clock);
     pthread_mutex_lock(&svc->lock);
-    bool taken = tkc_map_has(&svc->bases, tkc_str(base->name));
-    if (!taken && tkc_map_set(&svc->bases, tkc_str(base->name), base, NULL, err))
+    bool taken = tke_find_base(svc, base->name);
+    if (!taken && tke_base_add(svc, base, err))
         tke_boot_base(svc, base);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -565,26 +577,24 @@ static bool needs_image(const tke_run *run)
 
 static bool anything_dirty(tke_service *svc)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    const tke_run *run;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (tke_run_image_is_written(run->is) || tke_run_image_is_wanted(run->is) ||
             needs_image(run))
             return true;
     }
-    return svc->n_images > 0;
+    return tke_image_under_way(svc);
 }
 
 /* Waits until every run's state is on disk. A run may change while its image is written, so the
  * loop asks for another one; unless new requests have stopped, this lasts until the deadline. */
 bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     int64_t deadline = tkc_deadline_ns(timeout_ms);
     bool in_time = true, failed = false;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (run->is.image == TKE_IMAGE_FAILED)
             tke_run_on(run, TKE_ON_IMAGE_FORGIVEN);
         if (needs_image(run) && !tke_run_image_is_written(run->is))
@@ -593,16 +603,16 @@ bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
     pthread_cond_signal(&svc->work);
     while (in_time && anything_dirty(svc) && !svc->stop) {
         in_time = tkc_cond_wait_until(&svc->idle, &svc->lock, deadline);
-        for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-            tke_run *run = e->value; /* became dirty while its image was being written */
+        for (size_t at = 0; (run = tke_next_run(svc, &at));) {
+            /* became dirty while its image was being written */
             if (needs_image(run) && run->is.image == TKE_IMAGE_IDLE) {
                 tke_run_on(run, TKE_ON_IMAGE_ASKED);
                 pthread_cond_signal(&svc->work);
             }
         }
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));)
-        failed |= ((const tke_run *)e->value)->is.image == TKE_IMAGE_FAILED;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));)
+        failed |= run->is.image == TKE_IMAGE_FAILED;
     pthread_mutex_unlock(&svc->lock);
     if (failed)
         return tkc_fail(err, TINKC_E_STORE, "an image could not be written; the log says why");
@@ -612,7 +622,7 @@ bool tke_service_flush(tke_service *svc, int64_t timeout_ms, tinkc_error *err)
 bool tke_service_ready(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
-    bool ready = svc->bases.n_live > 0;
+    bool ready = tke_count(svc, TKE_BASES) > 0;
     pthread_mutex_unlock(&svc->lock);
     return ready;
 }

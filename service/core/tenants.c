@@ -5,6 +5,7 @@
  * may be missing. Refusals name the limit, the usage, and when to retry.
  */
 #include "service/core/saved_checkpoints.h"
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
 #include "service/core/sessions.h"
 #include "service/core/tenants.h"
@@ -12,7 +13,24 @@
 #include "service/handlers/handler_call.h"
 #include "service/worker/jobs.h"
 
+#include <stdatomic.h>
+
 #define DAY_US ((int64_t)86400 * 1000000)
+
+struct tke_tenant {
+    tke_quota quota;
+    int64_t minute, n_requests; /* in that minute */
+    int64_t day, n_tokens;      /* on that day */
+    size_t kept;                /* of the kept bytes of all */
+    /* The most that jobs in flight may still use; given back without a lock. */
+    _Atomic int64_t held_tokens, held_bytes;
+};
+
+struct tke_tenants {
+    pthread_mutex_t lock;
+    tkc_map by_owner;
+    size_t kept; /* by all */
+};
 
 /* Resets the counters of a minute or a day that is over. */
 static tke_tenant *turn_over(const tke_service *svc, tke_tenant *t)
@@ -29,51 +47,77 @@ static tke_tenant *turn_over(const tke_service *svc, tke_tenant *t)
     return t;
 }
 
-/* Locks: needs svc->lock. NULL: memory is short, and nothing is limited. */
+/* Locks: needs the tenants'. NULL: memory is short, and nothing is limited. */
 static tke_tenant *tenant_of(tke_service *svc, const char *owner)
 {
     tinkc_error ignored = { 0 };
-    tke_tenant *t = tkc_map_get(&svc->tenants, tkc_str(owner));
+    tke_tenant *t = tkc_map_get(&svc->tenants->by_owner, tkc_str(owner));
     if (t)
         return turn_over(svc, t);
     t = tkc_zalloc(svc->a, sizeof *t, &ignored);
-    if (t && !tkc_map_set(&svc->tenants, tkc_str(owner), t, NULL, &ignored)) {
+    if (t && !tkc_map_set(&svc->tenants->by_owner, tkc_str(owner), t, NULL, &ignored)) {
         tkc_release(svc->a, t, sizeof *t);
         return NULL;
     }
     return t ? turn_over(svc, t) : NULL;
 }
 
-/* Locks: needs svc->lock. The same; never NULL. */
-static const tke_tenant *known(tke_service *svc, const char *owner)
+bool tke_tenants_open(tke_service *svc, tinkc_error *err)
 {
-    static const tke_tenant none;
-    const tke_tenant *t = tenant_of(svc, owner);
-    return t ? t : &none;
+    svc->tenants = tkc_zalloc(svc->a, sizeof *svc->tenants, err);
+    if (!svc->tenants)
+        return false;
+    pthread_mutex_init(&svc->tenants->lock, NULL);
+    tkc_map_init(&svc->tenants->by_owner, svc->a);
+    return true;
 }
 
-void tke_tenants_free(tke_service *svc)
+void tke_tenants_close(tke_service *svc)
 {
     const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->tenants, &at));)
+    if (!svc->tenants)
+        return;
+    for (size_t at = 0; (e = tkc_map_next(&svc->tenants->by_owner, &at));)
         tkc_release(svc->a, e->value, sizeof(tke_tenant));
-    tkc_map_free(&svc->tenants);
+    tkc_map_free(&svc->tenants->by_owner);
+    pthread_mutex_destroy(&svc->tenants->lock);
+    tkc_release(svc->a, svc->tenants, sizeof *svc->tenants);
+}
+
+/* Takes the tenants' lock, which leave() gives back. NULL: see tenant_of. */
+static tke_tenant *enter(tke_service *svc, const char *owner)
+{
+    pthread_mutex_lock(&svc->tenants->lock);
+    return tenant_of(svc, owner);
+}
+
+static void leave(tke_service *svc)
+{
+    pthread_mutex_unlock(&svc->tenants->lock);
 }
 
 void tke_service_set_quota(tke_service *svc, const char *owner, const tke_quota *quota)
 {
-    pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, owner);
+    tke_tenant *t = enter(svc, owner);
     if (t)
         t->quota = *quota;
-    pthread_mutex_unlock(&svc->lock);
+    leave(svc);
+}
+
+tke_quota tke_quota_of(tke_service *svc, const char *owner)
+{
+    const tke_tenant *t = enter(svc, owner);
+    tke_quota quota = t ? t->quota : (tke_quota){ 0 };
+    leave(svc);
+    return quota;
 }
 
 void tke_tenant_used(tke_service *svc, const char *owner, int64_t tokens)
 {
-    tke_tenant *t = tenant_of(svc, owner);
+    tke_tenant *t = enter(svc, owner);
     if (t)
         t->n_tokens += tokens;
+    leave(svc);
 }
 
 static bool tenant_row(const tke_row *row, void *user, tinkc_error *err)
@@ -101,15 +145,14 @@ bool tke_tenants_load(tke_service *svc, tinkc_error *err)
 
 int64_t tke_tenant_storage(tke_service *svc, const char *owner)
 {
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
+    const tke_session *s;
     int64_t sum = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (c->state == TKE_CKPT_DONE && tkc_cstr_eq(c->owner, owner))
             sum += c->bytes;
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->sessions, &at));) {
-        const tke_session *s = e->value;
+    for (size_t at = 0; (s = tke_next_session(svc, &at));) {
         if (s->loss_bytes && tkc_cstr_eq(s->owner, owner))
             sum += (int64_t)s->loss_bytes;
     }
@@ -118,24 +161,36 @@ int64_t tke_tenant_storage(tke_service *svc, const char *owner)
 
 /* ---- what is kept in memory ---- */
 
-void tke_kept_add(tke_service *svc, const char *owner, size_t bytes, size_t *kept)
+/* Locks: needs the tenants'. t NULL: nothing is counted. */
+static void count_kept(tke_service *svc, tke_tenant *t, size_t bytes, size_t *kept)
 {
-    tke_tenant *t = tenant_of(svc, owner);
     if (!t)
         return;
     t->kept += bytes;
-    svc->kept += bytes;
+    svc->tenants->kept += bytes;
     *kept += bytes;
+}
+
+void tke_kept_add(tke_service *svc, const char *owner, size_t bytes, size_t *kept)
+{
+    count_kept(svc, enter(svc, owner), bytes, kept);
+    leave(svc);
 }
 
 int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t *kept,
                       tinkc_error *err)
 {
     const size_t most_of_key = (size_t)svc->set.max_kept_per_key;
-    const size_t most = (size_t)svc->set.max_kept_bytes, used = known(svc, owner)->kept;
+    const size_t most = (size_t)svc->set.max_kept_bytes;
     if (!bytes)
         return 0;
-    if (used + bytes > most_of_key) {
+    tke_tenant *t = enter(svc, owner);
+    const size_t used = t ? t->kept : 0;
+    const bool key_full = used + bytes > most_of_key, full = svc->tenants->kept + bytes > most;
+    if (!key_full && !full)
+        count_kept(svc, t, bytes, kept);
+    leave(svc);
+    if (key_full) {
         tkc_fail(
             err, TINKC_E_TOO_LARGE,
             "metadata, custom losses and download links of this key use %zu bytes of memory, %zu "
@@ -144,7 +199,7 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
             used, bytes, most_of_key);
         return 403;
     }
-    if (svc->kept + bytes > most) {
+    if (full) {
         tkc_fail(err, TINKC_E_MEMORY,
                  "metadata, custom losses and download links of all keys use the %zu bytes of "
                  "memory that are "
@@ -152,7 +207,6 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
                  most);
         return 503;
     }
-    tke_kept_add(svc, owner, bytes, kept);
     return 0;
 }
 
@@ -169,12 +223,22 @@ int32_t tke_kept_note(tke_service *svc, const char *owner, const char *text, siz
 
 void tke_kept_give(tke_service *svc, const char *owner, size_t *kept)
 {
-    tke_tenant *t = owner ? tkc_map_get(&svc->tenants, tkc_str(owner)) : NULL;
-    if (t)
+    pthread_mutex_lock(&svc->tenants->lock);
+    tke_tenant *t = owner ? tkc_map_get(&svc->tenants->by_owner, tkc_str(owner)) : NULL;
+    if (t) {
         t->kept -= *kept;
-    if (t)
-        svc->kept -= *kept;
+        svc->tenants->kept -= *kept;
+    }
+    leave(svc);
     *kept = 0;
+}
+
+size_t tke_kept_total(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->tenants->lock);
+    size_t kept = svc->tenants->kept;
+    leave(svc);
+    return kept;
 }
 
 void tke_refuse_kept(tke_call *call, tke_txn *txn, int32_t status, const tinkc_error *why)
@@ -192,8 +256,7 @@ void tke_refuse_kept(tke_call *call, tke_txn *txn, int32_t status, const tinkc_e
 bool tke_quota_request(tke_call *call)
 {
     tke_service *svc = call->svc;
-    pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, call->owner);
+    tke_tenant *t = enter(svc, call->owner);
     int64_t limit = 0, left_s = 60 - tkc_wall_us(svc->clock) / 1000000 % 60;
     bool over = false;
     if (t) {
@@ -201,7 +264,7 @@ bool tke_quota_request(tke_call *call)
         over = limit && t->n_requests >= limit;
         t->n_requests += !over;
     }
-    pthread_mutex_unlock(&svc->lock);
+    leave(svc);
     if (over)
         tke_refuse_for(call, left_s, "quota_requests",
                        "This key may make %lld requests a minute; try again in %lld s",
@@ -212,8 +275,7 @@ bool tke_quota_request(tke_call *call)
 bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t most, bool *soon,
                       tinkc_error *err)
 {
-    pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, owner);
+    tke_tenant *t = enter(svc, owner);
     int64_t limit = t ? t->quota.tokens_per_day : 0, used = t ? t->n_tokens : 0;
     int64_t held = t ? atomic_load(&t->held_tokens) : 0;
     bool ok = !limit || used + held < limit;
@@ -222,7 +284,7 @@ bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t
         job->held_tokens += most;
         atomic_fetch_add(&t->held_tokens, most);
     }
-    pthread_mutex_unlock(&svc->lock);
+    leave(svc);
     if (soon)
         *soon = !ok && used < limit;
     if (ok)
@@ -242,16 +304,17 @@ bool tke_quota_storage(tke_service *svc, const char *owner, tke_job *job, int64_
                        tinkc_error *err)
 {
     pthread_mutex_lock(&svc->lock);
-    tke_tenant *t = tenant_of(svc, owner);
-    int64_t limit = t ? t->quota.storage_bytes : 0;
+    int64_t limit = tke_quota_of(svc, owner).storage_bytes;
     int64_t used = limit ? tke_tenant_storage(svc, owner) : 0;
+    tke_tenant *t = enter(svc, owner);
     int64_t held = t ? atomic_load(&t->held_bytes) : 0;
     bool ok = !limit || used + held < limit;
-    if (ok && limit && job) {
+    if (ok && t && limit && job) {
         job->tenant = t;
         job->held_bytes += most;
         atomic_fetch_add(&t->held_bytes, most);
     }
+    leave(svc);
     pthread_mutex_unlock(&svc->lock);
     if (ok)
         return true;
@@ -268,16 +331,15 @@ bool tke_quota_storage(tke_service *svc, const char *owner, tke_job *job, int64_
 
 bool tke_quota_hold(tke_service *svc, const char *owner, int64_t bytes, tke_tenant **tenant)
 {
-    tke_tenant *t = tenant_of(svc, owner);
-    int64_t limit = t ? t->quota.storage_bytes : 0;
-    *tenant = NULL;
-    if (!limit)
-        return true;
-    if (tke_tenant_storage(svc, owner) + atomic_load(&t->held_bytes) + bytes > limit)
-        return false;
-    atomic_fetch_add(&t->held_bytes, bytes);
-    *tenant = t;
-    return true;
+    int64_t limit = tke_quota_of(svc, owner).storage_bytes;
+    int64_t used = limit ? tke_tenant_storage(svc, owner) : 0;
+    tke_tenant *t = enter(svc, owner);
+    bool fits = !limit || !t || used + atomic_load(&t->held_bytes) + bytes <= limit;
+    *tenant = limit && fits ? t : NULL;
+    if (*tenant)
+        atomic_fetch_add(&t->held_bytes, bytes);
+    leave(svc);
+    return fits;
 }
 
 void tke_quota_release(tke_tenant *t, int64_t bytes)
@@ -298,7 +360,8 @@ void tke_quota_settle(tke_job *job)
 
 void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
 {
-    const tke_tenant *now = known(svc, owner);
+    int64_t stored = tke_tenant_storage(svc, owner);
+    const tke_tenant *t = enter(svc, owner), none = { 0 }, *now = t ? t : &none;
     const struct {
         const char *name;
         int64_t value;
@@ -307,9 +370,10 @@ void tke_quota_write(tke_service *svc, const char *owner, tkc_jsonw *w)
                     { "tokens_per_day", now->quota.tokens_per_day },
                     { "tokens_today", now->n_tokens },
                     { "storage_bytes", now->quota.storage_bytes },
-                    { "storage_bytes_used", tke_tenant_storage(svc, owner) },
+                    { "storage_bytes_used", stored },
                     { "kept_bytes", svc->set.max_kept_per_key },
                     { "kept_bytes_used", (int64_t)now->kept } };
+    leave(svc);
     tkc_jsonw_object(w);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         tkc_jsonw_key(w, numbers[i].name);

@@ -2,26 +2,23 @@
  *
  * A tenant lives as long as the service.
  *
- * Locks: svc->lock; what jobs in flight hold is atomic, so that they can give it back without.
+ * Locks: its own, inside which no other is taken; what jobs in flight hold is atomic, so that they can give it
+ * back without. Call with svc->lock or without it, unless a function says otherwise.
  */
 #ifndef TKE_SERVICE_TENANTS_H
 #define TKE_SERVICE_TENANTS_H
-
-#include <stdatomic.h>
 
 #include "base/json_write.h"
 #include "service/core/service_types.h"
 #include "service/store/store.h"
 
-struct tke_tenant { /* an owner; svc->lock; lives as long as the service */
-    tke_quota quota;
-    int64_t minute, n_requests; /* in that minute */
-    int64_t day, n_tokens;      /* on that day */
-    size_t kept;                /* of svc->kept */
-    /* The most that jobs in flight may still use; given back without a lock. */
-    _Atomic int64_t held_tokens, held_bytes;
-};
+bool tke_tenants_open(tke_service *, tinkc_error *err);
+void tke_tenants_close(tke_service *);
+/* Reads what was used today, at startup before any thread. */
+bool tke_tenants_load(tke_service *, tinkc_error *err);
 
+/* Its limits; 0 = none. */
+tke_quota tke_quota_of(tke_service *, const char *owner);
 /* Counts a request; false: too many, and answered. No locks held. */
 bool tke_quota_request(tke_call *);
 /* False: err (TOO_LARGE) says which quota is used up. What jobs in flight hold counts as used, so
@@ -29,6 +26,7 @@ bool tke_quota_request(tke_call *);
  * that is in the way. A job (NULL = none) then holds `most` until tke_quota_settle. No locks held. */
 bool tke_quota_tokens(tke_service *, const char *owner, tke_job *, int64_t most, bool *soon,
                       tinkc_error *err);
+/* The same for bytes of storage. Takes svc->lock. */
 bool tke_quota_storage(tke_service *, const char *owner, tke_job *, int64_t most, tinkc_error *err);
 /* For what is not a job: room for exactly these bytes, held until tke_quota_release. Locks: needs
  * svc->lock. *tenant NULL: nothing is held. */
@@ -36,8 +34,8 @@ bool tke_quota_hold(tke_service *, const char *owner, int64_t bytes, tke_tenant 
 void tke_quota_release(tke_tenant *, int64_t bytes); /* NULL allowed; any thread */
 /* Its work is done, or will not be: what it used is counted elsewhere by now. Any thread. */
 void tke_quota_settle(tke_job *);
-/* Locks: needs svc->lock for both. */
 void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
+/* Locks: needs svc->lock. */
 int64_t tke_tenant_storage(tke_service *, const char *owner);
 /* What clients have the service keep in memory: metadata and notes of sessions, runs and
  * checkpoints, custom losses, links to archives. Counted against three limits: of one note (TKE_MAX_NOTE), of the
@@ -52,11 +50,11 @@ int32_t tke_kept_note(tke_service *, const char *owner, const char *text, size_t
 /* Without a limit: what a start reads was accepted before. */
 void tke_kept_add(tke_service *, const char *owner, size_t bytes, size_t *kept);
 void tke_kept_give(tke_service *, const char *owner, size_t *kept);
+/* Of all owners. */
+size_t tke_kept_total(tke_service *);
 /* Answers with that status, after the transaction (NULL allowed: none). */
 void tke_refuse_kept(tke_call *, tke_txn *, int32_t status, const tinkc_error *why);
+/* Locks: needs svc->lock. */
 void tke_quota_write(tke_service *, const char *owner, tkc_jsonw *);
-void tke_tenants_free(tke_service *);
-/* Reads what was used today, at startup before any thread. */
-bool tke_tenants_load(tke_service *, tinkc_error *err);
 
 #endif

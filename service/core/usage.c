@@ -19,6 +19,27 @@ typedef struct counter {
     int32_t kind;
 } counter;
 
+bool tke_usage_open(tke_service *svc, tinkc_error *err)
+{
+    svc->usage = tkc_zalloc(svc->a, sizeof *svc->usage, err);
+    if (!svc->usage)
+        return false;
+    pthread_mutex_init(&svc->usage->lock, NULL);
+    pthread_mutex_init(&svc->usage->flush_lock, NULL);
+    tkc_map_init(&svc->usage->counters, svc->a);
+    return true;
+}
+
+void tke_usage_close(tke_service *svc)
+{
+    if (!svc->usage)
+        return;
+    tkc_map_free(&svc->usage->counters);
+    pthread_mutex_destroy(&svc->usage->lock);
+    pthread_mutex_destroy(&svc->usage->flush_lock);
+    tkc_release(svc->a, svc->usage, sizeof *svc->usage);
+}
+
 static void free_counter(tke_service *svc, counter *c)
 {
     char *texts[] = { c->owner, c->session_id, c->base_model };
@@ -28,7 +49,7 @@ static void free_counter(tke_service *svc, counter *c)
     tkc_release(svc->a, c, sizeof *c);
 }
 
-/* Locks: needs svc->lock. NULL: memory is short, and the count is lost. */
+/* Locks: needs the counters'. NULL: memory is short, and the count is lost. */
 static counter *new_counter(tke_service *svc, const char *key, const char *owner,
                             const char *session_id, const char *base_model)
 {
@@ -39,7 +60,7 @@ static counter *new_counter(tke_service *svc, const char *key, const char *owner
     c->owner = tke_copy(svc, owner, &err);
     c->session_id = tke_copy(svc, session_id, &err);
     c->base_model = tke_copy(svc, base_model, &err);
-    if (tkc_failed(&err) || !tkc_map_set(&svc->usage, tkc_str(key), c, NULL, &err)) {
+    if (tkc_failed(&err) || !tkc_map_set(&svc->usage->counters, tkc_str(key), c, NULL, &err)) {
         free_counter(svc, c);
         return NULL;
     }
@@ -55,17 +76,17 @@ void tke_usage_add(tke_service *svc, const char *owner, const char *session_id,
     int64_t bucket_us = tkc_wall_us(svc->clock) / HOUR_US * HOUR_US;
     (void)snprintf(key, sizeof key, "%lld/%d/%.60s/%.60s/%.150s", (long long)bucket_us, (int)kind,
                    owner, session_id, base_model);
-    pthread_mutex_lock(&svc->lock);
-    counter *c = tkc_map_get(&svc->usage, tkc_str(key));
+    pthread_mutex_lock(&svc->usage->lock);
+    counter *c = tkc_map_get(&svc->usage->counters, tkc_str(key));
     if (!c && (c = new_counter(svc, key, owner, session_id, base_model))) {
         c->bucket_us = bucket_us;
         c->kind = kind;
     }
     if (c)
         c->count += count;
+    pthread_mutex_unlock(&svc->usage->lock);
     if (kind == TKE_USE_TRAINING || kind == TKE_USE_PREFILL || kind == TKE_USE_SAMPLED)
         tke_tenant_used(svc, owner, count);
-    pthread_mutex_unlock(&svc->lock);
 }
 
 /* One at a time: who asks for the usage flushes first, and what another thread has taken out by then must be on its
@@ -75,11 +96,11 @@ void tke_usage_flush(tke_service *svc)
     const tkc_map_entry *e;
     tinkc_error err = { 0 };
     tkc_map taken;
-    pthread_mutex_lock(&svc->usage_lock);
-    pthread_mutex_lock(&svc->lock);
-    taken = svc->usage;
-    tkc_map_init(&svc->usage, svc->a);
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_lock(&svc->usage->flush_lock);
+    pthread_mutex_lock(&svc->usage->lock);
+    taken = svc->usage->counters;
+    tkc_map_init(&svc->usage->counters, svc->a);
+    pthread_mutex_unlock(&svc->usage->lock);
     tke_txn *txn = taken.n_live ? tke_txn_new(svc->store, &err) : NULL;
     for (size_t at = 0; (e = tkc_map_next(&taken, &at));) {
         counter *c = e->value;
@@ -93,7 +114,7 @@ void tke_usage_flush(tke_service *svc)
     }
     if (txn)
         tke_txn_commit(txn, NULL, NULL);
-    pthread_mutex_unlock(&svc->usage_lock);
+    pthread_mutex_unlock(&svc->usage->flush_lock);
     tkc_map_free(&taken);
 }
 

@@ -1,8 +1,20 @@
-/* usage.h - what each owner used, by hour, and who changed what. Any thread, no locks held. */
+/* usage.h - what each owner used, by hour, and who changed what. Any thread, no locks held.
+ *
+ * Locks: its own, two: one for the counters, inside which no other is taken, and one that makes flushes follow one
+ * another. */
 #ifndef TKE_SERVICE_USAGE_H
 #define TKE_SERVICE_USAGE_H
 
+#include <pthread.h>
+
+#include "base/map.h"
 #include "service/core/service_types.h"
+
+struct tke_usage {
+    pthread_mutex_t lock;
+    tkc_map counters;           /* not yet in the store */
+    pthread_mutex_t flush_lock; /* outside of the other */
+};
 
 enum {
     TKE_USE_TRAINING = 0,
@@ -12,6 +24,8 @@ enum {
     TKE_USE_CHECKPOINT
 };
 
+bool tke_usage_open(tke_service *, tinkc_error *err);
+void tke_usage_close(tke_service *); /* flush first */
 void tke_usage_add(tke_service *, const char *owner, const char *session_id, const char *base_model,
                    int32_t kind, int64_t count);
 void tke_usage_flush(tke_service *);

@@ -28,7 +28,7 @@ static void take_retrieved(tke_call *call, const char *const *ids)
 {
     for (; ids && *ids; ids++) {
         pthread_mutex_lock(&call->svc->lock);
-        const tke_job *job = tkc_map_get(&call->svc->jobs, tkc_str(*ids));
+        const tke_job *job = tke_find_job(call->svc, *ids);
         bool mine = job && tkc_cstr_eq(job->owner, call->owner);
         pthread_mutex_unlock(&call->svc->lock);
         if (mine)
@@ -72,7 +72,7 @@ static void write_one(tkc_jsonw *w, const tke_job *job)
 static size_t write_ended(tke_service *svc, const tke_session_poll *poll, tkc_buf *out,
                           tke_job **waiting, tinkc_error *err)
 {
-    const tkc_map_entry *e;
+    tke_job *job;
     tkc_jsonw w;
     int64_t cursor = poll->after;
     size_t n = 0;
@@ -81,8 +81,7 @@ static size_t write_ended(tke_service *svc, const tke_session_poll *poll, tkc_bu
     tkc_jsonw_object(&w);
     tkc_jsonw_key(&w, "completions");
     tkc_jsonw_array(&w);
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
-        tke_job *job = e->value;
+    for (size_t at = 0; (job = tke_next_job(svc, &at));) {
         if (!is_of(job, poll))
             continue;
         if (job->state != TKE_DONE) {
@@ -122,13 +121,10 @@ static bool hold(tke_call *call, const tke_session_poll *poll, tke_job *on)
     tke_service *svc = call->svc;
     tke_session_poll *copy = tkc_zalloc(svc->a, sizeof *copy, &call->err);
     char *sampler = copy ? tke_copy(svc, poll->sampler, &call->err) : NULL;
-    tke_waiter *w = sampler ? tke_poll_hold(call, on, false, false) : NULL;
-    if (w) {
+    if (sampler)
         *copy = (tke_session_poll){ sampler, poll->clone, poll->after };
-        w->poll = copy;
-        svc->n_many++;
+    if (sampler && tke_poll_hold(call, on, false, false, copy))
         return true;
-    }
     if (sampler)
         tkc_release_str(svc->a, sampler);
     tkc_release(svc->a, copy, sizeof *copy);
@@ -149,7 +145,7 @@ void tke_handle_futures(tke_call *call)
                               .after = in.prev_cursor };
     tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
     pthread_mutex_lock(&svc->lock);
-    if (poll.after > svc->n_samples_done) /* from before a restart: the count began again */
+    if (poll.after > svc->polls->n_samples_done) /* from before a restart: the count began again */
         poll.after = 0;
     const tke_sampler *s = tke_find_sampler(svc, poll.sampler);
     bool mine = s && tkc_cstr_eq(s->owner, call->owner);

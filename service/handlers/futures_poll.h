@@ -14,7 +14,7 @@ struct tke_session_poll { /* a poll for the next sample of a sampling session to
     int64_t after; /* only samples with a higher done_number are reported */
 };
 
-struct tke_waiter {         /* an open poll */
+struct tke_waiter {                 /* an open poll */
     struct tke_waiter *next, *prev; /* in the list of all polls, by deadline */
     struct tke_waiter *next_of_job;
     struct tke_job *job;
@@ -24,8 +24,20 @@ struct tke_waiter {         /* an open poll */
     tke_session_poll *poll; /* NULL = waits for its job only */
 };
 
-/* Holds a poll until its job is done or the poll times out. Locks: needs svc->lock. */
-tke_waiter *tke_poll_hold(tke_call *, tke_job *, bool proto, bool metadata);
+struct tke_polls {            /* all that are open; svc->lock */
+    tke_waiter *first, *last; /* by deadline */
+    size_t n_session;         /* of them, those that wait for any sample of a session */
+    int64_t n_samples_done;
+};
+
+bool tke_polls_open(tke_service *, tinkc_error *err);
+void tke_polls_free(tke_service *); /* after tke_polls_close */
+/* Locks: needs svc->lock. */
+size_t tke_polls_count(const tke_service *);
+/* Holds a poll until its job is done or the poll times out. session: it waits for any sample of one and is then the
+ * poll's; NULL = for this job only. Locks: needs svc->lock. */
+tke_waiter *tke_poll_hold(tke_call *, tke_job *, bool proto, bool metadata,
+                          tke_session_poll *session);
 /* The first needs svc->lock, the second must not have it. */
 bool tke_session_poll_wants(const tke_session_poll *, const tke_job *);
 void tke_session_poll_answer(tke_service *, const tke_session_poll *, tinkc_reply *);

@@ -67,6 +67,9 @@ bool tke_call_is_protobuf(const tke_call *);
 bool tke_call_is_json(const tke_call *);
 /* A parameter of the query, decoded into the arena; NULL = not there. */
 const char *tke_call_query(tke_call *, const char *name);
+/* The checkpoint that the request's path names, if it is the caller's; else answers and returns
+ * NULL. public_too: also public ones of other owners. */
+tke_checkpoint *tke_call_checkpoint(tke_call *, bool public_too);
 /* Where clients reach this server, without a slash at its end; in the call's arena. */
 const char *tke_call_base_url(tke_call *);
 /* An integer parameter; answers 400 and returns false if it is none. */

@@ -16,9 +16,9 @@
 #include "service/handlers/handler_call.h"
 #include "service/handlers/handlers.h"
 #include "service/handlers/idempotency.h"
+#include "service/handlers/long_requests.h"
 #include "service/handlers/unknown_fields.h"
 #include "service/handlers/uploads.h"
-#include "service/worker/sample_events.h"
 
 /* ---- small endpoints ---- */
 
@@ -76,13 +76,12 @@ static bool comes_before(const tke_call *call, const char *one, const char *two)
 void tke_handle_capabilities(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_base *base;
     pthread_mutex_lock(&svc->lock);
     size_t n = 0;
     tkc_supported_model *models =
-        tkc_arena_array(&call->arena, svc->bases.n_live + 1, sizeof *models, &call->err);
-    for (size_t at = 0; models && (e = tkc_map_next(&svc->bases, &at));) {
-        const tke_base *base = e->value;
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_BASES) + 1, sizeof *models, &call->err);
+    for (size_t at = 0; models && (base = tke_next_base(svc, &at));) {
         if (!tke_call_offers(call, base->name))
             continue;
         tkc_supported_model one = { .model_name = base->name };
@@ -110,42 +109,6 @@ void tke_handle_capabilities(tke_call *call)
 }
 
 /* ---- sessions ---- */
-
-const char *tke_known_key(tke_service *svc, const char *key)
-{
-    tke_idempotent *one = key ? tkc_map_get(&svc->idempotent, tkc_str(key)) : NULL;
-    return one ? one->made : NULL;
-}
-
-void tke_remember_key(tke_call *call, const char *key, const char *made)
-{
-    tke_service *svc = call->svc;
-    tke_idempotent *one = tkc_zalloc(svc->a, sizeof *one, &call->err);
-    if (!one)
-        return;
-    one->key = tke_copy(svc, key, &call->err);
-    one->made = tke_copy(svc, made, &call->err);
-    one->at_ms = tkc_now_ms(svc->clock);
-    void *old = NULL;
-    bool kept =
-        one->key && one->made && tkc_map_set(&svc->idempotent, tkc_str(key), one, &old, &call->err);
-    tke_idempotent_free(svc, kept ? old : one);
-}
-
-bool tke_take_key(tke_call *call, const char *what, const char **key)
-{
-    const char *given = tke_call_header(call, "X-Idempotency-Key");
-    *key = NULL;
-    if (!given)
-        return true;
-    if (strlen(given) > TKE_MAX_IDEMPOTENCY_KEY) {
-        tke_refuse(call, 400, "bad_request", "X-Idempotency-Key may have %d bytes",
-                   TKE_MAX_IDEMPOTENCY_KEY);
-        return false;
-    }
-    *key = tkc_arena_printf(&call->arena, &call->err, "%s %s %s", what, call->owner, given);
-    return true;
-}
 
 void tke_session_store(tke_txn *txn, const tke_session *s, const char *tags,
                        const char *sdk_version)
@@ -538,26 +501,9 @@ static bool is_counted(const tke_call *call)
            id != TKC_EP_AUTH_TOKEN;
 }
 
-/* ---- long work ----
- * The cost of a template or a pattern depends on its author, that of unpacking and decoding on the size
- * of the body. Both are bounded, but must not block a front thread, which also serves health checks
- * and shutdown. So requests with text, and large or packed ones, run on threads of their own. */
+/* ---- long work ---- */
 
-enum {
-    MOST_TEXTS = 256, /* waiting for or running on those threads */
-    LARGE_BODY = 256 << 10
-};
-
-typedef struct tke_deferred {
-    tkc_job base;
-    struct tke_deferred *next; /* in svc->deferred; svc->lock guards it and `cancelled` */
-    bool cancelled;
-    tke_call call;
-    tke_caller caller;
-    char owner[64], key_id[TKE_KEY_ID];
-    tke_handle_fn *handler;
-    bool raw;
-} deferred;
+enum { LARGE_BODY = 256 << 10 };
 
 /* Any thread. */
 static void handle_body(tke_call *call, tke_handle_fn *handler)
@@ -570,81 +516,10 @@ static void handle_body(tke_call *call, tke_handle_fn *handler)
     tkc_buf_free(&space);
 }
 
-static void run_deferred(tkc_job *base)
+/* Any thread. The body is neither packed nor JSON. */
+static void handle_raw(tke_call *call, tke_handle_fn *handler)
 {
-    deferred *d = (deferred *)base;
-    tke_service *svc = d->call.svc;
-    tinkc_reply *reply = d->call.reply;
-    pthread_mutex_lock(&svc->lock);
-    bool wanted = !d->cancelled;
-    pthread_mutex_unlock(&svc->lock);
-    if (wanted && d->raw)
-        d->handler(&d->call);
-    else if (wanted)
-        handle_body(&d->call, d->handler);
-    else
-        reply->fail(reply, TINKC_E_CONNECTION, "the request was cancelled");
-    pthread_mutex_lock(&svc->lock);
-    deferred **at = &svc->deferred;
-    while (*at != d)
-        at = &(*at)->next;
-    *at = d->next;
-    svc->n_texts--;
-    bool late = wanted && d->cancelled; /* while the handler ran */
-    pthread_mutex_unlock(&svc->lock);
-    if (late)
-        tke_stream_cancel(svc, reply);
-    tkc_arena_free(&d->call.arena);
-    tkc_release(svc->a, d, sizeof *d);
-}
-
-bool tke_deferred_cancel(tke_service *svc, const tinkc_reply *reply)
-{
-    bool found = false;
-    pthread_mutex_lock(&svc->lock);
-    for (deferred *d = svc->deferred; d && !found; d = d->next)
-        if (d->call.reply == reply)
-            found = d->cancelled = true;
-    pthread_mutex_unlock(&svc->lock);
-    return found;
-}
-
-/* Takes over the call, or answers it: false. raw: its body is neither packed nor JSON. */
-static bool defer(tke_call *call, tke_handle_fn *handler, bool raw)
-{
-    tke_service *svc = call->svc;
-    deferred *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
-    pthread_mutex_lock(&svc->lock);
-    bool room = svc->n_texts < MOST_TEXTS;
-    svc->n_texts += room && d;
-    pthread_mutex_unlock(&svc->lock);
-    if (!d || !room) {
-        tkc_release(svc->a, d, sizeof *d);
-        tke_refuse(call, room ? 503 : 429, room ? "memory" : "busy",
-                   room ? "out of memory" : "Too many large requests are waiting; slow down");
-        return false;
-    }
-    d->call = *call;
-    d->handler = handler;
-    d->raw = raw;
-    d->caller = *call->caller;
-    (void)snprintf(d->owner, sizeof d->owner, "%s", call->owner);
-    (void)snprintf(d->key_id, sizeof d->key_id, "%s", call->caller->key_id);
-    d->caller.owner = d->call.owner = d->owner;
-    d->caller.key_id = d->key_id;
-    d->caller.email = NULL; /* only a token exchange needs it */
-    d->call.caller = &d->caller;
-    tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old one */
-    d->base.run = run_deferred;
-    pthread_mutex_lock(&svc->lock);
-    d->next = svc->deferred;
-    svc->deferred = d;
-    pthread_mutex_unlock(&svc->lock);
-    if (!tkc_pool_submit(svc->texts, &d->base, &d->call.err)) {
-        d->call.err = (tinkc_error){ 0 };
-        run_deferred(&d->base); /* slow on this thread, but answered */
-    }
-    return true;
+    handler(call);
 }
 
 /* A file of an upload: bytes, whatever type they are said to have. True: answered or deferred; then
@@ -663,7 +538,7 @@ static bool upload_path(tke_call *call, tinkc_str path, bool *done)
     else if (how && *how && !tkc_cstr_eq(how, "identity"))
         tke_refuse(call, 415, "unsupported_encoding", "Send the file as it is, not compressed");
     else
-        *done = !defer(call, tke_handle_upload_file, true);
+        *done = !tke_defer(call, handle_raw, tke_handle_upload_file);
     return true;
 }
 
@@ -728,7 +603,7 @@ static bool front(tke_call *call)
     if ((is_counted(call) && !tke_quota_request(call)) || !tke_call_query_known(call))
         return true;
     if (is_long_work(call, handler))
-        return !defer(call, handler, false);
+        return !tke_defer(call, handle_body, handler);
     handle_body(call, handler);
     return true;
 }
@@ -743,9 +618,7 @@ bool tke_service_handle(tke_service *svc, const tinkc_request *request, tinkc_re
                       .caller = caller,
                       .flags = flags };
     tkc_arena_init(&call.arena, &svc->bodies.allocator, 0);
-    pthread_mutex_lock(&svc->lock);
-    svc->n_requests++;
-    pthread_mutex_unlock(&svc->lock);
+    svc->counters.requests++;
     bool done = front(&call);
     tkc_arena_free(&call.arena);
     return done;

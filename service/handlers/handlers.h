@@ -19,8 +19,6 @@ void tke_cancel_future(tke_call *);
  * requests do not wait for it. Returns what to commit before the refusal; NULL = nothing. */
 tke_txn *tke_handle_refused(tke_call *);
 void tke_handle_skip(tke_call *);
-/* Cancels a request that is queued or running on the text threads. False: it is not one. */
-bool tke_deferred_cancel(tke_service *, const tinkc_reply *);
 void tke_handle_health(tke_call *);
 void tke_handle_config(tke_call *);
 void tke_handle_token(tke_call *);

@@ -1,4 +1,4 @@
-/* handlers_rest.c - reading and managing runs, checkpoints, sessions and archives.
+/* handlers_rest.c - reading and managing runs, checkpoints and sessions.
  *
  * Reads are served from memory. An object of another owner is answered with 404, as if it did not
  * exist.
@@ -15,11 +15,9 @@
 #include "service/core/sessions.h"
 #include "service/core/tenants.h"
 #include "service/core/usage.h"
-#include "service/handlers/downloads.h"
 #include "service/handlers/handler_call.h"
 #include "service/handlers/handlers.h"
 #include "service/handlers/unknown_fields.h"
-#include "service/store/tar.h"
 
 enum { MAX_LIMIT = 1000 };
 
@@ -86,13 +84,12 @@ static bool takes_external(tke_call *call)
 static const tke_checkpoint **collect(tke_call *call, const char *run_id, size_t *n)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     const tke_checkpoint **all =
-        tkc_arena_array(&call->arena, svc->checkpoints.n_live + 1, sizeof *all, &call->err);
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_CHECKPOINTS) + 1, sizeof *all, &call->err);
     bool external = takes_external(call);
     *n = 0;
-    for (size_t at = 0; all && (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; all && (c = tke_next_checkpoint(svc, &at));) {
         if (!tke_checkpoint_visible(svc, c) || (!external && c->kind == TKE_CKPT_EXTERNAL) ||
             (run_id && !tkc_cstr_eq(c->run_id, run_id)) ||
             (!run_id && !tkc_cstr_eq(c->owner, call->owner)))
@@ -124,9 +121,8 @@ static bool on_page(const tkc_cursor *cursor, size_t i)
 
 static bool run_is_shared(tke_service *svc, const tke_run *run)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    const tke_checkpoint *c;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (c->run == run && c->is_public && tke_checkpoint_visible(svc, c))
             return true;
     }
@@ -156,10 +152,9 @@ static bool take_scope(tke_call *call, bool *accessible)
 /* The newest checkpoint of a kind, or NULL. */
 static const tkc_checkpoint *last_checkpoint(tke_call *call, const tke_run *run, int32_t kind)
 {
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     const tke_checkpoint *last = NULL;
-    for (size_t at = 0; (e = tkc_map_next(&call->svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(call->svc, &at));) {
         if (c->run == run && c->kind == kind && tke_checkpoint_visible(call->svc, c) &&
             (!last || c->created_us > last->created_us))
             last = c;
@@ -232,12 +227,11 @@ static int latest_first(const void *a, const void *b)
 static const tke_run **collect_runs(tke_call *call, const char *project, bool accessible, size_t *n)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_run *run;
     const tke_run **all =
-        tkc_arena_array(&call->arena, svc->runs.n_live + 1, sizeof *all, &call->err);
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_RUNS) + 1, sizeof *all, &call->err);
     *n = 0;
-    for (size_t at = 0; all && (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    for (size_t at = 0; all && (run = tke_next_run(svc, &at));) {
         if (!may_see(call, run, accessible) ||
             (project && *project && !tkc_cstr_eq(run->session->project_id, project)))
             continue;
@@ -326,9 +320,7 @@ void tke_handle_run_checkpoints(tke_call *call)
 
 /* ---- one checkpoint ---- */
 
-/* The checkpoint that the request's path names, if it is the caller's; else answers and returns
- * NULL. public_too: also public ones of other owners. */
-static tke_checkpoint *named(tke_call *call, bool public_too)
+tke_checkpoint *tke_call_checkpoint(tke_call *call, bool public_too)
 {
     tke_service *svc = call->svc;
     tinkc_str id = tkc_str(call->route.ckpt);
@@ -486,7 +478,7 @@ static void set_ttl(tke_call *call, tke_checkpoint *c)
 
 void tke_handle_checkpoint_change(tke_call *call)
 {
-    tke_checkpoint *c = named(call, false);
+    tke_checkpoint *c = tke_call_checkpoint(call, false);
     if (!c)
         return;
     switch (call->route.endpoint->id) {
@@ -534,20 +526,6 @@ void tke_handle_weights_info(tke_call *call)
         tke_refuse(call, 404, "not_found", "No checkpoint '%.200s'", in.tinker_path);
 }
 
-/* ---- archives ---- */
-
-static void http_date(int64_t wall_us, char out[40])
-{
-    static const char days[] = "ThuFriSatSunMonTueWed";
-    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    int64_t seconds = wall_us / 1000000, day_number = seconds / 86400, of_day = seconds % 86400;
-    int32_t year, month, day;
-    tkc_civil_from_days(day_number, &year, &month, &day);
-    (void)snprintf(out, 40, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT", days + 3 * (day_number % 7),
-                   (int)day, months + 3 * (month - 1), (int)year, (int)(of_day / 3600),
-                   (int)(of_day / 60 % 60), (int)(of_day % 60));
-}
-
 const char *tke_call_base_url(tke_call *call)
 {
     const char *set = call->svc->set.public_url;
@@ -561,323 +539,22 @@ const char *tke_call_base_url(tke_call *call)
     return copy ? copy : "";
 }
 
-/* Locks: needs svc->lock. 0, or the status of a refusal: full, or call->err, says why. */
-static int32_t keep_link(tke_call *call, tke_checkpoint *c, const char *token, tinkc_error *full)
-{
-    tke_service *svc = call->svc;
-    size_t kept = 0;
-    int32_t refused =
-        tke_kept_take(svc, call->owner, sizeof(tke_archive) + 2 * strlen(token), &kept, full);
-    tke_archive *archive = refused ? NULL : tkc_zalloc(svc->a, sizeof *archive, &call->err);
-    if (!archive) {
-        tke_kept_give(svc, call->owner, &kept);
-        return refused;
-    }
-    archive->kept = kept;
-    archive->token = tke_copy(svc, token, &call->err);
-    archive->owner = tke_copy(svc, call->owner, &call->err);
-    archive->checkpoint = c;
-    archive->expires_ms = tkc_now_ms(svc->clock) + svc->set.archive_ms;
-    if (tkc_failed(&call->err) ||
-        !tkc_map_set(&svc->archives, tkc_str(token), archive, NULL, &call->err))
-        tke_archive_free(svc, archive);
-    return 0;
-}
-
-/* A link with which anyone can download the checkpoint until it expires. NULL: answered. */
-static const char *make_link(tke_call *call, tke_checkpoint *c)
-{
-    tke_service *svc = call->svc;
-    char token[40];
-    tinkc_error full = { 0 };
-    unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
-    (void)snprintf(token, sizeof token, "%016llx%016llx", high, low);
-    const char *base = tke_call_base_url(call);
-    pthread_mutex_lock(&svc->lock);
-    int32_t refused = keep_link(call, c, token, &full);
-    pthread_mutex_unlock(&svc->lock);
-    char *url = tkc_arena_printf(&call->arena, &call->err, "%s/api/v1/archives/%s", base, token);
-    if (refused)
-        tke_refuse_kept(call, NULL, refused, &full);
-    else if (tkc_failed(&call->err))
-        tke_send_failure(call->reply, svc->a, &call->err);
-    return refused || tkc_failed(&call->err) ? NULL : url;
-}
-
-/* The files of a checkpoint that clients may download, in the order of the archive. */
-static const char *const shown_files[] = {
-    "adapter_config.json",     "adapter_model.safetensors",
-    "adapter_config.json.age", "adapter_model.safetensors.age",
-    "optimizer.safetensors",   "train_state.json",
-    "checkpoint_complete",     NULL
-};
-
-void tke_handle_external_urls(tke_call *call)
-{
-    tke_service *svc = call->svc;
-    tke_checkpoint *c = named(call, true);
-    if (!c)
-        return;
-    if (c->kind != TKE_CKPT_EXTERNAL) {
-        tke_refuse(call, 400, "bad_request",
-                   "'%.150s' is not external weights: save_weights_external writes them", c->path);
-        return;
-    }
-    const char *link = make_link(call, c);
-    if (!link)
-        return;
-    char *folder =
-        tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
-    tkc_buf out;
-    tkc_jsonw w;
-    char when[TKC_TIME_TEXT];
-    tkc_buf_init(&out, svc->a, TKC_BUF_NO_MAX);
-    tkc_jsonw_open(&w, &out, &call->err);
-    tkc_jsonw_object(&w);
-    tkc_jsonw_key(&w, "urls");
-    tkc_jsonw_object(&w);
-    for (const char *const *name = shown_files; *name && folder; name++) {
-        char *path = tkc_path_join(&call->arena, folder, *name, &call->err);
-        char *url = tkc_arena_printf(&call->arena, &call->err, "%s/%s", link, *name);
-        if (!path || !url || !tkc_is_file(path) || tkc_cstr_eq(*name, "checkpoint_complete"))
-            continue;
-        tkc_jsonw_key(&w, *name);
-        tkc_jsonw_cstr(&w, url);
-    }
-    tkc_jsonw_end(&w);
-    tkc_format_time(tkc_wall_us(svc->clock) + svc->set.archive_ms * 1000, true, when);
-    tkc_jsonw_key(&w, "expires");
-    tkc_jsonw_cstr(&w, when);
-    tkc_jsonw_end(&w);
-    tke_answer_text(call, &out);
-    tke_audit_add(svc, call->owner, "checkpoint_read", c->run_id, c->path, "download");
-}
-
-void tke_handle_archive(tke_call *call)
-{
-    tke_service *svc = call->svc;
-    tke_checkpoint *c = named(call, true);
-    char expires[40];
-    if (!c)
-        return;
-    const char *url = make_link(call, c);
-    if (!url)
-        return;
-    http_date(tkc_wall_us(svc->clock) + svc->set.archive_ms * 1000, expires);
-    tinkc_reply *reply = call->reply;
-    reply->status(reply, 302);
-    reply->header(reply, "Location", url);
-    reply->header(reply, "Expires", expires);
-    reply->end(reply);
-    tke_audit_add(svc, call->owner, "checkpoint_read", c->run_id, c->path, "download");
-}
-
-typedef struct download {
-    tkc_job base;
-    tke_service *svc;
-    const tinkc_allocator *a;
-    tinkc_reply *reply;
-    char *folder;
-    char *file;          /* one file; NULL = all as an archive */
-    int64_t from, until; /* until may be past the end */
-    bool ranged;
-} download;
-
-static bool write_part(void *user, const void *data, size_t len)
-{
-    tinkc_reply *reply = user;
-    return reply->write(reply, data, len);
-}
-
-/* Sends status and headers, for all bytes or a range. False: answered, the range is invalid. */
-static bool begin_download(const download *d, const char *type, int64_t total, int64_t until)
-{
-    tinkc_reply *reply = d->reply;
-    char text[96];
-    if (d->ranged && d->from >= until) {
-        tke_send_error(reply, d->a, 416, "bad_range", "There are %lld bytes", (long long)total);
-        return false;
-    }
-    reply->status(reply, d->ranged ? 206 : 200);
-    reply->header(reply, "Content-Type", type);
-    reply->header(reply, "Accept-Ranges", "bytes");
-    (void)snprintf(text, sizeof text, "%lld", (long long)(until - d->from));
-    reply->header(reply, "Content-Length", text);
-    if (d->ranged) {
-        (void)snprintf(text, sizeof text, "bytes %lld-%lld/%lld", (long long)d->from,
-                       (long long)until - 1, (long long)total);
-        reply->header(reply, "Content-Range", text);
-    }
-    return true;
-}
-
-static void send_archive(const download *d)
-{
-    tinkc_error err = { 0 };
-    tke_tar tar;
-    if (!tke_tar_plan(&tar, d->folder, shown_files, &err)) {
-        tke_send_error(d->reply, d->a, 404, "not_found", "The checkpoint was deleted");
-        return;
-    }
-    int64_t until = d->until < tar.total ? d->until : tar.total;
-    if (!begin_download(d, "application/x-tar", tar.total, until))
-        return;
-    if (tke_tar_send(&tar, d->from, until, write_part, d->reply, &err))
-        d->reply->end(d->reply);
-    else
-        d->reply->fail(d->reply, TINKC_E_CONNECTION, err.message);
-}
-
-static void send_file(const download *d)
-{
-    enum { PIECE = 1 << 18 };
-    tinkc_error err = { 0 };
-    tkc_arena arena;
-    tkc_mapping file = { 0 };
-    tkc_arena_init(&arena, d->a, 0);
-    char *path = tkc_path_join(&arena, d->folder, d->file, &err);
-    bool mapped = path && tkc_map_file(path, &file, &err);
-    tkc_arena_free(&arena);
-    if (!mapped) {
-        tke_send_error(d->reply, d->a, 404, "not_found", "There is no such file");
-        return;
-    }
-    int64_t total = (int64_t)file.len, until = d->until < total ? d->until : total;
-    if (begin_download(d, "application/octet-stream", total, until)) {
-        bool wanted = true;
-        for (int64_t at = d->from; wanted && at < until; at += PIECE)
-            wanted = write_part(d->reply, (const char *)file.data + at,
-                                (size_t)(until - at < PIECE ? until - at : PIECE));
-        d->reply->end(d->reply);
-    }
-    tkc_unmap_file(&file);
-}
-
-static void free_download(download *d)
-{
-    if (d->file)
-        tkc_release_str(d->a, d->file);
-    if (d->folder)
-        tkc_release_str(d->a, d->folder);
-    tkc_release(d->a, d, sizeof *d);
-}
-
-static void run_download(tkc_job *job)
-{
-    download *d = (download *)job;
-    if (d->file)
-        send_file(d);
-    else
-        send_archive(d);
-    pthread_mutex_lock(&d->svc->lock);
-    d->svc->n_downloads--;
-    pthread_mutex_unlock(&d->svc->lock);
-    free_download(d);
-}
-
-/* Reads "bytes=5-" or "bytes=5-9"; one range only. Anything else is ignored, and all is sent. */
-static void read_range(tke_call *call, download *d)
-{
-    const char *header = tke_call_header(call, "Range");
-    tinkc_str text = tkc_str(header), first;
-    int64_t from, last;
-    d->until = INT64_MAX;
-    if (!tkc_starts_with(text, "bytes="))
-        return;
-    text = tkc_strn(text.data + 6, text.len - 6);
-    if (!tkc_str_cut(&text, '-', &first) || !text.data || !tkc_parse_i64(first, &from))
-        return;
-    if (text.len && (!tkc_parse_i64(text, &last) || last < from || last == INT64_MAX))
-        return;
-    d->ranged = true;
-    d->from = from;
-    if (text.len)
-        d->until = last + 1;
-}
-
-/* Locks: needs svc->lock. Checks access again: who asked for the link may have lost it since. */
-static bool may_fetch(tke_service *svc, const tke_archive *archive)
-{
-    const tke_checkpoint *c = archive->checkpoint;
-    return archive->expires_ms > tkc_now_ms(svc->clock) && tke_checkpoint_visible(svc, c) &&
-           (c->is_public || tkc_cstr_eq(c->owner, archive->owner));
-}
-
-static bool is_shown(tinkc_str name)
-{
-    for (const char *const *one = shown_files; *one; one++)
-        if (tkc_str_is(name, *one))
-            return true;
-    return false;
-}
-
-/* "TOKEN" or "TOKEN/FILE". */
-void tke_handle_download(tke_call *call, tinkc_str rest)
-{
-    tke_service *svc = call->svc;
-    tinkc_str token = rest;
-    download *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
-    if (!d) {
-        tke_refuse(call, 503, "memory", "out of memory");
-        return;
-    }
-    d->svc = svc;
-    d->a = svc->a;
-    d->reply = call->reply;
-    bool one = tkc_str_find(rest, '/') != rest.len && tkc_str_cut(&rest, '/', &token);
-    if (one)
-        d->file = tkc_copy_str(svc->a, rest, &call->err);
-    pthread_mutex_lock(&svc->lock);
-    const tke_archive *archive = tkc_map_get(&svc->archives, token);
-    if (archive && (!may_fetch(svc, archive) || (one && !is_shown(rest))))
-        archive = NULL;
-    bool full = svc->n_downloads >= TKE_MAX_DOWNLOADS;
-    if (archive && !full) {
-        const tke_checkpoint *c = archive->checkpoint;
-        char *folder =
-            tke_checkpoint_folder(svc, &call->arena, c->run_id, c->kind, c->name, &call->err);
-        d->folder = tke_copy(svc, folder, &call->err);
-    }
-    bool ready = d->folder && !tkc_failed(&call->err);
-    svc->n_downloads += ready;
-    pthread_mutex_unlock(&svc->lock);
-    if (!ready) {
-        free_download(d);
-        if (!archive)
-            tke_refuse(call, 404, "not_found", "No such archive, or its link has expired");
-        else
-            tke_refuse(call, 503, full ? "busy" : "memory",
-                       full ? "Too many downloads at once; try again" : "out of memory");
-        return;
-    }
-    d->base.run = run_download;
-    read_range(call, d);
-    if (!tkc_pool_submit(svc->downloads, &d->base, &call->err)) {
-        tke_send_failure(call->reply, svc->a, &call->err);
-        pthread_mutex_lock(&svc->lock);
-        svc->n_downloads--;
-        pthread_mutex_unlock(&svc->lock);
-        free_download(d);
-    }
-}
-
 /* ---- sessions ---- */
 
 void tke_handle_sessions(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_session *s;
     tkc_cursor cursor = { 0 };
     size_t n = 0, n_page = 0;
     bool accessible; /* or not: sessions are never shared */
     if (!take_page(call, 20, &cursor) || !take_scope(call, &accessible))
         return;
     pthread_mutex_lock(&svc->lock);
-    size_t all = svc->sessions.n_live;
+    size_t all = tke_count(svc, TKE_SESSIONS);
     const tke_session **mine = tkc_arena_array(&call->arena, all + 1, sizeof *mine, &call->err);
     const char **page = tkc_arena_array(&call->arena, all + 1, sizeof *page, &call->err);
-    for (size_t at = 0; mine && page && (e = tkc_map_next(&svc->sessions, &at));) {
-        const tke_session *s = e->value;
+    for (size_t at = 0; mine && page && (s = tke_next_session(svc, &at));) {
         if (tkc_cstr_eq(s->owner, call->owner))
             mine[n++] = s; /* in order of creation */
     }
@@ -903,7 +580,8 @@ static void refuse_session(tke_call *call)
 void tke_handle_session(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_run *run;
+    const tke_sampler *sampler;
     size_t n_runs = 0, n_samplers = 0;
     bool accessible;
     if (!take_scope(call, &accessible))
@@ -916,15 +594,15 @@ void tke_handle_session(tke_call *call)
         return;
     }
     const char **runs =
-        tkc_arena_array(&call->arena, svc->runs.n_live + 1, sizeof *runs, &call->err);
-    const char **samplers =
-        tkc_arena_array(&call->arena, svc->samplers.n_live + 1, sizeof *samplers, &call->err);
-    for (size_t at = 0; runs && (e = tkc_map_next(&svc->runs, &at));)
-        if (((const tke_run *)e->value)->session == session)
-            runs[n_runs++] = e->key;
-    for (size_t at = 0; samplers && (e = tkc_map_next(&svc->samplers, &at));)
-        if (((const tke_sampler *)e->value)->session == session)
-            samplers[n_samplers++] = e->key;
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_RUNS) + 1, sizeof *runs, &call->err);
+    const char **samplers = tkc_arena_array(&call->arena, tke_count(svc, TKE_SAMPLERS) + 1,
+                                            sizeof *samplers, &call->err);
+    for (size_t at = 0; runs && (run = tke_next_run(svc, &at));)
+        if (run->session == session)
+            runs[n_runs++] = run->id;
+    for (size_t at = 0; samplers && (sampler = tke_next_sampler(svc, &at));)
+        if (sampler->session == session)
+            samplers[n_samplers++] = sampler->id;
     tke_answer_locked(
         call, &tkc_session_response_type,
         &(tkc_session_response){ .training_run_ids = runs,

@@ -23,6 +23,7 @@
 #include "service/handlers/unknown_fields.h"
 #include "service/worker/jobs.h"
 #include "service/worker/sample_events.h"
+#include "service/worker/worker.h"
 
 /* ---- sampling sessions ---- */
 
@@ -591,25 +592,6 @@ bool tke_sample_target(tke_call *call, const tkc_sample_request *in, tke_job *jo
     return usable && agrees(call, in, job);
 }
 
-/* Is there room for n more samples? Locks: needs svc->lock. */
-static bool has_room(const tke_service *svc, size_t n)
-{
-    return (int64_t)(svc->n_samples + n) <= svc->set.max_sample_queue &&
-           svc->result_bytes <= svc->set.result_store_bytes &&
-           (int64_t)svc->n_sample_tokens <= svc->set.max_queued_tokens;
-}
-
-/* Locks: needs svc->lock. Puts a new sample into the queue. */
-static void enqueue(tke_service *svc, tke_job *job)
-{
-    assert(!job->next && job->state == TKE_QUEUED && job->in.sample.base);
-    svc->n_samples++;
-    svc->n_sample_tokens += job->in.sample.gen.n_prompt;
-    *svc->samples_end = job;
-    svc->samples_end = &job->next;
-    pthread_cond_signal(&svc->work);
-}
-
 /* The SDK (from 0.30) expects a name for each sequence in the future. */
 static void send_promise(tke_call *call, const char *id, int64_t n_samples)
 {
@@ -647,11 +629,11 @@ static void submit_sample(tke_call *call, const tkc_sample_request *in, tke_job 
     job->request_id = tke_copy(svc, id, &call->err);
     job->hash = hash_sample(in, &job->in.sample.gen);
     pthread_mutex_lock(&svc->lock);
-    const tke_job *before = numbered ? tkc_map_get(&svc->jobs, tkc_str(id)) : NULL;
+    const tke_job *before = numbered ? tke_find_job(svc, id) : NULL;
     if (before) {
         status = tke_hash_eq(before->hash, job->hash) ? 200 : 400;
-    } else if (job->request_id && has_room(svc, 1)) {
-        enqueue(svc, job);
+    } else if (job->request_id && tke_samples_have_room(svc, 1)) {
+        tke_samples_push(svc, job);
         tke_job_keep(job);
         if (!tke_job_publish(job, &call->err))
             job->in.sample.cancelled = true;
@@ -687,7 +669,7 @@ void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
     tke_service *svc = call->svc;
     tinkc_error why = { 0 };
     pthread_mutex_lock(&svc->lock);
-    bool full = !has_room(svc, n);
+    bool full = !tke_samples_have_room(svc, n);
     pthread_mutex_unlock(&svc->lock);
     tke_stream *stream = full ? NULL : tke_stream_new(call, style, n);
     if (!stream) {
@@ -699,12 +681,12 @@ void tke_sample_stream(tke_call *call, tke_job *const *jobs, size_t n,
         return;
     }
     pthread_mutex_lock(&svc->lock);
-    bool room = has_room(svc, n); /* others may have arrived since the first check */
+    bool room = tke_samples_have_room(svc, n); /* others may have arrived since the first check */
     for (size_t i = 0; i < n; i++) {
         jobs[i]->in.sample.stream = stream;
         if (room) {
             tke_job_keep(jobs[i]);
-            enqueue(svc, jobs[i]);
+            tke_samples_push(svc, jobs[i]);
         }
     }
     pthread_mutex_unlock(&svc->lock);

@@ -57,11 +57,10 @@ static void unload_runs(void *user, const tinkc_error *err)
 {
     finishing *f = user;
     tke_service *svc = f->svc;
-    const tkc_map_entry *e;
+    tke_run *run;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; f->recorded && !tkc_failed(err) && (e = tkc_map_next(&svc->runs, &at));) {
+    for (size_t at = 0; f->recorded && !tkc_failed(err) && (run = tke_next_run(svc, &at));) {
         tinkc_error ignored = { 0 };
-        tke_run *run = e->value;
         char id[160];
         if (run->session == f->session)
             (void)tke_run_unload(svc, run, id, &ignored);
@@ -240,7 +239,7 @@ static int compare_sessions(const void *a, const void *b)
 /* Locks: needs svc->lock, for what the message points to. */
 static void fill_summary(tke_call *call, const tke_session *s, tkc_session_summary *out)
 {
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     int64_t bytes = 0;
     *out = (tkc_session_summary){ .session_id = s->id,
                                   .created_at = { .us = s->created_us },
@@ -248,8 +247,7 @@ static void fill_summary(tke_call *call, const tke_session *s, tkc_session_summa
                                   .project_id = s->project_id ? s->project_id : "",
                                   .display_name = s->display_name,
                                   .user_metadata = { .json = tkc_str(s->user_metadata) } };
-    for (size_t at = 0; (e = tkc_map_next(&call->svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(call->svc, &at));) {
         if (!c->run || c->run->session != s || !tke_checkpoint_visible(call->svc, c))
             continue;
         out->checkpoints_count++;
@@ -308,7 +306,7 @@ static bool read_search(tke_call *call, tkc_search_request *q, tkc_search_cursor
 void tke_handle_search(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_session *one;
     tkc_search_request q;
     tkc_search_cursor from;
     tkc_search_response out = { 0 };
@@ -317,10 +315,10 @@ void tke_handle_search(tke_call *call)
         return;
     pthread_mutex_lock(&svc->lock);
     const tke_session **all =
-        tkc_arena_array(&call->arena, svc->sessions.n_live + 1, sizeof *all, &call->err);
-    for (size_t at = 0; all && (e = tkc_map_next(&svc->sessions, &at));)
-        if (fits(call, &q, e->value))
-            all[n++] = e->value;
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_SESSIONS) + 1, sizeof *all, &call->err);
+    for (size_t at = 0; all && (one = tke_next_session(svc, &at));)
+        if (fits(call, &q, one))
+            all[n++] = one;
     if (all)
         qsort(all, n, sizeof *all, compare_sessions);
     while (from.last_session_id && first < n &&
@@ -386,11 +384,10 @@ static bool checkpoint_fits(tke_call *call, const tkc_checkpoint_search_request 
 /* Locks: needs svc->lock. A project of which the caller has no session. NULL: none of the list. */
 static const char *foreign_project(tke_call *call, const char *const *ids)
 {
-    const tkc_map_entry *e;
+    const tke_session *s;
     for (; ids && *ids; ids++) {
         bool mine = false;
-        for (size_t at = 0; (e = tkc_map_next(&call->svc->sessions, &at));) {
-            const tke_session *s = e->value;
+        for (size_t at = 0; (s = tke_next_session(call->svc, &at));) {
             mine |= tkc_cstr_eq(s->owner, call->owner) && tkc_cstr_eq(s->project_id, *ids);
         }
         if (!mine)
@@ -459,7 +456,7 @@ static tinkc_str checkpoint_cursor(tke_call *call, const tke_checkpoint *last)
 void tke_handle_checkpoint_search(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_checkpoint *one;
     tkc_checkpoint_search_request q;
     tkc_checkpoint_cursor from;
     tkc_checkpoint_search_response out = { 0 };
@@ -474,10 +471,10 @@ void tke_handle_checkpoint_search(tke_call *call)
         return;
     }
     const tke_checkpoint **all =
-        tkc_arena_array(&call->arena, svc->checkpoints.n_live + 1, sizeof *all, &call->err);
-    for (size_t at = 0; all && (e = tkc_map_next(&svc->checkpoints, &at));)
-        if (checkpoint_fits(call, &q, e->value))
-            all[n++] = e->value;
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_CHECKPOINTS) + 1, sizeof *all, &call->err);
+    for (size_t at = 0; all && (one = tke_next_checkpoint(svc, &at));)
+        if (checkpoint_fits(call, &q, one))
+            all[n++] = one;
     if (all)
         qsort(all, n, sizeof *all, compare_checkpoints);
     while (from.last_checkpoint_uuid && first < n &&
@@ -513,16 +510,15 @@ static tkc_storage_item *item_of(tkc_storage_item *items, size_t *n, const char 
 void tke_handle_storage(tke_call *call)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     const char *only = tke_call_query(call, "project_id");
     tkc_storage_response out = { 0 };
     size_t n = 0;
     const char *urn = tke_call_urn(call, call->owner);
     pthread_mutex_lock(&svc->lock);
     tkc_storage_item *items =
-        tkc_arena_array(&call->arena, svc->sessions.n_live + 1, sizeof *items, &call->err);
-    for (size_t at = 0; items && (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+        tkc_arena_array(&call->arena, tke_count(svc, TKE_SESSIONS) + 1, sizeof *items, &call->err);
+    for (size_t at = 0; items && (c = tke_next_checkpoint(svc, &at));) {
         const tke_session *s = c->run ? c->run->session : NULL;
         const char *project = s ? s->project_id : NULL;
         if (!tkc_cstr_eq(c->owner, call->owner) || !tke_checkpoint_visible(svc, c) ||

@@ -79,16 +79,16 @@ static tke_base *base_at(tke_call *call, const char *path, tke_base *const *all,
 tke_base *tke_base_named(tke_call *call, const char *name)
 {
     tke_service *svc = call->svc;
-    const tkc_map_entry *e;
+    tke_base *one;
     pthread_mutex_lock(&svc->lock);
     tke_base *base = tke_find_base(svc, name);
     size_t n = 0;
     tke_base **all =
         !base && name && name[0] == '/'
-            ? tkc_arena_array(&call->arena, svc->bases.n_live + 1, sizeof *all, &call->err)
+            ? tkc_arena_array(&call->arena, tke_count(svc, TKE_BASES) + 1, sizeof *all, &call->err)
             : NULL;
-    for (size_t at = 0; all && (e = tkc_map_next(&svc->bases, &at));)
-        all[n++] = e->value; /* never freed while the service lives */
+    for (size_t at = 0; all && (one = tke_next_base(svc, &at));)
+        all[n++] = one; /* never freed while the service lives */
     pthread_mutex_unlock(&svc->lock);
     base = n ? base_at(call, name, all, n) : base;
     return base && tke_call_offers(call, base->name) ? base : NULL;
@@ -498,7 +498,7 @@ void tke_handle_get_info(tke_call *call)
 bool tke_run_unload(tke_service *svc, tke_run *run, char id[160], tinkc_error *err)
 {
     (void)snprintf(id, 160, "%lld-%s:unload", (long long)svc->epoch, run->id);
-    if (tkc_map_has(&svc->jobs, tkc_str(id)))
+    if (tke_find_job(svc, id))
         return true; /* it is under way, or was done a moment ago */
     if (tke_run_is_unloaded(run->is))
         return false;
@@ -545,14 +545,14 @@ static void available_models(tke_call *call, tkc_buf *out)
 {
     tke_service *svc = call->svc;
     tinkc_error *err = &call->err;
-    const tkc_map_entry *e;
+    const tke_base *base;
     const char *comma = "";
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));) {
-        if (!tke_call_offers(call, e->key))
+    for (size_t at = 0; (base = tke_next_base(svc, &at));) {
+        if (!tke_call_offers(call, base->name))
             continue;
         tkc_buf_cstr(out, comma, err);
-        tkc_buf_cstr(out, e->key, err);
+        tkc_buf_cstr(out, base->name, err);
         comma = ", ";
     }
     pthread_mutex_unlock(&svc->lock);

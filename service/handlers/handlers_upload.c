@@ -26,7 +26,25 @@
 enum { MOST_UPLOADS = 8 /* of one owner, in progress */ };
 
 static const char *const files[] = { "adapter_config.json", "adapter_model.safetensors" };
-enum { N_FILES = TKE_UPLOAD_FILES };
+enum { N_FILES = 2 };
+
+typedef struct upload {
+    char *id, *owner;
+    char *base_model, *project_id; /* project_id may be NULL */
+    char *folder;                  /* of its files, below tmp/; NULL = removed, it is finished */
+    char *path;                    /* of the checkpoint that it became; NULL = none yet */
+    int32_t rank;
+    uint32_t train; /* TKE_TRAIN_*: what lora_config allows */
+    int64_t expires_ms;
+    bool busy;             /* a thread uses its folder */
+    tke_tenant *tenant;    /* who gets `held` back; NULL = nothing is held */
+    int64_t held[N_FILES]; /* bytes of the owner's storage, for each file */
+} upload;
+
+struct tke_uploads {
+    pthread_mutex_t lock;
+    tkc_map by_id;
+};
 
 /* Its index; N_FILES = an upload has no such file. */
 static size_t index_of(tinkc_str name)
@@ -38,6 +56,37 @@ static size_t index_of(tinkc_str name)
 }
 
 /* ---- life ---- */
+
+bool tke_uploads_open(tke_service *svc, tinkc_error *err)
+{
+    svc->uploads = tkc_zalloc(svc->a, sizeof *svc->uploads, err);
+    if (!svc->uploads)
+        return false;
+    pthread_mutex_init(&svc->uploads->lock, NULL);
+    tkc_map_init(&svc->uploads->by_id, svc->a);
+    return true;
+}
+
+static void free_upload(tke_service *svc, upload *u)
+{
+    char *texts[] = { u->id, u->owner, u->base_model, u->project_id, u->folder, u->path };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (texts[i])
+            tkc_release_str(svc->a, texts[i]);
+    tkc_release(svc->a, u, sizeof *u);
+}
+
+void tke_uploads_close(tke_service *svc)
+{
+    const tkc_map_entry *e;
+    if (!svc->uploads)
+        return;
+    for (size_t at = 0; (e = tkc_map_next(&svc->uploads->by_id, &at));)
+        free_upload(svc, e->value);
+    tkc_map_free(&svc->uploads->by_id);
+    pthread_mutex_destroy(&svc->uploads->lock);
+    tkc_release(svc->a, svc->uploads, sizeof *svc->uploads);
+}
 
 static void remove_folder(tke_store *store, void *folder, tinkc_error *err)
 {
@@ -51,7 +100,7 @@ static void folder_removed(void *folder, const tinkc_error *err)
     tkc_release_str(NULL, folder);
 }
 
-/* On the store's thread: the caller may hold svc->lock, or must not wait. */
+/* On the store's thread: the caller holds a lock, or must not wait. */
 static void drop_folder(tke_service *svc, const char *folder)
 {
     tinkc_error err = { 0 };
@@ -66,8 +115,8 @@ static void drop_folder(tke_service *svc, const char *folder)
     tke_txn_commit(txn, folder_removed, copy);
 }
 
-/* Locks: needs svc->lock. Its files go, and what they held. */
-static void end_files(tke_service *svc, tke_upload *u)
+/* It is the caller's. Its files go, and what they held. */
+static void end_files(tke_service *svc, upload *u)
 {
     for (size_t i = 0; i < N_FILES; i++) {
         tke_quota_release(u->tenant, u->held[i]);
@@ -83,15 +132,17 @@ static void end_files(tke_service *svc, tke_upload *u)
 void tke_uploads_expire(tke_service *svc, int64_t now_ms, const char *owner)
 {
     const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->uploads, &at));) {
-        tke_upload *one = e->value;
+    pthread_mutex_lock(&svc->uploads->lock);
+    for (size_t at = 0; (e = tkc_map_next(&svc->uploads->by_id, &at));) {
+        upload *one = e->value;
         bool over = owner ? tkc_cstr_eq(one->owner, owner) : now_ms >= one->expires_ms;
         if (!over || one->busy)
             continue;
-        tkc_map_remove(&svc->uploads, tkc_str(one->id));
+        tkc_map_remove(&svc->uploads->by_id, tkc_str(one->id));
         end_files(svc, one);
-        tke_upload_free(svc, one);
+        free_upload(svc, one);
     }
+    pthread_mutex_unlock(&svc->uploads->lock);
 }
 
 /* ---- start ---- */
@@ -116,8 +167,7 @@ static tke_base *check_start(tke_call *call, const tkc_upload_start_request *in)
     return NULL;
 }
 
-static tke_upload *make_upload(tke_call *call, const tkc_upload_start_request *in,
-                               const tke_base *base)
+static upload *make_upload(tke_call *call, const tkc_upload_start_request *in, const tke_base *base)
 {
     tke_service *svc = call->svc;
     const tkc_lora_config *lora = in->lora_config;
@@ -125,7 +175,7 @@ static tke_upload *make_upload(tke_call *call, const tkc_upload_start_request *i
     unsigned long long low = tkc_random(svc->clock), high = tkc_random(svc->clock);
     (void)snprintf(id, sizeof id, "%016llx%016llx", high, low);
     const char *folder = tke_store_temp(svc->store, &call->arena, &call->err);
-    tke_upload *u = folder ? tkc_zalloc(svc->a, sizeof *u, &call->err) : NULL;
+    upload *u = folder ? tkc_zalloc(svc->a, sizeof *u, &call->err) : NULL;
     if (!u)
         return NULL;
     u->id = tke_copy(svc, id, &call->err);
@@ -140,13 +190,13 @@ static tke_upload *make_upload(tke_call *call, const tkc_upload_start_request *i
     return u;
 }
 
-/* Locks: needs svc->lock. */
+/* Locks: needs that of the uploads. */
 static size_t in_progress(tke_service *svc, const char *owner)
 {
     const tkc_map_entry *e;
     size_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->uploads, &at));) {
-        const tke_upload *u = e->value;
+    for (size_t at = 0; (e = tkc_map_next(&svc->uploads->by_id, &at));) {
+        const upload *u = e->value;
         n += !u->path && tkc_cstr_eq(u->owner, owner);
     }
     return n;
@@ -187,13 +237,13 @@ void tke_handle_upload_start(tke_call *call)
         tke_refuse(call, 403, "quota_storage", "%s", full.message);
         return;
     }
-    tke_upload *u = make_upload(call, &in, base);
-    pthread_mutex_lock(&svc->lock);
+    upload *u = make_upload(call, &in, base);
+    pthread_mutex_lock(&svc->uploads->lock);
     bool room = in_progress(svc, call->owner) < MOST_UPLOADS;
     bool kept = u && room && !tkc_failed(&call->err) &&
-                tkc_map_set(&svc->uploads, tkc_str(u->id), u, NULL, &call->err);
+                tkc_map_set(&svc->uploads->by_id, tkc_str(u->id), u, NULL, &call->err);
     const char *id = kept ? tkc_arena_str(&call->arena, tkc_str(u->id), &call->err) : NULL;
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->uploads->lock);
     if (kept && id) {
         answer_start(call, id);
         return;
@@ -201,7 +251,7 @@ void tke_handle_upload_start(tke_call *call)
     if (u && !kept) {
         if (u->folder)
             drop_folder(svc, u->folder);
-        tke_upload_free(svc, u);
+        free_upload(svc, u);
     }
     if (!room)
         tke_refuse(call, 429, "busy", "%d uploads are in progress; finish them first",
@@ -216,25 +266,25 @@ bool tke_upload_is_open(tke_service *svc, tinkc_str rest)
 {
     tinkc_str id = rest;
     (void)tkc_str_cut(&rest, '/', &id);
-    pthread_mutex_lock(&svc->lock);
-    const tke_upload *u = tkc_map_get(&svc->uploads, id);
+    pthread_mutex_lock(&svc->uploads->lock);
+    const upload *u = tkc_map_get(&svc->uploads->by_id, id);
     bool open = u && !u->path && tkc_now_ms(svc->clock) < u->expires_ms;
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->uploads->lock);
     return open;
 }
 
 /* The upload, marked busy. NULL: answered. owner NULL = the id is enough. */
-static tke_upload *begin_use(tke_call *call, tinkc_str id, const char *owner)
+static upload *begin_use(tke_call *call, tinkc_str id, const char *owner)
 {
     tke_service *svc = call->svc;
-    pthread_mutex_lock(&svc->lock);
-    tke_upload *u = tkc_map_get(&svc->uploads, id);
+    pthread_mutex_lock(&svc->uploads->lock);
+    upload *u = tkc_map_get(&svc->uploads->by_id, id);
     bool there =
         u && tkc_now_ms(svc->clock) < u->expires_ms && (!owner || tkc_cstr_eq(u->owner, owner));
     bool busy = there && u->busy;
     if (there && !busy)
         u->busy = true;
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->uploads->lock);
     if (!there)
         tke_refuse(call, 404, "not_found", "No such upload, or it has expired; start a new one");
     else if (busy)
@@ -248,15 +298,15 @@ static void refuse_full(tke_call *call)
                "The adapter does not fit into this key's storage; delete checkpoints");
 }
 
-static void end_use(tke_service *svc, tke_upload *u)
+static void end_use(tke_service *svc, upload *u)
 {
-    pthread_mutex_lock(&svc->lock);
+    pthread_mutex_lock(&svc->uploads->lock);
     u->busy = false;
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->uploads->lock);
 }
 
 /* A file that is sent again needs what it has more than the one before. False: it does not fit. */
-static bool reserve(tke_service *svc, tke_upload *u, size_t file, int64_t bytes)
+static bool reserve(tke_service *svc, upload *u, size_t file, int64_t bytes)
 {
     tke_tenant *tenant = NULL;
     pthread_mutex_lock(&svc->lock);
@@ -270,7 +320,7 @@ static bool reserve(tke_service *svc, tke_upload *u, size_t file, int64_t bytes)
     return fits;
 }
 
-static bool write_body(tke_call *call, const tke_upload *u, size_t file)
+static bool write_body(tke_call *call, const upload *u, size_t file)
 {
     tke_service *svc = call->svc;
     char *path = tkc_path_join(&call->arena, u->folder, files[file], &call->err);
@@ -279,7 +329,7 @@ static bool write_body(tke_call *call, const tke_upload *u, size_t file)
     return path && tkc_write_file(path, call->body.data, call->body.len, 0600, &call->err);
 }
 
-static void take_file(tke_call *call, tke_upload *u, size_t file)
+static void take_file(tke_call *call, upload *u, size_t file)
 {
     bool done = u->path != NULL;
     bool fits = !done && reserve(call->svc, u, file, (int64_t)call->body.len);
@@ -305,7 +355,7 @@ void tke_handle_upload_file(tke_call *call)
         tke_refuse(call, 404, "not_found", "An upload has the files %s and %s", files[0], files[1]);
         return;
     }
-    tke_upload *u = begin_use(call, id, NULL);
+    upload *u = begin_use(call, id, NULL);
     if (u)
         take_file(call, u, file);
 }
@@ -313,7 +363,7 @@ void tke_handle_upload_file(tke_call *call)
 /* ---- finish ---- */
 
 /* Clients see the file's name where a message has its path, which is the server's affair. */
-static void hide_folder(const tke_upload *u, tinkc_error *err)
+static void hide_folder(const upload *u, tinkc_error *err)
 {
     tinkc_error seen = *err;
     size_t n = strlen(u->folder);
@@ -333,7 +383,7 @@ static void refuse_files(tke_call *call)
         tke_refuse(call, 400, "bad_request", "%s", err->message);
 }
 
-static bool all_there(tke_call *call, const tke_upload *u)
+static bool all_there(tke_call *call, const upload *u)
 {
     for (size_t i = 0; i < N_FILES; i++) {
         char *path = tkc_path_join(&call->arena, u->folder, files[i], &call->err);
@@ -345,7 +395,7 @@ static bool all_there(tke_call *call, const tke_upload *u)
     return true;
 }
 
-static bool import_files(tke_call *call, tke_upload *u, tinkc_text *path)
+static bool import_files(tke_call *call, upload *u, tinkc_text *path)
 {
     const tinkc_import_options from = { .adapter = u->folder,
                                         .base_model = u->base_model,
@@ -359,7 +409,7 @@ static bool import_files(tke_call *call, tke_upload *u, tinkc_text *path)
 }
 
 /* Makes the checkpoint, within the owner's quota. False: *full, or call->err says why. */
-static bool make_checkpoint(tke_call *call, tke_upload *u, bool *full)
+static bool make_checkpoint(tke_call *call, upload *u, bool *full)
 {
     tke_service *svc = call->svc;
     tke_tenant *tenant = NULL;
@@ -373,17 +423,17 @@ static bool make_checkpoint(tke_call *call, tke_upload *u, bool *full)
     bool ok = import_files(call, u, &path);
     tke_quota_release(tenant, bytes);
     hide_folder(u, &call->err);
-    pthread_mutex_lock(&svc->lock);
-    if (ok)
-        u->path = tke_copy(svc, path.data, &call->err);
-    if (u->path)
+    char *made = ok ? tke_copy(svc, path.data, &call->err) : NULL;
+    if (made)
         end_files(svc, u); /* what was made of them counts from now on */
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_lock(&svc->uploads->lock);
+    u->path = made;
+    pthread_mutex_unlock(&svc->uploads->lock);
     tinkc_text_free(&path);
-    return ok && u->path;
+    return made != NULL;
 }
 
-static void add_audit(tke_call *call, const tke_upload *u)
+static void add_audit(tke_call *call, const upload *u)
 {
     const char *run, *name;
     int32_t kind;
@@ -398,7 +448,7 @@ void tke_handle_upload_finish(tke_call *call)
     bool full = false;
     if (!tke_call_decode(call, &tkc_upload_finish_request_type, &in))
         return;
-    tke_upload *u = begin_use(call, tkc_str(in.upload_id), call->owner);
+    upload *u = begin_use(call, tkc_str(in.upload_id), call->owner);
     if (!u)
         return;
     bool again = u->path != NULL, ok = again || make_checkpoint(call, u, &full);

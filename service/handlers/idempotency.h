@@ -1,19 +1,15 @@
 /* idempotency.h - what calls with an X-Idempotency-Key made, for ten minutes: create_session, copy_weights.
  *
- * Locks: svc->lock.
+ * Locks: needs svc->lock, so that nothing comes between looking and making.
  */
 #ifndef TKE_SERVICE_IDEMPOTENCY_H
 #define TKE_SERVICE_IDEMPOTENCY_H
 
 #include "service/core/service_types.h"
 
-struct tke_idempotent {
-    char *key;  /* of whom, for what */
-    char *made; /* a session's id, a copy's path */
-    int64_t at_ms;
-};
-
-void tke_idempotent_free(tke_service *, tke_idempotent *); /* NULL allowed */
+bool tke_idempotency_open(tke_service *, tinkc_error *err);
+void tke_idempotency_close(tke_service *);
+void tke_idempotency_expire(tke_service *, int64_t now_ms);
 /* What a call with this key made in the last ten minutes; NULL = nothing. */
 const char *tke_known_key(tke_service *, const char *key);
 void tke_remember_key(tke_call *, const char *key, const char *made);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/file.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
@@ -72,10 +73,9 @@ static void delete_rows(tke_call *call, tke_run *run)
 /* Locks: needs svc->lock. */
 static size_t count_checkpoints(tke_service *svc, const tke_run *run)
 {
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     size_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         n += c->run == run && c->state != TKE_CKPT_GONE;
     }
     return n;

@@ -3,11 +3,15 @@
  * Reads everything, changes nothing. Locks: takes svc->lock for as long as it copies numbers.
  */
 #include "base/heap.h"
+#include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/service_state.h"
 #include "service/core/tenants.h"
 #include "service/handlers/futures_poll.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
+#include "service/worker/worker.h"
 #include "service/worker/worker_memory.h"
 
 typedef struct counts {
@@ -20,36 +24,37 @@ enum { N_COUNTS = 20, MAX_PARTS = 32, DEVICE_PARTS = 16 };
 
 static void take_counts(tke_service *svc, counts c[N_COUNTS])
 {
-    const tkc_map_entry *e;
-    uint64_t awake = 0, queued = 0, waiters = 0;
+    const tke_run *run;
+    uint64_t awake = 0, queued = 0;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         awake += run->adapter != NULL;
         for (const tke_job *job = run->queue; job; job = job->next)
             queued++;
     }
-    for (const tke_waiter *w = svc->first_waiter; w; w = w->next)
-        waiters++;
     const counts now[N_COUNTS] = {
-        { "requests_total", "Requests taken in", svc->n_requests },
-        { "trained_tokens_total", "Tokens of finished passes", svc->n_tokens_trained },
-        { "sampled_tokens_total", "Tokens generated", svc->n_tokens_sampled },
-        { "prefilled_tokens_total", "Prompt tokens computed", svc->n_tokens_prefilled },
+        { "requests_total", "Requests taken in", svc->counters.requests },
+        { "trained_tokens_total", "Tokens of finished passes", svc->counters.tokens_trained },
+        { "sampled_tokens_total", "Tokens generated", svc->counters.tokens_sampled },
+        { "prefilled_tokens_total", "Prompt tokens computed", svc->counters.tokens_prefilled },
         { "sample_steps_total", "Steps of sampling, each a token for every running sample",
-          svc->n_sample_steps },
-        { "worker_waits_total", "Times that the worker found nothing to do", svc->n_worker_waits },
-        { "base_models", "Base models registered", svc->bases.n_live },
-        { "sessions", "Sessions known", svc->sessions.n_live },
-        { "runs", "Training runs known", svc->runs.n_live },
+          svc->counters.sample_steps },
+        { "worker_waits_total", "Times that the worker found nothing to do",
+          svc->counters.worker_waits },
+        { "base_models", "Base models registered", tke_count(svc, TKE_BASES) },
+        { "sessions", "Sessions known", tke_count(svc, TKE_SESSIONS) },
+        { "runs", "Training runs known", tke_count(svc, TKE_RUNS) },
         { "runs_in_memory", "Training runs whose weights are in memory", awake },
         { "queued_training_requests", "Training requests not yet started", queued },
-        { "samples_in_flight", "Samples queued or running", svc->n_samples },
-        { "open_polls", "Polls that wait for a result", waiters },
-        { "adapter_bytes", "Memory of weights, gradients and moments", svc->adapter_bytes },
-        { "snapshot_bytes", "Memory of snapshots for sampling", svc->snapshot_bytes },
-        { "result_bytes", "Memory of results not yet dropped", (uint64_t)svc->result_bytes },
-        { "queued_bytes", "Memory of training requests not yet run", svc->queued_bytes },
+        { "samples_in_flight", "Samples queued or running", tke_samples_in_flight(svc) },
+        { "open_polls", "Polls that wait for a result", tke_polls_count(svc) },
+        { "adapter_bytes", "Memory of weights, gradients and moments",
+          tke_held_bytes(svc, TKE_HELD_ADAPTERS) },
+        { "snapshot_bytes", "Memory of snapshots for sampling",
+          tke_held_bytes(svc, TKE_HELD_SNAPSHOTS) },
+        { "result_bytes", "Memory of results not yet dropped", (uint64_t)tke_results_bytes(svc) },
+        { "queued_bytes", "Memory of training requests not yet run",
+          tke_held_bytes(svc, TKE_HELD_QUEUED) },
         { "request_bytes", "Memory of requests being read and decoded",
           tke_budget_used(&svc->bodies) },
         { "exchanges", "HTTP requests and their answers under way",
@@ -79,11 +84,11 @@ static size_t take_memory(tke_service *svc, part out[MAX_PARTS])
     tkc_heap heap = tkc_heap_now();
     uint64_t named = 0, anonymous = heap.resident - heap.resident_files;
     pthread_mutex_lock(&svc->lock);
-    out[n++] = (part){ "adapters", svc->adapter_bytes };
-    out[n++] = (part){ "snapshots", svc->snapshot_bytes };
-    out[n++] = (part){ "custom_losses", svc->loss_bytes };
-    out[n++] = (part){ "results", (uint64_t)svc->result_memory };
-    out[n++] = (part){ "queued_requests", svc->queued_bytes };
+    out[n++] = (part){ "adapters", tke_held_bytes(svc, TKE_HELD_ADAPTERS) };
+    out[n++] = (part){ "snapshots", tke_held_bytes(svc, TKE_HELD_SNAPSHOTS) };
+    out[n++] = (part){ "custom_losses", tke_held_bytes(svc, TKE_HELD_LOSSES) };
+    out[n++] = (part){ "results", (uint64_t)tke_results_memory(svc) };
+    out[n++] = (part){ "queued_requests", tke_held_bytes(svc, TKE_HELD_QUEUED) };
     pthread_mutex_unlock(&svc->lock);
     out[n++] = (part){ "requests_under_way", tke_budget_used(&svc->bodies) };
     out[n++] = (part){ "work_space", heap.pages };
@@ -211,7 +216,8 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
 {
     counts c[N_COUNTS];
     tkc_jsonw w;
-    const tkc_map_entry *e;
+    const tke_base *base;
+    const tke_run *run;
     take_counts(svc, c);
     tkc_jsonw_open(&w, out, err);
     tkc_jsonw_object(&w);
@@ -237,13 +243,12 @@ bool tke_service_status(tke_service *svc, const char *owner, tkc_buf *out, tinkc
     tkc_jsonw_key(&w, "models");
     tkc_jsonw_array(&w);
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));)
-        tkc_jsonw_cstr(&w, e->key);
+    for (size_t at = 0; (base = tke_next_base(svc, &at));)
+        tkc_jsonw_cstr(&w, base->name);
     tkc_jsonw_end(&w);
     tkc_jsonw_key(&w, "training_runs");
     tkc_jsonw_array(&w);
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (owner && !tkc_cstr_eq(run->owner, owner))
             continue;
         tkc_jsonw_object(&w);

@@ -286,7 +286,7 @@ static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn 
 static const tke_checkpoint *made_before(tke_service *svc, const char *key)
 {
     const char *path = tke_known_key(svc, key);
-    const tke_checkpoint *c = path ? tkc_map_get(&svc->checkpoints, tkc_str(path)) : NULL;
+    const tke_checkpoint *c = path ? tke_checkpoint_named(svc, path) : NULL;
     return c && c->state != TKE_CKPT_GONE ? c : NULL;
 }
 

@@ -238,7 +238,7 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
         s->spill = tke_copy(svc, path, err);
     else
         s->model_path = tke_copy(svc, path, err);
-    s->checkpoint = ephemeral || !path ? NULL : tkc_map_get(&svc->checkpoints, tkc_str(path));
+    s->checkpoint = ephemeral || !path ? NULL : tke_checkpoint_named(svc, path);
     if (hash.len == sizeof s->hash)
         memcpy(&s->hash, hash.data, sizeof s->hash);
     return !tkc_failed(err);
@@ -248,10 +248,9 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
 static bool settle_unrecorded(const tke_unrecorded *r, void *user, tinkc_error *err)
 {
     booting *b = user;
-    const tkc_map_entry *e;
+    tke_run *run;
     char id[160];
-    for (size_t at = 0; (e = tkc_map_next(&b->svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(b->svc, &at));) {
         const tke_seen *seen = tke_run_seen(run, r->seq);
         bool known = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
         if (known || r->seq > INT32_MAX || !tke_hash_eq(tke_unrecorded_run(run->id), r->run))
@@ -333,14 +332,13 @@ static void consider(tke_service *svc, tkc_arena *arena, char *folder, int32_t s
 static found newest_state(tke_service *svc, tke_run *run, int64_t max, tkc_arena *arena,
                           tinkc_error *err)
 {
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     found best = { .slot = -1 };
     consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.0", err), 0, max,
              &best);
     consider(svc, arena, tke_store_run_path(svc->store, arena, run->id, "image.1", err), 1, max,
              &best);
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        const tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (c->run == run && c->kind == TKE_CKPT_TRAINING && c->state == TKE_CKPT_DONE)
             consider(svc, arena, tke_checkpoint_folder(svc, arena, run->id, c->kind, c->name, err),
                      -1, max, &best);
@@ -416,7 +414,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
     if (r->seq < p->from || r->seq > INT32_MAX)
         return true;
     (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)r->epoch, p->run->id, (long long)r->seq);
-    tke_job *before = tkc_map_get(&svc->jobs, tkc_str(id));
+    tke_job *before = tke_find_job(svc, id);
     if ((before && before->state != TKE_DONE) || is_settled(p, r, before))
         return true; /* a duplicate record, or nothing to repeat */
     const tke_seen *seen = tke_run_seen(p->run, r->seq);
@@ -435,7 +433,7 @@ static bool replay_record(const tke_journal_record *r, void *user, tinkc_error *
         fail_again(job, before);
     if (before) { /* its answer is known; computing it again gives the same */
         tke_result_uncount(svc, before);
-        tkc_map_remove(&svc->jobs, tkc_str(id));
+        tke_take_job(svc, id);
         tke_job_drop(before);
     }
     if (!tke_run_see(svc, p->run, r->seq, job->kind, r->hash, r->epoch, TKE_SEEN_PENDING, err) ||
@@ -478,7 +476,7 @@ static void mark_lost(tke_service *svc, tke_run *run)
             continue; /* saved files still exist */
         seen->state = TKE_SEEN_LOST;
         (void)snprintf(id, sizeof id, "%u-%s:%lld", (unsigned)seen->epoch, run->id, (long long)seq);
-        tke_job *job = tkc_map_remove(&svc->jobs, tkc_str(id));
+        tke_job *job = tke_take_job(svc, id);
         if (job)
             tke_result_uncount(svc, job);
         tke_job_drop(job);
@@ -587,7 +585,7 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
         (void)snprintf(path, sizeof path, "tinker://%s/%s/%s", run->id, tke_kind_name(kind),
                        entry->d_name);
         char *full = tkc_path_join(arena, parent, entry->d_name, &err);
-        if (tkc_map_has(&svc->checkpoints, tkc_str(path)) || !full || !is_whole(svc, full))
+        if (tke_checkpoint_named(svc, path) || !full || !is_whole(svc, full))
             continue;
         tke_checkpoint *c = tke_checkpoint_add(svc, run->id, kind, entry->d_name, &err);
         if (!c)
@@ -607,7 +605,7 @@ static void adopt(tke_service *svc, tke_run *run, int32_t kind, tkc_arena *arena
 
 bool tke_boot(tke_service *svc, tinkc_error *err)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     booting b = { .svc = svc };
     tke_store *s = svc->store;
     if (!tke_store_durable(s))
@@ -638,10 +636,10 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
     ok = ok && tke_unrecorded_each(s, settle_unrecorded, &b, err);
     tke_txn_exec(b.forget, "SELECT 1", "");
     tke_txn_commit(b.forget, unrecorded_settled, svc);
-    for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
-        adopt(svc, e->value, TKE_CKPT_TRAINING, &b.arena);
-        adopt(svc, e->value, TKE_CKPT_SAMPLER, &b.arena);
-        adopt(svc, e->value, TKE_CKPT_EXTERNAL, &b.arena);
+    for (size_t at = 0; ok && (run = tke_next_run(svc, &at));) {
+        adopt(svc, run, TKE_CKPT_TRAINING, &b.arena);
+        adopt(svc, run, TKE_CKPT_SAMPLER, &b.arena);
+        adopt(svc, run, TKE_CKPT_EXTERNAL, &b.arena);
     }
     tke_store_sync(s); /* the writer thread owns the database while it has work */
     ok = ok && tke_tenants_load(svc, err);
@@ -649,8 +647,7 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
                                "SELECT id, session_id, base_model, model_path, ephemeral, hash "
                                "FROM samplers",
                                sampler_row, &b, err, "");
-    for (size_t at = 0; ok && (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; ok && (run = tke_next_run(svc, &at));) {
         if (run->session->finished && !tke_run_is_unloaded(run->is)) {
             tke_run_on(run, TKE_ON_UNLOAD_ASKED);
             tke_run_on(run, TKE_ON_UNLOADED);
@@ -676,9 +673,9 @@ bool tke_boot(tke_service *svc, tinkc_error *err)
 /* Locks: needs svc->lock. */
 void tke_boot_base(tke_service *svc, tke_base *base)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    tke_run *run;
+    tke_sampler *s;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (run->base || !tkc_cstr_eq(run->base_model, base->name))
             continue;
         run->base = base;
@@ -686,8 +683,7 @@ void tke_boot_base(tke_service *svc, tke_base *base)
             if (job->replayed && !tkc_failed(&job->invalid))
                 tke_check_job(job, run);
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
-        tke_sampler *s = e->value;
+    for (size_t at = 0; (s = tke_next_sampler(svc, &at));) {
         if (!s->base && tkc_cstr_eq(s->base_model, base->name))
             s->base = base;
     }

@@ -18,6 +18,7 @@
 #include "service/worker/custom_losses.h"
 #include "service/worker/jobs.h"
 #include "service/worker/results.h"
+#include "service/worker/worker_memory.h"
 
 enum { MAX_LOSSES = 64, MAX_LOSS_BYTES = 256 << 10, MAX_SESSION_BYTES = 4 << 20 };
 
@@ -43,7 +44,7 @@ static void free_loss(tke_service *svc, const tke_session *s, tke_custom_loss *l
 {
     tke_kept_give(svc, s->owner, &l->kept);
     if (l->graph)
-        svc->loss_bytes -= tke_graph_bytes(l->graph);
+        tke_held_sub(svc, TKE_HELD_LOSSES, tke_graph_bytes(l->graph));
     tke_graph_free(l->graph);
     if (l->id)
         tkc_release_str(svc->a, l->id);
@@ -65,7 +66,7 @@ void tke_losses_free(tke_service *svc, tke_session *s)
 static bool publish(tke_service *svc, const tke_session *s, const tke_custom_loss *l,
                     tinkc_error *err)
 {
-    if (tkc_map_has(&svc->jobs, tkc_str(l->request_id)))
+    if (tke_find_job(svc, l->request_id))
         return true;
     tke_job *job = tke_job_new(svc, TKE_JOB_LOSS, l->request_id, s->owner, err);
     if (!job)
@@ -111,7 +112,7 @@ static tke_custom_loss *add_loss(tke_service *svc, tke_session *s, new_loss *n, 
     }
     l->graph = n->graph;
     n->graph = NULL;
-    svc->loss_bytes += tke_graph_bytes(l->graph);
+    tke_held_add(svc, TKE_HELD_LOSSES, tke_graph_bytes(l->graph));
     tke_kept_add(svc, s->owner, tke_graph_bytes(l->graph), &l->kept);
     l->next = s->losses;
     s->losses = l;

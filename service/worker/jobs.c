@@ -18,10 +18,12 @@
 #include "service/handlers/handler_call.h"
 #include "service/handlers/handlers.h"
 #include "service/store/unrecorded.h"
+#include "service/handlers/long_requests.h"
 #include "service/worker/jobs.h"
 #include "service/worker/results.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/sample_events.h"
+#include "service/worker/worker_memory.h"
 
 /* ---- life ---- */
 
@@ -73,7 +75,7 @@ void tke_job_drop(tke_job *job)
 bool tke_job_publish(tke_job *job, tinkc_error *err)
 {
     assert(job->request_id);
-    if (!tkc_map_set(&job->svc->jobs, tkc_str(job->request_id), job, NULL, err))
+    if (!tke_job_add(job->svc, job, err))
         return false;
     tke_job_keep(job);
     return true;
@@ -234,7 +236,7 @@ static void send_pending(tke_job *job, tinkc_reply *reply, bool paused, const ch
 void tke_service_delivered(tke_service *svc, const char *request_id)
 {
     pthread_mutex_lock(&svc->lock);
-    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(request_id));
+    tke_job *job = tke_find_job(svc, request_id);
     if (job && job->state == TKE_DONE && !job->delivered) {
         job->delivered = true;
         job->delivered_ms = tkc_now_ms(svc->clock);
@@ -242,15 +244,36 @@ void tke_service_delivered(tke_service *svc, const char *request_id)
     pthread_mutex_unlock(&svc->lock);
 }
 
+/* ---- open polls ---- */
+
+bool tke_polls_open(tke_service *svc, tinkc_error *err)
+{
+    svc->polls = tkc_zalloc(svc->a, sizeof *svc->polls, err);
+    return svc->polls != NULL;
+}
+
+void tke_polls_free(tke_service *svc)
+{
+    tkc_release(svc->a, svc->polls, sizeof *svc->polls);
+}
+
+size_t tke_polls_count(const tke_service *svc)
+{
+    size_t n = 0;
+    for (const tke_waiter *w = svc->polls->first; w; w = w->next)
+        n++;
+    return n;
+}
+
 /* ---- completing ---- */
 
 /* Locks: needs svc->lock. */
 static void unlink_waiter(tke_service *svc, tke_waiter *w)
 {
-    assert((w->prev ? w->prev->next : svc->first_waiter) == w);
-    assert((w->next ? w->next->prev : svc->last_waiter) == w);
-    *(w->prev ? &w->prev->next : &svc->first_waiter) = w->next;
-    *(w->next ? &w->next->prev : &svc->last_waiter) = w->prev;
+    assert((w->prev ? w->prev->next : svc->polls->first) == w);
+    assert((w->next ? w->next->prev : svc->polls->last) == w);
+    *(w->prev ? &w->prev->next : &svc->polls->first) = w->next;
+    *(w->next ? &w->next->prev : &svc->polls->last) = w->prev;
 }
 
 /* Removes a poll from its job's list. Locks: needs svc->lock. */
@@ -270,7 +293,7 @@ static void free_waiter(tke_service *svc, tke_waiter *w)
         tkc_release_str(svc->a, w->poll->sampler);
         tkc_release(svc->a, w->poll, sizeof *w->poll);
         pthread_mutex_lock(&svc->lock);
-        svc->n_many--;
+        svc->polls->n_session--;
         pthread_mutex_unlock(&svc->lock);
     }
     tkc_release(svc->a, w, sizeof *w);
@@ -280,7 +303,7 @@ static void free_waiter(tke_service *svc, tke_waiter *w)
  * job. Locks: needs svc->lock. */
 static tke_waiter *take_many(tke_service *svc, const tke_job *job, tke_waiter *waiters)
 {
-    for (tke_waiter *w = svc->n_many ? svc->first_waiter : NULL, *next; w; w = next) {
+    for (tke_waiter *w = svc->polls->n_session ? svc->polls->first : NULL, *next; w; w = next) {
         next = w->next;
         if (!w->poll || !tke_session_poll_wants(w->poll, job))
             continue;
@@ -297,11 +320,10 @@ void tke_job_complete(tke_job *job)
     tke_service *svc = job->svc;
     pthread_mutex_lock(&svc->lock);
     assert(job->state != TKE_DONE); /* a future completes only once */
-    assert(svc->queued_bytes >= job->queued_bytes);
     job->state = TKE_DONE;
     tke_quota_settle(job); /* it may stay for long, with its result */
     job->done_ms = tkc_now_ms(svc->clock);
-    svc->queued_bytes -= job->queued_bytes;
+    tke_held_sub(svc, TKE_HELD_QUEUED, job->queued_bytes);
     tke_result_count(svc, job);
     if (job->run && job->seq > 0) {
         tke_seen *seen = tke_run_seen(job->run, job->seq);
@@ -313,7 +335,7 @@ void tke_job_complete(tke_job *job)
     for (tke_waiter *w = waiters; w; w = w->next_of_job)
         unlink_waiter(svc, w);
     if (job->kind == TKE_JOB_SAMPLE) {
-        job->done_number = ++svc->n_samples_done;
+        job->done_number = ++svc->polls->n_samples_done;
         waiters = take_many(svc, job, waiters);
     }
     pthread_cond_broadcast(&svc->idle);
@@ -474,7 +496,7 @@ static bool split_id(const char *id, int64_t *epoch, tinkc_str *name, tinkc_str 
     return true;
 }
 
-/* For an id that is not in svc->jobs: 404 if it was never issued, 410 if its result is gone. */
+/* For an id without a job: 404 if it was never issued, 410 if its result is gone. */
 static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
 {
     tke_service *svc = call->svc;
@@ -482,7 +504,7 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
     int64_t epoch, seq = -1;
     if (!split_id(id, &epoch, &name, &last) || epoch < 1 || epoch > svc->epoch)
         return 404;
-    tke_run *run = tkc_map_get(&svc->runs, name);
+    tke_run *run = tke_run_named(svc, name);
     bool numbered = tkc_parse_i64(last, &seq);
     if (epoch < svc->epoch) {
         /* Accepted before a crash and never run: the poll reports that the result is lost, and the
@@ -496,10 +518,11 @@ static int32_t status_of_unknown(tke_call *call, const char *id, tke_txn **txn)
         bool made = seen && seen->state != TKE_SEEN_NOT && seen->state != TKE_SEEN_REFUSED;
         return seq == 0 || made ? 410 : 404;
     }
-    return run || tkc_map_has(&svc->samplers, name) ? 410 : 404;
+    return run || tke_sampler_named(svc, name) ? 410 : 404;
 }
 
-tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadata)
+tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadata,
+                          tke_session_poll *session)
 {
     tke_service *svc = call->svc;
     tke_waiter *w = tkc_zalloc(svc->a, sizeof *w, &call->err);
@@ -511,14 +534,16 @@ tke_waiter *tke_poll_hold(tke_call *call, tke_job *job, bool proto, bool metadat
     w->deadline_ms = tkc_now_ms(svc->clock) + svc->set.long_poll_ms;
     w->proto = proto;
     w->metadata = metadata;
+    w->poll = session;
+    svc->polls->n_session += session != NULL;
     w->remote = call->flags & TKE_CALL_REMOTE;
     w->next_of_job = job->waiters;
     job->waiters = w;
-    w->prev = svc->last_waiter;
+    w->prev = svc->polls->last;
     assert(!w->prev || w->prev->deadline_ms <= w->deadline_ms); /* all are held for the same time */
-    *(w->prev ? &w->prev->next : &svc->first_waiter) = w;
-    svc->last_waiter = w;
-    if (svc->first_waiter == w)
+    *(w->prev ? &w->prev->next : &svc->polls->first) = w;
+    svc->polls->last = w;
+    if (svc->polls->first == w)
         pthread_cond_signal(&svc->timer);
     return w;
 }
@@ -534,7 +559,7 @@ void tke_retrieve_future(tke_call *call)
     int32_t status = 200;
     tke_txn *txn = NULL;
     pthread_mutex_lock(&svc->lock);
-    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(in.request_id));
+    tke_job *job = tke_find_job(svc, in.request_id);
     if (!job)
         status = status_of_unknown(call, in.request_id, &txn);
     else if (!tkc_cstr_eq(job->owner, call->owner))
@@ -542,7 +567,7 @@ void tke_retrieve_future(tke_call *call)
     else if (job->state == TKE_DONE)
         tke_job_keep(job);
     else
-        status = tke_poll_hold(call, job, proto, in.allow_metadata_only) ? 0 : 503;
+        status = tke_poll_hold(call, job, proto, in.allow_metadata_only, NULL) ? 0 : 503;
     pthread_mutex_unlock(&svc->lock);
     if (status == 200) {
         send_done(job, call->reply, proto, in.allow_metadata_only, call->flags & TKE_CALL_REMOTE);
@@ -595,7 +620,7 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
 {
     for (;;) {
         pthread_mutex_lock(&svc->lock);
-        tke_waiter *w = svc->first_waiter;
+        tke_waiter *w = svc->polls->first;
         if (!w || w->deadline_ms > now_ms) {
             int64_t next = w ? w->deadline_ms : INT64_MAX;
             pthread_mutex_unlock(&svc->lock);
@@ -624,10 +649,10 @@ int64_t tke_poll_expire(tke_service *svc, int64_t now_ms)
 void tke_polls_close(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
-    tke_waiter *all = svc->first_waiter;
+    tke_waiter *all = svc->polls->first;
     for (tke_waiter *w = all; w; w = w->next)
         w->job->waiters = NULL;
-    svc->first_waiter = svc->last_waiter = NULL;
+    svc->polls->first = svc->polls->last = NULL;
     pthread_mutex_unlock(&svc->lock);
     for (tke_waiter *next; all; all = next) {
         next = all->next;
@@ -639,7 +664,7 @@ void tke_polls_close(tke_service *svc)
 /* Unlinks the poll that answers into `reply`; NULL if there is none. Locks: needs svc->lock. */
 static tke_waiter *take_waiter_of(tke_service *svc, tinkc_reply *reply)
 {
-    for (tke_waiter *w = svc->first_waiter; w; w = w->next)
+    for (tke_waiter *w = svc->polls->first; w; w = w->next)
         if (w->reply == reply) {
             unlink_waiter(svc, w);
             detach_waiter(w);
@@ -675,7 +700,7 @@ void tke_cancel_future(tke_call *call)
     if (!tke_call_decode(call, &tkc_retrieve_future_request_type, &in))
         return;
     pthread_mutex_lock(&svc->lock);
-    tke_job *job = tkc_map_get(&svc->jobs, tkc_str(in.request_id));
+    tke_job *job = tke_find_job(svc, in.request_id);
     if (!job || !tkc_cstr_eq(job->owner, call->owner))
         status = 404;
     else if (job->kind != TKE_JOB_SAMPLE)

@@ -18,6 +18,42 @@
 #include "service/worker/jobs.h"
 #include "service/worker/results.h"
 
+bool tke_results_open(tke_service *svc, tinkc_error *err)
+{
+    svc->results = tkc_zalloc(svc->a, sizeof *svc->results, err);
+    if (svc->results)
+        svc->results->readers = tkc_pool_new(svc->a, 1, "tinkc-results", err);
+    return !tkc_failed(err);
+}
+
+void tke_results_stop(tke_service *svc)
+{
+    tkc_pool_free(svc->results->readers);
+    svc->results->readers = NULL;
+}
+
+void tke_results_close(tke_service *svc)
+{
+    if (svc->results)
+        tke_results_stop(svc);
+    tkc_release(svc->a, svc->results, sizeof *svc->results);
+}
+
+int64_t tke_results_bytes(const tke_service *svc)
+{
+    return atomic_load(&svc->results->bytes);
+}
+
+int64_t tke_results_memory(const tke_service *svc)
+{
+    return atomic_load(&svc->results->memory);
+}
+
+bool tke_results_full(const tke_service *svc)
+{
+    return tke_results_bytes(svc) > svc->set.result_store_bytes;
+}
+
 bool tke_result_is_large(const tke_job *job)
 {
     return !job->failed && job->result_is_pb &&
@@ -129,8 +165,7 @@ static void read_and_send(tkc_job *base)
     tke_result_read *r = (tke_result_read *)base;
     tke_job *job = r->job;
     tinkc_error err = { 0 };
-    tkc_mapping file = { .data = (const unsigned char *)job->result.data,
-                         .len = job->result.len };
+    tkc_mapping file = { .data = (const unsigned char *)job->result.data, .len = job->result.len };
     bool mapped = job->spill && tkc_map_file(job->spill, &file, &err);
     if (mapped && (int64_t)file.len != job->result_bytes)
         tkc_fail(&err, TINKC_E_STORE, "%s: its size has changed", job->spill);
@@ -147,7 +182,8 @@ void tke_result_fetch(tke_result_read *r)
     tinkc_error err = { 0 };
     tke_service *svc = r->job->svc;
     r->base.run = read_and_send;
-    if (!r->job->spill || !svc->results || !tkc_pool_submit(svc->results, &r->base, &err))
+    if (!r->job->spill || !svc->results->readers ||
+        !tkc_pool_submit(svc->results->readers, &r->base, &err))
         read_and_send(&r->base);
 }
 
@@ -158,15 +194,15 @@ void tke_result_count(tke_service *svc, tke_job *job)
     if (!job->spill)
         job->result_bytes = (int64_t)job->result.len;
     assert(job->result_bytes >= 0 && job->state == TKE_DONE);
-    svc->result_bytes += job->result_bytes;
-    svc->result_memory += job->spill ? 0 : job->result_bytes;
+    svc->results->bytes += job->result_bytes;
+    svc->results->memory += job->spill ? 0 : job->result_bytes;
 }
 
 void tke_result_uncount(tke_service *svc, tke_job *job)
 {
-    assert(job->result_bytes >= 0 && svc->result_bytes >= job->result_bytes);
-    svc->result_bytes -= job->result_bytes;
-    svc->result_memory -= job->spill ? 0 : job->result_bytes;
+    assert(job->result_bytes >= 0 && tke_results_bytes(svc) >= job->result_bytes);
+    svc->results->bytes -= job->result_bytes;
+    svc->results->memory -= job->spill ? 0 : job->result_bytes;
 }
 
 static bool is_over(const tke_service *svc, const tke_job *job, int64_t now_ms)
@@ -183,7 +219,7 @@ static void take_out(tke_service *svc, tke_job *job, tke_job **gone)
 {
     assert(job->state == TKE_DONE && !job->waiters);
     tke_result_uncount(svc, job);
-    tkc_map_remove(&svc->jobs, tkc_str(job->request_id));
+    tke_take_job(svc, job->request_id);
     job->next = *gone;
     *gone = job;
 }
@@ -191,10 +227,9 @@ static void take_out(tke_service *svc, tke_job *job, tke_job **gone)
 /* Locks: needs svc->lock. The delivered result that was delivered longest ago. */
 static tke_job *oldest_delivered(tke_service *svc)
 {
-    const tkc_map_entry *e;
+    tke_job *job;
     tke_job *oldest = NULL;
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));) {
-        tke_job *job = e->value;
+    for (size_t at = 0; (job = tke_next_job(svc, &at));) {
         if (job->state == TKE_DONE && job->delivered && job->result_bytes > 0 &&
             (!oldest || job->delivered_ms < oldest->delivered_ms))
             oldest = job;
@@ -204,13 +239,12 @@ static tke_job *oldest_delivered(tke_service *svc)
 
 void tke_results_reap(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
-    tke_job *gone = NULL, *oldest;
+    tke_job *gone = NULL, *job, *oldest;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));)
-        if (is_over(svc, e->value, now_ms))
-            take_out(svc, e->value, &gone);
-    while (svc->result_bytes > svc->set.result_store_bytes && (oldest = oldest_delivered(svc)))
+    for (size_t at = 0; (job = tke_next_job(svc, &at));)
+        if (is_over(svc, job, now_ms))
+            take_out(svc, job, &gone);
+    while (tke_results_full(svc) && (oldest = oldest_delivered(svc)))
         take_out(svc, oldest, &gone);
     if (gone)
         pthread_cond_signal(&svc->work); /* there may be room for the next pass */

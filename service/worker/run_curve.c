@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/json_write.h"
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
 
 enum { MOST_RUNS = 6 }; /* that the page gets, the newest */
@@ -77,10 +78,9 @@ static void write_run(const tke_run *run, tkc_jsonw *w)
 /* Locks: needs svc->lock. The newest run with a curve that is older than `than`; NULL = there is none. */
 static const tke_run *next_newest(tke_service *svc, const char *owner, const tke_run *than)
 {
-    const tkc_map_entry *e;
+    const tke_run *run;
     const tke_run *best = NULL;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         bool mine = !owner || tkc_cstr_eq(run->owner, owner);
         if (mine && run->curve && run->curve->n &&
             (!than || run->last_request_us < than->last_request_us) &&

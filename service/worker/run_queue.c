@@ -17,6 +17,7 @@
 #include "service/store/journal.h"
 #include "service/worker/jobs.h"
 #include "service/worker/run_queue.h"
+#include "service/worker/worker_memory.h"
 
 enum { MAX_AHEAD = 100000 };
 
@@ -186,11 +187,10 @@ tke_job *tke_run_give_up(tke_run *run)
 
 void tke_gaps_expire(tke_service *svc, int64_t now_ms)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     tke_job *failed = NULL;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; !failed && (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; !failed && (run = tke_next_run(svc, &at));) {
         bool hole = run->queue && run->queue->kind != TKE_JOB_UNLOAD && !run->create &&
                     run->queue->seq > run->next_seq;
         bool late = now_ms - run->last_arrival_ms >= svc->set.seq_gap_timeout_ms;
@@ -257,7 +257,7 @@ static void recognise(tke_service *svc, tke_run *run, const tke_job *job, int64_
     }
     (void)snprintf(o->request_id, sizeof o->request_id, "%u-%s:%lld", (unsigned)epoch, run->id,
                    (long long)number);
-    if (o->expired && tkc_map_has(&svc->jobs, tkc_str(o->request_id)))
+    if (o->expired && tke_find_job(svc, o->request_id))
         o->is_new = o->expired = false; /* it arrived late before, and this is a retry */
     assert(!o->is_new || o->expired || number >= run->next_seq); /* never below next_seq */
 }
@@ -269,8 +269,8 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
     assert(o->is_new && o->status == 200);
     /* The next request of the run is always admitted: all others wait for it, so refusing it
      * could stop the run for good. */
-    if (number > run->next_seq &&
-        svc->queued_bytes + job->arena.taken > (size_t)svc->set.max_queued_bytes) {
+    if (number > run->next_seq && tke_held_bytes(svc, TKE_HELD_QUEUED) + job->arena.taken >
+                                      (size_t)svc->set.max_queued_bytes) {
         refuse(o, 429, "busy", "Too much is queued already; slow down");
         return;
     }
@@ -290,7 +290,7 @@ static void take_in(tke_call *call, tke_run *run, tke_job *job, int64_t number, 
     if (o->expired)
         return;
     job->queued_bytes = job->arena.taken;
-    svc->queued_bytes += job->queued_bytes;
+    tke_held_add(svc, TKE_HELD_QUEUED, job->queued_bytes);
     job->held = svc->set.durability == TINKC_DURABILITY_JOURNAL;
     tke_run_insert(run, job);
     tke_run_settle_refused(run, number);

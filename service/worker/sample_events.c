@@ -18,7 +18,7 @@ enum { PING_MS = 15000 };
 
 struct tke_stream {
     tkc_refs refs;            /* one of the list, one of each job */
-    tke_stream *next;         /* svc->streams; svc->lock */
+    tke_stream *next;         /* in the list; its lock */
     tke_stream *next_ping;    /* the housekeeper's */
     const tinkc_reply *key;   /* constant: identifies the stream */
     atomic_bool over;         /* the reply has ended */
@@ -34,6 +34,28 @@ struct tke_stream {
     tinkc_error err;               /* the first error while writing */
     bool ended, closed;
 };
+
+struct tke_streams {
+    pthread_mutex_t lock;
+    tke_stream *newest; /* of the list: newest first */
+};
+
+bool tke_streams_open(tke_service *svc, tinkc_error *err)
+{
+    svc->streams = tkc_zalloc(svc->a, sizeof *svc->streams, err);
+    if (svc->streams)
+        pthread_mutex_init(&svc->streams->lock, NULL);
+    return svc->streams != NULL;
+}
+
+void tke_streams_close(tke_service *svc)
+{
+    if (!svc->streams)
+        return;
+    assert(!svc->streams->newest);
+    pthread_mutex_destroy(&svc->streams->lock);
+    tkc_release(svc->a, svc->streams, sizeof *svc->streams);
+}
 
 static void drop(tke_stream *s)
 {
@@ -96,10 +118,10 @@ tke_stream *tke_stream_new(tke_call *call, const tke_stream_style *style, size_t
         reply->header(reply, "Content-Type", "text/event-stream");
         reply->header(reply, "Cache-Control", "no-cache");
     }
-    pthread_mutex_lock(&svc->lock);
-    s->next = svc->streams;
-    svc->streams = s;
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_lock(&svc->streams->lock);
+    s->next = svc->streams->newest;
+    svc->streams->newest = s;
+    pthread_mutex_unlock(&svc->streams->lock);
     return s;
 }
 
@@ -270,14 +292,14 @@ void tke_stream_end(const tke_job *job, const tke_gen *gen, const tinkc_error *w
 /* The stream of a reply, with a reference, or NULL. Also removes finished ones from the list. */
 static tke_stream *find(tke_service *svc, const tinkc_reply *reply)
 {
-    pthread_mutex_lock(&svc->lock);
-    tke_stream *s = svc->streams;
+    pthread_mutex_lock(&svc->streams->lock);
+    tke_stream *s = svc->streams->newest;
     while (s &&
            s->key != reply) /* newest first, so an old one with a reused address is not found */
         s = s->next;
     if (s)
         tkc_ref_keep(&s->refs);
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->streams->lock);
     return s;
 }
 
@@ -323,8 +345,8 @@ static void notice_gone(tke_stream *s)
 void tke_streams_ping(tke_service *svc, int64_t now_ms)
 {
     tke_stream *dead = NULL, *quiet = NULL;
-    pthread_mutex_lock(&svc->lock);
-    for (tke_stream **at = &svc->streams; *at;) {
+    pthread_mutex_lock(&svc->streams->lock);
+    for (tke_stream **at = &svc->streams->newest; *at;) {
         tke_stream *s = *at;
         if (atomic_load(&s->over)) {
             *at = s->next;
@@ -339,7 +361,7 @@ void tke_streams_ping(tke_service *svc, int64_t now_ms)
         }
         at = &s->next;
     }
-    pthread_mutex_unlock(&svc->lock);
+    pthread_mutex_unlock(&svc->streams->lock);
     for (tke_stream *next; quiet; quiet = next) {
         tinkc_error err = { 0 };
         next = quiet->next_ping;

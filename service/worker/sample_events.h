@@ -1,6 +1,7 @@
 /* sample_events.h - answers that are written while samples are made: one stream for the jobs of one call.
  *
- * Locks: the list of streams is svc->lock's; what a stream has to write has a lock of its own (sample_events.c).
+ * Locks: the list of streams has one of its own, and so has each stream for what it has to write; no other is taken
+ * inside that of the list.
  */
 #ifndef TKE_SERVICE_SAMPLE_EVENTS_H
 #define TKE_SERVICE_SAMPLE_EVENTS_H
@@ -33,6 +34,9 @@ void tke_stream_tokens(const tke_job *, const tke_gen *);
  * need not continue. The caller must not use the stream afterwards. */
 void tke_stream_end(const tke_job *, const tke_gen *, const tinkc_error *why);
 bool tke_stream_closed(tke_stream *);
+bool tke_streams_open(tke_service *, tinkc_error *err);
+void tke_streams_close(tke_service *); /* every stream has ended */
+/* Housekeeper. */
 void tke_streams_ping(tke_service *, int64_t now_ms);
 /* For the stream that answers into this reply, if there is one: writes more; cancels it. */
 void tke_stream_resume(tke_service *, tinkc_reply *);

@@ -15,14 +15,17 @@
 
 #include "base/heap.h"
 #include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/worker.h"
 #include "service/worker/worker_files.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 
 enum { MAX_JOBS = 64 }; /* in one work item */
 
@@ -30,6 +33,36 @@ typedef struct work_item {
     tke_job *jobs[MAX_JOBS];
     size_t n;
 } work_item;
+
+bool tke_worker_open(tke_service *svc, tinkc_error *err)
+{
+    svc->worker = tkc_zalloc(svc->a, sizeof *svc->worker, err);
+    if (svc->worker)
+        svc->worker->samples_end = &svc->worker->samples;
+    return svc->worker != NULL;
+}
+
+void tke_worker_close(tke_service *svc)
+{
+    tkc_release(svc->a, svc->worker, sizeof *svc->worker);
+}
+
+void tke_worker_join(tke_service *svc)
+{
+    if (svc->worker->has_thread)
+        pthread_join(svc->worker->thread, NULL);
+    svc->worker->has_thread = false;
+}
+
+uint64_t tke_next_turn(tke_service *svc)
+{
+    return svc->worker->turn++;
+}
+
+void tke_room_changed(tke_service *svc)
+{
+    svc->worker->room_changes++;
+}
 
 bool tke_work_base(tke_service *svc, tke_base *base, tinkc_error *err)
 {
@@ -62,12 +95,12 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
         return NULL;
     if (!run->base && job->replayed) /* its model has not been registered yet */
         return NULL;
-    if (run->is.memory == TKE_RUN_WAITING && run->room_seen == svc->room_changes &&
+    if (run->is.memory == TKE_RUN_WAITING && run->room_seen == svc->worker->room_changes &&
         tkc_monotonic_ns() < run->room_retry_ns)
         return NULL;
     if (!run->adapter && tke_run_image_is_written(run->is))
         return NULL;
-    if (is_pass(job) && svc->result_bytes > svc->set.result_store_bytes) {
+    if (is_pass(job) && tke_results_full(svc)) {
         job->paused = true; /* results that were not fetched must not be dropped */
         job->reason = "results that were not fetched yet take all the room there is for results";
         return NULL;
@@ -78,10 +111,9 @@ static tke_job *runnable(tke_service *svc, tke_run *run)
 /* The least recently served run that has work. Locks: needs svc->lock. */
 static tke_run *next_run(tke_service *svc, const tke_base *base, uint64_t not_before)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     tke_run *best = NULL;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         const tke_job *job;
         if (run->served >= not_before || (best && run->served >= best->served))
             continue;
@@ -107,10 +139,9 @@ static void take_passes(work_item *item, tke_run *run, int64_t share)
 
 static size_t count_pass_runs(tke_service *svc, const tke_base *base)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     size_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         const tke_job *job = run->base == base && run->adapter ? runnable(svc, run) : NULL;
         n += job && is_pass(job);
     }
@@ -121,20 +152,19 @@ static size_t count_pass_runs(tke_service *svc, const tke_base *base)
 static void fill_with_passes(tke_service *svc, work_item *item, tke_run *run)
 {
     assert(run->adapter && run->base && !run->loaded);
-    uint64_t before = svc->turn;
+    uint64_t before = svc->worker->turn;
     int64_t share = svc->set.microbatch_tokens / (int64_t)count_pass_runs(svc, run->base);
     for (tke_run *next = run; next && item->n < MAX_JOBS; next = next_run(svc, run->base, before)) {
         take_passes(item, next, share);
-        next->served = svc->turn++;
+        next->served = tke_next_turn(svc);
     }
 }
 
 /* A run that was asked for an image or to sleep. Locks: needs svc->lock. */
 static tke_run *housekeeping(tke_service *svc)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    tke_run *run;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (run->adapter && !tke_run_image_is_written(run->is) &&
             (tke_run_image_is_wanted(run->is) || tke_run_goes_to_sleep(run->is)))
             return run;
@@ -175,7 +205,7 @@ void tke_work_wait_room(tke_service *svc, tke_run *run, tke_job *job)
     if (run->is.memory != TKE_RUN_WAITING)
         run->room_since_ns = tkc_monotonic_ns();
     tke_run_on(run, TKE_ON_NO_ROOM);
-    run->room_seen = svc->room_changes;
+    run->room_seen = svc->worker->room_changes;
     run->room_retry_ns = tkc_deadline_ns(400); /* others may have become idle by then */
     job->paused = true;
     job->reason =
@@ -234,7 +264,7 @@ static void train(tke_service *svc, tke_run *run)
         fill_with_passes(svc, &item, run);
     } else {
         item.jobs[item.n++] = run->create ? run->create : tke_run_take(run);
-        run->served = svc->turn++;
+        run->served = tke_next_turn(svc);
     }
     assert(item.n > 0);
     pthread_mutex_unlock(&svc->lock);
@@ -267,18 +297,19 @@ bool tke_training_is_behind(double share, int64_t train_ns, int64_t sample_ns)
 static bool training_first(tke_service *svc, bool sampling)
 {
     if (!sampling) {
-        svc->train_ns = svc->sample_ns = 0;
+        svc->worker->train_ns = svc->worker->sample_ns = 0;
         return true;
     }
-    return tke_training_is_behind(svc->set.train_share, svc->train_ns, svc->sample_ns);
+    return tke_training_is_behind(svc->set.train_share, svc->worker->train_ns,
+                                  svc->worker->sample_ns);
 }
 
 /* The time of training since it began or was last looked at. */
 static void count_training(tke_service *svc)
 {
     int64_t now = tkc_monotonic_ns();
-    svc->train_ns += now - svc->train_since_ns;
-    svc->train_since_ns = now;
+    svc->worker->train_ns += now - svc->worker->train_since_ns;
+    svc->worker->train_since_ns = now;
 }
 
 void tke_work_between(void *user)
@@ -288,10 +319,10 @@ void tke_work_between(void *user)
     while (!training_first(svc, tke_work_samples_start(svc))) {
         int64_t start = tkc_monotonic_ns();
         tke_work_samples_step(svc);
-        svc->sample_ns += tkc_monotonic_ns() - start;
+        svc->worker->sample_ns += tkc_monotonic_ns() - start;
     }
     tke_work_train_room(svc); /* the cache may have grown */
-    svc->train_since_ns = tkc_monotonic_ns();
+    svc->worker->train_since_ns = tkc_monotonic_ns();
 }
 
 /* Does one thing. False: there was nothing to do. */
@@ -306,7 +337,7 @@ static bool work_once(tke_service *svc)
         tend(svc, chore);
     int64_t start = tkc_monotonic_ns();
     if (run && training_first(svc, sampling)) {
-        svc->train_since_ns = start;
+        svc->worker->train_since_ns = start;
         train(svc, run); /* even if it must wait for room, others may have work */
         count_training(svc);
         return true;
@@ -314,9 +345,9 @@ static bool work_once(tke_service *svc)
     if (sampling) {
         tke_work_samples_step(svc);
         if (!run)
-            svc->train_ns = svc->sample_ns = 0;
+            svc->worker->train_ns = svc->worker->sample_ns = 0;
         else
-            svc->sample_ns += tkc_monotonic_ns() - start;
+            svc->worker->sample_ns += tkc_monotonic_ns() - start;
         return true;
     }
     return chore != NULL;
@@ -327,13 +358,7 @@ static bool work_once(tke_service *svc)
 static void release_idle(tke_service *svc)
 {
     size_t at = 0;
-    for (;;) {
-        pthread_mutex_lock(&svc->lock);
-        const tkc_map_entry *e = tkc_map_next(&svc->bases, &at);
-        pthread_mutex_unlock(&svc->lock);
-        if (!e)
-            break;
-        tke_base *base = e->value;
+    for (tke_base *base; (base = tke_work_next_base(svc, &at));) {
         if (base->infer && tke_infer_n_unfinished(base->infer))
             continue;
         tke_infer_free(base->infer);
@@ -345,17 +370,40 @@ static void release_idle(tke_service *svc)
     tkc_heap_trim();
 }
 
+/* Locks: needs svc->lock. Is nothing of any size running or queued? The worker, which releases, does
+ * so between two things. */
+static bool is_idle(const tke_service *svc)
+{
+    return !svc->worker->n_samples && !svc->worker->n_images &&
+           !tke_held_bytes(svc, TKE_HELD_QUEUED);
+}
+
+void tke_worker_release_when_idle(tke_service *svc, int64_t now_ms)
+{
+    pthread_mutex_lock(&svc->lock);
+    if (!is_idle(svc)) {
+        svc->worker->idle_since_ms = 0;
+    } else if (!svc->worker->idle_since_ms) {
+        svc->worker->idle_since_ms = now_ms;
+    } else if (!svc->worker->released &&
+               now_ms - svc->worker->idle_since_ms >= svc->set.idle_release_ms) {
+        svc->worker->released = svc->worker->wants_release = true;
+        pthread_cond_signal(&svc->work);
+    }
+    pthread_mutex_unlock(&svc->lock);
+}
+
 void *tke_worker_main(void *arg)
 {
     tke_service *svc = arg;
     for (;;) {
         bool did = work_once(svc);
         pthread_mutex_lock(&svc->lock);
-        bool stop = svc->stop, release = svc->wants_release && !did;
-        svc->wants_release &= !release;
+        bool stop = svc->stop, release = svc->worker->wants_release && !did;
+        svc->worker->wants_release &= !release;
         if (did) { /* the idle time starts again */
-            svc->idle_since_ms = 0;
-            svc->released = false;
+            svc->worker->idle_since_ms = 0;
+            svc->worker->released = false;
         }
         if (release && !stop) {
             pthread_mutex_unlock(&svc->lock);
@@ -364,9 +412,10 @@ void *tke_worker_main(void *arg)
         }
         /* Looks twice a second for work that was not signalled. */
         if (!did && !stop) {
-            svc->n_worker_waits++;
+            svc->counters.worker_waits++;
             /* remaining samples wait for a file to be written */
-            tkc_cond_wait_until(&svc->work, &svc->lock, tkc_deadline_ns(svc->samples ? 5 : 500));
+            tkc_cond_wait_until(&svc->work, &svc->lock,
+                                tkc_deadline_ns(svc->worker->samples ? 5 : 500));
         }
         pthread_mutex_unlock(&svc->lock);
         if (stop)
@@ -374,4 +423,11 @@ void *tke_worker_main(void *arg)
     }
     tke_work_samples_stop(svc);
     return NULL;
+}
+
+bool tke_worker_start(tke_service *svc, tinkc_error *err)
+{
+    svc->worker->has_thread =
+        tkc_thread_start(&svc->worker->thread, tke_worker_main, svc, "tinkc-worker", err);
+    return svc->worker->has_thread;
 }

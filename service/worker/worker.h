@@ -1,12 +1,30 @@
 /* worker.h - the one thread that owns all weights, gradients and caches: what it takes next, passes, steps, samples.
  *
- * Thread: the worker, for all but tke_training_is_behind. Locks: none held; it takes svc->lock to look
+ * Thread: the worker, unless it says otherwise. Locks: none held; it takes svc->lock to look
  * and to publish, never while it computes.
  */
 #ifndef TKE_SERVICE_WORKER_H
 #define TKE_SERVICE_WORKER_H
 
 #include "service/core/service_types.h"
+
+bool tke_worker_open(tke_service *, tinkc_error *err);
+bool tke_worker_start(tke_service *, tinkc_error *err);
+void tke_worker_join(tke_service *); /* after svc->stop; nothing if it was not started */
+void tke_worker_close(tke_service *);
+
+/* ---- for other threads ---- */
+
+/* Locks: needs svc->lock, for all of these. */
+void tke_samples_push(tke_service *, tke_job *); /* to the end of the queue */
+bool tke_samples_have_room(const tke_service *, size_t n);
+size_t tke_samples_in_flight(const tke_service *); /* queued or running */
+uint64_t tke_next_turn(tke_service *);
+void tke_room_changed(tke_service *); /* memory was released */
+/* After idle_release_ms without work, has the worker free what only work needs. Takes svc->lock. */
+void tke_worker_release_when_idle(tke_service *, int64_t now_ms);
+
+/* ---- the worker's ---- */
 
 void *tke_worker_main(void *svc);
 /* Has training had no more than its share of the time? */

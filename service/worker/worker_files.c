@@ -28,6 +28,7 @@
 #include "service/worker/worker.h"
 #include "service/worker/worker_files.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 
 /* ---- memory ---- */
 
@@ -38,18 +39,17 @@ static const int64_t long_enough_ns = 2000000000;
  * false if there is none. */
 static bool evict_snapshot(tke_service *svc)
 {
-    const tkc_map_entry *e;
+    tke_checkpoint *c;
+    tke_sampler *s;
     tke_snapshot **oldest = NULL;
     int64_t used_ms = INT64_MAX;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (c->snapshot && c->state == TKE_CKPT_DONE && c->used_ms < used_ms) {
             oldest = &c->snapshot;
             used_ms = c->used_ms;
         }
     }
-    for (size_t at = 0; (e = tkc_map_next(&svc->samplers, &at));) {
-        tke_sampler *s = e->value;
+    for (size_t at = 0; (s = tke_next_sampler(svc, &at));) {
         if (s->snapshot && s->spill && s->used_ms < used_ms) {
             oldest = &s->snapshot;
             used_ms = s->used_ms;
@@ -57,8 +57,7 @@ static bool evict_snapshot(tke_service *svc)
     }
     if (!oldest)
         return false;
-    assert(svc->snapshot_bytes >= tke_snapshot_bytes(*oldest));
-    svc->snapshot_bytes -= tke_snapshot_bytes(*oldest);
+    tke_held_sub(svc, TKE_HELD_SNAPSHOTS, tke_snapshot_bytes(*oldest));
     tke_snapshot_drop(*oldest);
     *oldest = NULL;
     return true;
@@ -67,10 +66,9 @@ static bool evict_snapshot(tke_service *svc)
 /* Locks: needs svc->lock. Asks the least recently served idle model to go to sleep. */
 static void ask_to_sleep(tke_service *svc)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     tke_run *idle = NULL;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (run->is.memory == TKE_RUN_AWAKE && !run->queue && !run->create &&
             (!idle || run->served < idle->served))
             idle = run;
@@ -84,13 +82,12 @@ static void ask_to_sleep(tke_service *svc)
  * sleep anyway. A yielding model runs nothing more: otherwise its image would never be current. */
 static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
 {
-    const tkc_map_entry *e;
+    tke_run *run;
     tke_run *busy = NULL;
     if (waiting->is.memory != TKE_RUN_WAITING ||
         tkc_monotonic_ns() - waiting->room_since_ns < long_enough_ns)
         return;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         if (tke_run_goes_to_sleep(run->is))
             return;
         if (run->adapter && !run->create && !run->loaded && run->is.image != TKE_IMAGE_FAILED &&
@@ -101,12 +98,11 @@ static void ask_to_give_way(tke_service *svc, const tke_run *waiting)
         tke_run_on(busy, TKE_ON_ASKED_TO_YIELD);
 }
 
-bool tke_models_full(const tke_service *svc, bool staying)
+bool tke_models_full(tke_service *svc, bool staying)
 {
-    const tkc_map_entry *e;
+    const tke_run *run;
     int64_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->runs, &at));) {
-        const tke_run *run = e->value;
+    for (size_t at = 0; (run = tke_next_run(svc, &at));) {
         n += run->adapter && !(staying && tke_run_goes_to_sleep(run->is));
     }
     return svc->set.max_models && n >= svc->set.max_models;
@@ -129,7 +125,7 @@ bool tke_work_room(tke_service *svc, size_t bytes)
     bool fits;
     pthread_mutex_lock(&svc->lock);
     do {
-        fits = svc->adapter_bytes + svc->snapshot_bytes + bytes <= (size_t)svc->set.memory_bytes;
+        fits = tke_held_weights(svc) + bytes <= (size_t)svc->set.memory_bytes;
     } while (!fits && evict_snapshot(svc));
     if (!fits)
         ask_to_sleep(svc);
@@ -149,7 +145,8 @@ void tke_work_snapshot_room(tke_service *svc, size_t bytes)
 {
     (void)tke_work_room(svc, bytes);
     pthread_mutex_lock(&svc->lock);
-    while (svc->snapshot_bytes + bytes > (size_t)svc->set.snapshot_memory_bytes &&
+    while (tke_held_bytes(svc, TKE_HELD_SNAPSHOTS) + bytes >
+               (size_t)svc->set.snapshot_memory_bytes &&
            evict_snapshot(svc))
         ;
     pthread_mutex_unlock(&svc->lock);
@@ -162,7 +159,7 @@ static void set_adapter(tke_service *svc, tke_run *run, tke_adapter *adapter)
     run->adapter = adapter;
     tke_run_on(run, TKE_ON_LOADED);
     run->adapter_bytes = tke_adapter_bytes(run->base->model, &run->spec);
-    svc->adapter_bytes += run->adapter_bytes;
+    tke_held_add(svc, TKE_HELD_ADAPTERS, run->adapter_bytes);
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -173,10 +170,10 @@ static void release_adapter(tke_service *svc, tke_run *run)
     run->adapter = NULL;
     tke_run_on(run, TKE_ON_RELEASED);
     tke_run_on(run, TKE_ON_IMAGE_DROPPED); /* a released adapter is on disk, or unloaded */
-    assert(run->adapter_bytes > 0 && svc->adapter_bytes >= run->adapter_bytes);
-    svc->adapter_bytes -= run->adapter_bytes;
+    assert(run->adapter_bytes > 0);
+    tke_held_sub(svc, TKE_HELD_ADAPTERS, run->adapter_bytes);
     run->adapter_bytes = 0;
-    svc->room_changes++;
+    svc->worker->room_changes++;
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -312,18 +309,31 @@ void tke_work_unload(tke_service *svc, tke_job *job)
 
 /* ---- writing, on the file thread ---- */
 
+bool tke_image_under_way(const tke_service *svc)
+{
+    return svc->worker->n_images > 0;
+}
+
+void tke_file_work_wait(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    while (svc->worker->n_file_work)
+        pthread_cond_wait(&svc->idle, &svc->lock);
+    pthread_mutex_unlock(&svc->lock);
+}
+
 void tke_file_work_begin(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
-    svc->n_file_work++;
+    svc->worker->n_file_work++;
     pthread_mutex_unlock(&svc->lock);
 }
 
 void tke_file_work_end(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
-    assert(svc->n_file_work > 0);
-    svc->n_file_work--;
+    assert(svc->worker->n_file_work > 0);
+    svc->worker->n_file_work--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
 }
@@ -527,11 +537,10 @@ static void save_failed(writing *w)
  * NULL. Public ones do not count and are never removed: other users may depend on them. */
 static tke_checkpoint *one_too_many(tke_service *svc, const tke_run *run, int32_t kind)
 {
-    const tkc_map_entry *e;
+    tke_checkpoint *c;
     tke_checkpoint *oldest = NULL;
     int64_t n = 0;
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));) {
-        tke_checkpoint *c = e->value;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));) {
         if (c->run != run || c->kind != kind || c->state != TKE_CKPT_DONE || c->is_public)
             continue;
         n++;
@@ -750,7 +759,7 @@ typedef struct deleting {
 /* Locks: needs svc->lock. Is the name still this checkpoint's? A new save may have taken it. */
 static bool has_name(tke_service *svc, const tke_checkpoint *c)
 {
-    return tkc_map_get(&svc->checkpoints, tkc_str(c->path)) == c;
+    return tke_checkpoint_named(svc, c->path) == c;
 }
 
 /* False if the checkpoint is gone although its row stayed: the next start removes the row. What no
@@ -881,8 +890,8 @@ static void spill_recorded(void *user, const tinkc_error *err)
             tkc_release_str(svc->a, w->sampler->spill);
         w->sampler->spill = tke_copy(svc, w->target, &ignored);
     }
-    assert(svc->n_images > 0);
-    svc->n_images--;
+    assert(svc->worker->n_images > 0);
+    svc->worker->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_mutex_unlock(&svc->lock);
     if (tkc_failed(&w->err))
@@ -928,7 +937,7 @@ static bool spill(tke_service *svc, tke_job *job, tke_sampler *s, const char *fo
     w->snapshot = tke_snapshot_keep(s->snapshot);
     w->target = tkc_arena_cstr(&w->arena, folder, &w->err);
     pthread_mutex_lock(&svc->lock);
-    svc->n_images++;
+    svc->worker->n_images++;
     pthread_mutex_unlock(&svc->lock);
     submit(w, write_spill);
     return true;
@@ -961,7 +970,7 @@ static void save_ephemeral(tke_service *svc, tke_job *job, int64_t number)
     if (s && !tkc_failed(&err) && !s->snapshot) {
         s->snapshot = snapshot;
         s->used_ms = tkc_now_ms(svc->clock);
-        svc->snapshot_bytes += tke_snapshot_bytes(snapshot);
+        tke_held_add(svc, TKE_HELD_SNAPSHOTS, tke_snapshot_bytes(snapshot));
         snapshot = NULL;
     }
     pthread_mutex_unlock(&svc->lock);
@@ -1121,7 +1130,7 @@ static void image_over(writing *w)
         run->loaded = NULL;
     if (ok && tke_source_take(svc, run, w->target, w->next_seq)) {
         run->image_slot = 1 - w->slot;
-        svc->room_changes++;
+        svc->worker->room_changes++;
     } else if (!ok) {
         if (tke_run_goes_to_sleep(run->is)) /* without an image it must stay in memory */
             tke_run_on(run, TKE_ON_STAYS);
@@ -1131,8 +1140,8 @@ static void image_over(writing *w)
     if (ok) /* the older one; before a flush that waits for it returns */
         tke_images_remove(svc, run);
     pthread_mutex_lock(&svc->lock);
-    assert(svc->n_images > 0);
-    svc->n_images--;
+    assert(svc->worker->n_images > 0);
+    svc->worker->n_images--;
     pthread_cond_broadcast(&svc->idle);
     pthread_cond_signal(&svc->work);
     pthread_mutex_unlock(&svc->lock);
@@ -1189,7 +1198,7 @@ void tke_work_image(tke_service *svc, tke_run *run)
     assert(run->adapter && !tke_run_image_is_written(run->is));
     tke_run_on(run, w ? TKE_ON_IMAGE_BEGUN : TKE_ON_IMAGE_DROPPED);
     if (w) {
-        svc->n_images++;
+        svc->worker->n_images++;
         w->slot = run->image_slot;
         w->job = load;
     } else {

@@ -22,5 +22,9 @@ void tke_work_sleep(tke_service *, tke_run *);
  * it ends, or shutdown could pass between the two. */
 void tke_file_work_begin(tke_service *);
 void tke_file_work_end(tke_service *);
+/* Until all of it has ended. */
+void tke_file_work_wait(tke_service *);
+/* Locks: needs svc->lock. Is any image being written? */
+bool tke_image_under_way(const tke_service *);
 
 #endif

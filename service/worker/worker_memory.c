@@ -4,23 +4,48 @@
  * must grow takes the work space of trainers, a pass that lacks work space makes caches shrink. No
  * result depends on it. Thread: the worker.
  */
+#include <assert.h>
+
 #include "base/platform.h"
 #include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 
 /* Kept free on a card, for what its libraries take. */
 static const size_t card_reserve = (size_t)1 << 30;
+
+size_t tke_held_bytes(const tke_service *svc, int32_t kind)
+{
+    return atomic_load(&svc->held.bytes[kind]);
+}
+
+void tke_held_add(tke_service *svc, int32_t kind, size_t bytes)
+{
+    atomic_fetch_add(&svc->held.bytes[kind], bytes);
+}
+
+void tke_held_sub(tke_service *svc, int32_t kind, size_t bytes)
+{
+    size_t before = atomic_fetch_sub(&svc->held.bytes[kind], bytes);
+    assert(before >= bytes);
+    (void)before;
+}
+
+size_t tke_held_weights(const tke_service *svc)
+{
+    return tke_held_bytes(svc, TKE_HELD_ADAPTERS) + tke_held_bytes(svc, TKE_HELD_SNAPSHOTS);
+}
 
 typedef struct held { /* by all base models together */
     size_t weights, cache, work;
 } held;
 
-static tke_base *next_base(tke_service *svc, size_t *at)
+tke_base *tke_work_next_base(tke_service *svc, size_t *at)
 {
     pthread_mutex_lock(&svc->lock);
-    const tkc_map_entry *e = tkc_map_next(&svc->bases, at);
-    tke_base *base = e ? e->value : NULL;
+    tke_base *base = tke_next_base(svc, at);
     pthread_mutex_unlock(&svc->lock);
     return base;
 }
@@ -29,7 +54,7 @@ static held count_held(tke_service *svc)
 {
     held h = { 0 };
     size_t at = 0;
-    for (tke_base *base; (base = next_base(svc, &at));) {
+    for (tke_base *base; (base = tke_work_next_base(svc, &at));) {
         h.weights += base->loaded ? base->model->n_bytes : 0;
         h.cache += base->infer ? tke_infer_bytes(base->infer) : 0;
         h.work += base->trainer ? tke_trainer_held(base->trainer) : 0;
@@ -51,17 +76,16 @@ static size_t left(size_t all, size_t taken)
 tke_memory_need tke_service_need(tke_service *svc)
 {
     tke_device_info info;
-    const tkc_map_entry *e;
+    const tke_base *base;
     svc->device->ops->info(svc->device, &info);
     bool card = info.memory_bytes > 0;
     tke_memory_need need = { .available = card ? left(info.memory_bytes, card_reserve)
                                                : (size_t)svc->set.memory_bytes,
                              .kv_bytes = (size_t)svc->set.kv_bytes,
                              .train_bytes = (size_t)svc->set.train_memory_bytes };
+    need.adapters = card ? 0 : tke_held_weights(svc);
     pthread_mutex_lock(&svc->lock);
-    need.adapters = card ? 0 : svc->adapter_bytes + svc->snapshot_bytes;
-    for (size_t at = 0; (e = tkc_map_next(&svc->bases, &at));) {
-        const tke_base *base = e->value;
+    for (size_t at = 0; (base = tke_next_base(svc, &at));) {
         need.weights +=
             card ? svc->device->ops->model_bytes(svc->device, base->model) : base->model->n_bytes;
     }
@@ -88,9 +112,7 @@ tke_memory_plan tke_work_plan(tke_service *svc, const tke_base *base)
         need.block_bytes = block_bytes(base->model, sizeof(tke_real));
         need.available = (size_t)svc->set.memory_bytes;
         need.weights = h.weights;
-        pthread_mutex_lock(&svc->lock);
-        need.adapters = svc->adapter_bytes + svc->snapshot_bytes;
-        pthread_mutex_unlock(&svc->lock);
+        need.adapters = tke_held_weights(svc);
     }
     return tke_memory_plan_make(&need);
 }
@@ -99,7 +121,7 @@ tke_memory_plan tke_work_plan(tke_service *svc, const tke_base *base)
 static void release_work(tke_service *svc)
 {
     size_t at = 0;
-    for (tke_base *base; (base = next_base(svc, &at));)
+    for (tke_base *base; (base = tke_work_next_base(svc, &at));)
         if (base->trainer && !svc->set.train_memory_bytes)
             tke_trainer_set_memory(base->trainer, 1);
 }
@@ -108,12 +130,12 @@ static void release_work(tke_service *svc)
 static void shrink_caches(tke_service *svc, size_t most)
 {
     size_t at = 0;
-    for (tke_base *base; (base = next_base(svc, &at)) && count_held(svc).cache > most;)
+    for (tke_base *base; (base = tke_work_next_base(svc, &at)) && count_held(svc).cache > most;)
         if (base->infer && !tke_infer_n_unfinished(base->infer))
             tke_infer_shrink(base->infer,
                              left(most, count_held(svc).cache - tke_infer_bytes(base->infer)));
     at = 0;
-    for (tke_base *base; (base = next_base(svc, &at)) && count_held(svc).cache > most;)
+    for (tke_base *base; (base = tke_work_next_base(svc, &at)) && count_held(svc).cache > most;)
         if (base->infer)
             tke_infer_shrink(base->infer,
                              left(most, count_held(svc).cache - tke_infer_bytes(base->infer)));
@@ -123,7 +145,7 @@ bool tke_work_cache_room(void *user, size_t bytes)
 {
     tke_service *svc = user;
     size_t at = 0;
-    tke_memory_plan plan = tke_work_plan(svc, next_base(svc, &at)); /* one pool for all */
+    tke_memory_plan plan = tke_work_plan(svc, tke_work_next_base(svc, &at)); /* one pool for all */
     held h = count_held(svc);
     size_t work = svc->set.train_memory_bytes ? 0 : h.work; /* else it is not of the pool */
     if (left(plan.pool, h.cache + work) >= bytes)
@@ -134,11 +156,12 @@ bool tke_work_cache_room(void *user, size_t bytes)
 
 void tke_work_train_room(tke_service *svc)
 {
-    tke_base *base = svc->training;
+    tke_base *base = svc->worker->training;
     if (!base || !base->trainer)
         return;
     tke_memory_plan plan = tke_work_plan(svc, base);
-    size_t want = plan.train_least > svc->training_bytes ? plan.train_least : svc->training_bytes;
+    size_t want = plan.train_least > svc->worker->training_bytes ? plan.train_least
+                                                                 : svc->worker->training_bytes;
     if (!svc->set.train_memory_bytes && !svc->set.kv_bytes) { /* else each has its own */
         if (left(plan.pool, count_held(svc).cache) < want)
             shrink_caches(svc, left(plan.pool, want));

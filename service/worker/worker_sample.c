@@ -13,9 +13,11 @@
 #include "service/core/usage.h"
 #include "service/store/checksums.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
 #include "service/worker/sample_events.h"
 #include "service/worker/worker.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 #include "tinkc/sample.h"
 #include "wire/sample_message.h"
 
@@ -59,9 +61,44 @@ static tke_snapshot *find_snapshot(tke_service *svc, tke_job *job, bool *wait, t
     tke_work_snapshot_room(svc, bytes);
     pthread_mutex_lock(&svc->lock);
     *(s && s->ephemeral ? &s->snapshot : &c->snapshot) = tke_snapshot_keep(found);
-    svc->snapshot_bytes += bytes;
+    tke_held_add(svc, TKE_HELD_SNAPSHOTS, bytes);
     pthread_mutex_unlock(&svc->lock);
     return found;
+}
+
+/* ---- the queue ---- */
+
+bool tke_samples_have_room(const tke_service *svc, size_t n)
+{
+    return (int64_t)(svc->worker->n_samples + n) <= svc->set.max_sample_queue &&
+           !tke_results_full(svc) &&
+           (int64_t)svc->worker->n_sample_tokens <= svc->set.max_queued_tokens;
+}
+
+void tke_samples_push(tke_service *svc, tke_job *job)
+{
+    assert(!job->next && job->state == TKE_QUEUED && job->in.sample.base);
+    svc->worker->n_samples++;
+    svc->worker->n_sample_tokens += job->in.sample.gen.n_prompt;
+    *svc->worker->samples_end = job;
+    svc->worker->samples_end = &job->next;
+    pthread_cond_signal(&svc->work);
+}
+
+size_t tke_samples_in_flight(const tke_service *svc)
+{
+    return svc->worker->n_samples;
+}
+
+/* Takes all out. */
+static tke_job *take_samples(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    tke_job *jobs = svc->worker->samples;
+    svc->worker->samples = NULL;
+    svc->worker->samples_end = &svc->worker->samples;
+    pthread_mutex_unlock(&svc->lock);
+    return jobs;
 }
 
 /* ---- starting ---- */
@@ -86,9 +123,10 @@ static bool ready_infer(tke_service *svc, tke_base *base, tinkc_error *err)
 static void leave(tke_service *svc, const tke_job *job)
 {
     pthread_mutex_lock(&svc->lock);
-    assert(svc->n_samples > 0 && svc->n_sample_tokens >= job->in.sample.gen.n_prompt);
-    svc->n_samples--;
-    svc->n_sample_tokens -= job->in.sample.gen.n_prompt;
+    assert(svc->worker->n_samples > 0 &&
+           svc->worker->n_sample_tokens >= job->in.sample.gen.n_prompt);
+    svc->worker->n_samples--;
+    svc->worker->n_sample_tokens -= job->in.sample.gen.n_prompt;
     pthread_mutex_unlock(&svc->lock);
 }
 
@@ -141,29 +179,25 @@ static bool start(tke_service *svc, tke_job *job)
     pthread_mutex_lock(&svc->lock);
     job->state = TKE_RUNNING;
     pthread_mutex_unlock(&svc->lock);
-    job->next = svc->generating;
-    svc->generating = job;
+    job->next = svc->worker->generating;
+    svc->worker->generating = job;
     return true;
 }
 
 bool tke_work_samples_start(tke_service *svc)
 {
-    pthread_mutex_lock(&svc->lock);
-    tke_job *jobs = svc->samples;
-    svc->samples = NULL;
-    svc->samples_end = &svc->samples;
-    pthread_mutex_unlock(&svc->lock);
+    tke_job *jobs = take_samples(svc);
     for (tke_job *next; jobs; jobs = next) {
         next = jobs->next;
         jobs->next = NULL;
         if (start(svc, jobs))
             continue;
         pthread_mutex_lock(&svc->lock); /* back to the end of the queue */
-        *svc->samples_end = jobs;
-        svc->samples_end = &jobs->next;
+        *svc->worker->samples_end = jobs;
+        svc->worker->samples_end = &jobs->next;
         pthread_mutex_unlock(&svc->lock);
     }
-    return svc->generating != NULL;
+    return svc->worker->generating != NULL;
 }
 
 /* ---- results ---- */
@@ -277,15 +311,13 @@ static void count_sample(tke_service *svc, const tke_job *job, const tke_gen *ge
     tke_usage_add(svc, job->owner, session, base, TKE_USE_PREFILL, prefill);
     tke_usage_add(svc, job->owner, session, base, TKE_USE_PREFILL_CACHED, cached);
     tke_usage_add(svc, job->owner, session, base, TKE_USE_SAMPLED, sampled);
-    pthread_mutex_lock(&svc->lock);
-    svc->n_tokens_sampled += (uint64_t)sampled;
-    svc->n_tokens_prefilled += (uint64_t)prefill;
-    pthread_mutex_unlock(&svc->lock);
+    svc->counters.tokens_sampled += (uint64_t)sampled;
+    svc->counters.tokens_prefilled += (uint64_t)prefill;
 }
 
 static void forget_running(tke_service *svc, const tke_job *job)
 {
-    tke_job **at = &svc->generating;
+    tke_job **at = &svc->worker->generating;
     while (*at != job) {
         assert(*at); /* every sample of a generator is in the list */
         at = &(*at)->next;
@@ -324,7 +356,7 @@ static void finish(tke_service *svc, tke_gen *gen)
 
 static void attend_running(tke_service *svc)
 {
-    for (tke_job *job = svc->generating; job; job = job->next) {
+    for (tke_job *job = svc->worker->generating; job; job = job->next) {
         pthread_mutex_lock(&svc->lock);
         bool cancelled = job->in.sample.cancelled;
         pthread_mutex_unlock(&svc->lock);
@@ -342,22 +374,13 @@ static void collect(tke_service *svc, tke_infer *infer)
         finish(svc, gen);
 }
 
-/* Runs one step of each generator. Bases are only added, never removed, under the lock. */
+/* Runs one step of each generator. */
 void tke_work_samples_step(tke_service *svc)
 {
     size_t at = 0;
-    for (;;) {
-        pthread_mutex_lock(&svc->lock);
-        const tkc_map_entry *e = tkc_map_next(&svc->bases, &at);
-        tke_base *base = e ? e->value : NULL;
-        pthread_mutex_unlock(&svc->lock);
-        if (!base)
-            break;
-        if (base->infer && tke_infer_n_unfinished(base->infer) && tke_infer_step(base->infer)) {
-            pthread_mutex_lock(&svc->lock);
-            svc->n_sample_steps++;
-            pthread_mutex_unlock(&svc->lock);
-        }
+    for (tke_base *base; (base = tke_work_next_base(svc, &at));) {
+        if (base->infer && tke_infer_n_unfinished(base->infer) && tke_infer_step(base->infer))
+            svc->counters.sample_steps++;
         if (base->infer)
             collect(svc, base->infer);
     }
@@ -369,15 +392,11 @@ void tke_work_samples_stop(tke_service *svc)
 {
     tinkc_error why = { 0 };
     tkc_fail(&why, TINKC_E_SERVER, "the server is stopping");
-    for (tke_job *job = svc->generating; job; job = job->next)
+    for (tke_job *job = svc->worker->generating; job; job = job->next)
         tke_gen_cancel(job->in.sample.running);
-    for (int round = 0; svc->generating && round < 1000; round++)
+    for (int round = 0; svc->worker->generating && round < 1000; round++)
         tke_work_samples_step(svc);
-    pthread_mutex_lock(&svc->lock);
-    tke_job *jobs = svc->samples;
-    svc->samples = NULL;
-    svc->samples_end = &svc->samples;
-    pthread_mutex_unlock(&svc->lock);
+    tke_job *jobs = take_samples(svc);
     for (tke_job *next; jobs; jobs = next) {
         next = jobs->next;
         fail_sample(svc, jobs, &why);

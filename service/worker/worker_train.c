@@ -9,6 +9,7 @@
 #include "service/worker/run_curve.h"
 #include "service/worker/worker.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 
 /* ---- results ---- */
 
@@ -124,8 +125,8 @@ static void count_pass(tke_service *svc, tke_job *job, bool failed)
         run->n_failed_passes++;
     if (failed)
         return;
+    svc->counters.tokens_trained += (uint64_t)job->in.pass.n_tokens;
     pthread_mutex_lock(&svc->lock);
-    svc->n_tokens_trained += (uint64_t)job->in.pass.n_tokens;
     if (job->kind == TKE_JOB_PASS) {
         run->n_passes++;
         run->n_pass_tokens += job->in.pass.n_tokens;
@@ -229,11 +230,11 @@ void tke_work_passes(tke_service *svc, tke_job **jobs, size_t n)
     }
     if (!n_running)
         return;
-    svc->training = base;
-    svc->training_bytes = least_bytes(base->trainer, running, n_running);
+    svc->worker->training = base;
+    svc->worker->training_bytes = least_bytes(base->trainer, running, n_running);
     tke_work_train_room(svc);
     tke_trainer_run(base->trainer, list, n_running);
-    svc->training = NULL;
+    svc->worker->training = NULL;
     for (size_t i = 0; i < n_running; i++) {
         blame_weights(&passes[i]);
         finish_pass(svc, running[i], &passes[i]);

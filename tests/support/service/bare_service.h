@@ -6,6 +6,7 @@
 #include "service/core/registry.h"
 #include "service/core/service_state.h"
 #include "service/core/usage.h"
+#include "service/worker/worker_files.h"
 #include "support/check.h"
 
 static int64_t bare_now_ms; /* of its clock */
@@ -29,16 +30,11 @@ static inline void bare_open(tke_service *svc, const char *store)
     tinkc_error err = { 0 };
     bare_now_ms = 1000;
     *svc = (tke_service){ .clock = &clock, .epoch = 3 };
-    tkc_map *maps[] = { &svc->bases,      &svc->sessions, &svc->runs,        &svc->samplers,
-                        &svc->jobs,       &svc->archives, &svc->checkpoints, &svc->usage,
-                        &svc->idempotent, &svc->tenants,  &svc->deleted_runs };
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        tkc_map_init(maps[i], NULL);
     pthread_mutex_init(&svc->lock, NULL);
-    pthread_mutex_init(&svc->usage_lock, NULL);
     assert_true(tkc_cond_init(&svc->work, &err) && tkc_cond_init(&svc->idle, &err) &&
                 tkc_cond_init(&svc->timer, &err));
     svc->set.max_queued_bytes = 1 << 20;
+    assert_true(tke_parts_open(svc, &err));
     svc->store = tke_store_open(NULL, &silent, store, &err);
     svc->files = tkc_pool_new(NULL, 1, "test-files", &err);
     assert_ok(err);
@@ -46,17 +42,12 @@ static inline void bare_open(tke_service *svc, const char *store)
 
 static inline void bare_close(tke_service *svc)
 {
-    pthread_mutex_lock(&svc->lock);
-    while (svc->n_file_work)
-        pthread_cond_wait(&svc->idle, &svc->lock);
-    pthread_mutex_unlock(&svc->lock);
+    tke_file_work_wait(svc);
     tke_usage_flush(svc);
     tkc_pool_free(svc->files);
     tke_store_close(svc->store);
-    tke_state_free_all(svc);
-    tkc_map_free(&svc->usage);
+    tke_parts_close(svc);
     pthread_mutex_destroy(&svc->lock);
-    pthread_mutex_destroy(&svc->usage_lock);
     pthread_cond_destroy(&svc->work);
     pthread_cond_destroy(&svc->idle);
     pthread_cond_destroy(&svc->timer);

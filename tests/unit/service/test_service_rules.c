@@ -92,6 +92,7 @@
 #include "service/core/service_state.h"
 #include "service/core/usage.h"
 #include "service/handlers/downloads.h"
+#include "service/worker/worker_state.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
 #include "support/patience.h"
@@ -1608,8 +1609,8 @@ RULES(kept_weights)
 static void worker_rests(tke_service *svc)
 {
     pthread_mutex_lock(&svc->lock);
-    uint64_t before = svc->n_worker_waits;
-    while (svc->n_worker_waits == before) {
+    uint64_t before = svc->counters.worker_waits;
+    while (svc->counters.worker_waits == before) {
         pthread_cond_signal(&svc->work);
         pthread_mutex_unlock(&svc->lock);
         usleep(1000);
@@ -1623,14 +1624,14 @@ static bool is_released_after(tke_service *svc, int64_t ms)
 {
     (void)tke_housekeep(svc, &(tke_due){ 0 }); /* it begins now, if it has not */
     pthread_mutex_lock(&svc->lock);
-    int64_t since = svc->idle_since_ms;
+    int64_t since = svc->worker->idle_since_ms;
     pthread_mutex_unlock(&svc->lock);
     assert_true(since > 0);
     if (ms)
         atomic_store(&now_us, (since + ms) * 1000);
     (void)tke_housekeep(svc, &(tke_due){ 0 });
     pthread_mutex_lock(&svc->lock);
-    bool released = svc->released;
+    bool released = svc->worker->released;
     pthread_mutex_unlock(&svc->lock);
     return released;
 }
@@ -1738,14 +1739,14 @@ TEST(usage_is_handed_over_alone)
     while (!stop.reached)
         pthread_cond_wait(&stop.changed, &stop.lock);
     pthread_mutex_unlock(&stop.lock);
-    assert_int_equal(pthread_mutex_trylock(&svc->usage_lock), EBUSY);
+    assert_int_equal(pthread_mutex_trylock(&svc->usage->flush_lock), EBUSY);
     pthread_mutex_lock(&stop.lock);
     stop.released = true;
     pthread_cond_broadcast(&stop.changed);
     pthread_mutex_unlock(&stop.lock);
     pthread_join(other, NULL);
-    assert_int_equal(pthread_mutex_trylock(&svc->usage_lock), 0);
-    pthread_mutex_unlock(&svc->usage_lock);
+    assert_int_equal(pthread_mutex_trylock(&svc->usage->flush_lock), 0);
+    pthread_mutex_unlock(&svc->usage->flush_lock);
     close_world();
 }
 

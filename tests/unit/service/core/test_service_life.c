@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "service/core/service_state.h"
 #include "service/handlers/downloads.h"
+#include "service/handlers/long_requests.h"
+#include "service/worker/results.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
 #include "support/service/service_call.h"
@@ -648,9 +650,9 @@ TEST(pools_have_their_number_of_threads)
         const char *name;
         size_t n;
     } rows[] = { { svc->files, "tinkc-files", 1 },
-                 { svc->results, "tinkc-results", 1 },
-                 { svc->texts, "tinkc-texts", 2 },
-                 { svc->downloads, "tinkc-archives", 64 } };
+                 { svc->results->readers, "tinkc-results", 1 },
+                 { svc->long_requests->threads, "tinkc-texts", 2 },
+                 { svc->downloads->threads, "tinkc-archives", 64 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (size_t k = 0; k < MANY; k++) {
             jobs[i][k].run = wait_at_door;

@@ -10,11 +10,13 @@
 #include "service/core/saved_checkpoints.h"
 #include "service/core/sessions.h"
 #include "service/handlers/downloads.h"
+#include "service/handlers/handler_call.h"
 #include "service/handlers/idempotency.h"
 #include "service/store/unrecorded.h"
 #include "service/worker/jobs.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/run_state.h"
+#include "service/worker/worker_state.h"
 #include "support/engine/tiny_model.h"
 #include "support/service/bare_service.h"
 #include "train/adapter_state.h"
@@ -217,7 +219,7 @@ TEST_WITH(images_of_silent_runs_go, setup, teardown)
         if (rows[i].finished) { /* the worker would take it */
             tke_job *unload = tke_run_take(run);
             assert_int_equal(unload->kind, TKE_JOB_UNLOAD);
-            tkc_map_remove(&svc.jobs, tkc_str(unload->request_id));
+            tke_take_job(&svc, unload->request_id);
             tke_job_drop(unload);
             tke_job_drop(unload);
         }
@@ -369,13 +371,13 @@ TEST_WITH(a_flush_waits_for_all_images, setup, teardown)
     }
     tinkc_error err = { 0 };
     run->is.image = TKE_IMAGE_IDLE;
-    svc.n_images = 1; /* of a sampler */
+    svc.worker->n_images = 1; /* of a sampler */
     assert_false(tke_service_flush(&svc, 0, &err));
     assert_string_equal(err.message, "not all images were written in time");
     err = (tinkc_error){ 0 };
     svc.stop = true; /* nobody writes any more */
     assert_true(tke_service_flush(&svc, 0, &err));
-    svc.n_images = 0;
+    svc.worker->n_images = 0;
 }
 
 /* Of old requests a restart knows that they ran, not what they were answered. */
@@ -459,23 +461,24 @@ TEST_WITH(idle_memory_is_released, setup, teardown)
 {
     svc.set.idle_release_ms = 5000;
     upkeep(1000);
-    assert_true(svc.idle_since_ms == 1000 && !svc.wants_release);
+    assert_true(svc.worker->idle_since_ms == 1000 && !svc.worker->wants_release);
     upkeep(5999);
-    assert_true(!svc.wants_release && !svc.released);
-    size_t *const busy[] = { &svc.n_samples, &svc.n_images, &svc.queued_bytes };
+    assert_true(!svc.worker->wants_release && !svc.worker->released);
     for (size_t i = 0; i < 3; i++) {
-        *busy[i] = 1;
+        svc.worker->n_samples = i == 0;
+        svc.worker->n_images = i == 1;
+        svc.held.bytes[TKE_HELD_QUEUED] = i == 2;
         upkeep(6000);
-        assert_true(svc.idle_since_ms == 0 && !svc.wants_release);
-        *busy[i] = 0;
+        assert_true(svc.worker->idle_since_ms == 0 && !svc.worker->wants_release);
+        svc.worker->n_samples = svc.worker->n_images = svc.held.bytes[TKE_HELD_QUEUED] = 0;
         upkeep(1000);
-        assert_int_equal(svc.idle_since_ms, 1000);
+        assert_int_equal(svc.worker->idle_since_ms, 1000);
     }
     upkeep(6000);
-    assert_true(svc.wants_release && svc.released);
-    svc.wants_release = false; /* the worker has */
+    assert_true(svc.worker->wants_release && svc.worker->released);
+    svc.worker->wants_release = false; /* the worker has */
     upkeep(90000);
-    assert_false(svc.wants_release); /* once */
+    assert_false(svc.worker->wants_release); /* once */
 }
 
 /* ---- keys and links ---- */
@@ -484,23 +487,20 @@ TEST_WITH(keys_are_forgotten, setup, teardown)
 {
     tinkc_error err = { 0 };
     for (int i = 0; i < 2; i++) {
-        tke_idempotent *one = tkc_zalloc(NULL, sizeof *one, &err);
-        one->key = tke_copy(&svc, i ? "new" : "old", &err);
-        one->made = tke_copy(&svc, "what", &err);
-        one->at_ms = 1000 + i;
-        assert_true(tkc_map_set(&svc.idempotent, tkc_str(one->key), one, NULL, &err));
-        tke_archive *link = tkc_zalloc(NULL, sizeof *link, &err);
+        tke_call call = { .svc = &svc };
+        bare_now_ms = 1000 + i;
+        tke_remember_key(&call, i ? "new" : "old", "what");
+        tke_link *link = tkc_zalloc(NULL, sizeof *link, &err);
         link->token = tke_copy(&svc, i ? "new" : "old", &err);
         link->owner = tke_copy(&svc, "me", &err);
         link->expires_ms = 601000 + i;
-        assert_true(tkc_map_set(&svc.archives, tkc_str(link->token), link, NULL, &err));
+        assert_true(tkc_map_set(&svc.downloads->links, tkc_str(link->token), link, NULL, &err));
     }
     upkeep(600999);
-    assert_true(svc.idempotent.n_live == 2 && svc.archives.n_live == 2);
+    assert_true(tke_known_key(&svc, "old") && svc.downloads->links.n_live == 2);
     upkeep(601000);
-    assert_true(svc.idempotent.n_live == 1 && svc.archives.n_live == 1);
-    assert_true(tkc_map_has(&svc.idempotent, tkc_str("new")));
-    assert_true(tkc_map_has(&svc.archives, tkc_str("new")));
+    assert_true(!tke_known_key(&svc, "old") && svc.downloads->links.n_live == 1);
+    assert_true(tke_known_key(&svc, "new") && tkc_map_has(&svc.downloads->links, tkc_str("new")));
 }
 
 /* ---- ephemeral samplers ---- */
@@ -642,7 +642,7 @@ TEST_WITH(names_are_taken_and_given_back, setup, teardown)
     assert_int_equal(first->state, TKE_CKPT_GONE);
     assert_int_equal(second->state, TKE_CKPT_GONE);
     assert_ptr_equal(tke_find_checkpoint(&svc, PATH "c", NULL), third);
-    assert_int_equal(svc.checkpoints.n_live, 3);
+    assert_int_equal(tke_count(&svc, TKE_CHECKPOINTS), 3);
     tke_checkpoint_restore(&svc, second, first); /* it has not the name any more */
     assert_ptr_equal(tke_find_checkpoint(&svc, PATH "c", NULL), third);
     assert_int_equal(first->state, TKE_CKPT_GONE);
@@ -661,7 +661,7 @@ TEST_WITH(names_are_taken_and_given_back, setup, teardown)
     tke_checkpoint_restore(&svc, sixth, fourth);
     assert_ptr_equal(tke_find_checkpoint(&svc, PATH "c", NULL), fourth);
     assert_int_equal(fourth->state, TKE_CKPT_DONE);
-    assert_int_equal(svc.checkpoints.n_live, 6); /* all of them are kept */
+    assert_int_equal(tke_count(&svc, TKE_CHECKPOINTS), 6); /* all of them are kept */
     tke_checkpoint *seventh = new_checkpoint("d");
     tke_checkpoint_restore(&svc, seventh, NULL); /* there was none before */
     assert_null(tke_find_checkpoint(&svc, PATH "d", NULL));

@@ -220,13 +220,14 @@ TEST_WITH(results_are_delivered, setup, teardown)
     tinkc_error why = { 0 };
     tke_job *job = new_job(TKE_JOB_OPTIM, "3-r:1");
     tke_job *bad = new_job(TKE_JOB_OPTIM, "3-r:2");
-    svc.queued_bytes = 70;
+    svc.held.bytes[TKE_HELD_QUEUED] = 70;
     job->queued_bytes = 60;
     bare_now_ms = 2000;
     tke_job_keep(job);
     tke_job_succeed(job, tkc_str("{\"a\":12345}"));
     assert_true(job->state == TKE_DONE && job->done_ms == 2000 && !job->delivered);
-    assert_true(svc.queued_bytes == 10 && svc.result_bytes == 11 && svc.result_memory == 11);
+    assert_true(svc.held.bytes[TKE_HELD_QUEUED] == 10 && svc.results->bytes == 11 &&
+                svc.results->memory == 11);
     bare_now_ms = 3000;
     poll_with(&a, tke_retrieve_future, "you", "{\"request_id\":\"%s\"}", "3-r:1");
     is_answered(
@@ -417,7 +418,7 @@ TEST_WITH(polls_that_hang_up, setup, teardown)
         for (unsigned i = 0; i < 5; i++)
             if (which & 1u << i)
                 tke_service_cancel(&svc, &a[i].reply);
-        const tke_waiter *w = svc.first_waiter, *before = NULL;
+        const tke_waiter *w = svc.polls->first, *before = NULL;
         for (unsigned i = 0; i < 5; i++) {
             bool gone = which & 1u << i;
             is_answered(&a[i], gone ? "-20 the poll was cancelled" : "");
@@ -427,7 +428,7 @@ TEST_WITH(polls_that_hang_up, setup, teardown)
             before = w;
             w = w->next;
         }
-        assert_true(!w && svc.last_waiter == before);
+        assert_true(!w && svc.polls->last == before);
         tke_job_succeed(jobs[0], tkc_str("{}"));
         for (unsigned i = 0; i < 5; i++)
             if (!(which & 1u << i) && i % 2 == 0)
@@ -436,7 +437,7 @@ TEST_WITH(polls_that_hang_up, setup, teardown)
         for (unsigned i = 0; i < 5; i++)
             if (!(which & 1u << i) && i % 2 == 1)
                 is_answered(&a[i], STOPPING);
-        assert_true(!svc.first_waiter && !svc.last_waiter);
+        assert_true(!svc.polls->first && !svc.polls->last);
         tke_job_drop(jobs[1]);
     }
 }
@@ -578,10 +579,10 @@ TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
     arrives_as(run, NONE, 1, TAKEN(1));
     assert_true(run->session->seen_ms == 1234 && run->last_request_us == 1234000 &&
                 run->last_arrival_ms == 1234);
-    size_t each = svc.queued_bytes;
+    size_t each = svc.held.bytes[TKE_HELD_QUEUED];
     assert_true(each >= 1000 && each == run->queue->queued_bytes);
     arrives_as(run, 1, 1, TAKEN(1)); /* the same request again */
-    assert_true(!run->queue->next && svc.queued_bytes == each);
+    assert_true(!run->queue->next && svc.held.bytes[TKE_HELD_QUEUED] == each);
     arrives_as(run, 1, 2, REUSED(1));
     arrive(&a, run, TKE_JOB_PASS, 1, 1);
     is_answered(&a, REUSED(1));
@@ -596,7 +597,7 @@ TEST_WITH(an_arrival_is_noted_in_its_run_and_session, setup, teardown)
                "400 {\"detail\":\"seq_id 100002 is too far ahead: 1 is the next\",\"code\":"
                "\"bad_request\"}");
     arrives_as(run, 100001, 1, TAKEN(100001));
-    assert_int_equal(svc.queued_bytes, 5 * each);
+    assert_int_equal(svc.held.bytes[TKE_HELD_QUEUED], 5 * each);
     end_queue(run);
 }
 
@@ -607,10 +608,10 @@ TEST_WITH(queues_are_full, setup, teardown)
     tke_run *run = new_run("r");
     svc.set.max_queued_bytes = 4096; /* one request's arena */
     arrives_as(run, 2, 1, TAKEN(2));
-    size_t each = svc.queued_bytes;
+    size_t each = svc.held.bytes[TKE_HELD_QUEUED];
     svc.set.max_queued_bytes = (int64_t)(2 * each - 1);
     arrives_as(run, 3, 1, full);
-    assert_int_equal(svc.queued_bytes, each);
+    assert_int_equal(svc.held.bytes[TKE_HELD_QUEUED], each);
     arrives_as(run, 1, 1, TAKEN(1)); /* the next is always taken */
     svc.set.max_queued_bytes = (int64_t)(3 * each);
     arrives_as(run, 3, 1, TAKEN(3));
@@ -634,9 +635,9 @@ TEST_WITH(requests_that_come_too_late, setup, teardown)
     assert_null(run->queue);
     poll_for(&a, "3-r:3");
     is_answered(&a, "200 {\"error\":\"seq_id 3 expired\",\"category\":\"user\"} (3-r:3)");
-    const tke_job *late = tkc_map_get(&svc.jobs, tkc_str("3-r:3"));
+    const tke_job *late = tke_find_job(&svc, "3-r:3");
     arrives_as(run, 3, 1, TAKEN(3)); /* again */
-    assert_ptr_equal(tkc_map_get(&svc.jobs, tkc_str("3-r:3")), late);
+    assert_ptr_equal(tke_find_job(&svc, "3-r:3"), late);
     arrives_as(run, 6, 9, TAKEN(6)); /* a refused number is free, with any contents */
     assert_true(run->queue && run->queue->seq == 6);
     end_queue(run);
@@ -656,5 +657,5 @@ TEST_WITH(runs_that_are_over, setup, teardown)
     arrives_as(
         run, 1, 1,
         "410 {\"detail\":\"The model's session was finished\",\"code\":\"session_finished\"}");
-    assert_true(!run->queue && svc.queued_bytes == 0);
+    assert_true(!run->queue && svc.held.bytes[TKE_HELD_QUEUED] == 0);
 }

@@ -177,11 +177,11 @@ TEST(adapters_that_are_refused)
 TEST(an_upload_ends_with_its_time_or_its_owner)
 {
     tke_service *svc = tke_engine_service(engine);
-    const char *late = start(4, ""), *gone = start(4, "");
-    pthread_mutex_lock(&svc->lock);
-    tke_upload *u = tkc_map_get(&svc->uploads, tkc_str(late));
-    u->expires_ms = tkc_now_ms(svc->clock);
-    pthread_mutex_unlock(&svc->lock);
+    int64_t lasts_ms = svc->set.archive_ms;
+    svc->set.archive_ms = 0;
+    const char *late = start(4, "");
+    svc->set.archive_ms = lasts_ms;
+    const char *gone = start(4, "");
     assert_int_equal(put(late, "adapter_config.json", config.body, NULL), 404);
     finish(late, 404);
     tke_service_end_links(svc, "somebody");
@@ -240,15 +240,20 @@ TEST(files_that_were_sent_count_towards_the_quota)
 TEST(a_finished_upload_leaves_no_files)
 {
     tke_service *svc = tke_engine_service(engine);
+    tkc_arena arena;
+    tinkc_error err = { 0 };
+    tkc_arena_init(&arena, NULL, 0);
+    const char *before = tke_store_temp(svc->store, &arena, &err); /* folders are numbered */
+    const char *number = strrchr(before, '/') + 1;
+    char *folder = tkc_arena_printf(&arena, &err, "%.*s%lld", (int)(number - before), before,
+                                    atoll(number) + 1);
     const char *id = start(4, "");
-    pthread_mutex_lock(&svc->lock);
-    const tke_upload *u = tkc_map_get(&svc->uploads, tkc_str(id));
-    const char *folder = hold(u->folder);
-    pthread_mutex_unlock(&svc->lock);
+    assert_true(tkc_is_dir(folder));
     send_both(id);
     finish(id, 200);
     tke_store_sync(svc->store);
     assert_false(tkc_is_dir(folder));
+    tkc_arena_free(&arena);
 }
 
 RUN_TESTS(open_world, close_world)

@@ -35,10 +35,7 @@ static tinkc_engine *open_kept(const char *per_key, const char *in_all)
 static size_t kept_by(tinkc_engine *engine)
 {
     tke_service *svc = tke_engine_service(engine);
-    pthread_mutex_lock(&svc->lock);
-    size_t kept = svc->kept;
-    pthread_mutex_unlock(&svc->lock);
-    return kept;
+    return tke_kept_total(svc);
 }
 
 TEST(a_text_has_a_limit)
@@ -205,7 +202,7 @@ TEST(custom_losses_count)
     new_loss(t, 200, session, 0); /* the same again */
     assert_int_equal(kept_by(engine), one);
     tke_service *svc = tke_engine_service(engine);
-    assert_int_equal(one, svc->loss_bytes);
+    assert_int_equal(one, svc->held.bytes[TKE_HELD_LOSSES]);
     svc->set.max_kept_per_key = (int64_t)(2 * one - 1);
     const char *no = new_loss(t, 403, session, 1);
     assert_string_equal(json_field(no, "code"), "quota_kept");

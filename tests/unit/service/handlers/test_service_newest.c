@@ -3,6 +3,8 @@
 #include <math.h>
 
 #include "service/core/service_state.h"
+#include "service/core/registry.h"
+#include "service/handlers/futures_poll.h"
 #include "service/store/store.h"
 #include "service/worker/jobs.h"
 #include "support/service/service_world.h"
@@ -518,13 +520,13 @@ TEST(one_poll_for_all)
     service_wait(t, ids[0]); /* the result itself is fetched as ever */
     /* The cursor is the newest number, in whatever order the samples are listed. */
     tke_service *svc = tke_engine_service(engine);
-    const tkc_map_entry *e;
+    tke_job *job;
     int64_t number = 1000;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->jobs, &at));)
-        if (((tke_job *)e->value)->kind == TKE_JOB_SAMPLE)
-            ((tke_job *)e->value)->done_number = number--;
-    svc->n_samples_done = 1000;
+    for (size_t at = 0; (job = tke_next_job(svc, &at));)
+        if (job->kind == TKE_JOB_SAMPLE)
+            job->done_number = number--;
+    svc->polls->n_samples_done = 1000;
     pthread_mutex_unlock(&svc->lock);
     const char *all = poll_all(t, 200, sampler, 0, 0);
     assert_true(strstr(all, ids[1]) && json_number(all, "cursor") >= 999);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
 #include "service/http/http_server.h"
 #include "service/worker/jobs.h"
@@ -517,7 +518,8 @@ TEST(a_head_of_a_hundred_lines_is_refused)
     ask("GET", "/api/v1/healthz", list, 100, NULL);
     expect(200, TYPE, OK);
     ask("GET", "/api/v1/healthz", list, 101, NULL);
-    expect(431, CLOSED, "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
+    expect(431, CLOSED,
+           "{\"detail\":\"There are too many headers\",\"code\":\"too_many_headers\"}");
     static const char *empty[][2] = { { "Host", "localhost" }, { "X-Other", NULL } };
     ask("GET", "/api/v1/healthz", N(empty), NULL); /* a header without a value */
     expect(200, TYPE, OK);
@@ -750,7 +752,7 @@ static bool is_delivered(const char *id)
 {
     tke_service *svc = tke_engine_service(engine);
     pthread_mutex_lock(&svc->lock);
-    const tke_job *job = tkc_map_get(&svc->jobs, tkc_str(id));
+    const tke_job *job = tke_find_job(svc, id);
     bool delivered = job && job->delivered;
     pthread_mutex_unlock(&svc->lock);
     return delivered;

@@ -301,15 +301,6 @@ TEST(the_gate_opens_for_keys_and_its_own_pages)
 
 /* ---- keys ---- */
 
-static tke_quota quota_of(const char *owner)
-{
-    pthread_mutex_lock(&svc->lock);
-    const tke_tenant *t = tkc_map_get(&svc->tenants, tkc_str(owner));
-    tke_quota q = t ? t->quota : (tke_quota){ -1, -1, -1 };
-    pthread_mutex_unlock(&svc->lock);
-    return q;
-}
-
 static tke_identity known(tke_key_ring *ring, const char *key)
 {
     tke_identity who;
@@ -370,7 +361,7 @@ TEST(a_key_line_holds_quotas_and_an_address)
         assert_string_equal(who.key_id, id);
         assert_string_equal(who.email, rows[i].email);
         assert_int_equal(who.generation, 0);
-        tke_quota q = quota_of(owner);
+        tke_quota q = tke_quota_of(svc, owner);
         assert_int_equal(q.requests_per_minute, rows[i].quota.requests_per_minute);
         assert_int_equal(q.tokens_per_day, rows[i].quota.tokens_per_day);
         assert_true(q.storage_bytes == rows[i].quota.storage_bytes);
@@ -388,19 +379,21 @@ TEST(a_key_line_holds_quotas_and_an_address)
     assert_int_equal(known(ring, "three").generation, 0);
     assert_string_equal(known(ring, "one").email, "");
     assert_false(tke_key_ring_identify(ring, "two", &who));
-    assert_int_equal(quota_of(two.owner).requests_per_minute, 0);
-    assert_int_equal(quota_of(two.owner).storage_bytes, 0);
-    assert_int_equal(quota_of(known(ring, "one").owner).requests_per_minute, 0);
-    assert_true(quota_of(known(ring, "three").owner).tokens_per_day == (int64_t)8589934591 << 30);
+    assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute, 0);
+    assert_int_equal(tke_quota_of(svc, two.owner).storage_bytes, 0);
+    assert_int_equal(tke_quota_of(svc, known(ring, "one").owner).requests_per_minute, 0);
+    assert_true(tke_quota_of(svc, known(ring, "three").owner).tokens_per_day == (int64_t)8589934591
+                                                                                    << 30);
     assert_true(tke_key_ring_replace(ring, lines, &err));
     assert_int_equal(known(ring, "two").generation, 2);
     assert_int_equal(known(ring, "one").generation, 0);
     static const char *const last[] = { "one", "two requests=5", NULL };
     static const char *const first[] = { "one", NULL };
     assert_true(tke_key_ring_replace(ring, last, &err));
-    assert_int_equal(quota_of(two.owner).requests_per_minute, 5);
+    assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute, 5);
     assert_true(tke_key_ring_replace(ring, first, &err));
-    assert_int_equal(quota_of(two.owner).requests_per_minute, 0); /* of the last line, too */
+    assert_int_equal(tke_quota_of(svc, two.owner).requests_per_minute,
+                     0); /* of the last line, too */
     tke_key_ring_free(ring);
     static const char *const none[] = { NULL };
     ring = tke_key_ring_new(svc, none, &err);
@@ -441,7 +434,7 @@ TEST(keys_keep_their_limits_while_they_are_read_again)
     assert_int_equal(pthread_create(&thread, NULL, replace_often, ring), 0);
     bool limited = true;
     while (!atomic_load(&replaced))
-        limited = limited && quota_of(one.owner).requests_per_minute == 7;
+        limited = limited && tke_quota_of(svc, one.owner).requests_per_minute == 7;
     pthread_join(thread, NULL);
     assert_true(limited);
     tke_key_ring_free(ring);

@@ -13,6 +13,7 @@
 #include "service/store/recovery.h"
 #include "service/store/unrecorded.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/run_state.h"
 #include "support/engine/tiny_model.h"
@@ -34,9 +35,8 @@ static void open_world(int32_t durability)
 
 static void close_world(void)
 {
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc.runs, &at));) {
-        tke_run *run = e->value;
+    tke_run *run;
+    for (size_t at = 0; (run = tke_next_run(&svc, &at));) {
         while (run->queue) {
             tke_job *job = run->queue;
             run->queue = job->next;
@@ -63,10 +63,10 @@ static void boot(void)
     assert_true(ok);
     tke_store_sync(svc.store);
     int64_t bytes = 0; /* of the results that can be fetched, and no others */
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc.jobs, &at));)
-        bytes += ((const tke_job *)e->value)->result_bytes;
-    assert_int_equal(svc.result_bytes, bytes);
+    const tke_job *job;
+    for (size_t at = 0; (job = tke_next_job(&svc, &at));)
+        bytes += job->result_bytes;
+    assert_int_equal(svc.results->bytes, bytes);
 }
 
 static bool take_text(const tke_row *row, void *user, tinkc_error *err)
@@ -205,7 +205,7 @@ static const char *state_of(tke_run *run)
     for (int64_t i = 0; i <= (int64_t)run->n_seen; i++) {
         char id[40];
         snprintf(id, sizeof id, "1-%s:%lld", run->id, (long long)i);
-        const tke_job *job = tkc_map_get(&svc.jobs, tkc_str(id));
+        const tke_job *job = tke_find_job(&svc, id);
         if (job && job->state == TKE_DONE)
             n += (size_t)snprintf(text + n, room - n, " %lld", (long long)i);
     }
@@ -394,9 +394,9 @@ TEST(rows_of_requests)
     boot();
     tke_run *run = tke_find_run(&svc, "r");
     assert_int_equal(run->n_seen, 5);
-    assert_false(tkc_map_has(&svc.jobs, tkc_str("1-r:3"))); /* the file of its result is gone */
-    assert_true(tkc_map_has(&svc.jobs, tkc_str("1-r:5")));
-    tke_job *made = tkc_map_get(&svc.jobs, tkc_str("1-r:0"));
+    assert_false(tke_find_job(&svc, "1-r:3")); /* the file of its result is gone */
+    assert_true(tke_find_job(&svc, "1-r:5"));
+    tke_job *made = tke_find_job(&svc, "1-r:0");
     assert_true(made && made->kind == TKE_JOB_CREATE && made->seq == 0 && !made->result_is_pb);
     assert_string_equal(tkc_buf_terminate(&made->result, &(tinkc_error){ 0 }),
                         "{\"model_id\":\"r\",\"type\":\"create_model\"}");
@@ -405,10 +405,10 @@ TEST(rows_of_requests)
     assert_true(seen->hash.lo == 1 && seen->hash.hi == 0x0a00000000000002);
     seen = tke_run_seen(run, 2);
     assert_true(seen->epoch == 0 && !seen->failed && seen->hash.lo == 0);
-    const tke_job *job = tkc_map_get(&svc.jobs, tkc_str("27-r:1"));
+    const tke_job *job = tke_find_job(&svc, "27-r:1");
     assert_true(job && job->run == run && job->seq == 1 && job->done_ms == 1000);
-    assert_true(job->result.len == 4 && svc.result_bytes >= 4 && !job->result_is_pb);
-    assert_false(tkc_map_has(&svc.jobs, tkc_str("odd"))); /* its answer is not known */
+    assert_true(job->result.len == 4 && svc.results->bytes >= 4 && !job->result_is_pb);
+    assert_false(tke_find_job(&svc, "odd")); /* its answer is not known */
     close_world();
 }
 
@@ -450,7 +450,7 @@ TEST(rows_of_checkpoints)
     assert_string_equal(x->user_metadata, "{\"k\":2}");
     x = tke_find_checkpoint(&svc, "tinker://r/sampler_weights/adopted", &expired);
     assert_true(x && x->seq_id == 0 && x->bytes == 0 && !x->user_metadata);
-    assert_int_equal(svc.checkpoints.n_live, 6);
+    assert_int_equal(tke_count(&svc, TKE_CHECKPOINTS), 6);
     rows_are("SELECT name || kind FROM checkpoints ORDER BY kind, name",
              "a-1 a0 adopted0 adopted1 b1 adopted2 c2 a3 ");
     close_world();
@@ -489,9 +489,9 @@ TEST(files_that_cannot_be)
     assert_int_equal(tke_find_run(&svc, "torn")->next_seq, 1);
     assert_int_equal(tke_find_run(&svc, "large")->next_seq, 1);
     assert_int_equal(tke_find_run(&svc, "fits")->next_seq, 5);
-    const tke_checkpoint *c = tkc_map_get(&svc.checkpoints, tkc_str("tinker://large/weights/w"));
+    const tke_checkpoint *c = tke_checkpoint_named(&svc, "tinker://large/weights/w");
     assert_null(c->user_metadata);
-    c = tkc_map_get(&svc.checkpoints, tkc_str("tinker://fits/weights/w"));
+    c = tke_checkpoint_named(&svc, "tinker://fits/weights/w");
     assert_int_equal(strlen(c->user_metadata), LIMIT);
     close_world();
     free(large);
@@ -540,7 +540,7 @@ TEST(rows_of_samplers)
     assert_true(s->hash.lo == 1 && s->hash.hi == 0x0a00000000000002);
     s = tke_find_sampler(&svc, "named");
     assert_string_equal(s->model_path, "tinker://r/sampler_weights/b");
-    assert_ptr_equal(s->checkpoint, tkc_map_get(&svc.checkpoints, tkc_str(s->model_path)));
+    assert_ptr_equal(s->checkpoint, tke_checkpoint_named(&svc, s->model_path));
     assert_non_null(s->checkpoint);
     close_world();
 }

@@ -7,6 +7,7 @@
 #include "base/digest.h"
 #include "base/file.h"
 #include "service/core/base_models.h"
+#include "service/core/registry.h"
 #include "service/core/runs.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
@@ -282,11 +283,11 @@ TEST(half_of_it)
 static bool one_is_pending(void)
 {
     tke_service *svc = tke_engine_service(engine);
-    const tkc_map_entry *e;
+    const tke_checkpoint *c;
     bool any = false;
     pthread_mutex_lock(&svc->lock);
-    for (size_t at = 0; (e = tkc_map_next(&svc->checkpoints, &at));)
-        any |= ((const tke_checkpoint *)e->value)->state == TKE_CKPT_PENDING;
+    for (size_t at = 0; (c = tke_next_checkpoint(svc, &at));)
+        any |= c->state == TKE_CKPT_PENDING;
     pthread_mutex_unlock(&svc->lock);
     return any;
 }

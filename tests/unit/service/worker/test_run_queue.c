@@ -318,7 +318,7 @@ TEST_WITH(a_hole_in_the_numbers_ends_after_its_time, setup, teardown)
     run->session = session;
     run->last_arrival_ms = 1000;
     tke_job *job = put(run, TKE_JOB_PASS, 2);
-    svc.queued_bytes = job->queued_bytes = 100;
+    svc.held.bytes[TKE_HELD_QUEUED] = job->queued_bytes = 100;
     tke_gaps_expire(&svc, 5999);
     assert_string_equal(queued(run), "2 ");
     run->create = job; /* the model is not there yet: no hole */
@@ -335,7 +335,7 @@ TEST_WITH(a_hole_in_the_numbers_ends_after_its_time, setup, teardown)
                         "seq_id 1 was never received; requests 2..2 were dropped without being "
                         "applied");
     assert_int_equal(tke_run_seen(run, 2)->state, TKE_SEEN_DONE);
-    assert_int_equal(svc.queued_bytes, 0);
+    assert_int_equal(svc.held.bytes[TKE_HELD_QUEUED], 0);
     assert_int_equal(run->next_seq, 3);
     tke_job_drop(job);
     /* Of a session that has expired at once. */

@@ -13,6 +13,7 @@
 #include "service/worker/jobs.h"
 #include "service/worker/run_state.h"
 #include "service/worker/worker_files.h"
+#include "service/worker/worker_state.h"
 #include "support/engine/tiny_model.h"
 #include "support/service/bare_service.h"
 #include "train/adapter.h"
@@ -79,7 +80,7 @@ static int teardown(void **state)
 static void settle(void)
 {
     pthread_mutex_lock(&svc.lock);
-    while (svc.n_file_work)
+    while (svc.worker->n_file_work)
         pthread_cond_wait(&svc.idle, &svc.lock);
     pthread_mutex_unlock(&svc.lock);
     tke_store_sync(svc.store);
@@ -183,7 +184,7 @@ static void write_image(int64_t next_seq)
     run->is.image = TKE_IMAGE_WANTED;
     tke_work_image(&svc, run);
     settle();
-    assert_int_equal(svc.n_images, 0);
+    assert_int_equal(svc.worker->n_images, 0);
 }
 
 static void image_is(int64_t seq, int32_t slot, const char *source)
@@ -195,7 +196,7 @@ static void image_is(int64_t seq, int32_t slot, const char *source)
 
 TEST_WITH(images_take_turns, setup, teardown)
 {
-    svc.room_changes = 3;
+    svc.worker->room_changes = 3;
     run->n_passes = 11;
     run->n_pass_tokens = 12;
     run->n_failed_passes = 13;
@@ -221,7 +222,7 @@ TEST_WITH(images_take_turns, setup, teardown)
     write_image(6);
     image_is(6, 1, "image.0");
     assert_true(is_there("runs/r/image.0") && !is_there("runs/r/image.1"));
-    assert_true(is_tidy() && svc.room_changes >= 3);
+    assert_true(is_tidy() && svc.worker->room_changes >= 3);
     rows_are("SELECT id FROM runs", "r "); /* its row comes with it */
     /* One that was unloaded meanwhile leaves none. */
     run->is.life = TKE_RUN_UNLOADED;
@@ -486,7 +487,8 @@ TEST_WITH(checkpoints_are_deleted, setup, teardown)
         { "c", 1, TKE_RUN_READY, TKE_IMAGE_WANTED, "image.1", 0 },
         { "f", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, "image.0", 1 }, /* in place of the first */
         { "d", 0, TKE_RUN_UNLOADED, TKE_IMAGE_IDLE, "d", 0 },
-        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, "image.1", 0 }, /* beside the one being written */
+        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, "image.1",
+          0 }, /* beside the one being written */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (run->source)

@@ -13,6 +13,7 @@
 #include "service/worker/worker.h"
 #include "service/worker/worker_files.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 #include "support/engine/tiny_model.h"
 #include "support/service/bare_service.h"
 #include "train/adapter.h"
@@ -73,7 +74,7 @@ static tke_snapshot *weights(void)
     tke_snapshot *taken = tke_snapshot_take(source, &err);
     assert_ok(err);
     bytes = tke_snapshot_bytes(taken);
-    svc.snapshot_bytes += bytes;
+    svc.held.bytes[TKE_HELD_SNAPSHOTS] += bytes;
     return taken;
 }
 
@@ -136,22 +137,22 @@ TEST_WITH(weights_give_way, setup, teardown)
     tke_checkpoint *pending = kept_checkpoint("c", TKE_CKPT_PENDING, 1);
     tke_sampler *x = kept_sampler("x", true, 25), *y = kept_sampler("y", true, 35);
     tke_sampler *only = kept_sampler("z", false, 2);
-    svc.adapter_bytes = 100;
+    svc.held.bytes[TKE_HELD_ADAPTERS] = 100;
     svc.set.memory_bytes = (int64_t)(100 + 6 * bytes + 10);
     assert_true(tke_work_room(&svc, 10)); /* just fits */
-    assert_int_equal(svc.snapshot_bytes, 6 * bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], 6 * bytes);
     assert_true(tke_work_room(&svc, 11));
     assert_true(a->snapshot && !b->snapshot && x->snapshot && y->snapshot);
-    assert_int_equal(svc.snapshot_bytes, 5 * bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], 5 * bytes);
     assert_true(tke_work_room(&svc, 10 + 2 * bytes));
     assert_true(a->snapshot && !x->snapshot && y->snapshot);
     assert_false(tke_work_room(&svc, 10 + 5 * bytes)); /* all that can go is not enough */
     assert_true(!a->snapshot && !y->snapshot && pending->snapshot && only->snapshot);
-    assert_int_equal(svc.snapshot_bytes, 2 * bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], 2 * bytes);
     pending->state = TKE_CKPT_DONE;
     tke_work_forget_snapshots(&svc);
     assert_true(!pending->snapshot && only->snapshot);
-    assert_int_equal(svc.snapshot_bytes, bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], bytes);
 }
 
 /* In the order of their last use, whichever the map lists first. */
@@ -169,7 +170,7 @@ TEST_WITH(samplers_give_way_in_order, setup, teardown)
     }
     static const int order[N] = { 1, 3, 5, 4, 2, 0 };
     for (int n = 0; n < 2 * N; n++) {
-        svc.set.snapshot_memory_bytes = (int64_t)svc.snapshot_bytes;
+        svc.set.snapshot_memory_bytes = (int64_t)svc.held.bytes[TKE_HELD_SNAPSHOTS];
         tke_work_snapshot_room(&svc, 1);
         for (int i = 0; i < 2 * N; i++)
             assert_true(!(i < N ? all[order[i]]->snapshot : checkpoints[order[i - N]]->snapshot) ==
@@ -186,13 +187,13 @@ TEST_WITH(weights_have_a_limit, setup, teardown)
     tke_checkpoint *c = kept_checkpoint("c", TKE_CKPT_DONE, 3);
     svc.set.snapshot_memory_bytes = (int64_t)(4 * bytes);
     tke_work_snapshot_room(&svc, bytes);
-    assert_int_equal(svc.snapshot_bytes, 3 * bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], 3 * bytes);
     tke_work_snapshot_room(&svc, bytes + 1);
     assert_true(!a->snapshot && b->snapshot && c->snapshot);
     svc.set.memory_bytes = (int64_t)(2 * bytes);
     tke_work_snapshot_room(&svc, 1); /* all memory counts, too */
     assert_true(!b->snapshot && c->snapshot);
-    assert_int_equal(svc.snapshot_bytes, bytes);
+    assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], bytes);
 }
 
 /* Weights that only their session needs go when it has not used them for long; models that wait look again. */
@@ -205,14 +206,14 @@ TEST_WITH(unused_weights_make_room, setup, teardown)
     s->ephemeral = true;
     svc.set.session_timeout_ms = svc.set.max_ephemeral = 1 << 20;
     svc.set.ephemeral_idle_ms = 5000;
-    svc.room_changes = 4;
+    svc.worker->room_changes = 4;
     bare_now_ms = 6000;
     tke_housekeep(&svc, &(tke_due){ 0 });
-    assert_true(s->snapshot && svc.room_changes == 4);
+    assert_true(s->snapshot && svc.worker->room_changes == 4);
     bare_now_ms = 6001;
     tke_housekeep(&svc, &(tke_due){ 0 });
     assert_true(!s->snapshot && named->snapshot);
-    assert_true(svc.snapshot_bytes == bytes && svc.room_changes == 5);
+    assert_true(svc.held.bytes[TKE_HELD_SNAPSHOTS] == bytes && svc.worker->room_changes == 5);
 }
 
 /* ---- models ---- */
@@ -278,11 +279,11 @@ TEST_WITH(models_wake_and_sleep, setup, teardown)
     tke_job waits = { .seq = 1 };
     tke_run *run = new_run("r");
     svc.set.memory_bytes = (int64_t)adapter;
-    svc.room_changes = 4;
+    svc.worker->room_changes = 4;
     run->is.image = TKE_IMAGE_WANTED;
     assert_true(tke_work_wake(&svc, run, false, &err));
     assert_true(run->adapter && run->is.memory == TKE_RUN_AWAKE);
-    assert_true(run->adapter_bytes == adapter && svc.adapter_bytes == adapter);
+    assert_true(run->adapter_bytes == adapter && svc.held.bytes[TKE_HELD_ADAPTERS] == adapter);
     run->is.memory = TKE_RUN_LEAVING;
     run->queue = &waits; /* it has work again */
     tke_work_sleep(&svc, run);
@@ -297,7 +298,8 @@ TEST_WITH(models_wake_and_sleep, setup, teardown)
     run->is.memory = TKE_RUN_YIELDING;
     tke_work_sleep(&svc, run);
     assert_true(!run->adapter && run->is.memory == TKE_RUN_ASLEEP);
-    assert_true(run->adapter_bytes == 0 && svc.adapter_bytes == 0 && svc.room_changes == 5);
+    assert_true(run->adapter_bytes == 0 && svc.held.bytes[TKE_HELD_ADAPTERS] == 0 &&
+                svc.worker->room_changes == 5);
     assert_int_equal(run->is.image, TKE_IMAGE_IDLE);
     run->queue = NULL;
 }
@@ -333,7 +335,7 @@ TEST_WITH(models_that_cannot_wake, setup, teardown)
     assert_int_equal(err.code, TINKC_E_STORE);
     assert_true(strstr(err.message, "the stored state of this run cannot be read: ") &&
                 strstr(err.message, "; load a checkpoint (load_weights) to continue"));
-    assert_true(!run->adapter && svc.adapter_bytes == 0);
+    assert_true(!run->adapter && svc.held.bytes[TKE_HELD_ADAPTERS] == 0);
     err = (tinkc_error){ 0 };
     assert_true(tke_work_wake(&svc, run, true, &err)); /* without it */
     end_run(run);
@@ -449,7 +451,7 @@ TEST_WITH(waiting_for_room, setup, teardown)
 {
     tke_job job = { .seq = 1 };
     tke_run *run = new_run("r"), *other = new_run("other");
-    svc.room_changes = 7;
+    svc.worker->room_changes = 7;
     tke_work_wait_room(&svc, run, &job);
     assert_true(run->is.memory == TKE_RUN_WAITING && run->room_seen == 7 && job.paused);
     assert_string_equal(job.reason,
@@ -458,7 +460,7 @@ TEST_WITH(waiting_for_room, setup, teardown)
     int64_t since = run->room_since_ns, retry = run->room_retry_ns;
     assert_true(since > 0 && retry > since);
     run->room_since_ns = 5;
-    svc.room_changes = 8;
+    svc.worker->room_changes = 8;
     svc.set.max_models = 1;
     other->adapter = source;
     tke_work_wait_room(&svc, run, &job);

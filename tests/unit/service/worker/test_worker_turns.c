@@ -2,18 +2,22 @@
  * and who must wait for what. The worker takes one step at a time, on the test's own thread. */
 #include "base/file.h"
 #include "infer/infer.h"
+#include "service/core/registry_state.h"
 #include "service/core/base_models.h"
 #include "service/core/runs.h"
 #include "service/core/samplers.h"
 #include "service/core/saved_checkpoints.h"
 #include "service/core/sessions.h"
+#include "service/handlers/futures_poll.h"
 #include "service/handlers/request_decode.h"
 #include "service/worker/jobs.h"
+#include "service/worker/results.h"
 #include "service/worker/run_queue.h"
 #include "service/worker/run_state.h"
 #include "service/worker/worker.h"
 #include "service/worker/worker_files.h"
 #include "service/worker/worker_memory.h"
+#include "service/worker/worker_state.h"
 #include "support/engine/tiny_model.h"
 #include "support/service/bare_service.h"
 #include "train/adapter.h"
@@ -74,10 +78,9 @@ static int setup(void **state)
     svc.set.result_store_bytes = svc.set.result_spill_bytes = 1 << 30;
     svc.set.max_queued_bytes = svc.set.max_queued_tokens = 1 << 24;
     svc.set.durability = TINKC_DURABILITY_CHECKPOINT;
-    svc.samples_end = &svc.samples;
     base.model = other_base.model = model;
     base.context = other_base.context = 32;
-    assert_true(tkc_map_set(&svc.bases, tkc_str("tiny"), &base, NULL, &err));
+    assert_true(tkc_map_set(&svc.registry->of[TKE_BASES], tkc_str("tiny"), &base, NULL, &err));
     assert_non_null(tke_session_add(&svc, "s", "me", &err));
     a = new_run("a");
     b = new_run("b");
@@ -99,9 +102,8 @@ static void end_base(tke_base *one)
 static int teardown(void **state)
 {
     (void)state;
-    const tkc_map_entry *e;
-    for (size_t at = 0; (e = tkc_map_next(&svc.runs, &at));) {
-        tke_run *run = e->value;
+    tke_run *run;
+    for (size_t at = 0; (run = tke_next_run(&svc, &at));) {
         while (run->queue) {
             tke_job *job = run->queue;
             run->queue = job->next;
@@ -110,7 +112,7 @@ static int teardown(void **state)
         tke_adapter_free(run->adapter);
         run->adapter = NULL;
     }
-    (void)tkc_map_remove(&svc.bases, tkc_str("tiny"));
+    (void)tkc_map_remove(&svc.registry->of[TKE_BASES], tkc_str("tiny"));
     end_base(&base);
     end_base(&other_base);
     bare_close(&svc);
@@ -300,10 +302,10 @@ TEST_WITH(who_must_wait, setup, teardown)
     step(1, 1, 1);
     a->is.image = TKE_IMAGE_IDLE;
     a->is.memory = TKE_RUN_WAITING; /* for room, which has not changed */
-    svc.room_changes = a->room_seen = 5;
+    svc.worker->room_changes = a->room_seen = 5;
     a->room_retry_ns = INT64_MAX;
     step(1, 1, 1);
-    svc.room_changes = 6;
+    svc.worker->room_changes = 6;
     step(2, 1, 1);
     assert_int_equal(a->is.memory, TKE_RUN_AWAKE);
     a->is.image = TKE_IMAGE_WRITING; /* it is in memory: no matter */
@@ -349,7 +351,7 @@ TEST_WITH(models_are_unloaded, setup, teardown)
                             i ? "{\"model_id\":\"b\",\"type\":\"unload_model\"}"
                               : "{\"model_id\":\"a\",\"type\":\"unload_model\"}");
         assert_true(!run->adapter && run->is.life == TKE_RUN_UNLOADED && !run->dirty_since_ms);
-        assert_int_equal(svc.adapter_bytes, 0);
+        assert_int_equal(svc.held.bytes[TKE_HELD_ADAPTERS], 0);
         tke_job_drop(job);
     }
 }
@@ -373,18 +375,18 @@ TEST_WITH(loads_wait_for_files, setup, teardown)
 TEST_WITH(passes_wait_for_results, setup, teardown)
 {
     svc.set.result_store_bytes = 100;
-    svc.result_bytes = 101;
+    svc.results->bytes = 101;
     put_all(a, "p", 1);
     put_all(b, "o", 1);
     step(1, 2, 1);
     assert_true(a->queue->paused);
     assert_string_equal(a->queue->reason,
                         "results that were not fetched yet take all the room there is for results");
-    svc.result_bytes = 100;
+    svc.results->bytes = 100;
     tke_job *job = a->queue;
     step(2, 2, 1);
     assert_true(!job->paused && !job->reason);
-    svc.result_bytes -= 100;
+    svc.results->bytes -= 100;
 }
 
 /* A request that finds no room says so, and the next step is another's. */
@@ -453,10 +455,10 @@ static tke_job *sample(const char *id, size_t max_tokens)
                                             .max_tokens = max_tokens,
                                             .rule = { .temperature = 1, .top_p = 1 },
                                             .never_stop = true };
-    svc.n_samples++;
-    svc.n_sample_tokens += 3;
-    *svc.samples_end = job;
-    svc.samples_end = &job->next;
+    svc.worker->n_samples++;
+    svc.worker->n_sample_tokens += 3;
+    *svc.worker->samples_end = job;
+    svc.worker->samples_end = &job->next;
     return job;
 }
 
@@ -467,7 +469,8 @@ static void is_sampled(tke_job *job, const char *error)
     assert_int_equal(job->failed, *error != '\0');
     assert_true(job->failed || (job->result_is_pb && job->result.len > 0));
     tke_job_drop(job);
-    assert_true(svc.n_samples == 0 && svc.n_sample_tokens == 0 && !svc.generating && !svc.samples);
+    assert_true(svc.worker->n_samples == 0 && svc.worker->n_sample_tokens == 0 &&
+                !svc.worker->generating && !svc.worker->samples);
 }
 
 static void prepare_samples(void)
@@ -485,17 +488,17 @@ TEST_WITH(samples_are_drawn, setup, teardown)
     prepare_samples();
     tke_job *one = sample("1", 1), *many = sample("2", 20), *cancelled = sample("3", 1);
     cancelled->in.sample.cancelled = true;
-    svc.n_samples_done = 7;
+    svc.polls->n_samples_done = 7;
     step(1, 1, 1);
     uint64_t tenant = one->in.sample.gen.tenant; /* the same for all of an owner */
     assert_true(tenant != 0 && many->in.sample.gen.tenant == tenant);
     is_sampled(cancelled, "the sample was cancelled");
-    assert_true(svc.n_sample_steps > 0);
+    assert_true(svc.counters.sample_steps > 0);
     is_sampled(one, "");
     assert_true(many->failed); /* it was under way when the worker ended */
     is_sampled(many, "the sample was cancelled");
-    assert_true(svc.n_tokens_sampled >= 1 && svc.n_tokens_prefilled >= 3);
-    assert_int_equal(svc.n_samples_done, 10);
+    assert_true(svc.counters.tokens_sampled >= 1 && svc.counters.tokens_prefilled >= 3);
+    assert_int_equal(svc.polls->n_samples_done, 10);
 }
 
 /* Which weights a sample is drawn from, and why it cannot be. */
@@ -518,7 +521,7 @@ TEST_WITH(weights_of_samples, setup, teardown)
     job = sample("3", 1);
     job->in.sample.checkpoint = w;
     step(1, 1, 1); /* its folder is not there */
-    assert_true(job->failed && !w->snapshot && svc.snapshot_bytes == 0);
+    assert_true(job->failed && !w->snapshot && svc.held.bytes[TKE_HELD_SNAPSHOTS] == 0);
     tke_job_drop(job);
     tke_sampler *s = tke_sampler_add(&svc, "x", "me", &err);
     s->session = tke_find_session(&svc, "s");
@@ -549,7 +552,7 @@ TEST_WITH(weights_of_samples, setup, teardown)
         if (i == 0)
             s->spill = tke_copy(&svc, path, &err);
         else
-            assert_int_equal(svc.snapshot_bytes, tke_snapshot_bytes(taken));
+            assert_int_equal(svc.held.bytes[TKE_HELD_SNAPSHOTS], tke_snapshot_bytes(taken));
         assert_int_equal(s->snapshot != NULL, i == 1);
         tke_snapshot_drop(taken);
         if (i == 1)
@@ -571,25 +574,25 @@ TEST_WITH(training_and_sampling_take_turns, setup, teardown)
     put_all(a, "ooo", 1);
     tke_job *job = sample("1", 1);
     step(2, 1, 1); /* training first */
-    assert_true(svc.train_ns > 0 && svc.sample_ns == 0);
+    assert_true(svc.worker->train_ns > 0 && svc.worker->sample_ns == 0);
     is_sampled(job, "the sample was cancelled"); /* it has begun, at least */
     job = sample("2", 1);
-    svc.train_ns = 1000;
-    svc.sample_ns = 999;
+    svc.worker->train_ns = 1000;
+    svc.worker->sample_ns = 999;
     step(2, 1, 1); /* training has had more */
     is_sampled(job, "");
-    assert_true(svc.train_ns == 1000 && svc.sample_ns > 999);
+    assert_true(svc.worker->train_ns == 1000 && svc.worker->sample_ns > 999);
     job = sample("3", 1);
-    svc.train_ns = svc.sample_ns = INT64_MAX / 4;
+    svc.worker->train_ns = svc.worker->sample_ns = INT64_MAX / 4;
     step(3, 1, 1);
     tke_job_drop(job);
-    assert_true(svc.train_ns > INT64_MAX / 4 && svc.sample_ns == INT64_MAX / 4);
+    assert_true(svc.worker->train_ns > INT64_MAX / 4 && svc.worker->sample_ns == INT64_MAX / 4);
     step(4, 1, 1); /* nothing to sample: from the beginning */
-    assert_true(svc.train_ns < INT64_MAX / 4 && svc.sample_ns == 0);
-    svc.train_ns = svc.sample_ns = 500;
+    assert_true(svc.worker->train_ns < INT64_MAX / 4 && svc.worker->sample_ns == 0);
+    svc.worker->train_ns = svc.worker->sample_ns = 500;
     job = sample("4", 1);
     step(4, 1, 1); /* nothing to train */
-    assert_true(svc.train_ns == 0 && svc.sample_ns == 0);
+    assert_true(svc.worker->train_ns == 0 && svc.worker->sample_ns == 0);
     is_sampled(job, "");
 }
 
@@ -602,8 +605,8 @@ TEST_WITH(samples_come_between_microbatches, setup, teardown)
     put_all(a, "pppp", 1);
     tke_job *job = sample("1", 1);
     step(3, 1, 1);
-    is_sampled(job, "");                /* as it would not be, had it waited for the end */
-    assert_int_equal(svc.sample_ns, 0); /* the second had the device alone */
+    is_sampled(job, "");                        /* as it would not be, had it waited for the end */
+    assert_int_equal(svc.worker->sample_ns, 0); /* the second had the device alone */
     assert_int_equal(a->n_passes, 2);
     job = sample("2", 1);
     svc.set.train_share = 1; /* what training has had is never more than its share */
@@ -624,7 +627,7 @@ TEST_WITH(memory_is_shared, setup, teardown)
     tke_job *job = sample("1", 1);
     step(1, 1, 1);
     is_sampled(job, "");
-    size_t cache = tke_infer_bytes(base.infer), adapters = svc.adapter_bytes;
+    size_t cache = tke_infer_bytes(base.infer), adapters = svc.held.bytes[TKE_HELD_ADAPTERS];
     assert_true(cache > 0 && adapters > 0);
     svc.set.memory_bytes = (int64_t)(model->n_bytes + adapters + (256 << 20));
     size_t pool = tke_work_plan(&svc, &base).pool;
@@ -638,14 +641,14 @@ TEST_WITH(memory_is_shared, setup, teardown)
     assert_true(tke_work_cache_room(&svc, pool - cache - work + 1)); /* training gives way */
     assert_int_equal(tke_trainer_held(base.trainer), 0);
     assert_false(tke_work_cache_room(&svc, pool - cache + 1));
-    svc.training = &base;
-    svc.training_bytes = pool - cache;
+    svc.worker->training = &base;
+    svc.worker->training_bytes = pool - cache;
     tke_work_train_room(&svc);
     assert_int_equal(tke_infer_bytes(base.infer), cache);
-    svc.training_bytes++;
+    svc.worker->training_bytes++;
     tke_work_train_room(&svc); /* the cache gives way */
     assert_int_equal(tke_infer_bytes(base.infer), 0);
-    svc.training = NULL;
+    svc.worker->training = NULL;
 }
 
 /* A pass and samples run where only one of them has room at a time. */
@@ -658,11 +661,12 @@ TEST_WITH(nothing_is_refused_that_could_wait, setup, teardown)
     put_all(a, "p", 1);
     step(2, 1, 1);
     size_t work = tke_trainer_held(base.trainer);
-    svc.set.memory_bytes = (int64_t)(model->n_bytes + svc.adapter_bytes + work + 1000);
+    svc.set.memory_bytes =
+        (int64_t)(model->n_bytes + svc.held.bytes[TKE_HELD_ADAPTERS] + work + 1000);
     for (int64_t i = 2; i < 5; i++) {
         tke_job *job = sample("1", 1), *pass = put(a, 'p', i);
         tke_job_keep(pass);
-        svc.train_ns = svc.sample_ns = 0;
+        svc.worker->train_ns = svc.worker->sample_ns = 0;
         step(i + 1, 1, 1); /* training first */
         assert_string_equal(pass->error.message, "");
         tke_job_drop(pass);
