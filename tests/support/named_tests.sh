@@ -3,7 +3,7 @@
 # To be sourced, in the repository's root.
 
 c_test() {
-    grep -rqE "^TEST(_WITH)?\($1\b" tests --include='*.c'
+    grep -rqE "^(TEST(_WITH)?|RULES(_OF_TEXTS)?)\($1\b" tests --include='*.c'
 }
 shell_test() {
     grep -rqE "^$1\(\) \{" tests --include='*.sh' && grep -rqxE "$1" tests --include='*.sh'

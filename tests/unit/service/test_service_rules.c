@@ -68,7 +68,7 @@
  *     ! SELECT ...                                   rows of its database, after an end; then a start
  *     & name                                         what follows is on the service that this file leaves behind
  *     # a comment
- * In a request, $MODEL is the folder of org/tiny.
+ * In a request, $MODEL is the folder of org/tiny, and $(3 TEXT) is TEXT three times.
  *
  * What all answers share is checked for each of them (ask_end): a result names its request, an accepted request is
  * answered with its id, and one that lacks memory is refused with 503 memory.
@@ -271,7 +271,7 @@ static struct {
     char set[2][100]; /* a setting, or "" */
     int32_t durability;
     struct {
-        char name[16], value[1000];
+        char name[16], value[2000];
     } names[MAX_NAMES];
     size_t n_names;
     char header[2][200]; /* of the next request */
@@ -389,11 +389,32 @@ static void close_world(void)
 
 /* ---- names for values ---- */
 
+static void expand(const char *text, tkc_buf *out);
+
+/* "$(3 TEXT)": three times what TEXT stands for. Where it ends, or NULL. */
+static const char *repeat(const char *text, tkc_buf *out)
+{
+    char *part = NULL, *end = strchr(text, ')');
+    if (text[0] != '$' || text[1] != '(' || !end)
+        return NULL;
+    size_t times = strtoul(text + 2, &part, 10);
+    char *once = strndup(part + 1, (size_t)(end - part - 1));
+    for (size_t i = 0; i < times; i++)
+        expand(once, out);
+    free(once);
+    return end + 1;
+}
+
 /* "$s" -> its value */
 static void expand(const char *text, tkc_buf *out)
 {
     tinkc_error err = { 0 };
     while (*text) {
+        const char *past = repeat(text, out);
+        if (past) {
+            text = past;
+            continue;
+        }
         size_t best = MAX_NAMES, len = 0;
         for (size_t i = 0; *text == '$' && i < world.n_names; i++)
             if (strncmp(text + 1, world.names[i].name, strlen(world.names[i].name)) == 0 &&
@@ -661,9 +682,10 @@ static void read_request(waiting *w, const char *line)
     if (id && strcmp(path, "/api/v1/retrieve_future") == 0)
         sscanf(id, "\"request_id\":\"%199[^\"]", w->id);
     memcpy(w->header, world.header, sizeof w->header);
-    w->headers[0] = "Content-Type";
-    w->headers[1] = "application/json";
-    w->headers[2] = w->header[0][0] ? w->header[0] : NULL;
+    bool has_type = strcmp(w->header[0], "Content-Type") == 0;
+    w->headers[0] = has_type ? w->header[0] : "Content-Type";
+    w->headers[1] = has_type ? w->header[1] : "application/json";
+    w->headers[2] = has_type || !w->header[0][0] ? NULL : w->header[0];
     w->headers[3] = w->header[1];
     w->request = (tinkc_request){ .method = method,
                                   .path = path,
@@ -1604,6 +1626,12 @@ RULES(device_failures)
 RULES(sample_repeats)
 RULES(result_spill)
 RULES(kept_weights)
+RULES(passes_and_samples)
+RULES(searches)
+RULES(custom_losses)
+RULES(body_forms)
+RULES(numbers_awaited)
+RULES(names_kept)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)
@@ -1774,6 +1802,7 @@ RULES_OF_TEXTS(openai_clients)
 RULES_OF_TEXTS(openai_messages)
 RULES_OF_TEXTS(exhausted)
 RULES_OF_TEXTS(stops)
+RULES_OF_TEXTS(openai_mistakes)
 
 /* Requests with texts whose clients hang up: two are under way and wait for a lock, the others wait
  * for a thread, as many as may. None of them is computed, and only those are cancelled. */

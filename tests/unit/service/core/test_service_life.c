@@ -261,79 +261,6 @@ TEST(losses_outlive_their_answers)
     tinkc_mock_free(mock);
 }
 
-static const char *save(const tinkc_transport *t, const char *model, int64_t seq, const char *name,
-                        const char *more)
-{
-    const char *promise = service_json(t, 200, "POST", "/api/v1/save_weights",
-                                       "{\"model_id\":\"%s\",\"seq_id\":%lld,\"path\":\"%s\"%s}",
-                                       model, (long long)seq, name, more);
-    return hold(json_field(promise, "request_id"));
-}
-
-static int32_t plain(const tinkc_transport *t, const char *method, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int32_t plain(const tinkc_transport *t, const char *method, const char *format, ...)
-{
-    char path[400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    answer a = service_call(t, method, path, NULL, NULL, 0);
-    int32_t status = a.status;
-    answer_free(&a);
-    return status;
-}
-
-TEST(checkpoints_are_saved_listed_and_deleted)
-{
-    tinkc_error err = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    tinkc_engine *engine = open_with((tinkc_engine_options){ .clock = tinkc_mock_clock(mock) });
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    service_wait(t, save(t, model, 1, "a", ""));
-    service_wait_failure(t, save(t, model, 2, "a", ""), "user",
-                         "Checkpoint 'weights/a' already exists");
-    service_wait(t, save(t, model, 3, "a", ",\"overwrite\":true"));
-    service_wait(t, save(t, model, 4, "short", ",\"ttl_seconds\":3600"));
-    char list[200];
-    snprintf(list, sizeof list, "/api/v1/training_runs/%s/checkpoints", model);
-    answer a = service_call(t, "GET", list, NULL, NULL, 0);
-    assert_non_null(strstr(a.body.data, "\"weights/a\""));
-    assert_non_null(strstr(a.body.data, "\"weights/short\""));
-    assert_non_null(strstr(a.body.data, "\"expires_at\":\"20"));
-    answer_free(&a);
-    tinkc_mock_advance(mock, 3601000);
-    a = service_call(t, "GET", list, NULL, NULL, 0);
-    assert_null(strstr(a.body.data, "\"weights/short\""));
-    answer_free(&a);
-    /* publish twice is not a conflict; a bare name is refused with the words of the service */
-    assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
-    assert_int_equal(plain(t, "POST", "%s/weights/a/publish", list), 200);
-    assert_int_equal(plain(t, "DELETE", "%s/weights/a/publish", list), 200);
-    char bare[300];
-    snprintf(bare, sizeof bare, "%s/a", list);
-    a = service_call(t, "DELETE", bare, NULL, NULL, 0);
-    assert_int_equal(a.status, 400);
-    assert_non_null(strstr(a.body.data, "Invalid checkpoint identifier. Expected format"));
-    answer_free(&a);
-    snprintf(bare, sizeof bare, "%s/weights/a/ttl", list);
-    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":3599}");
-    service_json(t, 400, "PUT", bare, "{\"ttl_seconds\":315619201}");
-    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":315619200}");
-    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":3600}");
-    service_json(t, 200, "PUT", bare, "{\"ttl_seconds\":null}");
-    tinkc_mock_advance(mock, 3601000);
-    assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 204);
-    assert_int_equal(plain(t, "DELETE", "%s/weights/a", list), 404);
-    service_wait(t, save(t, model, 5, "a", "")); /* the name is free again */
-    assert_int_equal(plain(t, "GET", "/api/v1/training_runs/nobody"), 404);
-    assert_int_equal(plain(t, "GET", "/api/v1/training_runs?limit=x"), 400);
-    tinkc_engine_free(engine);
-    tinkc_mock_free(mock);
-}
-
 static const char *post_save(const tinkc_transport *t, const char *endpoint, const char *model,
                              int64_t seq, const char *rest)
 {
@@ -341,55 +268,6 @@ static const char *post_save(const tinkc_transport *t, const char *endpoint, con
         service_json(t, 200, "POST", endpoint, "{\"model_id\":\"%s\",\"seq_id\":%lld,%s}", model,
                      (long long)seq, rest);
     return hold(json_field(promise, "request_id"));
-}
-
-static int count_listed(const tinkc_transport *t, const char *mark)
-{
-    answer a = service_call(t, "GET", "/api/v1/checkpoints", NULL, NULL, 0);
-    int n = 0;
-    for (const char *at = a.body.data; (at = strstr(at, mark)); at++)
-        n++;
-    answer_free(&a);
-    return n;
-}
-
-/* keep_last_k, overwriting for samplers, and addresses as the world sees them. */
-TEST(kept_and_overwritten)
-{
-    const char *const settings[] = { "keep_last_k", "2", "public_url", "https://tinker.example/x/",
-                                     NULL };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ .settings = settings });
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    char body[80], path[300];
-    for (int i = 0; i < 5; i++) {
-        snprintf(body, sizeof body, "\"path\":\"w%d\"", i);
-        service_wait(t, post_save(t, "/api/v1/save_weights", model, 1 + i, body));
-        if (i)
-            continue;
-        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/w0/publish",
-                 model);
-        service_json(t, 200, "POST", path, "%s", "");
-    }
-    assert_int_equal(count_listed(t, "\"weights/w"), 3); /* a public one, and the last two */
-    assert_int_equal(count_listed(t, "\"weights/w0\""), 1);
-    assert_int_equal(count_listed(t, "\"weights/w4\""), 1);
-    const char *sampler = "/api/v1/save_weights_for_sampler";
-    service_wait(t, post_save(t, sampler, model, 6, "\"path\":\"s\""));
-    service_wait_failure(t, post_save(t, sampler, model, 7, "\"path\":\"s\""), "user",
-                         "Checkpoint 'sampler_weights/s' already exists");
-    service_wait(t, post_save(t, sampler, model, 8, "\"path\":\"s\",\"overwrite\":true"));
-    assert_int_equal(count_listed(t, "\"sampler_weights/s\""), 1);
-    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/w4/archive", model);
-    answer a = service_call(t, "GET", path, NULL, NULL, 0);
-    assert_int_equal(a.status, 302);
-    assert_ptr_equal(strstr(a.location, "https://tinker.example/x/api/v1/archives/"), a.location);
-    answer_free(&a);
-    tinkc_engine_free(engine);
-    tinkc_error err = { 0 };
-    const char *const bad[] = { "public_url", "ftp://x", NULL };
-    assert_null(tinkc_engine_new(&(tinkc_engine_options){ .settings = bad }, &err));
-    assert_non_null(strstr(err.message, "public_url"));
 }
 
 /* Clients write their base address with a slash at its end or without. */
@@ -413,54 +291,6 @@ TEST(links_have_single_slashes)
         answer_free(&a);
     }
     service_base_url = "";
-    tinkc_engine_free(engine);
-}
-
-TEST(what_was_used)
-{
-    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *session = hold(service_session(t));
-    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
-    train(t, model, 1, 2);
-    service_wait(t, save(t, model, 5, "a", ""));
-    char from[TKC_TIME_TEXT], until[TKC_TIME_TEXT], path[300];
-    int64_t hour = (int64_t)3600 * 1000000;
-    int64_t now = tkc_wall_us(tkc_clock_real()) / hour * hour;
-    tkc_format_time(now - hour, false, from);
-    tkc_format_time(now + 2 * hour, false, until);
-    snprintf(path, sizeof path, "/api/v1/billing/usage/events?starting_on=%s&ending_before=%s",
-             from, until);
-    answer a = service_call(t, "GET", path, NULL, NULL, 0);
-    assert_int_equal(a.status, 200);
-    assert_non_null(strstr(a.body.data, "{\"type\":\"training\",\"token_count\":14}"));
-    assert_non_null(strstr(a.body.data, "{\"type\":\"checkpoint\",\"count\":1}"));
-    assert_non_null(strstr(a.body.data, session));
-    answer_free(&a);
-    assert_int_equal(plain(t, "GET", "/api/v1/billing/usage/events?starting_on=x"), 400);
-    a = service_call(t, "GET", "/api/v1/audit?event_type=checkpoints", NULL, NULL, 0);
-    assert_non_null(strstr(a.body.data, "\"event\":\"checkpoint_create\",\"event_details\":{"
-                                        "\"organization_urn\":\"tml:organization:local\","
-                                        "\"actor\":{\"type\":\"session\",\"session_id\":\""));
-    assert_non_null(strstr(a.body.data, "\"action\":{\"type\":\"create\"}}"));
-    answer_free(&a);
-    a = service_call(t, "GET", "/api/v1/audit?event_type=teams", NULL, NULL, 0);
-    assert_string_equal(a.body.data, "{\"entries\":[]}");
-    answer_free(&a);
-    assert_int_equal(plain(t, "GET", "/api/v1/audit?event_type=nonsense"), 400);
-    snprintf(path, sizeof path, "/api/v1/sessions/%s", session);
-    a = service_call(t, "GET", path, NULL, NULL, 0);
-    assert_non_null(strstr(a.body.data, model));
-    answer_free(&a);
-    snprintf(path, sizeof path, "/api/v1/sessions/%s/project", session);
-    service_json(t, 400, "PUT", path, "{}");
-    service_json(t, 200, "PUT", path, "{\"project_id\":\"p1\"}");
-    a = service_call(t, "GET", "/api/v1/training_runs?project_id=p1", NULL, NULL, 0);
-    assert_true(json_number(a.body.data, "total_count") == 1);
-    answer_free(&a);
-    a = service_call(t, "GET", "/api/v1/training_runs?project_id=p2", NULL, NULL, 0);
-    assert_true(json_number(a.body.data, "total_count") == 0);
-    answer_free(&a);
     tinkc_engine_free(engine);
 }
 
@@ -542,27 +372,6 @@ TEST(too_little_memory)
     assert_non_null(strstr(service_wait(t, waiting), "model_id"));
     service_wait(t, service_step(t, busy, 3, 0.0)); /* and wakes in its turn */
     tinkc_engine_free(engine);
-}
-
-/* The place for files is not usable: the save fails, training continues, and later it works again.
- * */
-TEST(a_disk_in_trouble)
-{
-    char *store = tiny_folder(), path[300], command[700];
-    const char *const settings[] = { "disk_reserve", "0", NULL };
-    tinkc_engine *engine =
-        open_with((tinkc_engine_options){ .store = store, .settings = settings });
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    snprintf(command, sizeof command, "rm -rf '%s/tmp' && touch '%s/tmp'", store, store);
-    assert_int_equal(system(command), 0);
-    service_wait_failure(t, save(t, model, 1, "a", ""), "server", "tmp");
-    train(t, model, 2, 1);
-    snprintf(path, sizeof path, "%s/tmp", store);
-    assert_int_equal(unlink(path), 0);
-    service_wait(t, save(t, model, 4, "a", ""));
-    tinkc_engine_free(engine);
-    tiny_model_remove(store);
 }
 
 TEST(options_out_of_range_are_refused)

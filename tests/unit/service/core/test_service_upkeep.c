@@ -114,23 +114,6 @@ TEST_WITH(who_asks_for_openai, setup, teardown)
 
 /* ---- sessions ---- */
 
-TEST_WITH(a_session_expires_when_its_time_is_over, setup, teardown)
-{
-    svc.set.session_timeout_ms = 5000;
-    tke_session *s = new_session("s");
-    assert_true(s->seen_ms == 1000 && s->created_us == 1000000);
-    upkeep(6000);
-    assert_false(s->expired);
-    upkeep(6001);
-    assert_true(s->expired);
-    tke_session_touch(&svc, s); /* a request of it */
-    assert_true(!s->expired && s->seen_ms == 6001);
-    s->finished = "completed"; /* a finished one is not revived */
-    bare_now_ms = 6100;
-    tke_session_touch(&svc, s);
-    assert_true(s->expired && s->seen_ms == 6100);
-}
-
 /* Models of an expired session go to sleep, if nothing keeps them awake. */
 TEST_WITH(models_of_expired_sessions_sleep, setup, teardown)
 {
@@ -180,7 +163,6 @@ static bool is_known(const char *id)
     return tke_find_session(&svc, id) != NULL;
 }
 
-/* Sessions that never trained are forgotten, with their samplers, after long or when they are many. */
 /* A client that went away may come back; its run is finished when it was silent for run_keep_s. What a
  * client saved by name is not an image. */
 TEST_WITH(images_of_silent_runs_go, setup, teardown)
@@ -231,6 +213,7 @@ TEST_WITH(images_of_silent_runs_go, setup, teardown)
     tke_job_drop(waiting);
 }
 
+/* Sessions that never trained are forgotten, with their samplers, after long or when they are many. */
 TEST_WITH(idle_sessions_are_forgotten, setup, teardown)
 {
     tinkc_error err = { 0 };
@@ -457,62 +440,9 @@ TEST_WITH(requests_without_a_row, setup, teardown)
 
 /* ---- memory that only work needs ---- */
 
-TEST_WITH(idle_memory_is_released, setup, teardown)
-{
-    svc.set.idle_release_ms = 5000;
-    upkeep(1000);
-    assert_true(svc.worker->idle_since_ms == 1000 && !svc.worker->wants_release);
-    upkeep(5999);
-    assert_true(!svc.worker->wants_release && !svc.worker->released);
-    for (size_t i = 0; i < 3; i++) {
-        svc.worker->n_samples = i == 0;
-        svc.worker->n_images = i == 1;
-        svc.held.bytes[TKE_HELD_QUEUED] = i == 2;
-        upkeep(6000);
-        assert_true(svc.worker->idle_since_ms == 0 && !svc.worker->wants_release);
-        svc.worker->n_samples = svc.worker->n_images = svc.held.bytes[TKE_HELD_QUEUED] = 0;
-        upkeep(1000);
-        assert_int_equal(svc.worker->idle_since_ms, 1000);
-    }
-    upkeep(6000);
-    assert_true(svc.worker->wants_release && svc.worker->released);
-    svc.worker->wants_release = false; /* the worker has */
-    upkeep(90000);
-    assert_false(svc.worker->wants_release); /* once */
-}
-
 /* ---- keys and links ---- */
 
-TEST_WITH(keys_are_forgotten, setup, teardown)
-{
-    tinkc_error err = { 0 };
-    for (int i = 0; i < 2; i++) {
-        tke_call call = { .svc = &svc };
-        bare_now_ms = 1000 + i;
-        tke_remember_key(&call, i ? "new" : "old", "what");
-        tke_link *link = tkc_zalloc(NULL, sizeof *link, &err);
-        link->token = tke_copy(&svc, i ? "new" : "old", &err);
-        link->owner = tke_copy(&svc, "me", &err);
-        link->expires_ms = 601000 + i;
-        assert_true(tkc_map_set(&svc.downloads->links, tkc_str(link->token), link, NULL, &err));
-    }
-    upkeep(600999);
-    assert_true(tke_known_key(&svc, "old") && svc.downloads->links.n_live == 2);
-    upkeep(601000);
-    assert_true(!tke_known_key(&svc, "old") && svc.downloads->links.n_live == 1);
-    assert_true(tke_known_key(&svc, "new") && tkc_map_has(&svc.downloads->links, tkc_str("new")));
-}
-
 /* ---- ephemeral samplers ---- */
-
-static int rows_of_samplers(void)
-{
-    tinkc_error err = { 0 };
-    int n = 0;
-    tke_store_sync(svc.store);
-    assert_true(tke_store_query(svc.store, "SELECT id FROM samplers", count_row, &n, &err, ""));
-    return n;
-}
 
 /* With a folder and a row. */
 static tke_sampler *new_ephemeral(const char *id, tke_session *session, int64_t used_ms)
@@ -531,28 +461,6 @@ static tke_sampler *new_ephemeral(const char *id, tke_session *session, int64_t 
     tke_txn_exec(txn, "INSERT INTO samplers(id) VALUES(?)", "t", id);
     tke_txn_commit(txn, NULL, NULL);
     return s;
-}
-
-static bool has_folder(const char *id)
-{
-    char path[500];
-    tke_store_sync(svc.store);
-    snprintf(path, sizeof path, "%s/%s", folder, id);
-    return tkc_is_dir(path);
-}
-
-TEST_WITH(unused_weights_are_dropped, setup, teardown)
-{
-    svc.set.ephemeral_idle_ms = 100000;
-    tke_session *session = new_session("s");
-    tke_sampler *one = new_ephemeral("one", session, 1000),
-                *two = new_ephemeral("two", session, 2000);
-    upkeep(101000);
-    assert_true(one->spill && two->spill && rows_of_samplers() == 2);
-    upkeep(101001);
-    assert_true(!one->spill && two->spill && rows_of_samplers() == 1);
-    assert_true(!has_folder("one") && has_folder("two"));
-    assert_int_equal(tke_find_sampler(&svc, "one") == one, true); /* it says that they are gone */
 }
 
 /* Too many of a session: those that a minute passed over, when as many as may stay were used later. */
@@ -576,21 +484,6 @@ TEST_WITH(many_weights_of_a_session, setup, teardown)
     assert_true(b->spill && c->spill && d->spill);
 }
 
-TEST_WITH(weights_of_an_expired_session, setup, teardown)
-{
-    svc.set.session_timeout_ms = 5000;
-    svc.set.ephemeral_grace_ms = 2000;
-    tke_session *session = new_session("s"), *alive = new_session("alive");
-    alive->seen_ms = 8000;
-    session->n_runs = alive->n_runs = 1;
-    tke_sampler *one = new_ephemeral("one", session, 1000),
-                *two = new_ephemeral("two", alive, 1000);
-    upkeep(8000);
-    assert_true(one->spill && two->spill);
-    upkeep(8001);
-    assert_true(!one->spill && two->spill);
-}
-
 /* ---- checkpoints ---- */
 
 static tke_checkpoint *new_checkpoint(const char *name)
@@ -602,30 +495,6 @@ static tke_checkpoint *new_checkpoint(const char *name)
 }
 
 #define PATH "tinker://r/weights/"
-
-TEST_WITH(a_checkpoint_expires_when_its_time_is_over, setup, teardown)
-{
-    int64_t expired_us = -1;
-    tke_checkpoint *c = new_checkpoint("c");
-    tke_checkpoint_written(c);
-    assert_null(tke_find_checkpoint(&svc, PATH "other", &expired_us));
-    assert_int_equal(expired_us, 0);
-    assert_null(tke_find_checkpoint(&svc, NULL, NULL));
-    c->expires_us = 5000000;
-    bare_now_ms = 4999;
-    assert_ptr_equal(tke_find_checkpoint(&svc, PATH "c", &expired_us), c);
-    assert_int_equal(expired_us, 0);
-    upkeep(4999);
-    assert_int_equal(c->state, TKE_CKPT_DONE);
-    bare_now_ms = 5000;
-    assert_null(tke_find_checkpoint(&svc, PATH "c", &expired_us));
-    assert_null(tke_find_checkpoint(&svc, PATH "c", NULL));
-    assert_int_equal(expired_us, 5000000);
-    upkeep(5000);
-    assert_int_equal(c->state, TKE_CKPT_GONE);
-    assert_null(tke_find_checkpoint(&svc, PATH "c", &expired_us));
-    assert_int_equal(expired_us, 0); /* it is not there any more at all */
-}
 
 /* A name goes to a new save, and back to what had it when that fails. */
 TEST_WITH(names_are_taken_and_given_back, setup, teardown)

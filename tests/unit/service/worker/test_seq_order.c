@@ -1,43 +1,36 @@
-/* test_seq_order.c - seq_ids: out of order, twice, with holes; polls; sessions; bits. */
+/* test_seq_order.c - numbers of requests that arrive in any order, queues and results without room, and bits. What
+ * each number is answered stands in tests/data/service_rules. */
 #include <math.h>
 #include <time.h>
 
 #include "support/check.h"
 #include "support/service/service_call.h"
 #include "support/engine/tiny_model.h"
-#include "tinkc/sys/mock.h"
 
 static const int text_a[] = { 1, 5, 9, 13, 17, 21, 25, 29 };
 static const int text_b[] = { 2, 4, 8, 16, 32, 3, 6, 12 };
 enum { N = 8 };
 
 static char *folder;
-static tinkc_mock *mock; /* for its clock */
 
 static int setup(void **state)
 {
-    tinkc_error err = { 0 };
     (void)state;
     folder = tiny_model_make(&(tiny_model){ .family = "qwen3", .vocab = 64, .context = 64 });
-    mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    assert_ok(err);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    tinkc_mock_free(mock);
     tiny_model_remove(folder);
     return 0;
 }
 
-static tinkc_engine *open_engine(const char *const *settings, bool mock_time)
+static tinkc_engine *open_engine(const char *const *settings)
 {
     tinkc_error err = { 0 };
-    const tinkc_engine_options options = { .threads = 1,
-                                           .settings = settings,
-                                           .clock = mock_time ? tinkc_mock_clock(mock) : NULL };
+    const tinkc_engine_options options = { .threads = 1, .settings = settings };
     tinkc_engine *engine = tinkc_engine_new(&options, &err);
     assert_ok(err);
     assert_true(tinkc_engine_add_model(engine, "tiny", folder, &err));
@@ -60,7 +53,7 @@ static double train_in_order(const tinkc_transport *t, const char *model, const 
 
 TEST(any_order_of_arrival)
 {
-    tinkc_engine *engine = open_engine(NULL, false);
+    tinkc_engine *engine = open_engine(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
     double first =
@@ -73,129 +66,13 @@ TEST(any_order_of_arrival)
     tinkc_engine_free(engine);
 }
 
-TEST(replays_are_one_request)
-{
-    tinkc_engine *engine = open_engine(NULL, false);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
-    /* before it runs (2 waits for 1), while it is there, and after it has run */
-    const char *two = service_step(t, model, 2, 1e-2);
-    assert_string_equal(two, service_step(t, model, 2, 1e-2));
-    const char *one = service_pass(t, model, 1, text_a, N, false);
-    service_wait(t, two);
-    assert_string_equal(one, service_pass(t, model, 1, text_a, N, false));
-    assert_string_equal(two, service_step(t, model, 2, 1e-2));
-    assert_true(json_number(service_wait(t, two), "optim/step") == 1.0);
-    const char *text = service_json(t, 400, "POST", "/api/v1/optim_step",
-                                    "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{"
-                                    "\"learning_rate\":0.5}}",
-                                    model);
-    assert_non_null(strstr(text, "seq_id 2 was already used for a different request"));
-    /* an unnamed sampler save may come again with another sampling session number */
-    const char *save = "{\"model_id\":\"%s\",\"seq_id\":3,\"sampling_session_seq_id\":%d}";
-    char body[300];
-    snprintf(body, sizeof body, save, model, 5);
-    const char *first = json_field(
-        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
-    snprintf(body, sizeof body, save, model, 6);
-    const char *second = json_field(
-        service_json(t, 200, "POST", "/api/v1/save_weights_for_sampler", "%s", body), "request_id");
-    assert_string_equal(first, second);
-    assert_non_null(strstr(service_wait(t, first), ":sample:5\""));
-    tinkc_engine_free(engine);
-}
-
-/* Its owner may say that a number will not come: then the others run as if it had been refused. */
-TEST(an_awaited_number_can_be_skipped)
-{
-    static const char path[] = "/api/v1/skip_request";
-    tinkc_engine *engine = open_engine(NULL, false);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    static const int ids[] = { 1, 5, 9, 13 };
-    static const char format[] = "{\"model_id\":\"%s\",\"seq_id\":%d}";
-    service_json(t, 409, "POST", path, format, model, 1); /* nothing waits for it */
-    const char *two = hold(service_pass(t, model, 2, ids, 4, false));
-    const char *four = hold(service_step(t, model, 4, 1e-2));
-    answer status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
-    assert_true(json_number(status.body.data, "waits_for_seq_id") == 1);
-    answer_free(&status);
-    service_json(t, 409, "POST", path, format, model, 2); /* it is there */
-    service_json(t, 409, "POST", path, format, model, 3); /* not the first that is missing */
-    service_json(t, 404, "POST", path, format, "other", 1);
-    service_json(t, 422, "POST", path, "{\"model_id\":\"%s\"}", model);
-    service_json(t, 200, "POST", path, format, model, 1);
-    service_wait(t, two);
-    service_json(t, 200, "POST", path, format, model, 3);
-    service_wait(t, four);
-    status = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
-    assert_null(strstr(status.body.data, "waits_for_seq_id"));
-    answer_free(&status);
-    tinkc_engine_free(engine);
-}
-
-TEST(a_hole_times_out)
-{
-    tinkc_engine *engine = open_engine(NULL, true);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
-    const char *two = service_step(t, model, 2, 1e-2), *four = service_step(t, model, 4, 1e-2);
-    /* The first poll hangs until its time is up; then the hole is given up. */
-    tinkc_mock_advance(mock, 200000);
-    char body[300];
-    snprintf(body, sizeof body, "{\"session_id\":\"%.36s\"}", model);
-    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
-    tinkc_mock_advance(mock, 300000);
-    service_json(t, 200, "POST", "/api/v1/session_heartbeat", "%s", body);
-    tinkc_mock_advance(mock, 200000);
-    service_wait_failure(t, two, "server",
-                         "seq_id 1 was never received; requests 2..4 were dropped without being "
-                         "applied");
-    service_wait_failure(t, four, "server", "seq_id 1 was never received");
-    const char *late = hold(service_step(t, model, 3, 1e-2));
-    service_wait_failure(t, late, "user", "seq_id 3 expired");
-    assert_string_equal(service_step(t, model, 3, 1e-2), late); /* its sender tries again */
-    service_wait_failure(t, late, "user", "seq_id 3 expired");
-    assert_true(json_number(service_wait(t, service_step(t, model, 5, 1e-2)), "optim/step") == 1.0);
-    tinkc_engine_free(engine);
-}
-
-/* A body that ends in the middle, behind model and number. */
-static void send_half(const tinkc_transport *t, const char *model, int seq)
-{
-    service_json(t, 422, "POST", "/api/v1/optim_step", "{\"model_id\":\"%s\",\"seq_id\":%d,\"a",
-                 model, seq);
-}
-
-/* A refused client may use the number again, or continue with the next; then it is used up. */
-TEST(a_refused_number_is_free_until_the_next)
-{
-    tinkc_engine *engine = open_engine(NULL, false);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    send_half(t, model, 1);
-    send_half(t, model, 1);
-    assert_true(json_number(service_wait(t, service_step(t, model, 1, 1e-2)), "optim/step") == 1.0);
-    send_half(t, model, 1); /* that one is done: it stays so */
-    send_half(t, model, 3);
-    send_half(t, model, 2);
-    assert_true(json_number(service_wait(t, service_step(t, model, 2, 1e-2)), "optim/step") == 2.0);
-    assert_true(json_number(service_wait(t, service_step(t, model, 4, 1e-2)), "optim/step") == 3.0);
-    service_wait_failure(t, service_step(t, model, 3, 1e-2), "user", "seq_id 3 expired");
-    const char *six = hold(service_step(t, model, 6, 1e-2)); /* the first chunk comes last */
-    send_half(t, model, 5);
-    assert_true(json_number(service_wait(t, six), "optim/step") == 4.0);
-    service_wait_failure(t, service_step(t, model, 5, 1e-2), "user", "seq_id 5 expired");
-    tinkc_engine_free(engine);
-}
-
 /* Questions about models that are just being made, or released; a race would be seen by a
  * sanitizer.
  */
 TEST(asked_while_they_are_made)
 {
     enum { MANY = 40 };
-    tinkc_engine *engine = open_engine(NULL, false);
+    tinkc_engine *engine = open_engine(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t)), *ids[2 * MANY];
     for (int i = 0; i < MANY; i++) {
@@ -221,32 +98,12 @@ TEST(asked_while_they_are_made)
     tinkc_engine_free(engine);
 }
 
-TEST(polls_are_held_and_say_why)
-{
-    const char *const settings[] = { "long_poll_s", "0", NULL };
-    tinkc_engine *engine = open_engine(settings, false);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
-    const char *two = service_step(t, model, 2, 1e-2);
-    char body[300];
-    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", two);
-    answer a = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
-    assert_int_equal(a.status, 408);
-    assert_string_equal(json_field(a.body.data, "queue_state"), "paused_capacity");
-    assert_string_equal(json_field(a.body.data, "type"), "try_again");
-    assert_string_equal(json_field(a.body.data, "queue_state_reason"),
-                        "request 1 of this model (its seq_id) has not arrived; if its sender "
-                        "failed, later ones fail after 660 s, or continue without it after POST /api/v1/skip_request");
-    answer_free(&a);
-    tinkc_engine_free(engine);
-}
-
 /* What waits for an earlier request is kept in memory, but not without end; the one that everybody
  * waits for is taken whatever is there already. */
 TEST(a_queue_has_an_end)
 {
     const char *const settings[] = { "max_queued_bytes", "70000", NULL };
-    tinkc_engine *engine = open_engine(settings, false);
+    tinkc_engine *engine = open_engine(settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *ids[200];
@@ -276,7 +133,7 @@ TEST(a_queue_has_an_end)
 TEST(large_results_announce_themselves)
 {
     const char *const settings[] = { "metadata_only_threshold", "10", NULL };
-    tinkc_engine *engine = open_engine(settings, false);
+    tinkc_engine *engine = open_engine(settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
     const char *id = service_pass(t, model, 1, text_a, N, false);
@@ -296,32 +153,11 @@ TEST(large_results_announce_themselves)
     tinkc_engine_free(engine);
 }
 
-TEST(results_expire_after_their_time)
-{
-    tinkc_engine *engine = open_engine(NULL, true);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
-    const char *id = service_step(t, model, 1, 1e-2);
-    service_wait(t, id);
-    service_wait(t, id); /* within the grace it can be had again */
-    int32_t status = 200;
-    int64_t began = patience_now_ms();
-    do { /* a thread of its own drops it */
-        tinkc_mock_advance(mock, 10000);
-        answer a = service_result(t, id, false);
-        status = a.status;
-        answer_free(&a);
-    } while (status == 200 && patience_lasts(began));
-    assert_int_equal(status, 410);
-    assert_string_equal(id, service_step(t, model, 1, 1e-2)); /* and is still not run again */
-    tinkc_engine_free(engine);
-}
-
 /* Results that nobody fetched are not dropped for new ones: passes wait. */
 TEST(unfetched_results_hold_passes_back)
 {
     const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
-    tinkc_engine *engine = open_engine(settings, false);
+    tinkc_engine *engine = open_engine(settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     const char *first = hold(service_pass(t, model, 1, text_a, N, false));
@@ -330,23 +166,6 @@ TEST(unfetched_results_hold_passes_back)
     service_wait_paused(t, second, "not fetched");
     service_wait(t, first);
     service_wait(t, second);
-    tinkc_engine_free(engine);
-}
-
-TEST(unloaded_models_are_gone)
-{
-    tinkc_engine *engine = open_engine(NULL, false);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
-    service_pass(t, model, 1, text_a, N, false);
-    const char *promise =
-        service_json(t, 200, "POST", "/api/v1/unload_model", "{\"model_id\":\"%s\"}", model);
-    assert_string_equal(json_field(service_wait(t, json_field(promise, "request_id")), "model_id"),
-                        model);
-    assert_non_null(
-        strstr(service_json(t, 404, "POST", "/api/v1/optim_step",
-                            "{\"model_id\":\"%s\",\"seq_id\":2,\"adam_params\":{}}", model),
-               "Model was unloaded"));
     tinkc_engine_free(engine);
 }
 
@@ -373,7 +192,7 @@ static double train_alone(const tinkc_transport *t, const char *model, const int
 
 TEST(two_clients_equal_each_alone)
 {
-    tinkc_engine *engine = open_engine(NULL, false);
+    tinkc_engine *engine = open_engine(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *sessions[2] = { hold(service_session(t)), hold(service_session(t)) };
     double alone[2], together[2];
@@ -406,7 +225,7 @@ TEST(a_short_queue_is_not_starved)
 {
     tinkc_error err = { 0 };
     const char *const settings[] = { "microbatch_tokens", "8", NULL };
-    tinkc_engine *engine = open_engine(settings, false);
+    tinkc_engine *engine = open_engine(settings);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     const char *greedy = hold(service_model(t, session, 0, "tiny", 4, 1));
@@ -427,7 +246,7 @@ TEST(a_short_queue_is_not_starved)
 
 TEST(a_failed_pass_changes_nothing)
 {
-    tinkc_engine *engine = open_engine(NULL, false);
+    tinkc_engine *engine = open_engine(NULL);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = service_session(t);
     const char *a = hold(service_model(t, session, 0, "tiny", 4, 7));
