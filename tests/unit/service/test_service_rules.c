@@ -36,8 +36,8 @@
  *     ? NAME NAME                                    these numbers and lists of the owner's status
  *     ! quota REQUESTS TOKENS BYTES                  what the owner may use; 0 = all
  *     ! upkeep                                       what the housekeeper does at this time, all of it
- *     ! files                                        the files of each folder in the store, (0) = empty, after an end; then
- *                                                    a start
+ *     ! files                                        the files of each folder in the store, (0) = empty, after an
+ *                                                    end; then a start
  *     ! sql UPDATE ...                               a change of its database, after an end; then a start
  *     ! sh rm ...                                    the same of its files: a command in the store
  *     ! check, ! repair                              what tinkc_store_check reports, after an end; then a start
@@ -63,7 +63,7 @@
  *     ! full                                         clients have no room for more of a stream
  *     ! deaf BYTES                                   clients take so many bytes of an answer; 0 = all
  *     ! level N                                      a restart with this durability
- *     ! set NAME VALUE                               a restart with this setting
+ *     ! set NAME VALUE [NAME VALUE]                  a restart with these settings
  *     ! restart                                      the service ends and starts again on its store
  *     ! SELECT ...                                   rows of its database, after an end; then a start
  *     & name                                         what follows is on the service that this file leaves behind
@@ -268,13 +268,13 @@ static struct {
     uint32_t flags;   /* TKE_CALL_* of every request */
     atomic_bool full; /* clients have no room */
     size_t deaf;      /* clients take so many bytes of an answer; 0 = all */
-    char set[2][100]; /* a setting, or "" */
+    char set[4][100]; /* two settings, or "" */
     int32_t durability;
     struct {
         char name[16], value[2000];
     } names[MAX_NAMES];
     size_t n_names;
-    char header[2][200]; /* of the next request */
+    char header[2][300]; /* of the next request */
     tkc_buf last;        /* the last answer's headers and body */
     struct {
         char name[16];
@@ -319,6 +319,8 @@ static void start_service(void)
                                      world.openai ? "on" : "off",
                                      world.set[0][0] ? world.set[0] : NULL,
                                      world.set[1],
+                                     world.set[2][0] ? world.set[2] : NULL,
+                                     world.set[3],
                                      NULL };
     world.engine = tinkc_engine_new(&(tinkc_engine_options){ .threads = 1,
                                                              .store = world.store,
@@ -363,7 +365,7 @@ static void open_world(void)
     world.flags = 0;
     world.full = false;
     world.deaf = 0;
-    world.set[0][0] = '\0';
+    world.set[0][0] = world.set[2][0] = '\0';
     world.durability = TINKC_DURABILITY_JOURNAL;
     memory.thread = pthread_self();
     strcpy(world.owner, "default");
@@ -556,7 +558,7 @@ typedef struct waiting {
     tkc_buf text; /* the request, which the service borrows */
     tkc_buf packed;
     char id[200]; /* of the request whose result is asked for, or "" */
-    char header[2][200];
+    char header[2][300];
     const char *headers[5];
     tinkc_request request;
 } waiting;
@@ -884,7 +886,7 @@ static void ask_scarce(char how, const char *line, tkc_buf *out)
         "503 application/json {\"detail\":\"out of memory\",\"code\":\"memory\"}";
     tkc_buf now, before;
     size_t whole = 0;
-    char header[2][200];
+    char header[2][300];
     tkc_buf_init(&now, NULL, TKC_BUF_NO_MAX);
     tkc_buf_init(&before, NULL, TKC_BUF_NO_MAX);
     memcpy(header, world.header, sizeof header);
@@ -1105,6 +1107,16 @@ static void copy_nano(const char *key, const char *token)
     assert_int_equal(system(line), 0);
 }
 
+/* "NAME VALUE" or two of them */
+static void change_settings(const char *text)
+{
+    world.set[2][0] = '\0';
+    assert_int_equal(sscanf(text, "%99s %99s %99s %99s", world.set[0], world.set[1], world.set[2],
+                            world.set[3]) %
+                         2,
+                     0);
+}
+
 static void flush_images(tkc_buf *out)
 {
     tinkc_error err = { 0 }, ignored = { 0 };
@@ -1295,7 +1307,7 @@ static void command(const char *what, tkc_buf *out)
     else if (strncmp(what, "level ", 6) == 0)
         world.durability = (int32_t)strtol(what + 6, NULL, 10);
     else if (strncmp(what, "set ", 4) == 0)
-        assert_int_equal(sscanf(what, "set %99s %99s", world.set[0], world.set[1]), 2);
+        change_settings(what + 4);
     else if (strcmp(what, "stop") != 0)
         assert_string_equal(what, "restart");
     start_service();
@@ -1378,9 +1390,13 @@ static void act(char *line, tkc_buf *out)
         remember(rest, space + 1);
         break;
     case '~': {
+        tkc_buf value;
         char *colon = strchr(rest, ':');
+        tkc_buf_init(&value, NULL, TKC_BUF_NO_MAX);
+        expand(colon + 2, &value);
         snprintf(world.header[0], sizeof world.header[0], "%.*s", (int)(colon - rest), rest);
-        snprintf(world.header[1], sizeof world.header[1], "%s", colon + 2);
+        snprintf(world.header[1], sizeof world.header[1], "%s", value.data);
+        tkc_buf_free(&value);
         break;
     }
     case '@':
@@ -1632,6 +1648,7 @@ RULES(custom_losses)
 RULES(body_forms)
 RULES(numbers_awaited)
 RULES(names_kept)
+RULES(kept_texts)
 
 /* Waits until the worker has looked for work once more and found none. */
 static void worker_rests(tke_service *svc)

@@ -38,94 +38,6 @@ static size_t kept_by(tinkc_engine *engine)
     return tke_kept_total(svc);
 }
 
-TEST(a_text_has_a_limit)
-{
-    tinkc_engine *engine = open_kept("1000000", "1000000");
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *session = new_session(t, 200, 32 * KIB);
-    assert_int_equal(kept_by(engine), 32 * KIB);
-    const char *no = new_session(t, 400, 32 * KIB + 1);
-    assert_string_equal(json_field(no, "code"), "metadata_too_large");
-    assert_non_null(strstr(no, "32769 bytes; at most 32768"));
-    const struct {
-        const char *path, *format;
-    } rows[] = {
-        { "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\",\"display_name\":\"%s\"}" },
-        { "/api/v1/create_session", "{\"tags\":[],\"sdk_version\":\"x\",\"project_id\":\"%s\"}" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char body[40 * KIB];
-        snprintf(body, sizeof body, rows[i].format, note_of(32 * KIB + 1));
-        service_json(t, 400, "POST", rows[i].path, "%s", body);
-    }
-    service_json(t, 400, "POST", "/api/v1/create_model",
-                 "{\"session_id\":\"%s\",\"model_seq_id\":0,\"base_model\":\"tiny\","
-                 "\"lora_config\":{\"rank\":4},\"user_metadata\":{\"k\":\"%s\"}}",
-                 session, note_of(32 * KIB));
-    const char *model = hold(service_model(t, session, 1, "tiny", 4, 7));
-    const char *save = hold(json_field(
-        service_json(t, 200, "POST", "/api/v1/save_weights",
-                     "{\"model_id\":\"%s\",\"seq_id\":1,\"path\":\"a\",\"user_metadata\":"
-                     "{\"k\":\"%s\"}}",
-                     model, note_of(32 * KIB)),
-        "request_id"));
-    service_wait_failure(t, save, "user", "at most 32768 are kept");
-    assert_int_equal(kept_by(engine), 32 * KIB); /* what is refused is not counted */
-    tinkc_engine_free(engine);
-}
-
-TEST(a_key_has_a_limit)
-{
-    tinkc_engine *engine = open_kept("3000", "1000000");
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    new_session(t, 200, 2000);
-    const char *no = new_session(t, 403, 1001);
-    assert_string_equal(json_field(no, "code"), "quota_kept");
-    assert_non_null(strstr(no, "max_kept_per_key"));
-    const char *session = new_session(t, 200, 1000);
-    service_model(t, session, 0, "tiny", 4, 7); /* without metadata nothing more is kept */
-    service_json(t, 403, "POST", "/api/v1/create_model",
-                 "{\"session_id\":\"%s\",\"model_seq_id\":1,\"base_model\":\"tiny\","
-                 "\"lora_config\":{\"rank\":4},\"user_metadata\":{\"k\":\"v\"}}",
-                 session);
-    answer a = service_call(t, "GET", "/api/v1/status", NULL, NULL, 0);
-    assert_true(json_number(a.body.data, "kept_bytes_used") == 3000);
-    answer_free(&a);
-    /* Each owner has a share of its own. */
-    tke_service *svc = tke_engine_service(engine);
-    tinkc_error err = { 0 };
-    size_t one = 0, two = 0;
-    pthread_mutex_lock(&svc->lock);
-    assert_int_equal(tke_kept_take(svc, "one", 2999, &one, &err), 0);
-    assert_int_equal(tke_kept_take(svc, "two", 3000, &two, &err), 0);
-    assert_int_equal(tke_kept_take(svc, "one", 2, &one, &err), 403);
-    assert_int_equal(tke_kept_take(svc, "one", 1, &one, &(tinkc_error){ 0 }), 0);
-    tke_kept_give(svc, "one", &one);
-    tke_kept_give(svc, "two", &two);
-    pthread_mutex_unlock(&svc->lock);
-    assert_int_equal(kept_by(engine), 3000);
-    tinkc_engine_free(engine);
-}
-
-TEST(what_a_session_is_called_has_a_limit)
-{
-    tinkc_engine *engine = open_kept("1000000", "1000000");
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *no = service_json(t, 400, "POST", "/api/v1/create_session",
-                                  "{\"tags\":[\"%s\"],\"sdk_version\":\"x\"}", note_of(32 * KIB));
-    assert_string_equal(json_field(no, "code"), "metadata_too_large");
-    service_json(t, 200, "POST", "/api/v1/create_session",
-                 "{\"tags\":[\"%s\"],\"sdk_version\":\"x\"}", note_of(31 * KIB));
-    static const char body[] = "{\"tags\":[],\"sdk_version\":\"x\"}";
-    for (size_t bytes = 256; bytes <= 257; bytes++) {
-        const char *const headers[] = { "X-Idempotency-Key", note_of(bytes), NULL };
-        answer a = service_call(t, "POST", "/api/v1/create_session", headers, body, strlen(body));
-        assert_int_equal(a.status, bytes == 256 ? 200 : 400);
-        answer_free(&a);
-    }
-    tinkc_engine_free(engine);
-}
-
 /* GET of an archive's link: the status. */
 static int32_t ask_link(const tinkc_transport *t, const char *model)
 {
@@ -167,17 +79,6 @@ TEST(links_and_copies_count_for_their_key)
     tinkc_engine_free(engine);
 }
 
-TEST(all_keys_together_have_a_limit)
-{
-    tinkc_engine *engine = open_kept("3000", "2500");
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    new_session(t, 200, 2000);
-    const char *no = new_session(t, 503, 501);
-    assert_non_null(strstr(no, "max_kept_bytes"));
-    new_session(t, 200, 500);
-    tinkc_engine_free(engine);
-}
-
 static const char *new_loss(const tinkc_transport *t, int32_t status, const char *session, int seq)
 {
     return service_json(
@@ -210,48 +111,6 @@ TEST(custom_losses_count)
     new_loss(t, 200, session, 1);
     assert_int_equal(kept_by(engine), 2 * one);
     tinkc_engine_free(engine);
-}
-
-TEST(what_is_gone_is_not_counted)
-{
-    tinkc_engine *engine = open_kept("1000000", "1000000");
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    size_t before = kept_by(engine);
-    for (int i = 1; i <= 3; i++) { /* each takes the place of the one before */
-        service_wait(t, post(t, "/api/v1/save_weights", model, i,
-                             ",\"path\":\"a\",\"overwrite\":true,\"user_metadata\":{\"k\":\"v\"}"));
-        assert_int_equal(kept_by(engine), before + strlen("{\"k\":\"v\"}"));
-    }
-    char path[300];
-    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/a", model);
-    answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
-    assert_int_equal(a.status, 204);
-    answer_free(&a);
-    assert_int_equal(kept_by(engine), before);
-    tinkc_engine_free(engine);
-}
-
-/* A start counts what is there, but refuses nothing of it. */
-TEST(a_restart_counts_what_is_there)
-{
-    char *store = tiny_folder();
-    const char *const wide[] = { "disk_reserve", "0", NULL };
-    const char *const tight[] = { "max_kept_per_key", "10", "disk_reserve", "0", NULL };
-    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, wide);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, new_session(t, 200, 1000), 0, "tiny", 4, 7));
-    service_wait(t, post(t, "/api/v1/save_weights", model, 1,
-                         ",\"path\":\"a\",\"user_metadata\":{\"k\":\"v\"}"));
-    size_t kept = kept_by(engine);
-    tinkc_engine_free(engine);
-    engine = world_open(store, TINKC_DURABILITY_SNAPSHOT, tight);
-    t = tinkc_engine_transport(engine);
-    assert_int_equal(kept_by(engine), kept);
-    service_wait(t, post(t, "/api/v1/save_weights", model, 2, ",\"path\":\"b\""));
-    new_session(t, 403, 10);
-    tinkc_engine_free(engine);
-    tiny_model_remove(store);
 }
 
 /* 100 sessions of 32 KiB are 3.1 MiB: four pages, although one could have 200 entries. */

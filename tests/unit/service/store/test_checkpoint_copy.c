@@ -46,16 +46,6 @@ static size_t count(const char *text, const char *what)
 
 static const char noted[] = "\"user_metadata\":{\"note\":\"a \\\"b\\\" \xc3\xa9\",\"k\":\"1.5\"}";
 
-static void expect_notes(const tinkc_transport *t, const char *model)
-{
-    char path[200];
-    assert_int_equal(count(listed(t, model), noted), 2);
-    assert_int_equal(count(listed(t, model), "\"checkpoint_id\""), 3);
-    snprintf(path, sizeof path, "/api/v1/training_runs/%s", model);
-    const char *run = service_json(t, 200, "GET", path, "%s", "");
-    assert_non_null(strstr(run, "\"user_metadata\":{\"who\":\"me\",\"n\":\"3\"}"));
-}
-
 /* A copy is refused unless all of it fits, and counts once it is there. */
 TEST(copies_fit_into_the_quota)
 {
@@ -79,31 +69,6 @@ TEST(copies_fit_into_the_quota)
     service_json(t, 403, "POST", "/api/v1/copy_weights", "%s", body);
     tinkc_engine_free(engine);
     tiny_model_remove(store);
-}
-
-TEST(metadata_is_kept)
-{
-    char *store = tiny_folder();
-    tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, settings);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = make(t);
-    expect_notes(t, model);
-    /* Other metadata is another request; overwritten, a checkpoint has what the last save said. */
-    service_json(
-        t, 400, "POST", "/api/v1/save_weights",
-        "{\"model_id\":\"%s\",\"seq_id\":5,\"path\":\"bare\",\"user_metadata\":{\"a\":\"b\"}}",
-        model);
-    char *copy = copy_store(store);
-    service_wait(t,
-                 post(t, "/api/v1/save_weights", model, 6, ",\"path\":\"one\",\"overwrite\":true"));
-    assert_int_equal(count(listed(t, model), noted), 1);
-    tinkc_engine_free(engine);
-
-    engine = world_open(copy, TINKC_DURABILITY_JOURNAL, settings);
-    expect_notes(tinkc_engine_transport(engine), model);
-    tinkc_engine_free(engine);
-    tiny_model_remove(store);
-    tiny_model_remove(copy);
 }
 
 /* ---- copies ---- */
@@ -192,62 +157,6 @@ TEST(a_copy_is_a_checkpoint_of_its_own)
     a_copy_is_a_checkpoint(store);
     a_copy_is_a_checkpoint(NULL);
     tiny_model_remove(store);
-}
-
-/* A copy that is asked for twice with one key is one; into a slot of a session; with an end. */
-TEST(keys_slots_and_ends)
-{
-    tinkc_engine *engine = world_open(NULL, 0, settings);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = make(t);
-    static const char *const headers[] = { "X-Idempotency-Key", "k1", NULL };
-    char first[400] = "";
-    for (int i = 0; i < 2; i++) {
-        const char *body = copy_body(model, "weights/one", to_project);
-        answer a = service_call(t, "POST", "/api/v1/copy_weights", headers, body, strlen(body));
-        assert_int_equal(a.status, 200);
-        if (i)
-            assert_string_equal(first, a.body.data);
-        snprintf(first, sizeof first, "%s", a.body.data);
-        answer_free(&a);
-    }
-    assert_string_not_equal(copied(t, model, "weights/one", to_project),
-                            copied(t, model, "weights/one", to_project));
-    const char *session = hold(service_session(t));
-    char more[300];
-    snprintf(more, sizeof more, ",\"session_id\":\"%s\",\"model_seq_id\":3,\"ttl_seconds\":3600",
-             session);
-    const char *copy = copied(t, model, "weights/one", more);
-    char run[100];
-    run_of(copy, run);
-    assert_memory_equal(run, session, 36);
-    assert_string_equal(run + 36, ":train:3");
-    assert_non_null(strstr(listed(t, run), "\"expires_at\":\"2"));
-    service_json(t, 400, "POST", "/api/v1/copy_weights", "%s",
-                 copy_body(model, "weights/one", more));
-    service_json(t, 400, "POST", "/api/v1/create_model",
-                 "{\"session_id\":\"%s\",\"model_seq_id\":3,\"base_model\":\"tiny\","
-                 "\"lora_config\":{\"rank\":4}}",
-                 session);
-    static const struct {
-        int32_t status;
-        const char *which, *more;
-    } bad[] = {
-        { 400, "weights/one", "" },
-        { 400, "weights/one", ",\"destination_project_id\":\"\"" },
-        { 400, "weights/one", ",\"session_id\":\"x\"" },
-        { 400, "weights/one", ",\"session_id\":\"x\",\"destination_project_id\":\"p\"" },
-        { 400, "weights/one", ",\"session_id\":\"x\",\"model_seq_id\":-1" },
-        { 404, "weights/one", ",\"session_id\":\"x\",\"model_seq_id\":1" },
-        { 400, "weights/one", ",\"destination_project_id\":\"p\",\"ttl_seconds\":0" },
-        { 400, "one", to_project },
-        { 404, "weights/none", to_project },
-        { 404, "sampler_weights/bare", to_project },
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        service_json(t, bad[i].status, "POST", "/api/v1/copy_weights", "%s",
-                     copy_body(model, bad[i].which, bad[i].more));
-    tinkc_engine_free(engine);
 }
 
 /* A store that is copied at any moment has whole copies or none; those that were reported are

@@ -50,45 +50,6 @@ TEST(closed_in_good_order)
     tinkc_engine_free(engine);
 }
 
-/* A session's name and its end are there again; a call that is not offered is refused again when
- * the journal is gone through, and does nothing. */
-TEST(what_was_said_of_a_session)
-{
-    char *store = tiny_folder();
-    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *session = hold(json_field(
-        service_json(t, 200, "POST", "/api/v1/create_session",
-                     "{\"tags\":[],\"sdk_version\":\"0.36.0\",\"display_name\":\"Nightly\"}"),
-        "session_id"));
-    const char *model = hold(service_model(t, session, 0, "tiny", 4, 7));
-    const char *external =
-        hold(json_field(service_json(t, 200, "POST", "/api/v1/save_weights_external",
-                                     "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model),
-                        "request_id"));
-    service_wait(t, external);
-    train(t, model, 2, 1);
-    char path[200];
-    snprintf(path, sizeof path, "/api/v1/sessions/%s/finish", session);
-    service_json(t, 422, "POST", path, "{\"reason\":{\"type\":\"bored\"}}");
-    service_json(t, 200, "POST", path, "{\"reason\":{\"type\":\"interrupted\"},\"detail\":\"^C\"}");
-    char *copy = copy_store(store);
-    tinkc_engine_free(engine);
-    tiny_model_remove(store);
-
-    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
-    t = tinkc_engine_transport(engine);
-    const char *found = service_json(t, 200, "POST", "/api/v1/sessions/search", "{\"limit\":10}");
-    assert_non_null(strstr(found, "\"display_name\":\"Nightly\""));
-    assert_non_null(strstr(found, "\"type\":\"client_finished\""));
-    assert_non_null(strstr(found, "\"type\":\"interrupted\""));
-    assert_non_null(strstr(found, "\"detail\":\"^C\""));
-    assert_non_null(strstr(found, "\"checkpoints_count\":1"));
-    service_json(t, 410, "POST", "/api/v1/session_heartbeat", "{\"session_id\":\"%s\"}", session);
-    tinkc_engine_free(engine);
-    tiny_model_remove(copy);
-}
-
 TEST(sudden_end_with_a_journal)
 {
     char *store = tiny_folder();
@@ -411,29 +372,6 @@ TEST(a_store_in_use_or_of_another_kind_is_refused)
     tiny_model_remove(store);
 }
 
-/* A checkpoint whose bytes were damaged is refused; training continues. */
-TEST(a_damaged_checkpoint_is_refused)
-{
-    char *store = tiny_folder();
-    tinkc_engine *engine = open_engine(store, 0);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    const char *save = service_json(t, 200, "POST", "/api/v1/save_weights",
-                                    "{\"model_id\":\"%s\",\"path\":\"x\",\"seq_id\":1}", model);
-    const char *path = hold(json_field(service_wait(t, json_field(save, "request_id")), "path"));
-    char folder[400];
-    snprintf(folder, sizeof folder, "%s/runs/%s/weights/x", store, model);
-    tiny_write(folder, "adapter_model.safetensors", "rubbish");
-    const char *load = service_json(t, 200, "POST", "/api/v1/load_weights",
-                                    "{\"model_id\":\"%s\",\"seq_id\":2,\"path\":\"%s\","
-                                    "\"optimizer\":true}",
-                                    model, path);
-    service_wait_failure(t, json_field(load, "request_id"), "user", "adapter_model.safetensors");
-    train(t, model, 3, 1);
-    tinkc_engine_free(engine);
-    tiny_model_remove(store);
-}
-
 static void count_gone(int32_t level, const char *line, void *user)
 {
     (void)level;
@@ -464,37 +402,6 @@ TEST(a_lost_folder_is_reported_once)
         assert_ok(err);
         assert_int_equal(n, boot == 0);
     }
-    tiny_model_remove(store);
-}
-
-/* What was trained is there, what it was trained from has not been registered: that is said, by name. */
-TEST(without_its_base_model)
-{
-    char *store = tiny_folder(), path[200];
-    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
-    const tinkc_transport *t = tinkc_engine_transport(engine);
-    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    service_wait(
-        t, json_field(service_json(t, 200, "POST", "/api/v1/save_weights",
-                                   "{\"model_id\":\"%s\",\"path\":\"kept\",\"seq_id\":1}", model),
-                      "request_id"));
-    snprintf(path, sizeof path, "tinker://%s/weights/kept", model);
-    tinkc_engine_free(engine);
-
-    engine = world_open_bare(store, TINKC_DURABILITY_SNAPSHOT, NULL);
-    t = tinkc_engine_transport(engine);
-    const char *session = hold(service_session(t));
-    const char *said =
-        service_json(t, 400, "POST", "/api/v1/create_sampling_session",
-                     "{\"session_id\":\"%s\",\"sampling_session_seq_id\":0,\"model_path\":\"%s\"}",
-                     session, path);
-    assert_non_null(strstr(said, "the base model 'tiny' is not available here now"));
-    said = service_json(
-        t, 400, "POST", "/api/v1/load_weights",
-        "{\"session_id\":\"%s\",\"model_seq_id\":0,\"optimizer\":true,\"path\":\"%s\"}", session,
-        path);
-    assert_non_null(strstr(said, "the base model 'tiny' is not available here now"));
-    tinkc_engine_free(engine);
     tiny_model_remove(store);
 }
 
