@@ -165,7 +165,8 @@ static int open_output(evaluation *e)
 {
     if (!cli_make_folder(e->folder, 0777))
         return cli_fail(e->app, "local_io", NULL, "%s: %s", e->folder, tkc_errno_text(errno));
-    int bad = settle_settings(e);
+    int bad = cli_check_links(e->app, e->folder, "--save-dir");
+    bad = bad ? bad : settle_settings(e);
     if (bad)
         return bad;
     if (cli_eval_load(e->file, &e->before) && e->before.n)

@@ -413,8 +413,7 @@ static bool stays_inside(const char *project_file, const char *path)
     return inside;
 }
 
-/* What a repository that was cloned must not choose; NULL = it may. */
-static const char *project_forbids(const char *project_file, const cli_option *o, const char *value)
+const char *cli_users_alone(const cli_option *o)
 {
     static const char *const never[] = { "save", "output", "force", "yes", NULL };
     if (o->value && strcmp(o->value, "CMD") == 0)
@@ -425,6 +424,15 @@ static const char *project_forbids(const char *project_file, const cli_option *o
         return "a project file may not set what writes or overwrites files";
     if (strcmp(o->name, "pass-env") == 0)
         return "a project file may not pass variables of the environment on";
+    return NULL;
+}
+
+/* What a repository that was cloned must not choose; NULL = it may. */
+static const char *project_forbids(const char *project_file, const cli_option *o, const char *value)
+{
+    const char *no = cli_users_alone(o);
+    if (no)
+        return no;
     if (strcmp(o->name, "if-exists") == 0 && strcmp(value, "delete") == 0)
         return "a project file may not ask for a run to be deleted";
     if (strcmp(o->name, "log-dir") == 0 && !stays_inside(project_file, value))

@@ -50,6 +50,10 @@ int cli_config_defaults(cli_app *);
  * *why says what is forbidden. Paths are judged as they are now, with their links resolved. */
 bool cli_project_may_set(const cli_app *, const cli_option *, const char *value, char why[CLI_WHY]);
 
+/* Why only the user may choose this option, whatever its value: it runs commands, sends to an address,
+ * overwrites. NULL = a file of a repository may. */
+const char *cli_users_alone(const cli_option *);
+
 /* The value of a profile key ("base_url") or dotted key ("train.sft.lora_rank") after the order
  * above (flags and environment excluded); NULL = none. *origin may be NULL. */
 const char *cli_config_get(const cli_app *, const char *key, const char **origin);

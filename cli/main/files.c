@@ -1,6 +1,7 @@
 /* files.c - folders and files. Touches only the paths it is given. */
 #include "cli/main/files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,6 +37,66 @@ bool cli_make_parents(const char *path, mode_t mode)
 bool cli_make_folder(const char *path, mode_t mode)
 {
     return cli_make_parents(path, mode) && make(path, mode);
+}
+
+/* ---- links ---- */
+
+/* Whether a path is a link to something outside of root, or to nothing. */
+static bool leads_out(const char *root, const char *path)
+{
+    char there[2];
+    if (readlink(path, there, sizeof there) < 0)
+        return false;
+    char *real = realpath(path, NULL);
+    size_t n = strlen(root);
+    bool out = !real || strncmp(real, root, n) != 0 || real[n] != '/';
+    free(real);
+    return out;
+}
+
+/* Folders that runs make in theirs; in others (an environment of Python, say) nothing is written. */
+static bool is_written_into(const char *name)
+{
+    return strncmp(name, "iteration_", 10) == 0 || strcmp(name, "tensorboard") == 0 ||
+           strcmp(name, "wandb") == 0;
+}
+
+/* The first such link; yours. NULL = there is none. A link within root is not followed: what it leads to
+ * is looked at where it is. */
+static char *find_link_out(const char *root, const char *folder, int depth)
+{
+    enum { DEEPEST = 8 };
+    DIR *d = depth < DEEPEST ? opendir(folder) : NULL;
+    char *found = NULL;
+    for (const struct dirent *e; d && !found && (e = readdir(d));) {
+        struct stat st;
+        bool dots = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+        char *path = dots || e->d_type == DT_REG ? NULL : cli_printf("%s/%s", folder, e->d_name);
+        if (path && leads_out(root, path)) {
+            found = path;
+            break;
+        }
+        if (path && (depth || is_written_into(e->d_name)) && lstat(path, &st) == 0 &&
+            S_ISDIR(st.st_mode))
+            found = find_link_out(root, path, depth + 1);
+        free(path);
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+int cli_check_links(const cli_app *app, const char *folder, const char *option)
+{
+    char hint[60], *root = realpath(folder, NULL);
+    char *link = root ? find_link_out(root, folder, 0) : NULL;
+    (void)snprintf(hint, sizeof hint, "remove it, or give another %s", option);
+    int bad =
+        link ? cli_fail(app, "conflict", hint, "%s is a link that leads out of the folder", link)
+             : 0;
+    free(link);
+    free(root);
+    return bad;
 }
 
 /* ---- whole files ---- */

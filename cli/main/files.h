@@ -11,6 +11,11 @@ bool cli_make_folder(const char *path, mode_t mode);
 /* The same for everything above a file. */
 bool cli_make_parents(const char *path, mode_t mode);
 
+/* Whether no link in a folder, nor in what runs make there, leads out of it or to nothing: the folder may
+ * have come with a repository, and what is written into it must stay there. option: what names another
+ * folder. 0, or an exit code after reporting. */
+int cli_check_links(const cli_app *, const char *folder, const char *option);
+
 /* Whether other users can read or change a file with a secret; a pipe or a terminal has no mode. 0,
  * or an exit code after reporting. */
 int cli_check_secret_file(const cli_app *, const char *path);

@@ -18,35 +18,6 @@
 #include "cli/output/out.h"
 #include "cli/output/text.h"
 
-/* Whether a name in a folder is a link to something outside of it, or to nothing. */
-static bool leads_out(const char *folder, const char *name)
-{
-    char *path = cli_printf("%s/%s", folder, name), there[2];
-    bool out = !path || readlink(path, there, sizeof there) >= 0;
-    char *real = out && path ? realpath(path, NULL) : NULL, *root = realpath(folder, NULL);
-    size_t n = root ? strlen(root) : 0;
-    if (real && root && strncmp(real, root, n) == 0 && real[n] == '/')
-        out = false;
-    free(path);
-    free(real);
-    free(root);
-    return out;
-}
-
-/* The folder may have come with a repository: what is appended to its files must stay in it. */
-static int check_links(const cli_app *app, const char *folder)
-{
-    DIR *d = opendir(folder);
-    int bad = 0;
-    for (const struct dirent *e; d && !bad && (e = readdir(d));)
-        if (e->d_type != DT_REG && e->d_type != DT_DIR && leads_out(folder, e->d_name))
-            bad = cli_fail(app, "conflict", "remove it, or give another --log-dir",
-                           "%s/%s is a link that leads out of the folder", folder, e->d_name);
-    if (d)
-        closedir(d);
-    return bad;
-}
-
 int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
 {
     *out = (cli_claim){ .made = access(folder, F_OK) != 0 };
@@ -55,8 +26,8 @@ int cli_trainlog_claim(const cli_app *app, const char *folder, cli_claim *out)
         return cli_fail(app, "local_io", NULL, "%s: %s", folder, tkc_errno_text(errno));
     out->held = true;
     if (flock(out->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return check_links(
-            app, folder); /* some file systems have no locks: then two runs are not kept apart */
+        return cli_check_links(app, folder, "--log-dir"); /* some file systems have no locks: then
+                                                             two runs are not kept apart */
     return cli_fail(app, "conflict", "wait until it ends, or give another --log-dir",
                     "another process is training into %s", folder);
 }

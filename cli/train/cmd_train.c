@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/main/commands.h"
+#include "cli/track/chosen_commands.h"
 #include "cli/track/gitinfo.h"
 #include "cli/output/out.h"
 #include "cli/output/term.h"
@@ -80,7 +81,7 @@ static char *as_text(const json_t *v)
 }
 
 /* Settings of our own runs word by word; of the cookbook's by the names of its fields. */
-static int take_settings(cli_app *app, const json_t *config, const char *origin)
+static int take_settings(cli_app *app, const char *folder, const json_t *config, const char *origin)
 {
     const json_t *ours = json_object_get(json_object_get(config, "tinkc"), "options");
     int bad = 0;
@@ -92,10 +93,11 @@ static int take_settings(cli_app *app, const json_t *config, const char *origin)
             strcmp(o->name, "log-dir") == 0 || strcmp(o->name, "if-exists") == 0 ||
             strcmp(o->name, "resume") == 0 || strcmp(o->name, "config") == 0)
             continue;
+        bad = cli_choices_check(app, folder, o, v);
         for (size_t i = 0; json_is_array(v) && i < json_array_size(v) && !bad; i++)
             bad =
                 cli_give_value(app, o->name, as_text(json_array_get(v, i)), CLI_FROM_USER, origin);
-        if (!json_is_array(v))
+        if (!bad && !json_is_array(v))
             bad = cli_give_value(app, o->name, v ? as_text(v) : NULL, CLI_FROM_USER, origin);
     }
     return bad;
@@ -136,7 +138,7 @@ int cli_train_resume(cli_app *app)
         return bad;
     }
     app->n_args = 0;
-    bad = take_settings(app, config, "config.json");
+    bad = take_settings(app, folder, config, "config.json");
     if (!bad && !cli_given(app, "model") && json_is_string(json_object_get(config, "model_name")))
         bad = cli_give_value(app, "model", as_text(json_object_get(config, "model_name")),
                              CLI_FROM_USER, "config.json");

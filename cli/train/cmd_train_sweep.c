@@ -20,7 +20,6 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
-
 enum { MOST_AXES = 8, MOST_RUNS = 256 };
 
 typedef struct axis {
@@ -105,6 +104,16 @@ static const char *value_of(const sweep *s, size_t which, size_t axis_number)
     return s->axes[axis_number].values[which % s->axes[axis_number].n];
 }
 
+/* A value may be a path: the folder is one level below the sweep's all the same. */
+static char *folder_of(const sweep *s, const char *name)
+{
+    char *folder = cli_printf("%s/%s", s->folder, name);
+    for (char *p = folder ? folder + strlen(s->folder) + 1 : NULL; p && *p; p++)
+        if (*p == '/')
+            *p = '_';
+    return folder;
+}
+
 static int plan(sweep *s, const cli_command *recipe)
 {
     cli_app *app = s->app;
@@ -135,7 +144,7 @@ static int plan(sweep *s, const cli_command *recipe)
             name = longer;
         }
         s->runs[r].name = name;
-        s->runs[r].folder = cli_printf("%s/%s", s->folder, name);
+        s->runs[r].folder = folder_of(s, name);
     }
     return bad;
 }
@@ -406,6 +415,7 @@ int cli_train_sweep(cli_app *app)
     if (!bad && !cli_flag(app, "dry-run")) {
         if (!cli_make_folder(s->folder, 0777))
             bad = cli_fail(app, "local_io", NULL, "%s: %s", s->folder, tkc_errno_text(errno));
+        bad = bad ? bad : cli_check_links(app, s->folder, "--log-dir");
         bad = bad ? bad : share_engine(s);
         bad = bad ? bad : run_all(s, argv, argc);
         if (s->server)

@@ -16,6 +16,7 @@
 
 #include "cli/train/adapter_start.h"
 #include "cli/main/config_file.h"
+#include "cli/track/chosen_commands.h"
 #include "cli/track/metric_exports.h"
 #include "cli/models/model_folder.h"
 #include "cli/models/models.h"
@@ -440,6 +441,8 @@ static int open_log(cli_job *j, const json_t *config)
         cli_trainlog_info(&j->log, "seed", cli_text(j->app, "seed"));
     bad = bad ? bad : cli_trainlog_config(j->app, j->log_dir, config);
     bad = bad ? bad : cli_train_config_write(j->app, j->log_dir, config);
+    if (!bad)
+        cli_choices_note(j->app, j->log_dir, config);
     bad = bad ? bad : cli_exports_open(j->app, j->log_dir, config, j->step, &j->log.exports);
     const char *store = bad ? NULL : cli_store_folder(j->app);
     if (store && !cli_logged_runs_add(store, j->log_dir, tinkc_trainer_id(j->trainer)))

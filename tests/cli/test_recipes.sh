@@ -89,6 +89,8 @@ refuse 6 'twins.jsonl:2: id "1" is also that of twins.jsonl:1' eval run twins.js
 for r in "0 0 1" "1 1 0"; do mkdir -p "c$r"; n=0; for v in $r; do echo "{\"example_id\": \"x\", \"sample\": $((n++)), \"text\": \"t\", \"reward\": $v}"; done > "c$r/trajectories.jsonl"; done
 run eval compare "c0 0 1" "c1 1 0" --json; python3 -c 'import json; c = json.load(open("out")); assert abs(c["difference"] - 1 / 3) < 1e-9 and c["only_second"] == 1, c' || fail "compare looks at one answer only"
 refuse 5 "other settings" $eval --grader exact --save-dir e1
+mkdir -p e7/sums; ln -s ../../precious e7/sums/trajectories.jsonl
+refuse 5 "is a link that leads out of the folder" $eval --save-dir e7
 run eval run sums.jsonl --local -q --grader exact --max-tokens 16 --temperature 0 --save-dir e3
 run eval compare e1 e3 --json; python3 -c 'import json; c = json.load(open("out")); assert c["common"] == 8 == c["both"] + c["only_first"] + c["only_second"] + c["neither"]' || fail compare
 run eval show e1 --wrong

@@ -1,11 +1,12 @@
-/* test_project_file.c - .tinkc.toml comes with a repository: neither it nor a file that it names runs
- * commands, chooses addresses, deletes, or writes outside the project. What the user names may. */
+/* test_project_file.c - what comes with a repository: neither .tinkc.toml nor a file that it names nor a log
+ * directory runs commands, chooses addresses, deletes, or writes outside. What the user names may. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
+#include "cli/track/chosen_commands.h"
 #include "cli/train/train_config.h"
 #include "support/cli/held_output.h"
 #include "support/test_case.h"
@@ -29,6 +30,7 @@ static int enter(void **state)
     (void)snprintf(config, sizeof config, "%s/user", place);
     setenv("XDG_CONFIG_HOME", config, 1);
     setenv("XDG_CONFIG_DIRS", "/nowhere", 1);
+    setenv("XDG_STATE_HOME", config, 1);
     (void)snprintf(config, sizeof config, "%s/project", place);
     return mkdir(config, 0700) || chdir(config) || mkdir("../outside", 0700) || mkdir("runs", 0700);
 }
@@ -59,10 +61,11 @@ static int start(const char *line, char **said, char **hook)
     bad = bad ? bad : cli_config_load(&app);
     bad = bad ? bad : cli_config_report(&app);
     bad = bad ? bad : cli_config_defaults(&app);
-    bool sweep = app.command && app.command->run == cli_train_sweep;
-    bad = bad ? bad : sweep ? cli_train_sweep(&app) : cli_train_config_take(&app);
+    bool whole = app.command &&
+                 (app.command->run == cli_train_sweep || app.command->run == cli_train_resume);
+    bad = bad ? bad : whole ? app.command->run(&app) : cli_train_config_take(&app);
     *said = release_output();
-    const char *text = bad || sweep ? NULL : cli_text(&app, "hook");
+    const char *text = bad || whole ? NULL : cli_text(&app, "hook");
     *hook = text ? strdup(text) : NULL;
     cli_config_free(app.config);
     cli_parse_free(&app);
@@ -158,6 +161,90 @@ TEST(a_log_dir_is_judged_where_its_links_lead)
     taken("train sft data.jsonl", NULL);
     put(".tinkc.toml", "[train.sft]\nlog_dir = \"runs/a\"\n");
     taken("train sft data.jsonl", NULL);
+}
+
+/* Values of a grid name folders: none of them is a way up, and links in the sweep's folder lead nowhere. */
+TEST(runs_of_a_sweep_stay_in_its_folder)
+{
+    char *said, *hook;
+    put(".tinkc.toml", "[train.sweep]\ngrid = \"metadata=a=b/../../../outside/x\"\n");
+    assert_int_equal(start("train sweep sft data.jsonl --log-dir runs --dry-run", &said, &hook), 0);
+    assert_non_null(strstr(said, "runs/metadata=a=b_.._.._.._outside_x\n"));
+    free(said);
+    put(".tinkc.toml", "[train.sweep]\nlog_dir = \"swept\"\ngrid = \"lr=1\"\n");
+    static const char *const names[] = { "swept/lr=1.log", "swept/lr=1" };
+    assert_int_equal(mkdir("swept", 0700), 0);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(symlink("../../outside", names[i]), 0);
+        assert_int_equal(start("train sweep sft data.jsonl", &said, &hook), CLI_EXIT_CONFLICT);
+        assert_non_null(strstr(said, "is a link that leads out of the folder"));
+        free(said);
+        assert_int_equal(unlink(names[i]), 0);
+    }
+}
+
+/* ---- a log directory that came along ---- */
+
+static const char *const came = "{\"model_name\":\"nano\",\"tinkc\":{\"recipe\":\"%s\",\"files\":"
+                                "[\"d.jsonl\"],\"options\":{%s}}}";
+
+TEST(a_log_directory_that_came_along_runs_nothing)
+{
+    static const char *const rows[][2] = {
+        { "sft", "\"hook\":\"touch x\"" },
+        { "rl", "\"reward-cmd\":\"touch x\"" },
+        { "rl", "\"env-cmd\":\"touch x\"" },
+        { "rl", "\"reward-url\":\"http://x\"" },
+        { "rl", "\"pass-env\":[\"HF_TOKEN\"]" },
+        { "distill", "\"hook\":[\"touch x\"]" },
+        { "sft", "\"force\":true" },
+    };
+    put(".tinkc.toml", "");
+    assert_int_equal(mkdir("came", 0700), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[300];
+        (void)snprintf(text, sizeof text, came, rows[i][0], rows[i][1]);
+        put("came/config.json", text);
+        refused("train resume came", "no run of yours was started there with it");
+    }
+}
+
+/* What config.json has, as train resume asks for it: 0 or a refusal. */
+static int ask(const char *folder, const json_t *config, const char *option)
+{
+    cli_app app = { .command = cli_find("train", "rl") };
+    hold_output();
+    int bad = cli_choices_check(
+        &app, folder, cli_find_option(app.command, option, strlen(option)),
+        json_object_get(json_object_get(json_object_get(config, "tinkc"), "options"), option));
+    free(release_output());
+    return bad;
+}
+
+TEST(commands_that_the_user_chose_there_run_again)
+{
+    json_t *mine = json_pack("{s:{s:{s:s,s:[s],s:s}}}", "tinkc", "options", "hook", "mail me",
+                             "pass-env", "HOME", "lr", "1e-3");
+    json_t *other = json_pack("{s:{s:{s:s}}}", "tinkc", "options", "hook", "touch x");
+    cli_app app = { .command = cli_find("train", "rl") };
+    cli_choices_note(&app, "runs", mine);
+    cli_choices_note(&app, "runs", mine); /* again: noted once */
+    assert_int_equal(ask("runs", mine, "hook"), 0);
+    assert_int_equal(ask("./runs/../runs", mine, "pass-env"), 0);
+    assert_int_equal(ask("runs", other, "hook"), CLI_EXIT_USAGE);
+    assert_int_equal(ask("came", mine, "hook"), CLI_EXIT_USAGE); /* a copy elsewhere */
+    assert_int_equal(ask("came", mine, "lr"), 0);
+    char text[2000] = "", *end = text;
+    FILE *f = fopen("../user/tinkc/commands.jsonl", "r");
+    assert_non_null(f);
+    (void)fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    size_t lines = 0;
+    while ((end = strchr(end, '\n')))
+        lines++, end++;
+    assert_int_equal(lines, 2);
+    json_decref(mine);
+    json_decref(other);
 }
 
 RUN_TESTS(enter, leave)

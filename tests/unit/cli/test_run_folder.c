@@ -80,8 +80,22 @@ TEST(links_out_of_the_folder_are_refused)
         cli_trainlog_release(&claim, "came");
         assert_int_equal(unlink("came/metrics.jsonl"), 0);
     }
+    static const char *const deep[] = { "iteration_000001", "tensorboard", "wandb/run/files" };
+    for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) { /* what runs make in theirs */
+        char path[100];
+        (void)snprintf(path, sizeof path, "came/%s/x", deep[i]);
+        assert_true(cli_make_parents(path, 0700));
+        assert_int_equal(symlink("/etc/hostname", path), 0);
+        hold_output();
+        assert_int_equal(cli_trainlog_claim(&app, "came", &claim), CLI_EXIT_CONFLICT);
+        free(release_output());
+        cli_trainlog_release(&claim, "came");
+        assert_int_equal(unlink(path), 0);
+    }
     put("came/real", "x");
     assert_int_equal(symlink("real", "came/latest"), 0);
+    assert_int_equal(mkdir("came/venv", 0700), 0); /* nothing is written there */
+    assert_int_equal(symlink("/usr/bin/python3", "came/venv/python3"), 0);
     assert_int_equal(cli_trainlog_claim(&app, "came", &claim), 0);
     cli_trainlog_release(&claim, "came");
 }
