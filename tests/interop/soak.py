@@ -1,16 +1,19 @@
-"""A server under steady load: its memory and its store must end where they began.
+"""A server under steady load: its memory, descriptors, threads and store must end where they began.
 
-Usage: soak.py URL [SECONDS [CLIENTS]]. Clients train, save, sample and fetch results in a loop, each in a session of its own. Once
+Usage: soak.py URL PID [SECONDS [CLIENTS]]. Clients train, save, sample and fetch results in a loop, each in a session of its own. Once
 it is warm (a tenth of the time) memory is read every few seconds, and the curve is printed. After the clients are gone the server writes
 its last images (autosave_s, a minute) and then gives back what it holds for work (idle_release_s, half a minute); it has three minutes
-for both. Fails if what stays resident, files not counted, is more than 20 % above the warm value.
+for both. Fails if what stays resident, files not counted, is more than 20 % above the warm value, or if more descriptors or threads
+stay open than before the first client came, with a margin of eight for what the server opens on first use.
 """
-import http.client, json, sys, threading, time
+import http.client, json, os, sys, threading, time
 from urllib.parse import urlparse
 
 URL = urlparse(sys.argv[1])
-SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 600
-CLIENTS = int(sys.argv[3]) if len(sys.argv) > 3 else 32
+PID = int(sys.argv[2])
+SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 600
+CLIENTS = int(sys.argv[4]) if len(sys.argv) > 4 else 32
+MARGIN = 8
 over = threading.Event()
 counts = {"steps": 0, "samples": 0, "saves": 0, "failures": 0}
 first_failure = []
@@ -82,7 +85,13 @@ def memory():
     return (parts["resident"] - parts["resident_files"]) / 2 ** 20, parts
 
 
+def open_things():
+    """Descriptors and threads of the server's process."""
+    return {what: len(os.listdir(f"/proc/{PID}/{folder}")) for what, folder in (("descriptors", "fd"), ("threads", "task"))}
+
+
 def main():
+    before = open_things()
     threads = [threading.Thread(target=work, args=(i,)) for i in range(CLIENTS)]
     for t in threads:
         t.start()
@@ -92,7 +101,9 @@ def main():
         if warm is None and now > SECONDS / 10:
             warm = mib
         named = ", ".join(f"{k} {v / 2 ** 20:.0f}" for k, v in parts.items() if v > 1 << 20 and not k.startswith("resident"))
-        print(f"{now:6.0f} s {mib:7.0f} MiB  steps {counts['steps']:6d}  {named}", flush=True)
+        things = open_things()
+        print(f"{now:6.0f} s {mib:7.0f} MiB  {things['descriptors']:4d} descriptors {things['threads']:3d} threads  "
+              f"steps {counts['steps']:6d}  {named}", flush=True)
         over.wait(max(1.0, SECONDS / 60))
     over.set()
     for t in threads:
@@ -105,11 +116,15 @@ def main():
         peak = max(peak, end)
     print(f"idle: {peak:.0f} MiB fell to {end:.0f} MiB within {time.monotonic() - idle_since:.0f} s")
     print(f"{counts['steps']} steps, {counts['samples']} samples, {counts['saves']} saves, {counts['failures']} failures")
-    print(f"warm {warm:.0f} MiB, afterwards {end:.0f} MiB")
+    after = open_things()
+    print(f"warm {warm:.0f} MiB, afterwards {end:.0f} MiB; before {before}, afterwards {after}")
     if first_failure:
         raise SystemExit(f"FAILED: {first_failure[0]}")
     if end > 1.2 * warm:
         raise SystemExit(f"FAILED: {end / warm:.2f} of the warm value stays resident: {parts}")
+    for what, n in after.items():
+        if n > before[what] + MARGIN:
+            raise SystemExit(f"FAILED: {n - before[what]} more {what} than before the first client")
     print("ok: the server ends where it began")
 
 
