@@ -71,7 +71,7 @@ static void play(scene *s, const row *r, size_t nr)
     tinkc_trainer_free(t);
 }
 
-/* What may have arrived keeps its number and is sent again for whoever comes next; what never left gives its number back. */
+/* What may have arrived keeps its number and is sent again for the next caller; what never left gives its number back. */
 TEST(what_is_cancelled_while_it_is_sent_does_not_hold_up_what_follows)
 {
     static const row rows[] = {
