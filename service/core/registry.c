@@ -389,6 +389,7 @@ static void free_run(tke_service *svc, tke_run *r)
 static void free_sampler(tke_service *svc, tke_sampler *s)
 {
     tke_snapshot_drop(s->snapshot);
+    tke_kept_give(svc, s->owner, &s->kept);
     forget(svc, s->id);
     forget(svc, s->owner);
     forget(svc, s->base_model);

@@ -20,6 +20,7 @@ struct tke_sampler {
     tke_snapshot *snapshot;     /* ephemeral, resident */
     char *spill;                /* folder of an ephemeral one on disk */
     int64_t used_ms;
+    size_t kept;       /* see tke_kept_take; those of training are bounded by it, and count nothing */
     int64_t n_clients; /* numbers given to copies; the original has 0 */
     bool ephemeral;
     tke_hash128 hash;

@@ -193,7 +193,7 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
     if (key_full) {
         tkc_fail(
             err, TINKC_E_TOO_LARGE,
-            "metadata, custom losses and download links of this key use %zu bytes of memory, %zu "
+            "sessions, metadata, custom losses and links of this key use %zu bytes of memory, %zu "
             "more are over the limit of %zu (max_kept_per_key); finish sessions, or keep less in "
             "each",
             used, bytes, most_of_key);
@@ -201,9 +201,8 @@ int32_t tke_kept_take(tke_service *svc, const char *owner, size_t bytes, size_t 
     }
     if (full) {
         tkc_fail(err, TINKC_E_MEMORY,
-                 "metadata, custom losses and download links of all keys use the %zu bytes of "
-                 "memory that are "
-                 "reserved for them (max_kept_bytes); try again later",
+                 "sessions, metadata, custom losses and links of all keys use the %zu bytes of "
+                 "memory that are reserved for them (max_kept_bytes); try again later",
                  most);
         return 503;
     }

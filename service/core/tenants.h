@@ -37,11 +37,13 @@ void tke_quota_settle(tke_job *);
 void tke_tenant_used(tke_service *, const char *owner, int64_t tokens);
 /* Locks: needs svc->lock. */
 int64_t tke_tenant_storage(tke_service *, const char *owner);
-/* What clients have the service keep in memory: metadata and notes of sessions, runs and
- * checkpoints, custom losses, links to archives. Counted against three limits: of one note (TKE_MAX_NOTE), of the
+/* What clients have the service keep in memory: sessions, samplers that they ask for, metadata and notes
+ * of sessions, runs and checkpoints, custom losses, links to archives. Counted against three limits: of one note (TKE_MAX_NOTE), of the
  * owner, of all. *kept is what is counted for an object; `give` subtracts it when the object is
  * freed. Returns 0, or the status of a refusal: 400, 403, 503; err says which limit. */
 enum { TKE_MAX_NOTE = 32 << 10, TKE_MAX_PROJECT = 256 };
+/* About what an object takes with its id and its place in a map. */
+enum { TKE_KEPT_SESSION = 1024, TKE_KEPT_SAMPLER = 512 };
 int32_t tke_kept_take(tke_service *, const char *owner, size_t bytes, size_t *kept,
                       tinkc_error *err);
 /* The same for a text of a client, which is a note. NULL allowed. */

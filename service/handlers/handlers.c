@@ -147,7 +147,9 @@ static int32_t make_session(tke_call *call, const tkc_create_session_request *in
     const tkc_metadata *m = &in->user_metadata;
     const char *json = m->json.len ? tkc_arena_str(&call->arena, m->json, &call->err) : NULL;
     size_t kept = 0;
-    int32_t refused = tke_kept_note(svc, call->owner, json, &kept, full);
+    int32_t refused = tke_kept_take(svc, call->owner, TKE_KEPT_SESSION, &kept, full);
+    if (!refused)
+        refused = tke_kept_note(svc, call->owner, json, &kept, full);
     if (!refused)
         refused = tke_kept_note(svc, call->owner, in->display_name, &kept, full);
     if (!refused)

@@ -86,14 +86,25 @@ static bool find_target(tke_call *call, const char *base_model, const char *mode
     return false;
 }
 
+typedef struct refusal {
+    int32_t status; /* 0 = none */
+    tinkc_error why;
+} refusal;
+
 /* Locks: needs svc->lock. */
 static tke_sampler *add_sampler(tke_call *call, const char *id, tke_session *session,
-                                const target *t, const char *model_path, tke_hash128 hash)
+                                const target *t, const char *model_path, tke_hash128 hash,
+                                refusal *no)
 {
     tke_service *svc = call->svc;
-    tke_sampler *s = tke_sampler_add(svc, id, call->owner, &call->err);
-    if (!s)
+    size_t kept = 0;
+    no->status = tke_kept_take(svc, call->owner, TKE_KEPT_SAMPLER, &kept, &no->why);
+    tke_sampler *s = no->status ? NULL : tke_sampler_add(svc, id, call->owner, &call->err);
+    if (!s) {
+        tke_kept_give(svc, call->owner, &kept);
         return NULL;
+    }
+    s->kept = kept;
     s->session = session;
     s->base = t->base;
     s->checkpoint = t->checkpoint;
@@ -125,6 +136,7 @@ void tke_handle_create_sampling_session(tke_call *call)
     int32_t status = 200;
     const char *finished = NULL;
     tke_txn *txn = NULL;
+    refusal no = { 0 };
     if (!tke_call_decode(call, &tkc_create_sampling_session_request_type, &in) ||
         !find_target(call, in.base_model, in.model_path, &t))
         return;
@@ -151,7 +163,7 @@ void tke_handle_create_sampling_session(tke_call *call)
         status = 410;
     else if (s && (s->ephemeral || !tke_hash_eq(s->hash, hash)))
         status = 400;
-    else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash))) {
+    else if (known || (s = add_sampler(call, id, session, &t, in.model_path, hash, &no))) {
         txn = tke_txn_new(svc->store, &call->err);
         store_sampler(txn, s, in.sampling_session_seq_id);
     }
@@ -164,6 +176,10 @@ void tke_handle_create_sampling_session(tke_call *call)
                    "sampling_session_seq_id was reused with different parameters");
     if (status != 200)
         return;
+    if (no.status) {
+        tke_refuse_kept(call, NULL, no.status, &no.why);
+        return;
+    }
     if (t.checkpoint && !known && txn)
         tke_audit_add(svc, call->owner, "checkpoint_read", t.checkpoint->run_id, t.checkpoint->path,
                       "sampling");

@@ -40,6 +40,7 @@ void tke_peers_limit(tke_http *h, const tinkc_serve_options *o)
         o->max_per_address > 0 ? (size_t)o->max_per_address : (h->max_peers + 1) / 2;
 }
 
+/* Of IPv6 only the network: each client has all addresses of one. Except for IPv4's within it. */
 static void read_address(const struct sockaddr *from, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -47,7 +48,8 @@ static void read_address(const struct sockaddr *from, unsigned char out[16])
         out[10] = out[11] = 0xff;
         memcpy(out + 12, &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
     } else if (from->sa_family == AF_INET6) {
-        memcpy(out, &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr, 16);
+        const struct in6_addr *at = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+        memcpy(out, at, IN6_IS_ADDR_V4MAPPED(at) ? 16 : 8);
     }
 }
 

@@ -189,6 +189,19 @@ static tke_checkpoint *find_source(tke_call *call, const char *path, refusal *no
     return c;
 }
 
+/* Locks: needs svc->lock. What the copy keeps in memory counts for its owner: the original's metadata, a
+ * session. */
+static void take_kept(tke_call *call, size_t bytes, size_t *kept, refusal *no)
+{
+    tinkc_error full = { 0 };
+    int32_t status = tke_kept_take(call->svc, call->owner, bytes, kept, &full);
+    if (status)
+        *no =
+            (refusal){ status, status == 403 ? "quota_kept" : "memory",
+                       "The copy and its user_metadata do not fit into what may be kept in memory "
+                       "(max_kept_per_key, max_kept_bytes)" };
+}
+
 /* Locks: needs svc->lock. The session of the copy's run: the named one, or a new one in the
  * project. */
 static tke_session *find_session(tke_call *call, const tkc_copy_weights_request *in, tke_txn *txn,
@@ -204,10 +217,15 @@ static tke_session *find_session(tke_call *call, const tkc_copy_weights_request 
             *no = (refusal){ 410, "session_finished", "The session was finished" };
         return s;
     }
+    size_t kept = 0;
     tke_uuid(svc->clock, id);
-    tke_session *s = tke_session_add(svc, id, call->owner, &call->err);
-    if (!s)
+    take_kept(call, TKE_KEPT_SESSION, &kept, no);
+    tke_session *s = no->status ? NULL : tke_session_add(svc, id, call->owner, &call->err);
+    if (!s) {
+        tke_kept_give(svc, call->owner, &kept);
         return NULL;
+    }
+    s->kept = kept;
     s->project_id = tke_copy(svc, in->destination_project_id, &call->err);
     tke_session_store(txn, s, "[]", NULL);
     return s;
@@ -239,18 +257,6 @@ static tke_run *add_run(tke_call *call, const tke_run *like, tke_session *sessio
     return run;
 }
 
-/* Locks: needs svc->lock. The copy keeps the original's metadata in memory, for its owner. */
-static void take_metadata(tke_call *call, const tke_checkpoint *from, size_t *kept, refusal *no)
-{
-    tinkc_error full = { 0 };
-    int32_t status =
-        tke_kept_take(call->svc, call->owner, tkc_str(from->user_metadata).len, kept, &full);
-    if (status)
-        *no = (refusal){ status, status == 403 ? "quota_kept" : "memory",
-                         "The copy's user_metadata does not fit into what may be kept in memory "
-                         "(max_kept_per_key, max_kept_bytes)" };
-}
-
 /* Locks: needs svc->lock. Reserves the names; false: `no` or call->err says why. */
 static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn *txn, copying *c,
                     refusal *no)
@@ -262,7 +268,7 @@ static bool reserve(tke_call *call, const tkc_copy_weights_request *in, tke_txn 
                          "The copy does not fit into this key's storage; delete checkpoints" };
     size_t kept = 0;
     if (!no->status)
-        take_metadata(call, from, &kept, no);
+        take_kept(call, tkc_str(from->user_metadata).len, &kept, no);
     tke_session *session = no->status ? NULL : find_session(call, in, txn, no);
     int64_t number = in->session_id ? in->model_seq_id.value : 0;
     tke_run *run = no->status || !session ? NULL : add_run(call, from->run, session, number, no);

@@ -66,6 +66,7 @@ static bool session_row(const tke_row *row, void *user, tinkc_error *err)
     s->expired = s->finished != NULL;
     const char *const notes[] = { s->user_metadata, s->project_id, s->display_name,
                                   s->finish_detail };
+    tke_kept_add(b->svc, s->owner, TKE_KEPT_SESSION, &s->kept);
     for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
         tke_kept_add(b->svc, s->owner, tkc_str(notes[i]).len, &s->kept);
     return !tkc_failed(err);
@@ -234,6 +235,8 @@ static bool sampler_row(const tke_row *row, void *user, tinkc_error *err)
     s->base_model = tke_copy(svc, text_of(&b->arena, row, 2, err), err);
     s->ephemeral = ephemeral;
     s->used_ms = tkc_now_ms(svc->clock);
+    if (!ephemeral)
+        tke_kept_add(svc, s->owner, TKE_KEPT_SAMPLER, &s->kept);
     if (ephemeral)
         s->spill = tke_copy(svc, path, err);
     else

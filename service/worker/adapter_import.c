@@ -18,6 +18,7 @@
 #include "service/core/saved_checkpoints.h"
 #include "service/core/service_state.h"
 #include "service/core/sessions.h"
+#include "service/core/tenants.h"
 #include "service/worker/adapter_import.h"
 #include "service/worker/worker_files.h"
 
@@ -112,8 +113,8 @@ static bool add_run(import *x)
     tke_service *svc = x->svc;
     char request_id[160];
     tke_session *s = tke_find_session(svc, x->session_id);
-    if (!s)
-        s = tke_session_add(svc, x->session_id, x->as.owner, x->err);
+    if (!s && (s = tke_session_add(svc, x->session_id, x->as.owner, x->err)))
+        tke_kept_add(svc, s->owner, TKE_KEPT_SESSION, &s->kept); /* its files have a quota */
     tke_run *run = s ? tke_run_add(svc, x->run_id, x->as.owner, x->err) : NULL;
     if (!run)
         return false;
@@ -288,13 +289,12 @@ bool tke_import_adapter(tke_service *svc, const tinkc_import_options *o, tke_imp
 {
     if (!check_options(o, err))
         return false;
-    import x = { .svc = svc, .o = o, .as = as, .err = err };
+import x = {.svc = svc, .o = o, .as = as, .err = err };
     x.name = o->name && *o->name ? o->name : "imported";
     tkc_arena_init(&x.arena, svc->a, 0);
     tke_file_work_begin(svc);
     bool ok = find_base(&x) && tke_adapter_check(x.base->model, o->adapter, err) &&
-              choose_names(&x) && check_name(&x) &&
-              ((!as.fresh && is_there(&x)) || take_in(&x)) &&
+              choose_names(&x) && check_name(&x) && ((!as.fresh && is_there(&x)) || take_in(&x)) &&
               give(weights, path_of(&x, TKE_CKPT_TRAINING), err) &&
               give(sampler, path_of(&x, TKE_CKPT_SAMPLER), err);
     tke_file_work_end(svc);

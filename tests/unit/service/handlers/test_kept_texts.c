@@ -1,5 +1,6 @@
 /* test_kept_texts.c - what clients have the service keep in memory has limits: of one text, of a
  * key, of all. Answers that list it come in pages. */
+#include "service/core/registry.h"
 #include "service/core/service_state.h"
 #include "service/core/tenants.h"
 #include "support/service/service_world.h"
@@ -24,18 +25,23 @@ static const char *new_session(const tinkc_transport *t, int32_t status, size_t 
     return status == 200 ? hold(json_field(out, "session_id")) : out;
 }
 
-static tinkc_engine *open_kept(const char *per_key, const char *in_all)
+/* Limits for texts, with room for so many sessions beside them. */
+static tinkc_engine *open_kept(int per_key, int in_all, int sessions)
 {
+    char key[20], all[20];
+    snprintf(key, sizeof key, "%d", per_key + sessions * TKE_KEPT_SESSION);
+    snprintf(all, sizeof all, "%d", in_all + sessions * TKE_KEPT_SESSION);
     const char *const settings[] = {
-        "max_kept_per_key", per_key, "max_kept_bytes", in_all, "disk_reserve", "0", NULL
+        "max_kept_per_key", key, "max_kept_bytes", all, "disk_reserve", "0", NULL
     };
     return world_open(NULL, 0, settings);
 }
 
+/* Besides sessions. */
 static size_t kept_by(tinkc_engine *engine)
 {
     tke_service *svc = tke_engine_service(engine);
-    return tke_kept_total(svc);
+    return tke_kept_total(svc) - tke_count(svc, TKE_SESSIONS) * TKE_KEPT_SESSION;
 }
 
 /* GET of an archive's link: the status. */
@@ -51,7 +57,7 @@ static int32_t ask_link(const tinkc_transport *t, const char *model)
 
 TEST(links_and_copies_count_for_their_key)
 {
-    tinkc_engine *engine = open_kept("5000", "1000000");
+    tinkc_engine *engine = open_kept(5000, 1000000, 2);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
     service_wait(
@@ -95,7 +101,7 @@ static const char *new_loss(const tinkc_transport *t, int32_t status, const char
 /* As compiled: that is more than the request, and what stays in memory. */
 TEST(custom_losses_count)
 {
-    tinkc_engine *engine = open_kept("1000000", "1000000");
+    tinkc_engine *engine = open_kept(1000000, 1000000, 1);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *session = hold(service_session(t));
     new_loss(t, 200, session, 0);
@@ -104,10 +110,10 @@ TEST(custom_losses_count)
     assert_int_equal(kept_by(engine), one);
     tke_service *svc = tke_engine_service(engine);
     assert_int_equal(one, svc->held.bytes[TKE_HELD_LOSSES]);
-    svc->set.max_kept_per_key = (int64_t)(2 * one - 1);
+    svc->set.max_kept_per_key = (int64_t)(2 * one - 1) + TKE_KEPT_SESSION;
     const char *no = new_loss(t, 403, session, 1);
     assert_string_equal(json_field(no, "code"), "quota_kept");
-    svc->set.max_kept_per_key = (int64_t)(2 * one);
+    svc->set.max_kept_per_key = (int64_t)(2 * one) + TKE_KEPT_SESSION;
     new_loss(t, 200, session, 1);
     assert_int_equal(kept_by(engine), 2 * one);
     tinkc_engine_free(engine);
@@ -117,7 +123,7 @@ TEST(custom_losses_count)
 TEST(a_search_answers_in_pages_of_bytes)
 {
     enum { N_SESSIONS = 100 };
-    tinkc_engine *engine = open_kept("8000000", "8000000");
+    tinkc_engine *engine = open_kept(8000000, 8000000, N_SESSIONS);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     for (int i = 0; i < N_SESSIONS; i++)
         new_session(t, 200, 32 * KIB);

@@ -880,6 +880,30 @@ TEST(shares_of_addresses)
     http_end(&h);
 }
 
+/* A client that has one address of a network has 2^64 of them. */
+TEST(a_network_of_ipv6_is_one_address)
+{
+    tke_http h;
+    connection c[2];
+    struct sockaddr_in6 from = { .sin6_family = AF_INET6 };
+    const struct sockaddr *at = (const struct sockaddr *)(const void *)&from;
+    http_new(&h, &peers_only, &(tinkc_serve_options){ .max_per_address = 2 });
+    for (int i = 0; i < 2; i++) {
+        tke_peer *p = come(&h, &c[i]);
+        p->state = TKE_PEER_BUSY;
+        memcpy(p->address, "\x20\x01\x0d\xb8\0\0\0\1", 8);
+    }
+    memcpy(from.sin6_addr.s6_addr, "\x20\x01\x0d\xb8\0\0\0\1", 8);
+    for (size_t i = 0; i < 16; i++) {
+        from.sin6_addr.s6_addr[i] ^= 1;
+        assert_int_equal(tke_peer_accept(&h, at, sizeof from), i < 8 ? MHD_YES : MHD_NO);
+        from.sin6_addr.s6_addr[i] ^= 1;
+    }
+    go(&h, &c[0]);
+    go(&h, &c[1]);
+    http_end(&h);
+}
+
 TEST(a_full_address_loses_its_longest_idle_connection)
 {
     tke_http h;
