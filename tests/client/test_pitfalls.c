@@ -436,54 +436,6 @@ TEST(c42_samples_of_many_threads_run_at_once)
     close_fixture(&x);
 }
 
-TEST(c51_element_types)
-{
-    fixture x;
-    open_fixture(&x, NULL, 0);
-    static const float f32[] = { 1.5f, -2 };
-    static const double f64[] = { 1.5, -2 }, huge[] = { 1e300 };
-    static const int64_t i64[] = { 1, -2 };
-    static const int32_t i32[] = { 1, -2 };
-    static const uint16_t bf16[] = { 0x3FC0, 0xC000 }, f16[] = { 0x3E00, 0xC000 };
-    const struct {
-        const void *data;
-        int32_t dtype, travels;
-    } rows[] = { { f32, TINKC_F32, TINKC_F32 },   { f64, TINKC_F64, TINKC_F32 },
-                 { i64, TINKC_I64, TINKC_I64 },   { i32, TINKC_I32, TINKC_I64 },
-                 { bf16, TINKC_BF16, TINKC_F32 }, { f16, TINKC_F16, TINKC_F32 } };
-    for (size_t i = 0; i < 6; i++) {
-        tinkc_batch_add_tokens(x.batch, ids, 3, &x.err);
-        tinkc_batch_set(x.batch, "v",
-                        &(tinkc_array){ .data = rows[i].data, .count = 2, .dtype = rows[i].dtype },
-                        &x.err);
-        assert_ok(&x.err);
-        const tinkc_tensor *t = tinkc_batch_tensor(x.batch, i, "v");
-        assert_int_equal(t->dtype, rows[i].travels);
-        if (t->dtype == TINKC_F32)
-            assert_true(tinkc_tensor_f32s(t).data[0] == 1.5f && tinkc_tensor_f32s(t).data[1] == -2);
-        else
-            assert_true(tinkc_tensor_i64s(t).data[1] == -2);
-    }
-    static const uint16_t small[] = { 0x0001, 0x83FF }; /* below the normal range of 16 bits */
-    tinkc_batch_set(x.batch, "small",
-                    &(tinkc_array){ .data = small, .count = 2, .dtype = TINKC_F16 }, &x.err);
-    assert_ok(&x.err);
-    const float *s = tinkc_tensor_f32s(tinkc_batch_tensor(x.batch, 5, "small")).data;
-    assert_true(s[0] == ldexpf(1, -24) && s[1] == -ldexpf(1023, -24));
-    static const int32_t refused[] = { 0, 7, -1 };
-    for (size_t i = 0; i < 3; i++) {
-        assert_false(tinkc_batch_set(
-            x.batch, "w", &(tinkc_array){ .data = f32, .count = 2, .dtype = refused[i] }, &x.err));
-        assert_int_equal(x.err.code, TINKC_E_TENSOR);
-        x.err = (tinkc_error){ 0 };
-    }
-    assert_false(tinkc_batch_set(
-        x.batch, "w", &(tinkc_array){ .data = huge, .count = 1, .dtype = TINKC_F64 }, &x.err));
-    assert_int_equal(x.err.code, TINKC_E_TENSOR);
-    assert_string_equal(x.err.message, "w: number 0 does not fit 32 bits");
-    close_fixture(&x);
-}
-
 TEST(large_results_wait_for_room)
 {
     fixture x;

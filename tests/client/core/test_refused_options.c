@@ -1,37 +1,6 @@
 /* test_refused_options.c - options of a client that are refused, each in its own words, and names of machines. */
 #include "client/core/options.h"
 #include "support/client/api_support.h"
-#include "support/counting.h"
-
-static void no_attach(void *self, void (*wake)(void *arg), void *arg)
-{
-    (void)self;
-    (void)wake;
-    (void)arg;
-}
-
-static void no_arg(void *self)
-{
-    (void)self;
-}
-
-static void no_detach(void *self, void *arg)
-{
-    (void)self;
-    (void)arg;
-}
-
-static int64_t no_time(void *self)
-{
-    (void)self;
-    return 0;
-}
-
-static uint64_t no_chance(void *self)
-{
-    (void)self;
-    return 0;
-}
 
 static void refused(const tinkc_client_options *more, const char *message)
 {
@@ -41,38 +10,6 @@ static void refused(const tinkc_client_options *more, const char *message)
     assert_null(tinkc_client_new(&o, &err));
     assert_int_equal(err.code, TINKC_E_ARGUMENT);
     assert_string_equal(err.message, message);
-}
-
-/* A clock or an allocator has all of its functions, or is refused. */
-TEST(functions_that_are_missing)
-{
-    for (int i = 0; i < 7; i++) {
-        tinkc_clock c = { .acquire = i == 0 ? NULL : no_arg,
-                          .release = i == 1 ? NULL : no_arg,
-                          .now_ms = i == 2 ? NULL : no_time,
-                          .wall_us = i == 3 ? NULL : no_time,
-                          .random = i == 4 ? NULL : no_chance,
-                          .attach = i == 5 ? NULL : no_attach,
-                          .detach = i == 6 ? NULL : no_detach };
-        refused(&(tinkc_client_options){ .clock = &c }, "clock: a function is missing");
-    }
-    counting memory = { 0 };
-    for (int i = 0; i < 3; i++) {
-        tinkc_allocator a = counting_allocator(&memory);
-        if (i == 0)
-            a.alloc = NULL;
-        else if (i == 1)
-            a.resize = NULL;
-        else
-            a.release = NULL;
-        refused(&(tinkc_client_options){ .allocator = &a }, "allocator: a function is missing");
-    }
-    static const tinkc_transport dumb = { .abi = TINKC_TRANSPORT_ABI },
-                                 other = { .abi = TINKC_TRANSPORT_ABI + 1 };
-    refused(&(tinkc_client_options){ .transport = &dumb },
-            "transport: of another version, or without send");
-    refused(&(tinkc_client_options){ .transport = &other },
-            "transport: of another version, or without send");
 }
 
 TEST(headers_that_no_header_can_be)

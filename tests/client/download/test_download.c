@@ -1,5 +1,5 @@
-/* test_download.c - checkpoints and files onto the disk, over a real connection to a server that
- * breaks off, lies and forgets. */
+/* test_download.c - checkpoints over a real connection to a server that breaks off, to the disk, to a descriptor and
+ * to the caller. What is resumed, replaced and refused stands in the other files of this folder. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,11 +23,8 @@ typedef struct service {
     const char *etag; /* a whole header line, or NULL */
     size_t break_at;  /* the n-th next transfers end after so many bytes of body; 0 = never */
     int breaks, behaviour;
-    bool no_range, gone_once, no_length, down;
-    int by_name;      /* knows archives by the checkpoint's name alone, as SkyRL does, and answers
-                         other paths with this status; 0 = knows both */
-    int archives, transfers, ranges, links;
-    char link_text[1000];
+    bool no_range, no_length, missing;
+    int archives, ranges;
     char seen_key[64];
     char url[128];
     char headers[512];
@@ -41,13 +38,6 @@ static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
     size_t from = 0;
     stub_header(r, "Range", range, sizeof range);
     stub_header(r, "X-API-Key", s->seen_key, sizeof s->seen_key);
-    s->transfers++;
-    if (s->gone_once) {
-        s->gone_once = false;
-        a->status = 403;
-        a->body = "expired";
-        return;
-    }
     s->headers[0] = 0;
     if (range[0] && !s->no_range) {
         from = (size_t)strtoull(range + 6, NULL, 10);
@@ -70,34 +60,16 @@ static void serve_bytes(service *s, const stub_request *r, stub_answer *a)
     }
 }
 
-static void serve_links(service *s, stub_answer *a)
-{
-    const char *url = stub_url(server);
-    snprintf(s->link_text, sizeof s->link_text,
-             "{\"urls\":{\"config.json\":\"%s/store/one?sig=%d\",\"sub/model.bin\":"
-             "\"%s/store/two?sig=%d\"},\"expires\":\"2030-01-01T00:00:00Z\"}",
-             url, s->links, url, s->links);
-    s->links++;
-    a->body = s->link_text;
-}
-
 static void serve(const stub_request *r, stub_answer *a, void *user)
 {
     service *s = user;
     a->headers = "Content-Type: application/json\r\n";
     if (strstr(r->path, "/client/config")) {
         a->body = "{}";
-    } else if (strstr(r->path, "/external_weights_urls")) {
-        serve_links(s, a);
     } else if (strstr(r->path, "/archive")) {
         s->archives++;
-        if (s->by_name && !strstr(r->path, "/checkpoints/final/archive")) {
-            a->status = strstr(r->path, "/checkpoints/gone/") ? 422 : s->by_name;
-            a->body = "{\"detail\":\"Not Found\"}";
-            return;
-        }
-        if (s->down) {
-            a->status = 500;
+        if (s->missing) {
+            a->status = 404;
             return;
         }
         snprintf(s->url, sizeof s->url, "Location: %s/store/a.tar?sig=%d\r\n", stub_url(server),
@@ -232,7 +204,7 @@ TEST(nothing_stays_of_what_is_missing)
     static world w;
     char deep[100];
     open_world(&w);
-    w.s.by_name = 404; /* this service has no archive of that path */
+    w.s.missing = true;
     snprintf(deep, sizeof deep, "%s/new/deeper/", w.dir);
     for (int i = 0; i < 2; i++) {
         tinkc_future *f =
@@ -248,44 +220,6 @@ TEST(nothing_stays_of_what_is_missing)
         assert_int_equal(i ? 0 : mkdir(deep, 0777), 0); /* the second time it was there before */
         snprintf(deep, sizeof deep, "%s/new/deeper", w.dir);
     }
-    close_world(&w);
-}
-
-TEST(existing_targets_stay)
-{
-    static world w;
-    open_world(&w);
-    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
-    assert_ok(&w.err);
-    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine" }));
-    assert_int_equal(w.err.code, TINKC_E_EXISTS);
-    w.err = (tinkc_error){ 0 };
-    char command[256];
-    snprintf(command, sizeof command, "rm %s/mine/checkpoint_complete && touch %s/mine/old", w.dir,
-             w.dir);
-    assert_int_equal(system(command), 0);
-    /* A replacement that fails leaves the old one alone. */
-    w.s.break_at = 4000, w.s.breaks = 100, w.s.behaviour = STUB_TRUNCATE;
-    tinkc_client *once = tinkc_client_new(
-        &(tinkc_client_options){
-            .api_key = "tml-test", .base_url = stub_url(server), .proxy = "", .no_retries = true },
-        &w.err);
-    tinkc_future *f = tinkc_checkpoint_download(
-        once, PATH, &(tinkc_download_options){ .dir = w.dir, .name = "mine", .replace = true },
-        &w.err);
-    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-    tinkc_future_free(f);
-    tinkc_client_free(once);
-    assert_true(there(&w, "mine/old"));
-    w.err = (tinkc_error){ 0 };
-    w.s.breaks = 0;
-    tinkc_future_free(download(&w, (tinkc_download_options){ .name = "mine", .replace = true }));
-    assert_ok(&w.err);
-    assert_false(there(&w, "mine/old"));
-    assert_true(there(&w, "mine/checkpoint_complete"));
-    tinkc_future_free(download(&w, (tinkc_download_options){ .flat = true }));
-    tinkc_future_free(download(&w, (tinkc_download_options){ .flat = true }));
-    assert_int_equal(w.err.code, TINKC_E_EXISTS);
     close_world(&w);
 }
 
@@ -310,106 +244,6 @@ TEST(broken_connections_are_taken_up)
             check_whole(&w);
         assert_true(w.s.no_range ? w.s.ranges == 0 : w.s.ranges >= 3);
         tinkc_future_free(f);
-        close_world(&w);
-    }
-}
-
-TEST(an_expired_address_is_asked_for_again)
-{
-    static world w;
-    open_world(&w);
-    w.s.gone_once = true;
-    tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
-    check_whole(&w);
-    assert_int_equal(w.s.archives, 2);
-    close_world(&w);
-}
-
-/* The retries of the call and those of the download around it do not multiply. */
-TEST(a_service_that_is_down_is_told_once)
-{
-    static world w;
-    open_world(&w);
-    w.s.down = true;
-    tinkc_client *brief = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                                    .proxy = "",
-                                                                    .base_url = stub_url(server),
-                                                                    .max_retries = 1,
-                                                                    .retry_window_ms = 1 },
-                                           &w.err);
-    tinkc_future *f =
-        tinkc_checkpoint_download(brief, PATH, &(tinkc_download_options){ .dir = w.dir }, &w.err);
-    assert_false(tinkc_future_wait(f, 60000, &w.err));
-    assert_int_equal(w.err.http_status, 500);
-    assert_in_range(w.s.archives, 1, 2); /* with its one retry */
-    assert_false(there(&w, NAME ".partial"));
-    assert_false(there(&w, NAME ".partial.state"));
-    tinkc_future_free(f);
-    tinkc_client_free(brief);
-    close_world(&w);
-}
-
-/* Breaks off for good in one run; the next run continues where the last whole file ended. */
-TEST(the_next_run_goes_on)
-{
-    for (int i = 0; i < 3; i++) {
-        static world w;
-        open_world(&w);
-        tar more = { 0 };
-        for (int k = 0; k < 20; k++) {
-            char name[32];
-            snprintf(name, sizeof name, "part-%02d", k);
-            tar_raw(&more, name, '0', NULL, w.big, 20000);
-        }
-        tar_end(&more);
-        free(w.s.archive.data);
-        w.s.archive = more;
-        w.s.etag = "ETag: \"one\"\r\n";
-        w.s.break_at = 200000, w.s.breaks = 1, w.s.behaviour = STUB_TRUNCATE;
-        tinkc_client *once = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                                       .proxy = "",
-                                                                       .base_url = stub_url(server),
-                                                                       .no_retries = true },
-                                              &w.err);
-        tinkc_download_options o = { .dir = w.dir, .keep_archive = i == 2 };
-        tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
-        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-        assert_int_equal(w.err.code, TINKC_E_CONNECTION);
-        tinkc_future_free(f);
-        tinkc_client_free(once);
-        w.err = (tinkc_error){ 0 };
-        const char *partial = i == 2 ? NAME ".tar.partial" : NAME ".partial";
-        assert_true(there(&w, partial));
-        assert_false(there(&w, i == 2 ? NAME ".tar" : NAME));
-        if (i == 1) { /* other bytes of the same length: all from the start */
-            w.s.etag = "ETag: \"two\"\r\n";
-            w.s.archive.len = 0;
-            for (size_t k = 0; k < sizeof w.big; k++)
-                w.big[k] = (char)~w.big[k];
-            for (int k = 0; k < 20; k++) {
-                char name[32];
-                snprintf(name, sizeof name, "part-%02d", k);
-                tar_raw(&w.s.archive, name, '0', NULL, w.big, 20000);
-            }
-            tar_end(&w.s.archive);
-        }
-        f = download(&w, (tinkc_download_options){ .keep_archive = i == 2 });
-        assert_ok(&w.err);
-        const tinkc_download *got = tinkc_future_download(f, 0, &w.err);
-        if (i == 2) {
-            check_content(&w, NAME ".tar", w.s.archive.data, w.s.archive.len);
-        } else {
-            assert_int_equal(tinkc_download_count(got), 20);
-            for (int k = 0; k < 20; k++) {
-                char name[80];
-                snprintf(name, sizeof name, NAME "/part-%02d", k);
-                check_content(&w, name, w.big, 20000);
-            }
-        }
-        if (i != 1)
-            assert_true(tinkc_download_bytes(got) < 260000); /* not all of it again */
-        tinkc_future_free(f);
-        assert_false(there(&w, partial));
         close_world(&w);
     }
 }
@@ -463,63 +297,6 @@ TEST(a_compressed_archive_survives_broken_connections)
     tinkc_future_free(download(&w, (tinkc_download_options){ 0 }));
     check_whole(&w);
     close_world(&w);
-}
-
-/* How long it pauses after a 503 with this header, as it says in the log; then it is stopped. */
-static void keep_pause(int32_t level, const char *line, void *user)
-{
-    const char *at = strstr(line, "next try in ");
-    (void)level;
-    if (at && strstr(line, "download: "))
-        atomic_store((atomic_llong *)user, atoll(at + strlen("next try in ")));
-}
-
-static void serve_full(const stub_request *r, stub_answer *a, void *user)
-{
-    if (strstr(r->path, "/client/config")) {
-        a->body = "{}";
-        return;
-    }
-    a->status = 503;
-    a->headers = user;
-}
-
-static int64_t pause_after(const char *header)
-{
-    tinkc_error err = { 0 };
-    atomic_llong pause = 0;
-    char url[128], dir[] = "/tmp/tinkc-pause-XXXXXX", command[64];
-    assert_non_null(mkdtemp(dir));
-    server = stub_start(NULL, serve_full, (void *)(uintptr_t)header);
-    tinkc_client *client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                                     .base_url = stub_url(server),
-                                                                     .proxy = "",
-                                                                     .max_retries = TINKC_ZERO,
-                                                                     .log = keep_pause,
-                                                                     .log_user = &pause,
-                                                                     .log_level = TINKC_LOG_INFO },
-                                            &err);
-    snprintf(url, sizeof url, "%s/store/x", stub_url(server));
-    tinkc_future *f = tinkc_url_download(
-        client, url, &(tinkc_download_options){ .dir = dir, .name = "none" }, &err);
-    assert_ok(&err);
-    wait_until(atomic_load(&pause) || tinkc_future_done(f));
-    assert_false(tinkc_future_done(f));
-    tinkc_future_cancel(f);
-    (void)tinkc_future_wait(f, PATIENCE_MS, &err);
-    tinkc_future_free(f);
-    tinkc_client_free(client);
-    stub_stop(server);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0);
-    return atomic_load(&pause);
-}
-
-TEST(downloads_pause_as_the_server_asks)
-{
-    assert_int_equal(pause_after("X-Other: 1\r\n"), 100);
-    assert_int_equal(pause_after("Retry-After: 3\r\n"), 3000);
-    assert_int_equal(pause_after("Retry-After: 9\r\n"), 5000); /* its cap */
 }
 
 typedef struct taken {
@@ -661,56 +438,6 @@ TEST(bytes_go_into_a_descriptor)
     }
 }
 
-TEST(into_a_file_that_is_open)
-{
-    static world w;
-    char path[100];
-    open_world(&w);
-    snprintf(path, sizeof path, "%s/open.tar", w.dir);
-    int fd = open(path, O_WRONLY | O_CREAT, 0600);
-    tinkc_download_options o = { .fd = fd };
-    tinkc_future *f = tinkc_checkpoint_download(w.client, PATH, &o, &w.err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-    close(fd);
-    check_content(&w, "open.tar", w.s.archive.data, w.s.archive.len);
-    tinkc_future_free(f);
-    close_world(&w);
-}
-
-static void fail_into(world *w, int fd, const char *says)
-{
-    tinkc_download_options o = { .fd = fd };
-    tinkc_future *f = tinkc_checkpoint_download(w->client, PATH, &o, &w->err);
-    assert_false(tinkc_future_wait(f, PATIENCE_MS, &w->err));
-    assert_int_equal(w->err.code, TINKC_E_FILE);
-    assert_non_null(strstr(w->err.message, says));
-    tinkc_future_free(f);
-    w->err = (tinkc_error){ 0 };
-}
-
-TEST(descriptors_that_fail)
-{
-    static world w;
-    int ends[2], full = open("/dev/full", O_WRONLY);
-    open_world(&w);
-    fail_into(&w, 9999, "Bad file descriptor");
-    fail_into(&w, full, "No space left");
-    assert_int_equal(pipe(ends), 0);
-    fail_into(&w, ends[0], "Bad file descriptor"); /* for reading only */
-    close(ends[0]);
-    fail_into(&w, ends[1], "Broken pipe");
-    close(ends[1]);
-    close(full);
-    assert_null(
-        tinkc_checkpoint_download(w.client, PATH, &(tinkc_download_options){ .fd = -1 }, &w.err));
-    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
-    w.err = (tinkc_error){ 0 };
-    tinkc_download_options both = { .fd = 1, .write = take };
-    assert_null(tinkc_checkpoint_download(w.client, PATH, &both, &w.err));
-    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
-    close_world(&w);
-}
-
 /* Nobody reads: stopping it must not wait for a reader, and the worker must end. */
 TEST(a_pipe_that_nobody_reads)
 {
@@ -735,55 +462,6 @@ TEST(a_pipe_that_nobody_reads)
     while (read(ends[0], block, sizeof block) > 0)
         ;
     close(ends[0]);
-    close_world(&w);
-}
-
-/* A run that left them out, and one that wants them and continues from there. */
-TEST(digests_may_be_left_out)
-{
-    static world w;
-    for (int again = 0; again < 2; again++) {
-        open_world(&w);
-        w.s.etag = "ETag: \"one\"\r\n";
-        w.s.break_at = again ? 250000 : 0, w.s.breaks = again, w.s.behaviour = STUB_TRUNCATE;
-        tinkc_client *once = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
-                                                                       .proxy = "",
-                                                                       .base_url = stub_url(server),
-                                                                       .no_retries = true },
-                                              &w.err);
-        tinkc_download_options o = { .dir = w.dir, .no_digests = true };
-        tinkc_future *f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
-        assert_int_equal(tinkc_future_wait(f, PATIENCE_MS, &w.err), !again);
-        w.err = (tinkc_error){ 0 };
-        if (again) {
-            tinkc_future_free(f);
-            o.no_digests = false;
-            f = tinkc_checkpoint_download(once, PATH, &o, &w.err);
-        }
-        const tinkc_download *d = tinkc_future_download(f, PATIENCE_MS, &w.err);
-        assert_ok(&w.err);
-        assert_int_equal(w.s.ranges, again);
-        assert_int_equal(tinkc_download_count(d), 3);
-        for (size_t i = 0; i < 3; i++) {
-            char path[300], hex[65];
-            snprintf(path, sizeof path, "%s/%s/%s", w.dir, NAME, tinkc_download_at(d, i)->name);
-            assert_true(tinkc_file_sha256(path, hex, &w.err));
-            assert_string_equal(tinkc_download_at(d, i)->sha256, again ? hex : "");
-        }
-        tinkc_future_free(f);
-        tinkc_client_free(once);
-        close_world(&w);
-    }
-}
-
-TEST(a_body_of_unknown_length_is_bounded_too)
-{
-    static world w;
-    open_world(&w);
-    w.s.no_length = true;
-    tinkc_future_free(
-        download(&w, (tinkc_download_options){ .max_bytes = 1000, .keep_archive = true }));
-    assert_int_equal(w.err.code, TINKC_E_BAD_RESPONSE);
     close_world(&w);
 }
 
@@ -815,116 +493,6 @@ TEST(stopping_is_quick)
             assert_int_equal(err.code, i == 1 ? TINKC_E_CLOSED : TINKC_E_CANCELLED);
             tinkc_future_free(f);
         }
-        close_world(&w);
-    }
-}
-
-TEST(plain_files_by_address)
-{
-    static world w;
-    char url[128];
-    open_world(&w);
-    w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
-    snprintf(url, sizeof url, "%s/store/trace.pftrace?sig=x", stub_url(server));
-    tinkc_future *f =
-        tinkc_url_download(w.client, url, &(tinkc_download_options){ .dir = w.dir }, &w.err);
-    assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-    check_content(&w, "trace.pftrace", w.s.archive.data, w.s.archive.len);
-    assert_string_equal(w.s.seen_key, "");
-    tinkc_future_free(f);
-    assert_null(tinkc_url_download(w.client, "ftp://x/y", NULL, &w.err));
-    assert_int_equal(w.err.code, TINKC_E_ARGUMENT);
-    close_world(&w);
-}
-
-/* ---- external weights: an address for each file ---- */
-
-#define EXTERNAL "tinker://run:train:0/external_weights/out"
-#define FOLDER   "run:train:0_external_weights_out"
-
-static tinkc_future *download_external(world *w, tinkc_download_options o)
-{
-    if (!o.write && !o.fd)
-        o.dir = w->dir;
-    tinkc_future *f = tinkc_checkpoint_download(w->client, EXTERNAL, &o, &w->err);
-    if (f)
-        tinkc_future_wait(f, PATIENCE_MS, &w->err);
-    return f;
-}
-
-TEST(external_weights_are_files)
-{
-    static world w;
-    open_world(&w);
-    w.s.break_at = 70000, w.s.breaks = 2, w.s.behaviour = STUB_RESET;
-    tinkc_future *f = download_external(&w, (tinkc_download_options){ 0 });
-    assert_ok(&w.err);
-    const tinkc_download *got = tinkc_future_download(f, 0, &w.err);
-    check_content(&w, FOLDER "/config.json", w.s.archive.data, w.s.archive.len);
-    check_content(&w, FOLDER "/sub/model.bin", w.s.archive.data, w.s.archive.len);
-    assert_false(there(&w, FOLDER ".partial"));
-    assert_int_equal(w.s.links, 1);
-    assert_int_equal(w.s.archives, 0);
-    assert_string_equal(w.s.seen_key, "");
-    assert_int_equal(tinkc_download_count(got), 2);
-    assert_string_equal(tinkc_download_at(got, 1)->name, "sub/model.bin");
-    assert_int_equal(tinkc_download_at(got, 1)->size_bytes, w.s.archive.len);
-    assert_int_equal(tinkc_download_bytes(got), 2 * w.s.archive.len);
-    int64_t done, total;
-    tinkc_future_progress(f, &done, &total);
-    assert_int_equal(done, 2 * w.s.archive.len);
-    tinkc_future_free(f);
-    tinkc_future_free(download_external(&w, (tinkc_download_options){ .flat = true }));
-    assert_ok(&w.err);
-    assert_true(there(&w, "sub/model.bin"));
-    close_world(&w);
-}
-
-TEST(an_expired_link_is_asked_for_again)
-{
-    static world w;
-    open_world(&w);
-    w.s.gone_once = true;
-    tinkc_future_free(download_external(&w, (tinkc_download_options){ 0 }));
-    assert_ok(&w.err);
-    assert_int_equal(w.s.links, 2);
-    check_content(&w, FOLDER "/config.json", w.s.archive.data, w.s.archive.len);
-    close_world(&w);
-}
-
-/* Servers whose archives are known by a name alone, and whose paths may have no kind. */
-TEST(archives_by_name)
-{
-    static const struct {
-        const char *path;
-        int status, asked;
-    } rows[] = {
-        { PATH, 404, 2 },
-        { PATH, 405, 2 }, /* SkyRL 0.3.0: the path is one of its DELETE */
-        { "tinker://run:train:0/final", 404, 1 },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        static world w;
-        open_world(&w);
-        w.s.by_name = rows[i].status;
-        tinkc_download_options o = { .dir = w.dir, .name = "mine" };
-        tinkc_future *f = tinkc_checkpoint_download(w.client, rows[i].path, &o, &w.err);
-        assert_true(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-        assert_ok(&w.err);
-        assert_int_equal(w.s.archives, rows[i].asked);
-        check_content(&w, "mine/deep/er/model.bin", w.big, sizeof w.big);
-        tinkc_future_free(f);
-        /* What is missing under both names is reported as the whole one met it. */
-        f = tinkc_checkpoint_archive(w.client, "tinker://r/sampler_weights/gone", &w.err);
-        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-        assert_int_equal(w.err.http_status, rows[i].status);
-        tinkc_future_free(f);
-        w.err = (tinkc_error){ 0 };
-        w.s.archives = 0; /* only samplers have two names */
-        f = tinkc_checkpoint_archive(w.client, "tinker://r/weights/gone", &w.err);
-        assert_false(tinkc_future_wait(f, PATIENCE_MS, &w.err));
-        assert_int_equal(w.s.archives, 1);
-        tinkc_future_free(f);
         close_world(&w);
     }
 }

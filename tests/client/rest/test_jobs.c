@@ -91,6 +91,17 @@ TEST(archives_by_name)
     answer(s, RUN "/checkpoints/d/archive", 404, "{\"detail\":\"only\"}");
     complete(s, "", tinkc_checkpoint_archive(scene_client(s), "tinker://r/d", scene_err(s)));
     EXPECT(s, "training_runs/r/checkpoints/d/archive; NOT_FOUND 404 \"HTTP 404: only\"");
+    answer(s, RUN "/checkpoints/sampler_weights/d/archive", 405, "{}"); /* SkyRL 0.3.0 deletes there */
+    answer(s, RUN "/checkpoints/d/archive", 200, GOOD);
+    complete(
+        s, "",
+        tinkc_checkpoint_archive(scene_client(s), "tinker://r/sampler_weights/d", scene_err(s)));
+    EXPECT(s, "training_runs/r/checkpoints/sampler_weights/d/archive; "
+              "training_runs/r/checkpoints/d/archive; done");
+    answer(s, RUN "/checkpoints/weights/d/archive", 404, "{}"); /* only samplers have two names */
+    complete(s, "",
+             tinkc_checkpoint_archive(scene_client(s), "tinker://r/weights/d", scene_err(s)));
+    EXPECT(s, "training_runs/r/checkpoints/weights/d/archive; NOT_FOUND 404 \"HTTP 404\"");
     scene_end(s);
 }
 
