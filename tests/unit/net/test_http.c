@@ -30,7 +30,7 @@ typedef struct answer {
     tkc_task tasks[3]; /* send, resume, cancel */
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    bool done, refuse_body;
+    bool done;
     int32_t ends, status, code;
     char message[400];
     char headers[2048];
@@ -71,8 +71,6 @@ static bool on_write(tinkc_reply *r, const void *data, size_t len)
         return true;
     }
     assert_int_equal(a->heads, 1);
-    if (a->refuse_body)
-        return false;
     if (a->limit_room) {
         size_t room = atomic_load(&a->room);
         atomic_store(&a->room, room > len ? room - len : 0);
@@ -276,8 +274,6 @@ static void script(const stub_request *r, stub_answer *a, void *user)
         a->behaviour = STUB_SILENT, a->after = 4;
     else if (strstr(r->path, "/silent"))
         a->behaviour = STUB_SILENT;
-    else if (strstr(r->path, "/drip"))
-        a->behaviour = STUB_DRIP, a->drip_ms = 320;
     else if (strstr(r->path, "/garbage"))
         a->behaviour = STUB_GARBAGE;
     else if (strstr(r->path, "/endless"))
@@ -295,7 +291,7 @@ static void script(const stub_request *r, stub_answer *a, void *user)
     else if (strstr(r->path, "/ftp"))
         a->status = 302, a->headers = "Location: ftp://127.0.0.1/x\r\n";
     else if (strstr(r->path, "/moved")) {
-        a->status = strstr(r->path, "307") ? 307 : strstr(r->path, "303") ? 303 : 302;
+        a->status = 302;
         snprintf(header, sizeof header, "Location: %s/landed\r\n",
                  strstr(r->path, "other") ? other_url : "");
         a->headers = header;
@@ -372,17 +368,6 @@ TEST_WITH(a_400_costs_its_connection, setup, teardown)
     drop(get(fx, fx->url, "/x"));
     drop(get(fx, fx->url, "/x"));
     assert_int_equal(stub_connections(fx->server), 2);
-}
-
-TEST_WITH(base_path_is_kept, setup, teardown)
-{
-    fixture *fx = *state;
-    char base[96];
-    for (int i = 0; i < 2; i++) {
-        snprintf(base, sizeof base, i ? "%s/services/x/" : "%s/services/x", fx->url);
-        drop(get(fx, base, "/api/v1/healthz"));
-        assert_string_equal(seen_path, "/services/x/api/v1/healthz");
-    }
 }
 
 TEST_WITH(each_method_sends_its_length, setup, teardown)
@@ -620,25 +605,6 @@ TEST(a_redirect_drops_the_credential_at_another_host)
     stub_stop(other);
 }
 
-TEST_WITH(a_redirect_keeps_or_changes_the_method_by_its_status, setup, teardown)
-{
-    fixture *fx = *state;
-    static const struct {
-        const char *path, *method;
-        size_t body;
-    } rows[] = { { "/moved", "GET", 0 }, { "/moved-303", "GET", 0 }, { "/moved-307", "POST", 2 } };
-    for (size_t i = 0; i < 3; i++) {
-        answer *a = make(fx, "POST", fx->url, rows[i].path);
-        a->request.body = (tinkc_bytes){ (const unsigned char *)"{}", 2 };
-        exchange(a);
-        assert_int_equal(a->status, 200);
-        assert_string_equal(seen_path, "/landed");
-        assert_string_equal(seen_method, rows[i].method);
-        assert_int_equal(seen_body, rows[i].body);
-        drop(a);
-    }
-}
-
 /* ---- bad weather ---- */
 
 typedef struct weather {
@@ -673,17 +639,6 @@ TEST_WITH(each_broken_connection_has_its_error, setup, teardown)
         assert_int_equal(a->status, 200);
         drop(a);
     }
-}
-
-TEST_WITH(slow_is_not_silent, setup, teardown)
-{
-    fixture *fx = *state;
-    answer *a = make(fx, "GET", fx->url, "/drip");
-    a->request.idle_timeout_ms = 4000; /* 13 bytes of 320 ms each take longer in all */
-    exchange(a);
-    assert_int_equal(a->code, 0);
-    assert_string_equal(a->body, "{\"well\":true}");
-    drop(a);
 }
 
 TEST(a_dead_port_is_a_connection_error)
@@ -748,18 +703,6 @@ TEST(a_timer_armed_by_a_failure_fires)
     }
 }
 
-TEST_WITH(a_header_with_a_line_break_is_not_sent, setup, teardown)
-{
-    fixture *fx = *state;
-    static const char *const bad[] = { "X-A", "1\r\nX-Evil: 2", NULL };
-    answer *a = make(fx, "GET", fx->url, "/x");
-    a->request.headers = bad;
-    exchange(a);
-    assert_int_equal(a->code, TINKC_E_CONNECTION);
-    assert_int_equal(stub_requests(fx->server), 0);
-    drop(a);
-}
-
 /* A header of the caller's own replaces ours and is sent once; one without a value is sent, too. */
 TEST_WITH(a_header_of_the_callers_own_replaces_ours, setup, teardown)
 {
@@ -781,17 +724,6 @@ TEST_WITH(a_header_of_the_callers_own_replaces_ours, setup, teardown)
     assert_null(strcasestr(type + 1, "content-type:"));
     assert_non_null(strstr(seen_headers, "text/x-own"));
     assert_non_null(strstr(seen_headers, "X-Empty:"));
-    drop(a);
-}
-
-TEST_WITH(a_refused_body_ends_the_exchange, setup, teardown)
-{
-    fixture *fx = *state;
-    answer *a = make(fx, "GET", fx->url, "/endless");
-    a->refuse_body = true;
-    exchange(a);
-    assert_int_equal(a->status, 200);
-    assert_int_equal(a->code, TINKC_E_BAD_RESPONSE);
     drop(a);
 }
 

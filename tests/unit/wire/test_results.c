@@ -136,38 +136,6 @@ TEST(an_empty_sample_result_is_valid)
     assert_int_equal(r.prompt_cache_hit_tokens, 3);
 }
 
-TEST(damaged_samples_are_refused)
-{
-    static const char *const bad[] = {
-        "0a03120101",               /* tokens of one byte */
-        "0a0b1a0900000000000000",   /* cut off */
-        "1a04180220ff",             /* top-k: malformed number */
-        "1a0418022002",             /* top-k without its matrices */
-        "1a0c1801200af00a00000000", /* rubbish */
-        "0b",                       /* a group */
-        "00",                       /* field 0 */
-        "ffffffffffffffffffff01",
-        "2a021818",     /* a tensor of an unknown type: log-probs of targets */
-        "32040a021818", /* other tokens */
-        "320412021818", /* their log-probs */
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        tinkc_error err = { 0 };
-        tkc_sample_response r;
-        if (tkc_sample_response_from_pb(unhex(&arena, bad[i]), &arena, &r, &err))
-            fail_msg("%s was read", bad[i]);
-        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
-    }
-    tinkc_bytes good = unhex(&arena, vector_b);
-    for (size_t n = 0; n < good.len; n++) {
-        tinkc_error err = { 0 };
-        tkc_sample_response r;
-        char *copy = exact_copy(good.data, n);
-        (void)tkc_sample_response_from_pb((tinkc_bytes){ (void *)copy, n }, &arena, &r, &err);
-        free_copy(copy, n);
-    }
-}
-
 TEST(a_long_row_among_many_empty_ones_is_no_bomb)
 {
     tinkc_error err = { 0 };
@@ -369,59 +337,6 @@ TEST(tags_and_names_of_records)
     tkc_forward_backward_output none = { 0 }; /* without so much as a type */
     assert_true(tkc_output_to_pb(&none, &out, &err));
     assert_int_equal(out.len, 0);
-}
-
-/* A record of one datum with field "a"; each change is one that would mislead a reader. */
-static bool reads(tkc_batched_tensor field, int64_t n_datums)
-{
-    tinkc_error err = { 0 };
-    tkc_array_record record = { .type_tag = "", .fields = { &field, 1 }, .n_datums = n_datums };
-    tkc_forward_backward_output o = { .type = "T", .records = { &record, 1 } }, back;
-    tkc_buf_clear(&out);
-    tkc_output_to_pb(&o, &out, &err);
-    assert_ok(err);
-    bool done = tkc_output_from_pb((tinkc_bytes){ (void *)out.data, out.len }, &arena, &back, &err);
-    if (!done)
-        assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
-    return done;
-}
-
-TEST(misleading_outputs_are_refused)
-{
-    static const float data[] = { 1, 2, 3, 4 };
-    tkc_batched_tensor good = { "a",
-                                { (void *)data, 16 },
-                                { (const int64_t[]){ 0, 16 }, 2 },
-                                { NULL, 0 },
-                                TINKC_F32 },
-                       t;
-    assert_true(reads(good, 1));
-    assert_true(reads(good, 0)); /* then the offsets say how many */
-    assert_false(reads(good, 2));
-    assert_false(reads(good, -1));
-    assert_false(reads(good, INT64_MAX));
-    t = good, t.dtype = 0;
-    assert_false(reads(t, 1));
-    t = good, t.dtype = 99;
-    assert_false(reads(t, 1));
-    t = good, t.offsets.data = (const int64_t[]){ 0, 17 };
-    assert_false(reads(t, 1));
-    t = good, t.offsets.data = (const int64_t[]){ 0, 6 };
-    assert_false(reads(t, 1));
-    t = good, t.offsets.data = (const int64_t[]){ 0, 20 };
-    assert_false(reads(t, 1));
-    t = good, t.offsets.data = (const int64_t[]){ 8, 4 };
-    assert_false(reads(t, 1));
-    t = good, t.offsets.data = (const int64_t[]){ -4, 4 };
-    assert_false(reads(t, 1));
-    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ 3 }, 1 };
-    assert_false(reads(t, 1));
-    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ -3 }, 1 };
-    assert_false(reads(t, 1));
-    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ INT64_MAX, 4 }, 2 };
-    assert_false(reads(t, 1));
-    t = good, t.trailing = (tinkc_i64s){ (const int64_t[]){ 0 }, 1 };
-    assert_true(reads(t, 1)); /* a leading dimension of 0 */
 }
 
 TEST(records_must_agree_in_their_fields)

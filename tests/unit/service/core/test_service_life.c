@@ -374,37 +374,6 @@ TEST(too_little_memory)
     tinkc_engine_free(engine);
 }
 
-TEST(options_out_of_range_are_refused)
-{
-    const struct {
-        tinkc_engine_options options;
-        int32_t code;
-    } cases[] = {
-        { { .device = "cuda" }, TINKC_E_UNSUPPORTED },
-        { { .dtype = "f8" }, TINKC_E_ARGUMENT },
-        { { .durability = 9 }, TINKC_E_ARGUMENT },
-        { { .threads = -1 }, TINKC_E_ARGUMENT },
-        { { .reserved = { 1 } }, TINKC_E_ARGUMENT },
-        { { .settings = (const char *const[]){ "nonsense", "1", NULL } }, TINKC_E_ARGUMENT },
-        { { .settings = (const char *const[]){ "long_poll_s", "99", NULL } }, TINKC_E_ARGUMENT },
-        { { .settings = (const char *const[]){ "adapter_dtype", "f64", NULL } }, TINKC_E_ARGUMENT },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tinkc_error err = { 0 };
-        assert_null(tinkc_engine_new(&cases[i].options, &err));
-        assert_int_equal(err.code, cases[i].code);
-    }
-    tinkc_error err = { 0 };
-    tinkc_engine *engine = open_with((tinkc_engine_options){ 0 });
-    assert_false(tinkc_engine_add_model(engine, "tiny", folder, &err));
-    assert_int_equal(err.code, TINKC_E_EXISTS);
-    err = (tinkc_error){ 0 };
-    assert_false(tinkc_engine_add_model(engine, "x", "/nowhere/at/all", &err));
-    assert_true(err.code == TINKC_E_MODEL || err.code == TINKC_E_FILE);
-    tinkc_engine_free(engine);
-    tinkc_engine_free(NULL);
-}
-
 /* ---- threads ---- */
 
 static struct {
