@@ -18,7 +18,7 @@ enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_avx2.h"
 #include "math/fast_set.h"
 
-static const tke_kernel_set set = FAST_SET("avx2", TKE_ISA_AVX2, gemm);
+static const tke_kernel_set set = FAST_SET("avx2", TKE_ISA_AVX2, gemm, NULL, NULL);
 
 const tke_kernel_set *tke_set_avx2(void)
 {

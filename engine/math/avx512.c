@@ -20,8 +20,12 @@ enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_avx512.h"
 #include "math/fast_set.h"
 
-static const tke_kernel_set plain_set = FAST_SET("avx512", TKE_ISA_AVX512, gemm);
-static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", TKE_ISA_AVX512, tke_gemm_avx512bf16);
+static const tke_kernel_set plain_set = FAST_SET("avx512", TKE_ISA_AVX512, gemm, NULL, NULL);
+/* The same bits, on processors that round to bf16. */
+static const tke_kernel_set newer_set =
+    FAST_SET("avx512", TKE_ISA_AVX512, gemm, tke_unpack_avx512bf16, tke_packed_few_avx512bf16);
+static const tke_kernel_set bf16_set = FAST_SET("avx512+bf16", TKE_ISA_AVX512, tke_gemm_avx512bf16,
+                                                tke_unpack_avx512bf16, tke_packed_few_avx512bf16);
 
 void tke_gemm_avx512(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                      void *scratch)
@@ -34,7 +38,9 @@ const tke_kernel_set *tke_set_avx512(bool bf16)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return NULL;
-    return bf16 && __builtin_cpu_supports("avx512bf16") ? &bf16_set : &plain_set;
+    if (!__builtin_cpu_supports("avx512bf16"))
+        return &plain_set;
+    return bf16 ? &bf16_set : &newer_set;
 }
 
 /* AMD's take twice the numbers in the same time. On Intel's they measured no gain. */

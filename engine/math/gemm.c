@@ -74,7 +74,7 @@ static void run_piece(const tke_kernel_set *set, const tke_gemm *call, int64_t m
                       const piece *p, void *scratch)
 {
     const tke_format *f = tke_format_of(call->b.dtype);
-    tke_unpack *unpack = f->unpack[set->isa - TKE_ISA_REF];
+    tke_unpack *unpack = set->unpack ? set->unpack : f->unpack[set->isa - TKE_ISA_REF];
     uint16_t *numbers = (uint16_t *)((char *)scratch + TKE_SCRATCH_BYTES);
     bool by_rows = call->form == TKE_NT; /* b is [n][k] */
     int64_t first = by_rows ? p->k : p->n / f->block * f->block;
@@ -103,6 +103,8 @@ static void run_unpacked(const tke_kernel_set *set, const tke_gemm *call, int64_
     int64_t step_n = by_rows ? rows : PIECE_K - TKE_MAX_BLOCK;
     int64_t step_k = by_rows ? PIECE_K : rows;
     assert(call->form != TKE_TN);
+    if (set->packed)
+        n0 = set->packed(call, m0, m1, n0, n1, scratch);
     for (int64_t n = n0; n < n1; n += step_n)
         for (int64_t k = 0; k < call->k; k += step_k)
             run_piece(set, call, m0, m1,

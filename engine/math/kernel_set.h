@@ -7,6 +7,7 @@
 #ifndef TKE_KERNELS_KERNEL_SET_H
 #define TKE_KERNELS_KERNEL_SET_H
 
+#include "math/format.h"
 #include "math/kernels.h"
 
 /* Scratch of one worker, aligned to 64 bytes; behind it there is room for unpacked weights. */
@@ -62,6 +63,11 @@ typedef struct tke_kernel_set {
     int64_t tile_m, tile_n; /* good multiples for splitting products */
     /* c[m0..m1)[n0..n1) of the call */
     void (*gemm)(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch);
+    /* Of any format; NULL = the format's own for this set. */
+    tke_unpack *unpack;
+    /* NULL, or: c[m0..m1)[n0..n) of a product with a packed b, n the returned number. */
+    int64_t (*packed)(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                      void *scratch);
     void (*rmsnorm)(int64_t rows, int64_t n, const tke_real *x, const tke_real *w, tke_real eps,
                     tke_real *y);
     void (*rmsnorm_backward)(int64_t rows, int64_t n, const tke_real *x, const tke_real *w,
@@ -95,7 +101,10 @@ const tke_kernel_set *tke_set_avx512(bool bf16);
 /* Has this processor dot products of bf16 numbers that are faster than fp32 ones? */
 bool tke_avx512_fast_bf16(void);
 
-/* Between avx512.c and avx512bf16.c. */
+/* avx512packed.c: for processors with AVX-512 BF16. */
+tke_unpack tke_unpack_avx512bf16;
+int64_t tke_packed_few_avx512bf16(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                                  void *scratch);
 void tke_gemm_avx512(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                      void *scratch);
 void tke_gemm_avx512bf16(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,

@@ -12,7 +12,7 @@ enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_neon.h"
 #include "math/fast_set.h"
 
-static const tke_kernel_set set = FAST_SET("neon", TKE_ISA_NEON, gemm);
+static const tke_kernel_set set = FAST_SET("neon", TKE_ISA_NEON, gemm, NULL, NULL);
 
 const tke_kernel_set *tke_set_neon(void)
 {
