@@ -289,7 +289,7 @@ bool tke_import_adapter(tke_service *svc, const tinkc_import_options *o, tke_imp
 {
     if (!check_options(o, err))
         return false;
-import x = {.svc = svc, .o = o, .as = as, .err = err };
+    import x = { .svc = svc, .o = o, .as = as, .err = err };
     x.name = o->name && *o->name ? o->name : "imported";
     tkc_arena_init(&x.arena, svc->a, 0);
     tke_file_work_begin(svc);
