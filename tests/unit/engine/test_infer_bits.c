@@ -517,7 +517,133 @@ TEST(the_longest_stop_string_decides_what_is_remembered)
     tke_infer_free(f);
 }
 
+TEST(stop_tokens_and_length)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    tke_gen *free_run = alone(w, &r, &e);
+    tke_sequence all = tke_gen_sequence(free_run, 0);
+    assert_false(all.stopped);
+    assert_int_equal(all.n, TOKENS);
+    int32_t stop = all.tokens[6];
+    size_t first = 0;
+    while (all.tokens[first] != stop)
+        first++;
+    r.never_stop = false;
+    r.stop_tokens = &stop;
+    r.n_stop_tokens = 1;
+    r.max_tokens = first + 1; /* both on one token: stop wins */
+    tke_gen *g = alone(w, &r, &f);
+    tke_sequence cut = tke_gen_sequence(g, 0);
+    assert_true(cut.n <= first + 1);
+    assert_true(cut.stopped);
+    assert_memory_equal(cut.tokens, all.tokens, cut.n * sizeof *cut.tokens);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
 /* ---- prompts ---- */
+
+TEST(top_k_of_prompts)
+{
+    world *w = *state;
+    tke_infer *e;
+    tke_gen_request r = request_of(w);
+    r.topk_prompt_logprobs = 5;
+    r.n_prompt = 30;
+    r.max_tokens = 0;
+    tke_gen *g = alone(w, &r, &e);
+    const float *lp = tke_gen_prompt_logprobs(g), *top = tke_gen_topk_logprobs(g);
+    const int32_t *ids = tke_gen_topk_tokens(g);
+    assert_non_null(lp);
+    assert_int_equal(ids[0], 0);
+    assert_true(top[4] == -99999.0f);
+    for (size_t i = 1; i < 30; i++)
+        for (size_t k = 0; k < 5; k++) {
+            assert_true(k == 0 || top[i * 5 + k] <= top[i * 5 + k - 1]);
+            if (ids[i * 5 + k] == w->prompt[i])
+                assert_true(top[i * 5 + k] == lp[i]);
+            assert_true(lp[i] <= top[i * 5] && top[i * 5] <= 0);
+        }
+    assert_int_equal(tke_gen_sequence(g, 0).n, 0);
+    assert_true(tke_gen_sequence(g, 2).done);
+    tke_infer_free(e);
+}
+
+/* What stands beside a drawn token is what stands beside it in a prompt, in every bit; and asking
+ * for it changes nothing. */
+TEST(top_k_of_samples)
+{
+    enum { K = 4 };
+    world *w = *state;
+    tke_infer *e, *f, *p;
+    tke_gen_request r = request_of(w);
+    tke_gen *plain = alone(w, &r, &e);
+    r.topk_sample_logprobs = K;
+    tke_gen *g = alone(w, &r, &f);
+    for (size_t i = 0; i < r.n_samples; i++) {
+        tke_sequence q = tke_gen_sequence(g, i), same = tke_gen_sequence(plain, i);
+        int32_t all[PROMPT + TOKENS];
+        assert_null(same.topk_tokens);
+        assert_int_equal(q.n, TOKENS);
+        assert_memory_equal(q.tokens, same.tokens, TOKENS * sizeof *q.tokens);
+        assert_memory_equal(q.logprobs, same.logprobs, TOKENS * sizeof *q.logprobs);
+        memcpy(all, w->prompt, PROMPT * sizeof *all);
+        memcpy(all + PROMPT, q.tokens, TOKENS * sizeof *all);
+        tke_gen_request whole = request_of(w);
+        whole.prompt = all;
+        whole.n_prompt = PROMPT + TOKENS;
+        whole.n_samples = 1;
+        whole.max_tokens = 0;
+        whole.topk_prompt_logprobs = K;
+        tke_gen *read = alone(w, &whole, &p);
+        assert_memory_equal(q.topk_tokens, tke_gen_topk_tokens(read) + PROMPT * K,
+                            TOKENS * K * sizeof(int32_t));
+        assert_memory_equal(q.topk_logprobs, tke_gen_topk_logprobs(read) + PROMPT * K,
+                            TOKENS * K * sizeof(float));
+        tke_infer_free(p);
+    }
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
+/* The end of a prompt is scored as if all of it were, and the rest may come from the cache. */
+TEST(scores_of_a_prompts_end)
+{
+    enum { K = 3 };
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    r.n_samples = 1;
+    r.max_tokens = 0;
+    r.prompt_logprobs = true;
+    r.topk_prompt_logprobs = K;
+    tke_gen *all = alone(w, &r, &e);
+    static const size_t lasts[] = { 1, 2, 15, 16, 17, 33, PROMPT - 1, PROMPT, PROMPT + 9 };
+    f = engine_of(w, (tke_infer_options){ 0 });
+    for (size_t i = 0; i < sizeof lasts / sizeof *lasts; i++) {
+        r.prompt_logprobs_last_n = lasts[i];
+        tke_gen *g = add(f, &r);
+        while (tke_infer_step(f))
+            ;
+        assert_ptr_equal(tke_infer_next_done(f), g);
+        size_t none = lasts[i] < PROMPT ? PROMPT - lasts[i] : 1;
+        const float *lp = tke_gen_prompt_logprobs(g), *want = tke_gen_prompt_logprobs(all);
+        for (size_t k = 0; k < none; k++)
+            assert_true(isnan(lp[k]));
+        assert_memory_equal(lp + none, want + none, (PROMPT - none) * sizeof *lp);
+        assert_memory_equal(tke_gen_topk_tokens(g) + none * K, tke_gen_topk_tokens(all) + none * K,
+                            (PROMPT - none) * K * sizeof(int32_t));
+        assert_memory_equal(tke_gen_topk_logprobs(g) + none * K,
+                            tke_gen_topk_logprobs(all) + none * K,
+                            (PROMPT - none) * K * sizeof(float));
+        assert_true(i == 0 || lasts[i] > 20 || tke_gen_cache_hits(g) > 0);
+        tke_gen_free(g);
+    }
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
 
 static void refused(const world *w, const tke_gen_request *r, int32_t code, const char *text)
 {
@@ -615,7 +741,61 @@ TEST(alternatives_at_prompt_positions)
     tke_infer_free(cold_engine);
 }
 
+TEST(prompt_of_one_token)
+{
+    world *w = *state;
+    tke_infer *e, *f;
+    tke_gen_request r = request_of(w);
+    r.n_prompt = 1;
+    r.prompt_logprobs = true;
+    r.n_alternatives = 3;
+    r.n_targets = 2;
+    tke_gen *g = alone(w, &r, &e);
+    assert_true(isnan(tke_gen_prompt_logprobs(g)[0]));
+    assert_int_equal(tke_gen_sequence(g, 0).n, TOKENS);
+    r.max_tokens = 0;
+    assert_int_equal(tke_gen_error(alone(w, &r, &f))->code, 0);
+    tke_infer_free(e);
+    tke_infer_free(f);
+}
+
 /* ---- errors ---- */
+
+TEST(faulty_requests_are_refused_with_their_reason)
+{
+    world *w = *state;
+    tke_gen_request good = request_of(w), r = good;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "cache");
+    r.n_prompt = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "empty");
+    r = good;
+    r.max_tokens = 250;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "context window: 70 + 250 > 256");
+    r = good;
+    r.n_samples = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "num_samples");
+    r = good;
+    r.rule.top_p = 0;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "top_p");
+    r = good;
+    r.rule.temperature = -1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "temperature");
+    r = good;
+    r.n_stop_strings = 1;
+    r.stop_strings = &(tinkc_str){ "x", 1 };
+    refused(w, &r, TINKC_E_BAD_REQUEST, "tokenizer.json");
+    int32_t bad[2] = { 3, VOCAB };
+    r = good;
+    r.prompt = bad;
+    r.n_prompt = 2;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "outside the vocabulary");
+    bad[1] = -1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "token -1 at 1");
+    r = good;
+    r.biases = &(tke_bias){ VOCAB, 1 };
+    r.n_biases = 1;
+    refused(w, &r, TINKC_E_BAD_REQUEST, "logit_bias: token");
+}
 
 /* The largest values that are taken, and the first beyond them. */
 TEST(edges_of_requests)

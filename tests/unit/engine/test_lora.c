@@ -99,6 +99,19 @@ TEST(the_seed_decides_the_first_weights)
     tke_adapter_free(attn);
 }
 
+TEST(a_spec_out_of_range_is_refused)
+{
+    world *w = *state;
+    tke_adapter_spec bad[] = { { .rank = 0, .train = 7 },
+                               { .rank = 4, .train = 0 },
+                               { .rank = 4, .train = 7, .alpha = -1 } };
+    for (size_t i = 0; i < 3; i++) {
+        tinkc_error err = { 0 };
+        assert_null(tke_adapter_new(w->device, w->model, &bad[i], &err));
+        assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    }
+}
+
 /* ---- files ---- */
 
 static char *save(const tke_adapter *a, int names, int dtype)
@@ -192,6 +205,35 @@ TEST(a_load_that_fails_changes_nothing)
     tke_adapter_free(part);
     tke_adapter_free(b);
     test_free(before);
+}
+
+TEST(a_damaged_adapter_is_refused)
+{
+    world *w = *state;
+    tke_adapter *a = make(w, 4, 7, 1, true);
+    struct {
+        const char *config, *fault;
+        int32_t code;
+    } cases[] = {
+        { "{\"r\":4}", "lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":0,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":1e99,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
+        { "{\"r\":4,\"lora_alpha\":32,\"use_dora\":true}", "use_dora", TINKC_E_UNSUPPORTED },
+        { "{\"r\":4,\"lora_alpha\":32,\"rank_pattern\":{\"q_proj\":8}}", "rank_pattern",
+          TINKC_E_UNSUPPORTED },
+        { "{\"r\":8,\"lora_alpha\":32}", "shape other than [8", TINKC_E_MODEL },
+        { "nonsense", "", TINKC_E_MODEL },
+    };
+    char *folder = save(a, 0, TKE_F32);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tinkc_error err = { 0 };
+        tiny_write(folder, "adapter_config.json", cases[i].config);
+        assert_null(tke_snapshot_read(w->device, w->model, folder, &err));
+        if (err.code != cases[i].code || !strstr(err.message, cases[i].fault))
+            fail_msg("wanted '%s', got %d '%s'", cases[i].fault, err.code, err.message);
+    }
+    tke_adapter_free(a);
+    tiny_model_remove(folder);
 }
 
 /* ---- exports ---- */

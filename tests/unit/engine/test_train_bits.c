@@ -696,6 +696,38 @@ TEST(a_gradient_that_overflows_fails_its_pass)
     test_free(bad);
 }
 
+TEST(bad_data_are_named)
+{
+    world *w = *state;
+    batch *b = batch_of(10, false);
+    tke_trainer *t = trainer_of(w, (tke_trainer_options){ 0 });
+    tke_adapter *a = adapter_of(w, 4, 7, 2);
+    tke_pass p = { .adapter = a,
+                   .backward = true,
+                   .loss = loss_of("cross_entropy"),
+                   .data = b->data,
+                   .n_data = N_DATA };
+    int32_t kept = b->examples[2].tokens[5];
+    b->examples[2].tokens[5] = 101;
+    run(t, &p);
+    assert_int_equal(p.err.code, TINKC_E_BAD_REQUEST);
+    assert_non_null(strstr(p.err.message, "datum 2: token 101 at 5"));
+    tke_pass_free(&p);
+    b->examples[2].tokens[5] = kept;
+    b->data[1].n = 0;
+    run(t, &p);
+    assert_non_null(strstr(p.err.message, "datum 1: model_input is empty"));
+    tke_pass_free(&p);
+    p.n_data = 0;
+    run(t, &p);
+    assert_non_null(strstr(p.err.message, "data is empty"));
+    tke_pass_free(&p);
+    assert_true(size_of_grads(a) == 0);
+    tke_adapter_free(a);
+    tke_trainer_free(t);
+    test_free(b);
+}
+
 TEST(too_little_memory_is_an_error)
 {
     world *w = *state;
@@ -800,6 +832,24 @@ TEST(saved_state_goes_on_with_equal_bits)
     tke_trainer_free(t);
     test_free(b);
     test_free(c);
+}
+
+TEST(step_checks_its_numbers)
+{
+    tinkc_error err = { 0 };
+    tke_adam_params p = adam;
+    p.beta2 = 1;
+    assert_false(tke_adam_check(&p, &err));
+    assert_int_equal(err.code, TINKC_E_BAD_REQUEST);
+    assert_non_null(strstr(err.message, "beta2"));
+    p = adam;
+    p.eps = 0;
+    err = (tinkc_error){ 0 };
+    assert_false(tke_adam_check(&p, &err));
+    p = adam;
+    p.learning_rate = NAN;
+    err = (tinkc_error){ 0 };
+    assert_false(tke_adam_check(&p, &err));
 }
 
 /* Eight short sequences, learnt by heart. */

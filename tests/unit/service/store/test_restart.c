@@ -167,6 +167,28 @@ TEST(sudden_end_without_one)
     tiny_model_remove(store);
 }
 
+/* A request that was accepted and had not run when the end came leaves no hole behind. */
+TEST(what_never_ran_is_not_waited_for)
+{
+    char *store = tiny_folder();
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    const char *never = hold(service_step(t, model, 4, 1e-2)); /* waits for 3 */
+    tinkc_engine_free(engine);
+    engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    t = tinkc_engine_transport(engine);
+    answer a = service_result(t, never, false);
+    assert_int_equal(a.status, 410);
+    answer_free(&a);
+    service_pass(t, model, 3, text_a, N, false);
+    service_wait(t, service_step(t, model, 5, 1e-2)); /* 4 is known to be lost */
+    assert_true(service_loss(t, model, 6, text_a, N) == undisturbed(2));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
 TEST(samplers_come_back)
 {
     char *store = tiny_folder();

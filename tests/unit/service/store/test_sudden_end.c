@@ -137,6 +137,52 @@ TEST(deleted_checkpoints_stay_deleted)
     }
 }
 
+/* The name can be used again at once: the files of the new one are not taken for the old one's. */
+TEST(saved_again_after_deleting)
+{
+    char *store = tiny_folder(), path[300];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
+    for (int i = 0; i < 10; i++) {
+        service_wait(t, post(t, "/api/v1/save_weights", model, 3 + i, ",\"path\":\"x\""));
+        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+        assert_int_equal(a.status, 204);
+        answer_free(&a);
+    }
+    service_wait(t, post(t, "/api/v1/save_weights", model, 13, ",\"path\":\"x\""));
+    char body[300];
+    snprintf(body, sizeof body, ",\"path\":\"tinker://%s/weights/x\",\"optimizer\":true", model);
+    service_wait(t, post(t, "/api/v1/load_weights", model, 14, body));
+    tinkc_engine_free(engine);
+    tiny_model_remove(store);
+}
+
+/* A run that continues from a named checkpoint does not lose its weights with it. */
+TEST(the_state_of_a_run_outlives_its_checkpoint)
+{
+    char *store = tiny_folder(), path[300];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 2);
+    service_wait(t, post(t, "/api/v1/save_weights", model, 5, ",\"path\":\"x\""));
+    tinkc_engine_free(engine);
+    for (int boot = 0; boot < 2; boot++) {
+        engine = open_engine(store, TINKC_DURABILITY_CHECKPOINT);
+        t = tinkc_engine_transport(engine);
+        snprintf(path, sizeof path, "/api/v1/training_runs/%s/checkpoints/weights/x", model);
+        answer a = service_call(t, "DELETE", path, NULL, NULL, 0);
+        assert_int_equal(a.status, boot ? 404 : 204);
+        answer_free(&a);
+        assert_true(service_loss(t, model, 6 + boot, text_a, N) == undisturbed(2));
+        tinkc_engine_free(engine);
+    }
+    tiny_model_remove(store);
+}
+
 /* What a load has read may change at once; a journal must not read it again. */
 TEST(loads_are_not_repeated_from_other_weights)
 {
@@ -295,6 +341,33 @@ TEST(a_finished_session_keeps_checkpoints_and_no_images)
         assert_true(has_file(stores[i], model, "weights/x/checkpoint_complete"));
     }
     tiny_model_remove(early);
+    tiny_model_remove(store);
+}
+
+TEST(unloaded_is_unloaded)
+{
+    tinkc_error err = { 0 };
+    char *store = tiny_folder(), path[400];
+    tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_JOURNAL);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    train(t, model, 1, 1);
+    assert_true(tinkc_engine_flush(engine, PATIENCE_MS, &err));
+    train(t, model, 3, 1);
+    service_wait(t, json_field(service_json(t, 200, "POST", "/api/v1/unload_model",
+                                            "{\"model_id\":\"%s\"}", model),
+                               "request_id"));
+    snprintf(path, sizeof path, "%s/runs/%s/journal", store, model);
+    assert_false(tkc_is_file(path));
+    snprintf(path, sizeof path, "%s/runs/%s/image.0", store, model);
+    assert_false(tkc_is_dir(path));
+    char *copy = copy_store(store);
+    tinkc_engine_free(engine);
+    engine = open_engine(copy, TINKC_DURABILITY_JOURNAL);
+    t = tinkc_engine_transport(engine);
+    service_json(t, 404, "POST", "/api/v1/get_info", "{\"model_id\":\"%s\"}", model);
+    tinkc_engine_free(engine);
+    tiny_model_remove(copy);
     tiny_model_remove(store);
 }
 

@@ -130,6 +130,45 @@ TEST(a_queue_has_an_end)
     tinkc_engine_free(engine);
 }
 
+TEST(large_results_announce_themselves)
+{
+    const char *const settings[] = { "metadata_only_threshold", "10", NULL };
+    tinkc_engine *engine = open_engine(settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = service_model(t, service_session(t), 0, "tiny", 4, 7);
+    const char *id = service_pass(t, model, 1, text_a, N, false);
+    answer whole = service_result(t, id, true);
+    assert_string_equal(whole.type, "application/x-protobuf");
+    char body[300];
+    snprintf(body, sizeof body, "{\"request_id\":\"%s\",\"allow_metadata_only\":true}", id);
+    answer head = service_call(t, "POST", "/api/v1/retrieve_future", NULL, body, strlen(body));
+    assert_string_equal(json_field(head.body.data, "status"), "complete_metadata");
+    assert_true(json_number(head.body.data, "response_payload_size") == (double)whole.body.len);
+    answer_free(&head);
+    answer again = service_result(t, id, true);
+    assert_int_equal(again.body.len, whole.body.len);
+    assert_memory_equal(again.body.data, whole.body.data, whole.body.len);
+    answer_free(&again);
+    answer_free(&whole);
+    tinkc_engine_free(engine);
+}
+
+/* Results that nobody fetched are not dropped for new ones: passes wait. */
+TEST(unfetched_results_hold_passes_back)
+{
+    const char *const settings[] = { "long_poll_s", "0", "result_store_bytes", "150", NULL };
+    tinkc_engine *engine = open_engine(settings);
+    const tinkc_transport *t = tinkc_engine_transport(engine);
+    const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
+    const char *first = hold(service_pass(t, model, 1, text_a, N, false));
+    service_wait(t, service_step(t, model, 2, 1e-2));
+    const char *second = hold(service_pass(t, model, 3, text_a, N, false));
+    service_wait_paused(t, second, "not fetched");
+    service_wait(t, first);
+    service_wait(t, second);
+    tinkc_engine_free(engine);
+}
+
 /* ---- bits ---- */
 
 /* Ten steps; sampling from an old snapshot in between must change nothing. */
