@@ -121,6 +121,23 @@ enum {
     TKC_CUSTOM      /* anything          tkc_custom       */
 };
 
+/* The same members, for wire/fields_as_structs.h. */
+#define TKC_C_STR      const char *
+#define TKC_C_BOOL     bool
+#define TKC_C_I64      int64_t
+#define TKC_C_F32      float
+#define TKC_C_F64      double
+#define TKC_C_OPT_I64  tkc_opt_i64
+#define TKC_C_OPT_BOOL tkc_opt_bool
+#define TKC_C_OPT_F32  tkc_opt_f32
+#define TKC_C_OPT_F64  tkc_opt_f64
+#define TKC_C_OPT_SEED tkc_opt_seed
+#define TKC_C_TIME     tkc_time
+#define TKC_C_STRS     const char *const *
+#define TKC_C_METADATA tkc_metadata
+#define TKC_C_NUMBERS  tkc_numbers
+#define TKC_C_RAW      tinkc_str
+
 enum {
     TKC_MUST = 1,     /* decoding: missing is an error; encoding: an absent pointer is one */
     TKC_NULLABLE = 2, /* decoding: null counts as absent (in a tkc_opt_*: as TKC_NULL)     */

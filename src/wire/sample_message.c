@@ -3,7 +3,6 @@
 #include "wire/sample_message.h"
 
 #include <assert.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -96,51 +95,26 @@ static void read_optional_tensor(tkc_json *j, void *member)
 static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor,
                                          &tkc_tensor_members, false };
 
-#define PARAMS_DEFAULTS                                                                            \
-    {                                                                                              \
-        .temperature = 1.0f, .top_k = -1, .top_p = 1.0f                                            \
-    }
-
-#define T tkc_sampling_params
-static const T params_defaults = PARAMS_DEFAULTS;
-static const tkc_field params_fields[] = {
-    { "max_tokens", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, max_tokens), NULL },
-    { "seed", TKC_OPT_SEED, TKC_NULLABLE, offsetof(T, seed), NULL },
-    { "stop", TKC_CUSTOM, 0, offsetof(T, stop), &stop_codec },
-    { "temperature", TKC_F32, 0, offsetof(T, temperature), NULL },
-    { "top_k", TKC_I64, 0, offsetof(T, top_k), NULL },
-    { "top_p", TKC_F32, 0, offsetof(T, top_p), NULL },
+static const tkc_name stream_events[] = {
+    { "token", TKC_STREAM_TOKEN },
+    { "done", TKC_STREAM_DONE },
+    { "error", TKC_STREAM_ERROR },
+    { NULL, 0 },
 };
-const tkc_message tkc_sampling_params_type = { "sampling_params", sizeof(T), params_fields, 6,
-                                               &params_defaults };
-#undef T
-
-#define T tkc_sample_request
-static const T request_defaults = { .num_samples = 1, .sampling_params = PARAMS_DEFAULTS };
-static const tkc_field request_fields[] = {
-    { "num_samples", TKC_I64, 0, offsetof(T, num_samples), NULL },
-    { "prompt", TKC_OBJECT, TKC_MUST, offsetof(T, prompt), &tkc_model_input_type },
-    { "sampling_params", TKC_OBJECT, TKC_MUST, offsetof(T, sampling_params),
-      &tkc_sampling_params_type },
-    { "base_model", TKC_STR, TKC_NULLABLE, offsetof(T, base_model), NULL },
-    { "model_path", TKC_STR, TKC_NULLABLE, offsetof(T, model_path), NULL },
-    { "sampling_session_id", TKC_STR, TKC_NULLABLE, offsetof(T, sampling_session_id), NULL },
-    { "seq_id", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, seq_id), NULL },
-    { "prompt_logprobs", TKC_OPT_BOOL, TKC_NULLABLE, offsetof(T, prompt_logprobs), NULL },
-    { "topk_prompt_logprobs", TKC_I64, 0, offsetof(T, topk_prompt_logprobs), NULL },
-    { "topk_sample_logprobs", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, topk_sample_logprobs), NULL },
-    { "prompt_logprobs_last_n", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_logprobs_last_n),
-      NULL },
-    { "target_prompt_logprobs", TKC_CUSTOM, 0, offsetof(T, target_prompt_logprobs), &tensor_codec },
-    { "prompt_alt_tokens_k", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, prompt_alt_tokens_k), NULL },
-    { "record_stability_info", TKC_OPT_BOOL, TKC_NULLABLE, offsetof(T, record_stability_info),
-      NULL },
-    { "type", TKC_CONST, 0, 0, "sample" },
+static const tkc_name finish_reasons[] = {
+    { "stop", TKC_FINISH_STOP },
+    { "length", TKC_FINISH_LENGTH },
+    { NULL, 0 },
 };
-const tkc_message tkc_sample_request_type = { "sample request", sizeof(T), request_fields,
-                                              sizeof request_fields / sizeof *request_fields,
-                                              &request_defaults };
-#undef T
+static const tkc_name stream_categories[] = {
+    { "unknown", TKC_CATEGORY_UNKNOWN },
+    { "server", TKC_CATEGORY_SERVER },
+    { "user", TKC_CATEGORY_USER },
+    { NULL, 0 },
+};
+
+#define TKC_LIST "wire/sample_messages.inc"
+#include "wire/fields_as_tables.h"
 
 /* ---- results: writing protobuf ---- */
 
@@ -434,38 +408,3 @@ size_t tkc_topk_row(const tkc_topk *t, size_t i, const int32_t **ids, const floa
     *logprobs = values;
     return none ? 0 : n;
 }
-
-/* ---- events of a stream ---- */
-
-static const tkc_name stream_events[] = {
-    { "token", TKC_STREAM_TOKEN },
-    { "done", TKC_STREAM_DONE },
-    { "error", TKC_STREAM_ERROR },
-    { NULL, 0 },
-};
-static const tkc_name finish_reasons[] = {
-    { "stop", TKC_FINISH_STOP },
-    { "length", TKC_FINISH_LENGTH },
-    { NULL, 0 },
-};
-static const tkc_name stream_categories[] = {
-    { "unknown", TKC_CATEGORY_UNKNOWN },
-    { "server", TKC_CATEGORY_SERVER },
-    { "user", TKC_CATEGORY_USER },
-    { NULL, 0 },
-};
-
-#define T tkc_stream_event
-static const tkc_field stream_fields[] = {
-    { "event_type", TKC_NAME, TKC_MUST, offsetof(T, event_type), stream_events },
-    { "token", TKC_STR, TKC_NULLABLE, offsetof(T, token), NULL },
-    { "token_id", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, token_id), NULL },
-    { "index", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, index), NULL },
-    { "logprob", TKC_OPT_F32, TKC_NULLABLE, offsetof(T, logprob), NULL },
-    { "finish_reason", TKC_NAME, TKC_NULLABLE, offsetof(T, finish_reason), finish_reasons },
-    { "total_tokens", TKC_OPT_I64, TKC_NULLABLE, offsetof(T, total_tokens), NULL },
-    { "error", TKC_STR, TKC_NULLABLE, offsetof(T, error), NULL },
-    { "category", TKC_NAME, TKC_NULLABLE | TKC_NOCASE, offsetof(T, category), stream_categories },
-};
-const tkc_message tkc_stream_event_type = { "stream event", sizeof(T), stream_fields, 9, NULL };
-#undef T

@@ -151,9 +151,9 @@ def defaults():
         same(ours, commented("client.h", ours), theirs)
     rank = inspect.signature(tinker.ServiceClient.create_lora_training_client).parameters["rank"].default
     same("rank", commented("train.h", "rank"), rank)
-    source = (ROOT / "src/wire/messages.c").read_text()
-    block = re.search(r"T config_defaults = {(.*?)};", source, re.S).group(1)
-    ours = dict(re.findall(r"\.(\w+) = (\w+|\"\w+\"),", block))
+    source = (ROOT / "src/wire/messages.inc").read_text()
+    block = re.search(r"#define T tkc_config_response\n(.*?)#undef T", source, re.S).group(1)
+    ours = dict(re.findall(r"DEFAULT\(\w+, (\w+), \w+, (.*?)\)", block))
     for name, field in types.ClientConfigResponse.model_fields.items():
         want = field.default
         want = {True: "true", False: "absent"}.get(want, f'"{want}"' if isinstance(want, str) else str(want)) if want != 0 else "absent"

@@ -1,0 +1,24 @@
+/* fields_end.h - the words of wire/fields_as_structs.h mean nothing after a list. No include guard. */
+#undef BEGIN
+#undef BEGIN_DEFAULTS
+#undef END
+#undef END_DEFAULTS
+#undef END_OF
+#undef END_OF_
+#undef OF_T
+#undef OF_T_
+#undef OF_T__
+#undef FIELD
+#undef DEFAULT
+#undef RENAMED
+#undef NAME
+#undef OBJECT
+#undef DEFAULT_OBJECT
+#undef OBJECT_PTR
+#undef OBJECTS
+#undef MAP
+#undef CUSTOM
+#undef TAG
+#undef SELF
+#undef KEY
+#undef EMPTY
