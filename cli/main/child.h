@@ -10,11 +10,9 @@
 #include "cli/main/app.h"
 
 /* The option of every command that starts one. */
-#define CLI_PASS_ENV                                                                               \
-    {                                                                                              \
-        .name = "pass-env", .kind = CLI_TEXT, .value = "NAME", .repeats = true,                    \
-        .help = "a variable of the environment that commands get too; may be repeated"             \
-    }
+#define CLI_PASS_ENV \
+    OPT_TEXT("pass-env", "NAME", "a variable of the environment that commands get too; may be repeated", \
+             .repeats = true)
 
 typedef struct cli_child {
     pid_t pid;

@@ -8,40 +8,23 @@
 #include "cli/models/adapter_fetch.h"
 #include "cli/models/adapter_forms.h"
 #include "cli/main/commands.h"
+#include "cli/main/option_rows.h"
 #include "cli/models/hub_models.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 #include "cli/models/weights.h"
 
+/* clang-format off */
 const cli_option cli_export_options[] = {
-    { .name = "base",
-      .kind = CLI_TEXT,
-      .value = "MODEL",
-      .complete = "model",
-      .help = "folder or hub name of the base model (default: what the adapter names)" },
-    { .name = "output",
-      .letter = 'o',
-      .kind = CLI_DIR,
-      .value = "PATH",
-      .help = "folder to make; for gguf, the file" },
-    { .name = "to",
-      .kind = CLI_CHOICE,
-      .value = "FORM",
-      .default_value = "peft",
-      .choices = "peft|merged|gguf|gguf-lora|hosted",
-      .help = "what to make" },
-    { .name = "type",
-      .kind = CLI_CHOICE,
-      .value = "TYPE",
-      .default_value = "f16",
-      .choices = "f16|bf16|q8_0|q4_0|f32",
-      .help = "numbers of a gguf file" },
-    { .name = "drop-unembed",
-      .kind = CLI_FLAG,
-      .help =
-          "leave the output layer's adapter out; answers then differ from the trained model's" },
+    OPT_TEXT("base", "MODEL", "folder or hub name of the base model (default: what the adapter names)",
+             .complete = "model"),
+    OPT_DIR("output", "PATH", "folder to make; for gguf, the file", .letter = 'o'),
+    OPT_CHOICE("to", "FORM", "peft|merged|gguf|gguf-lora|hosted", "what to make", "peft"),
+    OPT_CHOICE("type", "TYPE", "f16|bf16|q8_0|q4_0|f32", "numbers of a gguf file", "f16"),
+    OPT_FLAG("drop-unembed", "leave the output layer's adapter out; answers then differ from the trained model's"),
     { 0 }
 };
+/* clang-format on */
 const char *const cli_export_examples[] = {
     "tinkc export tinkc-runs/a -o adapter",
     "tinkc export tinkc-runs/a --to gguf --type q8_0 -o model.gguf",

@@ -3,35 +3,21 @@
 #include <string.h>
 
 #include "cli/main/commands.h"
+#include "cli/main/option_rows.h"
 #include "cli/models/hub_models.h"
 #include "cli/output/text.h"
 
+/* clang-format off */
 const cli_option cli_pull_options[] = {
-    { .name = "include",
-      .kind = CLI_TEXT,
-      .value = "PATTERN",
-      .repeats = true,
-      .help = "only files that match; * also matches /" },
-    { .name = "exclude",
-      .kind = CLI_TEXT,
-      .value = "PATTERN",
-      .repeats = true,
-      .help = "not the files that match" },
-    { .name = "tokenizer-only",
-      .kind = CLI_FLAG,
-      .help = "only the files that a tokenizer is made of" },
-    { .name = "all",
-      .kind = CLI_FLAG,
-      .help = "every file, also weights in forms that tinkc does not read" },
-    { .name = "jobs",
-      .letter = 'j',
-      .kind = CLI_COUNT,
-      .value = "N",
-      .default_value = "4",
-      .help = "files at once" },
-    { .name = "dry-run", .kind = CLI_FLAG, .help = "show what would be downloaded" },
+    OPT_TEXT("include", "PATTERN", "only files that match; * also matches /", .repeats = true),
+    OPT_TEXT("exclude", "PATTERN", "not the files that match", .repeats = true),
+    OPT_FLAG("tokenizer-only", "only the files that a tokenizer is made of"),
+    OPT_FLAG("all", "every file, also weights in forms that tinkc does not read"),
+    OPT_COUNT("jobs", "N", "files at once", "4", .letter = 'j'),
+    OPT_FLAG("dry-run", "show what would be downloaded"),
     { 0 }
 };
+/* clang-format on */
 const char *const cli_pull_examples[] = { "tinkc pull Qwen/Qwen3-0.6B",
                                           "tinkc pull Qwen/Qwen3-8B@main --tokenizer-only", NULL };
 

@@ -14,6 +14,7 @@
 #include "cli/models/adapter_fetch.h"
 #include "cli/models/adapter_forms.h"
 #include "cli/main/commands.h"
+#include "cli/main/option_rows.h"
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
 #include "cli/models/hub_models.h"
@@ -22,48 +23,26 @@
 #include "cli/output/text.h"
 #include "cli/models/weights.h"
 
+/* clang-format off */
 const cli_option cli_push_options[] = {
-    { .name = "repo",
-      .letter = 'r',
-      .kind = CLI_TEXT,
-      .value = "USER/NAME",
-      .help = "repository; made if it is not there (default: named after model and run)" },
-    { .name = "public", .kind = CLI_FLAG, .help = "make the repository public; otherwise private" },
-    { .name = "revision", .kind = CLI_TEXT, .value = "BRANCH", .help = "branch to upload to" },
-    { .name = "commit-message", .kind = CLI_TEXT, .value = "TEXT", .help = "of the commit" },
-    { .name = "create-pr", .kind = CLI_FLAG, .help = "open a pull request instead of pushing" },
-    { .name = "allow-pattern",
-      .kind = CLI_TEXT,
-      .value = "PATTERN",
-      .repeats = true,
-      .help = "upload only files that match" },
-    { .name = "ignore-pattern",
-      .kind = CLI_TEXT,
-      .value = "PATTERN",
-      .repeats = true,
-      .help = "skip files that match" },
-    { .name = "no-model-card", .kind = CLI_FLAG, .help = "make no README.md where there is none" },
-    { .name = "merged",
-      .kind = CLI_FLAG,
-      .help = "merge the adapter into its base model and push the model" },
-    { .name = "base",
-      .kind = CLI_TEXT,
-      .value = "MODEL",
-      .complete = "model",
-      .help = "base model for --merged: folder or hub name (default: what the adapter names)" },
-    { .name = "hf-token-file",
-      .kind = CLI_FILE,
-      .value = "FILE",
-      .help = "read the token from this file instead of HF_TOKEN" },
-    { .name = "jobs",
-      .letter = 'j',
-      .kind = CLI_COUNT,
-      .value = "N",
-      .default_value = "4",
-      .help = "pieces at once" },
-    { .name = "dry-run", .kind = CLI_FLAG, .help = "show what would be uploaded" },
+    OPT_TEXT("repo", "USER/NAME", "repository; made if it is not there (default: named after model and run)",
+             .letter = 'r'),
+    OPT_FLAG("public", "make the repository public; otherwise private"),
+    OPT_TEXT("revision", "BRANCH", "branch to upload to"),
+    OPT_TEXT("commit-message", "TEXT", "of the commit"),
+    OPT_FLAG("create-pr", "open a pull request instead of pushing"),
+    OPT_TEXT("allow-pattern", "PATTERN", "upload only files that match", .repeats = true),
+    OPT_TEXT("ignore-pattern", "PATTERN", "skip files that match", .repeats = true),
+    OPT_FLAG("no-model-card", "make no README.md where there is none"),
+    OPT_FLAG("merged", "merge the adapter into its base model and push the model"),
+    OPT_TEXT("base", "MODEL", "base model for --merged: folder or hub name (default: what the adapter names)",
+             .complete = "model"),
+    OPT_FILE("hf-token-file", "FILE", "read the token from this file instead of HF_TOKEN"),
+    OPT_COUNT("jobs", "N", "pieces at once", "4", .letter = 'j'),
+    OPT_FLAG("dry-run", "show what would be uploaded"),
     { 0 }
 };
+/* clang-format on */
 const char *const cli_push_examples[] = {
     "tinkc checkpoint push-hf tinker://RUN/sampler_weights/final -r me/my-adapter",
     "tinkc checkpoint push-hf tinkc-runs/a --merged --base Qwen/Qwen3-0.6B -r me/my-model", NULL

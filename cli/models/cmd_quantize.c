@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "cli/main/commands.h"
+#include "cli/main/option_rows.h"
 #include "cli/main/files.h"
 #include "cli/models/hub_models.h"
 #include "cli/models/model_folder.h"
@@ -15,23 +16,15 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
+/* clang-format off */
 const cli_option cli_quantize_options[] = {
-    { .name = "bits",
-      .kind = CLI_CHOICE,
-      .value = "N",
-      .choices = "4|8",
-      .help = "default: 4. Of a folder NF4 or FP8, of a .gguf q4_0 or q8_0" },
-    { .name = "format",
-      .kind = CLI_CHOICE,
-      .value = "FORMAT",
-      .choices = "nf4|fp8|q8_0|q4_0|f16|bf16|f32",
-      .help = "instead of --bits: nf4 and fp8 are for folders, the others for .gguf files" },
-    { .name = "check",
-      .kind = CLI_FILE,
-      .value = "TEXT",
-      .help = "score this text with both models and compare" },
+    OPT_CHOICE("bits", "N", "4|8", "default: 4. Of a folder NF4 or FP8, of a .gguf q4_0 or q8_0"),
+    OPT_CHOICE("format", "FORMAT", "nf4|fp8|q8_0|q4_0|f16|bf16|f32",
+               "instead of --bits: nf4 and fp8 are for folders, the others for .gguf files"),
+    OPT_FILE("check", "TEXT", "score this text with both models and compare"),
     { 0 }
 };
+/* clang-format on */
 const char *const cli_quantize_examples[] = {
     "tinkc quantize Qwen/Qwen3-8B Qwen3-8B-nf4",
     "tinkc quantize ./my-model my-model.gguf --bits 8 --check book.txt",

@@ -4,11 +4,8 @@
 
 #include "cli/main/app.h"
 
-#define CLI_BASE_BITS                                                                              \
-    {                                                                                              \
-        .name = "base-bits", .kind = CLI_CHOICE, .value = "N", .choices = "4|8",                   \
-        .help = "pack the base model's layers into so many bits (local engine only)"               \
-    }
+#define CLI_BASE_BITS \
+    OPT_CHOICE("base-bits", "N", "4|8", "pack the base model's layers into so many bits (local engine only)")
 
 /* 4 or 8 where a name or folder ends in "#4bit" or "#8bit", which asks for layers in so many bits; else 0. */
 int cli_base_bits(const char *model);

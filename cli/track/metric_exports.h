@@ -9,17 +9,10 @@
 #include "cli/main/app.h"
 
 /* The options of every command that trains. */
-#define CLI_EXPORT_OPTIONS                                                                         \
-    { .name = "tensorboard",                                                                       \
-      .kind = CLI_FLAG,                                                                            \
-      .help = "also write event files for TensorBoard, in LOG_DIR/tensorboard" },                  \
-        { .name = "wandb",                                                                         \
-          .kind = CLI_FLAG,                                                                        \
-          .help = "also write an offline run for Weights & Biases, in LOG_DIR/wandb" },            \
-    {                                                                                              \
-        .name = "wandb-project", .kind = CLI_TEXT, .value = "NAME", .cookbook = "wandb_project",   \
-        .help = "--wandb, for this project"                                                        \
-    }
+#define CLI_EXPORT_OPTIONS \
+    OPT_FLAG("tensorboard", "also write event files for TensorBoard, in LOG_DIR/tensorboard"), \
+    OPT_FLAG("wandb", "also write an offline run for Weights & Biases, in LOG_DIR/wandb"), \
+    OPT_TEXT("wandb-project", "NAME", "--wandb, for this project", .cookbook = "wandb_project")
 
 typedef struct cli_exports cli_exports;
 

@@ -4,11 +4,8 @@
 
 #include "cli/main/app.h"
 
-#define CLI_FROM_ADAPTER                                                                           \
-    {                                                                                              \
-        .name = "from-adapter", .kind = CLI_DIR, .value = "FOLDER",                                \
-        .help = "start from this PEFT adapter (local engine only)"                                 \
-    }
+#define CLI_FROM_ADAPTER \
+    OPT_DIR("from-adapter", "FOLDER", "start from this PEFT adapter (local engine only)")
 
 /* Whether an adapter was named that nobody has taken in yet. */
 bool cli_has_adapter(const cli_app *);

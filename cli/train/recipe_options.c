@@ -3,6 +3,7 @@
  * Tables only. Options that several recipes share are macros, so that they have one help text.
  */
 #include "cli/main/child.h"
+#include "cli/main/option_rows.h"
 #include "cli/train/recipe_options.h"
 
 #include "cli/models/model_folder.h"
@@ -12,119 +13,82 @@
 
 /* clang-format off */
 
-#define WHOLE(n, v, s, h)         { .name = n, .kind = CLI_COUNT, .value = v, .default_value = s, .help = h }
-#define REAL(n, s, h)             { .name = n, .kind = CLI_NUMBER, .value = "X", .default_value = s, .help = h }
-#define TEXT(n, v, h)             { .name = n, .kind = CLI_TEXT, .value = v, .help = h }
-#define MANY(n, v, h)             { .name = n, .kind = CLI_TEXT, .value = v, .help = h, .repeats = true }
-#define TIME(n, s, h)             { .name = n, .kind = CLI_DURATION, .value = "DURATION", .default_value = s, .help = h }
-#define FLAG(n, h)                { .name = n, .kind = CLI_FLAG, .help = h }
-#define ON(n, c, h)               { .name = n, .kind = CLI_FLAG, .default_value = "on", .cookbook = c, .help = h }
-#define FIELD(n, k, v, s, c, h)   { .name = n, .kind = k, .value = v, .default_value = s, .cookbook = c, .help = h }
-
-#define MODEL                                                                                      \
-    { .name = "model", .letter = 'm', .kind = CLI_TEXT, .value = "M", .complete = "model",         \
-      .cookbook = "model_name", .help = "base model, tinker:// path, log directory or local folder" }, \
-    CLI_BASE_BITS,                                                                                 \
-    FIELD("renderer", CLI_TEXT, "NAME", NULL, "renderer_name",                                     \
-          "chat format; default: the run's own, else the model's")
+#define MODEL MODEL_OPTION, CLI_BASE_BITS, RENDERER_OPTION
 
 /* The adapter, the optimizer, checkpoints and the log directory: as in train sft. */
-#define TRAINING(rate, rate_help, rank)                                                            \
-    FIELD("lr", CLI_NUMBER, "X", rate, "learning_rate", rate_help),                                \
-    FIELD("lora-rank", CLI_COUNT, "N", rank, "lora_rank", "rank of the adapter"),                  \
-    ON("train-mlp", "train_mlp", "adapt the MLPs"),                                                \
-    ON("train-attn", "train_attn", "adapt attention"),                                             \
-    ON("train-unembed", "train_unembed", "adapt the output layer"),                                \
-    FIELD("adam-beta1", CLI_NUMBER, "X", "0.9", "adam_beta1", "Adam"),                             \
-    FIELD("adam-beta2", CLI_NUMBER, "X", "0.95", "adam_beta2", "Adam"),                            \
-    FIELD("adam-eps", CLI_NUMBER, "X", "1e-8", "adam_eps", "Adam"),                                \
-    REAL("weight-decay", "0", "Adam"),                                                             \
-    REAL("grad-clip", "0", "largest gradient norm; 0 = no limit"),                                 \
-    FIELD("save-every", CLI_COUNT, "N", "20", "save_every", "steps between checkpoints; 0 = none"), \
-    FIELD("save-every-tokens", CLI_COUNT, "N", "0", "save_every_tokens", "tokens between checkpoints; 0 = none"), \
-    FIELD("save-every-seconds", CLI_COUNT, "N", "0", "save_every_seconds", "seconds between checkpoints; 0 = none"), \
-    FIELD("ttl", CLI_TEXT, "DURATION", "7d", "ttl_seconds",                                        \
-          "time until periodic checkpoints expire, or never"),                                     \
-    FIELD("rolling-save-every", CLI_COUNT, "N", "0", "rolling_save_every",                         \
-          "steps between rolling states"),                                                         \
-    FIELD("rolling-ttl", CLI_DURATION, "DURATION", "2h", "rolling_ttl_seconds", "time until rolling states expire"), \
-    { .name = "from", .kind = CLI_TEXT, .value = "PATH", .complete = "checkpoint",                 \
-      .cookbook = "load_checkpoint_path", .help = "start from these weights" },                    \
-    CLI_FROM_ADAPTER,                                                                              \
-    FIELD("log-dir", CLI_DIR, "DIR", NULL, "log_path", "default: tinkc-runs/RUN_NAME"),            \
-    { .name = "if-exists", .kind = CLI_CHOICE, .value = "WHAT",                                    \
-      .choices = "ask|resume|delete|raise", .cookbook = "behavior_if_log_dir_exists",              \
-      .help = "what to do if the log directory exists" },                                          \
-    FLAG("resume", "--if-exists resume"),                                                          \
-    WHOLE("seed", "N", NULL, "of the adapter and of sampling; default: a random one, kept with the run"), \
-    FIELD("shuffle-seed", CLI_COUNT, "N", "0", "shuffle_seed", "order of the data"),               \
-    MANY("metadata", "K=V", "kept with the run; may be repeated"),                                 \
-    TEXT("hook", "CMD", "a program that gets the events on its standard input"),                   \
-    CLI_PASS_ENV,                                                                                  \
-    CLI_EXPORT_OPTIONS,                                                                            \
-    { .name = "config", .kind = CLI_FILE, .value = "FILE",                                         \
-      .help = "settings of an earlier run: its config.toml; options given here win" },             \
-    { .name = "prices", .kind = CLI_FILE, .value = "FILE",                                         \
-      .help = "prices for the estimate of --dry-run: lines MODEL PREFILL SAMPLE TRAIN in $ per million tokens" }, \
-    FLAG("dry-run", "plan only, no network")
+#define TRAINING(rate, rate_help, rank) \
+    OPT_NUMBER("lr", "X", rate_help, rate, .cookbook = "learning_rate"), \
+    ADAPTER_OPTIONS(rank), \
+    SAVING_OPTIONS, \
+    OPT_COUNT("seed", "N", "of the adapter and of sampling; default: a random one, kept with the run"), \
+    OPT_COUNT("shuffle-seed", "N", "order of the data", "0", .cookbook = "shuffle_seed"), \
+    OPT_TEXT("metadata", "K=V", "kept with the run; may be repeated", .repeats = true), \
+    OPT_TEXT("hook", "CMD", "a program that gets the events on its standard input"), \
+    CLI_PASS_ENV, \
+    CLI_EXPORT_OPTIONS, \
+    OPT_FILE("config", "FILE", "settings of an earlier run: its config.toml; options given here win"), \
+    OPT_FILE("prices", "FILE", \
+             "prices for the estimate of --dry-run: lines MODEL PREFILL SAMPLE TRAIN in $ per million tokens"), \
+    OPT_FLAG("dry-run", "plan only, no network")
 
-#define PROMPTS                                                                                    \
-    { .name = "data", .kind = CLI_FILE, .value = "FILE", .repeats = true, .cookbook = "dataset",   \
-      .help = "prompts; the same as an argument" },                                                \
-    TEXT("prompt-field", "KEY", "where a row's prompt is; default: messages, prompt, question, problem or input"), \
-    TEXT("answer-field", "KEY", "where its answer is; default: answer, solution, target or label"), \
-    TEXT("system", "TEXT", "system message before every prompt"),                                  \
-    TEXT("tag-field", "KEY", "metrics are also reported for each value of this member")
+#define PROMPTS \
+    OPT_FILE("data", "FILE", "prompts; the same as an argument", .repeats = true, .cookbook = "dataset"), \
+    OPT_TEXT("prompt-field", "KEY", \
+             "where a row's prompt is; default: messages, prompt, question, problem or input"), \
+    OPT_TEXT("answer-field", "KEY", "where its answer is; default: answer, solution, target or label"), \
+    OPT_TEXT("system", "TEXT", "system message before every prompt"), \
+    OPT_TEXT("tag-field", "KEY", "metrics are also reported for each value of this member")
 
-#define REWARDS                                                                                    \
-    MANY("grader", "SPEC",                                                                         \
-         "exact, contains, regex[:PATTERN], number, boxed-math, json-schema[:FILE], rubric; @W at its end is its weight; may be repeated"), \
-    TEXT("reward-cmd", "CMD", "a command that grades: one JSON line for each rollout, one back"),  \
-    WHOLE("reward-procs", "N", "4", "how many of it at once"),                                     \
-    TEXT("reward-url", "URL", "the same by HTTP POST"),                                            \
-    TIME("reward-timeout", "60s", "longest wait for a grade"),                                     \
-    TEXT("rubric", "FILE", "what the rubric's model looks for; a row's own \"rubric\" wins"),      \
-    TEXT("grader-model", "M", "the model that grades by the rubric")
+#define REWARDS \
+    OPT_TEXT("grader", "SPEC", \
+             "exact, contains, regex[:PATTERN], number, boxed-math, json-schema[:FILE], rubric; @W at its end is its weight; may be repeated", \
+             .repeats = true), \
+    OPT_TEXT("reward-cmd", "CMD", "a command that grades: one JSON line for each rollout, one back"), \
+    OPT_COUNT("reward-procs", "N", "how many of it at once", "4"), \
+    OPT_TEXT("reward-url", "URL", "the same by HTTP POST"), \
+    OPT_DURATION("reward-timeout", "DURATION", "longest wait for a grade", "60s"), \
+    OPT_TEXT("rubric", "FILE", "what the rubric's model looks for; a row's own \"rubric\" wins"), \
+    OPT_TEXT("grader-model", "M", "the model that grades by the rubric")
 
-#define EPISODES(tokens, temperature_default)                                                                     \
-    FIELD("max-tokens", CLI_COUNT, "N", tokens, "max_tokens", "longest answer, in tokens"),        \
-    FIELD("temperature", CLI_NUMBER, "X", temperature_default, "temperature", "0 = greedy"),                      \
-    REAL("top-p", "1", "sample from the most likely tokens that make up this share"),              \
-    TIME("sample-timeout", "300s", "longest wait for one answer"),                                 \
-    TEXT("env-cmd", "CMD", "an environment of several turns: see docs/protocol.md"),               \
-    WHOLE("env-procs", "N", "1", "how many of it at once"),                                        \
-    TIME("env-timeout", "60s", "longest wait for one step of it"),                                 \
-    WHOLE("max-turns", "N", "16", "longest episode, in answers"),                                  \
-    WHOLE("max-episode-tokens", "N", "32768", "longest episode, in tokens")
+#define EPISODES(tokens, temperature_default) \
+    OPT_COUNT("max-tokens", "N", "longest answer, in tokens", tokens, .cookbook = "max_tokens"), \
+    OPT_NUMBER("temperature", "X", "0 = greedy", temperature_default, .cookbook = "temperature"), \
+    OPT_NUMBER("top-p", "X", "sample from the most likely tokens that make up this share", "1"), \
+    OPT_DURATION("sample-timeout", "DURATION", "longest wait for one answer", "300s"), \
+    OPT_TEXT("env-cmd", "CMD", "an environment of several turns: see docs/protocol.md"), \
+    OPT_COUNT("env-procs", "N", "how many of it at once", "1"), \
+    OPT_DURATION("env-timeout", "DURATION", "longest wait for one step of it", "60s"), \
+    OPT_COUNT("max-turns", "N", "longest episode, in answers", "16"), \
+    OPT_COUNT("max-episode-tokens", "N", "longest episode, in tokens", "32768")
 
 const cli_option cli_train_rl_options[] = {
     MODEL,
     PROMPTS,
-    FIELD("group-size", CLI_COUNT, "N", "4", "group_size", "answers to each prompt"),
-    FIELD("groups-per-batch", CLI_COUNT, "N", "100", "groups_per_batch", "prompts in a step"),
-    WHOLE("epochs", "N", "1", "times through the prompts"),
-    FIELD("max-steps", CLI_COUNT, "N", NULL, "max_steps", "stop after so many"),
+    OPT_COUNT("group-size", "N", "answers to each prompt", "4", .cookbook = "group_size"),
+    OPT_COUNT("groups-per-batch", "N", "prompts in a step", "100", .cookbook = "groups_per_batch"),
+    OPT_COUNT("epochs", "N", "times through the prompts", "1"),
+    OPT_COUNT("max-steps", "N", "stop after so many", .cookbook = "max_steps"),
     REWARDS,
     EPISODES("256", "1"),
-    WHOLE("max-concurrent", "N", "256", "episodes at once"),
-    { .name = "loss", .kind = CLI_CHOICE, .value = "NAME", .default_value = "importance_sampling",
-      .choices = "importance_sampling|ppo|cispo|dro|gspo", .cookbook = "loss_fn", .help = "loss" },
-    MANY("loss-config", "K=X", "a setting of the loss, such as clip_low_threshold=0.8"),
-    { .name = "advantage", .kind = CLI_CHOICE, .value = "HOW", .default_value = "mean",
-      .choices = "mean|std|leave-one-out",
-      .help = "reward less the group's mean; also divided by its deviation; or less the mean of the others" },
-    FIELD("num-substeps", CLI_COUNT, "N", "1", "num_substeps", "optimizer steps for a batch"),
-    FIELD("kl-coef", CLI_NUMBER, "X", "0", "kl_penalty_coef", "weight of the KL against the reference"),
-    FIELD("kl-discount", CLI_NUMBER, "X", "0", "kl_discount_factor", "of the KL of later tokens"),
-    TEXT("kl-reference", "M", "the reference; default: the weights that the run starts from"),
-    FIELD("max-steps-off-policy", CLI_COUNT, "N", "1", "max_steps_off_policy",
-          "steps that sampling runs ahead of training; 0 = none"),
-    FIELD("remove-constant-groups", CLI_FLAG, NULL, NULL, "remove_constant_reward_groups",
-          "leave groups out whose rewards are all equal"),
-    { .name = "test-data", .kind = CLI_FILE, .value = "FILE", .help = "prompts to evaluate on" },
-    WHOLE("test-size", "N", "0", "prompts held out"),
-    FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
-    REAL("eval-temperature", "0", "temperature of evaluations"),
+    OPT_COUNT("max-concurrent", "N", "episodes at once", "256"),
+    OPT_CHOICE("loss", "NAME", "importance_sampling|ppo|cispo|dro|gspo", "loss", "importance_sampling",
+               .cookbook = "loss_fn"),
+    OPT_TEXT("loss-config", "K=X", "a setting of the loss, such as clip_low_threshold=0.8", .repeats = true),
+    OPT_CHOICE("advantage", "HOW", "mean|std|leave-one-out",
+               "reward less the group's mean; also divided by its deviation; or less the mean of the others",
+               "mean"),
+    OPT_COUNT("num-substeps", "N", "optimizer steps for a batch", "1", .cookbook = "num_substeps"),
+    OPT_NUMBER("kl-coef", "X", "weight of the KL against the reference", "0", .cookbook = "kl_penalty_coef"),
+    OPT_NUMBER("kl-discount", "X", "of the KL of later tokens", "0", .cookbook = "kl_discount_factor"),
+    OPT_TEXT("kl-reference", "M", "the reference; default: the weights that the run starts from"),
+    OPT_COUNT("max-steps-off-policy", "N", "steps that sampling runs ahead of training; 0 = none", "1",
+              .cookbook = "max_steps_off_policy"),
+    OPT_FLAG("remove-constant-groups", "leave groups out whose rewards are all equal",
+             .cookbook = "remove_constant_reward_groups"),
+    OPT_FILE("test-data", "FILE", "prompts to evaluate on"),
+    OPT_COUNT("test-size", "N", "prompts held out", "0"),
+    OPT_COUNT("eval-every", "N", "steps between evaluations; 0 = none", "20", .cookbook = "eval_every"),
+    OPT_NUMBER("eval-temperature", "X", "temperature of evaluations", "0"),
     TRAINING(NULL, "learning rate; default: a fifth of what sft takes for the model", "32"),
     { 0 }
 };
@@ -134,27 +98,25 @@ const char *const cli_train_rl_examples[] = {
     "tinkc train rl rows.jsonl --env-cmd build/examples/guess_env --max-turns 8", NULL
 };
 
-#define EPOCHS(batch, length)                                                                      \
-    FIELD("batch-size", CLI_COUNT, "N", batch, "batch_size", "examples in a step"),                \
-    FIELD("epochs", CLI_COUNT, "N", "1", "num_epochs", "times through the data"),                  \
-    FIELD("max-steps", CLI_COUNT, "N", NULL, "max_steps", "stop after so many"),                   \
-    FIELD("max-length", CLI_COUNT, "N", length, "max_length", "longest example in tokens"),        \
-    { .name = "lr-schedule", .kind = CLI_CHOICE, .value = "HOW", .default_value = "linear",             \
-      .choices = "linear|cosine|constant", .cookbook = "lr_schedule", .help = "learning-rate schedule" }, \
-    WHOLE("warmup-steps", "N", "0", "steps that lead from 0 to the full rate, before the schedule"), \
-    WHOLE("test-size", "N", "0", "examples held out")
+#define EPOCHS(batch, length) \
+    OPT_COUNT("batch-size", "N", "examples in a step", batch, .cookbook = "batch_size"), \
+    OPT_COUNT("epochs", "N", "times through the data", "1", .cookbook = "num_epochs"), \
+    OPT_COUNT("max-steps", "N", "stop after so many", .cookbook = "max_steps"), \
+    OPT_COUNT("max-length", "N", "longest example in tokens", length, .cookbook = "max_length"), \
+    OPT_CHOICE("lr-schedule", "HOW", "linear|cosine|constant", "learning-rate schedule", "linear", \
+               .cookbook = "lr_schedule"), \
+    OPT_COUNT("warmup-steps", "N", "steps that lead from 0 to the full rate, before the schedule", "0"), \
+    OPT_COUNT("test-size", "N", "examples held out", "0")
 
 const cli_option cli_train_dpo_options[] = {
     MODEL,
-    { .name = "data", .kind = CLI_FILE, .value = "FILE", .repeats = true, .cookbook = "dataset",
-      .help = "pairs; the same as an argument" },
-    { .name = "loss", .kind = CLI_CHOICE, .value = "NAME", .default_value = "dpo", .choices = "dpo|ipo|kto",
-      .help = "kto takes single examples that are marked good or bad" },
-    FIELD("dpo-beta", CLI_NUMBER, "X", "0.1", "dpo_beta", "how far the model may move from the reference"),
-    FLAG("length-normalized", "log-probabilities of an answer are divided by its length"),
-    TEXT("reference", "M", "the reference; default: the weights that the run starts from"),
+    OPT_FILE("data", "FILE", "pairs; the same as an argument", .repeats = true, .cookbook = "dataset"),
+    OPT_CHOICE("loss", "NAME", "dpo|ipo|kto", "kto takes single examples that are marked good or bad", "dpo"),
+    OPT_NUMBER("dpo-beta", "X", "how far the model may move from the reference", "0.1", .cookbook = "dpo_beta"),
+    OPT_FLAG("length-normalized", "log-probabilities of an answer are divided by its length"),
+    OPT_TEXT("reference", "M", "the reference; default: the weights that the run starts from"),
     EPOCHS("256", "8192"),
-    FIELD("eval-every", CLI_COUNT, "N", "10", "eval_every", "steps between evaluations; 0 = none"),
+    OPT_COUNT("eval-every", "N", "steps between evaluations; 0 = none", "10", .cookbook = "eval_every"),
     CLI_SAMPLE_OPTIONS,
     TRAINING(NULL, "learning rate; default: a tenth of what sft takes for the model", "32"),
     { 0 }
@@ -167,25 +129,24 @@ const char *const cli_train_dpo_examples[] = {
 const cli_option cli_train_distill_options[] = {
     MODEL,
     PROMPTS,
-    MANY("teacher", "M", "the model to learn from; with several, one for each file of prompts"),
-    { .name = "context", .kind = CLI_FILE, .value = "FILE",
-      .help = "a system prompt that the teacher alone sees: its effect is learnt" },
-    FLAG("off-policy", "learn the teacher's most likely tokens on given conversations"),
-    WHOLE("targets", "N", "20", "how many of them at each place, with --off-policy"),
-    FIELD("group-size", CLI_COUNT, "N", "4", "group_size", "answers to each prompt"),
-    FIELD("groups-per-batch", CLI_COUNT, "N", "1024", "groups_per_batch", "prompts in a step"),
-    FIELD("kl-coef", CLI_NUMBER, "X", "1", "kl_penalty_coef", "weight of the distance from the teacher"),
-    FIELD("kl-discount", CLI_NUMBER, "X", "0", "kl_discount_factor", "of the distance of later tokens"),
+    OPT_TEXT("teacher", "M", "the model to learn from; with several, one for each file of prompts", .repeats = true),
+    OPT_FILE("context", "FILE", "a system prompt that the teacher alone sees: its effect is learnt"),
+    OPT_FLAG("off-policy", "learn the teacher's most likely tokens on given conversations"),
+    OPT_COUNT("targets", "N", "how many of them at each place, with --off-policy", "20"),
+    OPT_COUNT("group-size", "N", "answers to each prompt", "4", .cookbook = "group_size"),
+    OPT_COUNT("groups-per-batch", "N", "prompts in a step", "1024", .cookbook = "groups_per_batch"),
+    OPT_NUMBER("kl-coef", "X", "weight of the distance from the teacher", "1", .cookbook = "kl_penalty_coef"),
+    OPT_NUMBER("kl-discount", "X", "of the distance of later tokens", "0", .cookbook = "kl_discount_factor"),
     EPISODES("4096", "1"),
-    WHOLE("max-concurrent", "N", "256", "samples at once"),
-    FIELD("num-substeps", CLI_COUNT, "N", "1", "num_substeps", "optimizer steps for a batch"),
-    FIELD("max-steps-off-policy", CLI_COUNT, "N", "1", "max_steps_off_policy",
-          "steps that sampling runs ahead of training; 0 = none"),
+    OPT_COUNT("max-concurrent", "N", "samples at once", "256"),
+    OPT_COUNT("num-substeps", "N", "optimizer steps for a batch", "1", .cookbook = "num_substeps"),
+    OPT_COUNT("max-steps-off-policy", "N", "steps that sampling runs ahead of training; 0 = none", "1",
+              .cookbook = "max_steps_off_policy"),
     EPOCHS("128", "16384"),
     REWARDS,
-    { .name = "test-data", .kind = CLI_FILE, .value = "FILE", .help = "prompts to evaluate on" },
-    FIELD("eval-every", CLI_COUNT, "N", "20", "eval_every", "steps between evaluations; 0 = none"),
-    REAL("eval-temperature", "0", "temperature of evaluations"),
+    OPT_FILE("test-data", "FILE", "prompts to evaluate on"),
+    OPT_COUNT("eval-every", "N", "steps between evaluations; 0 = none", "20", .cookbook = "eval_every"),
+    OPT_NUMBER("eval-temperature", "X", "temperature of evaluations", "0"),
     TRAINING("1e-4", "learning rate", "128"),
     { 0 }
 };
@@ -196,11 +157,12 @@ const char *const cli_train_distill_examples[] = {
 };
 
 const cli_option cli_train_sweep_options[] = {
-    MANY("grid", "OPTION=A,B", "values of an option of the recipe; with several, all combinations"),
-    WHOLE("parallel", "N", "2", "runs at once, on one engine or service"),
-    TEXT("metric", "KEY", "what the table is sorted by; default: the recipe's own"),
-    { .name = "log-dir", .kind = CLI_DIR, .value = "DIR", .help = "default: tinkc-runs/sweep-TIME; one folder below it for each run" },
-    FLAG("dry-run", "print the runs, start none"),
+    OPT_TEXT("grid", "OPTION=A,B", "values of an option of the recipe; with several, all combinations",
+             .repeats = true),
+    OPT_COUNT("parallel", "N", "runs at once, on one engine or service", "2"),
+    OPT_TEXT("metric", "KEY", "what the table is sorted by; default: the recipe's own"),
+    OPT_DIR("log-dir", "DIR", "default: tinkc-runs/sweep-TIME; one folder below it for each run"),
+    OPT_FLAG("dry-run", "print the runs, start none"),
     { 0 }
 };
 const char *const cli_train_sweep_examples[] = {
@@ -214,15 +176,13 @@ const cli_option cli_eval_run_options[] = {
     REWARDS,
     EPISODES("32768", "0.6"),
     CLI_PASS_ENV,
-    { .name = "number", .letter = 'n', .kind = CLI_COUNT, .value = "N", .default_value = "1",
-      .help = "answers to each prompt; more than one gives pass@k" },
-    { .name = "concurrency", .letter = 'j', .kind = CLI_COUNT, .value = "N", .default_value = "64",
-      .help = "episodes at once" },
-    FLAG("multiple-choice", "rows have \"choices\" and the right one; the most likely one is the answer"),
-    WHOLE("limit", "N", "0", "only the first N rows; 0 = all"),
-    WHOLE("seed", "N", "0", "of sampling"),
-    { .name = "save-dir", .kind = CLI_DIR, .value = "DIR", .help = "default: tinkc-evals/DATA-MODEL; a rerun continues there" },
-    REAL("min-score", NULL, "fail (exit 12) if the score is below"),
+    OPT_COUNT("number", "N", "answers to each prompt; more than one gives pass@k", "1", .letter = 'n'),
+    OPT_COUNT("concurrency", "N", "episodes at once", "64", .letter = 'j'),
+    OPT_FLAG("multiple-choice", "rows have \"choices\" and the right one; the most likely one is the answer"),
+    OPT_COUNT("limit", "N", "only the first N rows; 0 = all", "0"),
+    OPT_COUNT("seed", "N", "of sampling", "0"),
+    OPT_DIR("save-dir", "DIR", "default: tinkc-evals/DATA-MODEL; a rerun continues there"),
+    OPT_NUMBER("min-score", "X", "fail (exit 12) if the score is below"),
     { 0 }
 };
 const char *const cli_eval_run_examples[] = {
@@ -231,21 +191,21 @@ const char *const cli_eval_run_examples[] = {
     "tinkc eval run quiz.jsonl --multiple-choice --min-score 0.6", NULL
 };
 const cli_option cli_eval_show_options[] = {
-    WHOLE("number", "N", "5", "samples to show"),
-    FLAG("wrong", "only those that are not right"),
+    OPT_COUNT("number", "N", "samples to show", "5"),
+    OPT_FLAG("wrong", "only those that are not right"),
     { 0 }
 };
 const char *const cli_eval_show_examples[] = { "tinkc eval show tinkc-evals/test-nano --wrong", NULL };
 const cli_option cli_eval_compare_options[] = {
-    WHOLE("number", "N", "10", "examples to show side by side"),
-    FLAG("all", "also those on which both agree"),
+    OPT_COUNT("number", "N", "examples to show side by side", "10"),
+    OPT_FLAG("all", "also those on which both agree"),
     { 0 }
 };
 const char *const cli_eval_compare_examples[] = { "tinkc eval compare evals/before evals/after", NULL };
 
 const cli_option cli_env_check_options[] = {
-    TEXT("row", "JSON", "the row that episodes are reset with; default: {}"),
-    TIME("timeout-each", "10s", "longest wait for an answer"),
+    OPT_TEXT("row", "JSON", "the row that episodes are reset with; default: {}"),
+    OPT_DURATION("timeout-each", "DURATION", "longest wait for an answer", "10s"),
     CLI_PASS_ENV,
     { 0 }
 };

@@ -9,21 +9,11 @@
 #include "cli/train/train_job.h"
 
 /* The options of recipes that do not sample by themselves. */
-#define CLI_SAMPLE_OPTIONS                                                                         \
-    { .name = "sample-prompt",                                                                     \
-      .kind = CLI_TEXT,                                                                            \
-      .value = "TEXT",                                                                             \
-      .repeats = true,                                                                             \
-      .help = "answer this while training, for LOG_DIR/samples.jsonl; may be repeated" },          \
-        { .name = "sample-every",                                                                  \
-          .kind = CLI_COUNT,                                                                       \
-          .value = "N",                                                                            \
-          .default_value = "20",                                                                   \
-          .help = "steps between such answers; 0 = only at the end" },                             \
-    {                                                                                              \
-        .name = "sample-tokens", .kind = CLI_COUNT, .value = "N", .default_value = "64",           \
-        .help = "longest such answer"                                                              \
-    }
+#define CLI_SAMPLE_OPTIONS \
+    OPT_TEXT("sample-prompt", "TEXT", "answer this while training, for LOG_DIR/samples.jsonl; may be repeated", \
+             .repeats = true), \
+    OPT_COUNT("sample-every", "N", "steps between such answers; 0 = only at the end", "20"), \
+    OPT_COUNT("sample-tokens", "N", "longest such answer", "64")
 
 /* Are prompts to be answered before this step? */
 bool cli_samples_due(const cli_job *, size_t step);
