@@ -6,9 +6,9 @@
  */
 #include <string.h>
 #include "base/file.h"
-#include "base/json_read.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "base/tokenizer_json.h"
 #include "model/gguf.h"
 
 enum { TEXT_MAX = 256 << 20 };
@@ -36,112 +36,54 @@ static bool refuse(vocab *v, const char *what)
 
 /* ---- tokens ---- */
 
-static void set_token(vocab *v, int64_t id, tinkc_str text, int32_t type)
+static bool set_token(vocab *v, int64_t id, tinkc_str text, int32_t type)
 {
-    if (tkc_failed(v->err))
-        return;
-    if (id < 0 || id >= (int64_t)v->size) {
-        tkc_fail(v->err, TINKC_E_MODEL, "%s: token %lld is beyond the model's vocabulary of %zu",
-                 v->path, (long long)id, v->size);
-        return;
-    }
+    if (id < 0 || id >= (int64_t)v->size)
+        return tkc_fail(v->err, TINKC_E_MODEL,
+                        "%s: token %lld is beyond the model's vocabulary of %zu", v->path,
+                        (long long)id, v->size);
     if (type != NORMAL || !v->types[id]) { /* an added token is one whatever the table calls it */
         v->tokens[id] = text;
         v->types[id] = type;
     }
-    tkc_map_set(&v->ids, text, (void *)(uintptr_t)(id + 1), NULL, v->err);
+    return tkc_map_set(&v->ids, text, (void *)(uintptr_t)(id + 1), NULL, v->err);
 }
 
-static void read_vocab(vocab *v, tkc_json *j)
+static bool add_token(void *user, tinkc_str text, int64_t id)
 {
-    tinkc_str key;
-    if (tkc_json_object(j))
-        while (tkc_json_key(j, &key))
-            set_token(v, tkc_json_i64(j), key, NORMAL);
+    return set_token(user, id, text, NORMAL);
 }
 
-static bool add_merge(vocab *v, tinkc_str text)
+static bool add_special(void *user, tkc_added_token token, int64_t id)
 {
+    return set_token(user, id, tkc_strn(token.text, token.len),
+                     token.special ? CONTROL : USER_DEFINED);
+}
+
+/* As "left right". */
+static bool add_merge(void *user, tinkc_str left, tinkc_str right)
+{
+    vocab *v = user;
     tinkc_str *grown =
         tkc_grow(NULL, v->merges, &v->cap_merges, v->n_merges + 1, sizeof *grown, v->err);
     if (!grown)
         return false;
     v->merges = grown;
-    v->merges[v->n_merges++] = text;
-    return true;
+    const char *both = tkc_arena_printf(v->arena, v->err, "%.*s %.*s", (int)left.len, left.data,
+                                        (int)right.len, right.data);
+    v->merges[v->n_merges++] = tkc_str(both);
+    return both != NULL;
 }
 
-/* "a b", or ["a", "b"]. */
-static void read_merges(vocab *v, tkc_json *j)
+static void read_option(void *user, tkc_json *j, tinkc_str key)
 {
-    if (!tkc_json_array(j))
-        return;
-    while (tkc_json_item(j)) {
-        tinkc_str parts[2] = { 0 };
-        size_t n = 0;
-        if (tkc_json_peek(j) == TKC_JSON_STRING) {
-            add_merge(v, tkc_json_string(j));
-            continue;
-        }
-        tkc_json_array(j);
-        while (tkc_json_item(j)) {
-            tinkc_str part = tkc_json_string(j);
-            if (n < 2)
-                parts[n] = part;
-            n++;
-        }
-        const char *both = n == 2
-                               ? tkc_arena_printf(v->arena, v->err, "%.*s %.*s", (int)parts[0].len,
-                                                  parts[0].data, (int)parts[1].len, parts[1].data)
-                               : NULL;
-        if (both)
-            add_merge(v, tkc_str(both));
-        else
-            tkc_json_fail(j, "a merge that is not a pair");
-    }
-}
-
-static void read_model(vocab *v, tkc_json *j)
-{
-    tinkc_str key;
-    if (!tkc_json_object(j))
-        return;
-    while (tkc_json_key(j, &key)) {
-        if (tkc_str_is(key, "type"))
-            v->model = tkc_json_string(j);
-        else if (tkc_str_is(key, "vocab") && tkc_json_peek(j) == TKC_JSON_OBJECT)
-            read_vocab(v, j);
-        else if (tkc_str_is(key, "merges") && tkc_json_peek(j) == TKC_JSON_ARRAY)
-            read_merges(v, j);
-        else if (tkc_str_is(key, "byte_fallback") && tkc_json_peek(j) == TKC_JSON_TRUE)
-            v->byte_fallback = tkc_json_bool(j);
-        else
-            tkc_json_skip(j);
-    }
-}
-
-static void read_added(vocab *v, tkc_json *j)
-{
-    tinkc_str key;
-    if (!tkc_json_array(j))
-        return;
-    while (tkc_json_item(j)) {
-        tinkc_str text = { 0 };
-        int64_t id = -1;
-        bool special = false;
-        tkc_json_object(j);
-        while (tkc_json_key(j, &key)) {
-            if (tkc_str_is(key, "id"))
-                id = tkc_json_i64(j);
-            else if (tkc_str_is(key, "content"))
-                text = tkc_json_string(j);
-            else if (tkc_str_is(key, "special"))
-                special = tkc_json_bool(j);
-            else
-                tkc_json_skip(j);
-        }
-        set_token(v, id, text, special ? CONTROL : USER_DEFINED);
-    }
+    vocab *v = user;
+    if (tkc_str_is(key, "type"))
+        v->model = tkc_json_string(j);
+    else if (tkc_str_is(key, "byte_fallback") && tkc_json_peek(j) == TKC_JSON_TRUE)
+        v->byte_fallback = tkc_json_bool(j);
+    else
+        tkc_json_skip(j);
 }
 
 /* ---- pre-tokenizer, post-processor ---- */
@@ -239,30 +181,32 @@ static tinkc_str read_text(vocab *v, const char *folder, const char *name)
     return tkc_strn((const char *)bytes.data, bytes.data ? bytes.len : 0);
 }
 
-static bool read_tokenizer(vocab *v, const char *folder)
+static void read_part(vocab *v, const tkc_tokenizer_json *file, tinkc_str part,
+                      void (*read)(vocab *, tkc_json *))
 {
     tkc_json j;
-    tinkc_str key, text = read_text(v, folder, "tokenizer.json");
+    tkc_tokenizer_part(file, part, &j);
+    if (part.data)
+        read(v, &j);
+}
+
+static bool read_tokenizer(vocab *v, const char *folder)
+{
+    static const tkc_tokenizer_reader reader = { add_token, add_merge, read_option, NULL };
+    tkc_tokenizer_json file;
+    tinkc_str text = read_text(v, folder, "tokenizer.json");
     if (!text.len)
         return tkc_failed(v->err)
                    ? false
                    : tkc_fail(v->err, TINKC_E_MODEL,
                               "%s is missing: GGUF files hold their tokenizer", v->path);
-    tkc_json_open(&j, text, v->arena, v->err);
-    j.code = TINKC_E_MODEL;
-    if (tkc_json_object(&j))
-        while (tkc_json_key(&j, &key)) {
-            if (tkc_str_is(key, "model"))
-                read_model(v, &j);
-            else if (tkc_str_is(key, "added_tokens") && tkc_json_peek(&j) == TKC_JSON_ARRAY)
-                read_added(v, &j);
-            else if (tkc_str_is(key, "pre_tokenizer"))
-                read_pre(v, &j);
-            else if (tkc_str_is(key, "post_processor"))
-                read_post(v, &j);
-            else
-                tkc_json_skip(&j);
-        }
+    tkc_json_open(&file.j, text, v->arena, v->err);
+    file.j.code = TINKC_E_MODEL;
+    if (tkc_tokenizer_read(&file, &reader, v) &&
+        tkc_tokenizer_added(&file, v->arena, add_special, v)) {
+        read_part(v, &file, file.pre_tokenizer, read_pre);
+        read_part(v, &file, file.post_processor, read_post);
+    }
     if (tkc_failed(v->err))
         return tkc_fail_before(v->err, "%s: ", v->path);
     if (!tkc_str_is(v->model, "BPE") || !v->byte_level || v->byte_fallback)

@@ -1,16 +1,12 @@
-/* vocab.c - token ids to bytes.
- *
- * Byte-level vocabularies write each byte as a printable character: printable bytes stand for
- * themselves, the other 68 are mapped to U+0100 and up, in order. Added tokens
- * are written as they are. May touch: the file it is given. Must not: depend on the tokenizer
- * layer, which a build may leave out.
+/* vocab.c - token ids to bytes. Added tokens are written as they are. May touch: the file it is
+ * given. Must not: depend on the tokenizer layer, which a build may leave out.
  */
 #include "service/worker/vocab.h"
 
 #include "base/file.h"
 #include "base/gguf_read.h"
-#include "base/json_read.h"
 #include "base/str.h"
+#include "base/tokenizer_json.h"
 #include "codec/gguf_tokenizer.h"
 #include "codec/utf8.h"
 
@@ -21,57 +17,13 @@ struct tke_vocab {
     tkc_arena arena;   /* the bytes */
     tinkc_str *tokens; /* by id */
     size_t n, cap;
+    uint16_t letters[TKC_BYTE_LETTERS];
+    tinkc_error *err; /* while a file is read */
 };
 
-static bool stands_for_itself(uint32_t c)
+static bool put(tke_vocab *v, int64_t id, tinkc_str bytes)
 {
-    return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255);
-}
-
-/* The byte that a character of the byte alphabet stands for, or -1. */
-static int byte_of(uint32_t c)
-{
-    if (c < 256)
-        return stands_for_itself(c) ? (int)c : -1;
-    uint32_t nth = c - 256;
-    for (uint32_t b = 0; b < 256; b++)
-        if (!stands_for_itself(b) && nth-- == 0)
-            return (int)b;
-    return -1;
-}
-
-/* The JSON reader has checked that the text is valid UTF-8. */
-static uint32_t next_char(tinkc_str s, size_t *at)
-{
-    const unsigned char *p = (const unsigned char *)s.data + *at;
-    size_t n = *p < 0x80 ? 1 : *p < 0xE0 ? 2 : *p < 0xF0 ? 3 : 4;
-    uint32_t c = n == 1 ? *p : *p & (0xFFu >> (n + 1));
-    for (size_t i = 1; i < n && *at + i < s.len; i++)
-        c = c << 6 | (p[i] & 0x3Fu);
-    *at += n;
-    return c;
-}
-
-/* "Ġthe" -> " the". A text with other characters is kept unchanged. */
-static tinkc_str to_bytes(tke_vocab *v, tinkc_str text, tinkc_error *err)
-{
-    char *out = tkc_arena_alloc(&v->arena, text.len ? text.len : 1, err);
-    size_t n = 0;
-    if (!out)
-        return (tinkc_str){ 0 };
-    for (size_t at = 0; at < text.len;) {
-        int byte = byte_of(next_char(text, &at));
-        if (byte < 0) {
-            memcpy(out, text.data, text.len);
-            return tkc_strn(out, text.len);
-        }
-        out[n++] = (char)byte;
-    }
-    return tkc_strn(out, n);
-}
-
-static bool put(tke_vocab *v, int64_t id, tinkc_str bytes, tinkc_error *err)
-{
+    tinkc_error *err = v->err;
     if (id < 0 || id >= MAX_TOKENS)
         return tkc_fail(err, TINKC_E_TOKENIZER, "tokenizer.json: token id %lld is out of range",
                         (long long)id);
@@ -88,71 +40,22 @@ static bool put(tke_vocab *v, int64_t id, tinkc_str bytes, tinkc_error *err)
     return true;
 }
 
-static void read_added(tke_vocab *v, tkc_json *j)
+/* A text with characters that stand for no byte is kept unchanged. */
+static bool put_token(void *user, tinkc_str text, int64_t id)
 {
-    tinkc_str key;
-    if (!tkc_json_array(j))
-        return;
-    while (tkc_json_item(j)) {
-        int64_t id = -1;
-        tinkc_str content = { 0 };
-        if (!tkc_json_object(j))
-            return;
-        while (tkc_json_key(j, &key)) {
-            if (tkc_str_is(key, "id"))
-                id = tkc_json_i64(j);
-            else if (tkc_str_is(key, "content"))
-                content = tkc_json_string(j);
-            else
-                tkc_json_skip(j);
-        }
-        if (tkc_failed(j->err))
-            return;
-        char *copy = tkc_arena_str(&v->arena, content, j->err);
-        if (copy)
-            put(v, id, tkc_strn(copy, content.len), j->err);
-    }
+    tke_vocab *v = user;
+    unsigned char *out = tkc_arena_alloc(&v->arena, text.len ? text.len : 1, v->err);
+    if (!out)
+        return false;
+    size_t n = tkc_from_letters(v->letters, text, out);
+    if (n == SIZE_MAX)
+        memcpy(out, text.data, n = text.len);
+    return put(v, id, tkc_strn((const char *)out, n));
 }
 
-static void read_model(tke_vocab *v, tkc_json *j)
+static bool put_added(void *user, tkc_added_token token, int64_t id)
 {
-    tinkc_str key, token;
-    if (!tkc_json_object(j))
-        return;
-    while (tkc_json_key(j, &key)) {
-        if (!tkc_str_is(key, "vocab") || tkc_json_peek(j) != TKC_JSON_OBJECT) {
-            tkc_json_skip(j);
-            continue;
-        }
-        tkc_json_object(j);
-        while (tkc_json_key(j, &token)) {
-            tinkc_str bytes = to_bytes(v, token, j->err);
-            int64_t id = tkc_json_i64(j);
-            if (!tkc_failed(j->err))
-                put(v, id, bytes, j->err);
-        }
-    }
-}
-
-/* Reads the members of this name and skips the others. */
-static void read_members(tke_vocab *v, tinkc_str json, const char *name,
-                         void (*read)(tke_vocab *, tkc_json *), tinkc_error *err)
-{
-    tkc_arena scratch;
-    tkc_json j;
-    tinkc_str key;
-    tkc_arena_init(&scratch, v->a, 0);
-    tkc_json_open(&j, json, &scratch, err);
-    j.code = TINKC_E_TOKENIZER;
-    if (tkc_json_object(&j))
-        while (tkc_json_key(&j, &key)) {
-            if (tkc_str_is(key, name))
-                read(v, &j);
-            else
-                tkc_json_skip(&j);
-        }
-    tkc_json_close(&j);
-    tkc_arena_free(&scratch);
+    return put(user, id, tkc_strn(token.text, token.len));
 }
 
 tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error *err)
@@ -160,10 +63,19 @@ tke_vocab *tke_vocab_parse(const tinkc_allocator *a, tinkc_str json, tinkc_error
     tke_vocab *v = tkc_zalloc(a, sizeof *v, err);
     if (!v)
         return NULL;
+    static const tkc_tokenizer_reader reader = { .token = put_token };
+    tkc_tokenizer_json file;
+    tkc_arena scratch;
     v->a = a;
+    v->err = err;
+    tkc_byte_letters(v->letters);
     tkc_arena_init(&v->arena, a, 0);
-    read_members(v, json, "model", read_model, err);
-    read_members(v, json, "added_tokens", read_added, err); /* they override the others */
+    tkc_arena_init(&scratch, a, 0);
+    tkc_json_open(&file.j, json, &scratch, err);
+    file.j.code = TINKC_E_TOKENIZER;
+    if (tkc_tokenizer_read(&file, &reader, v))
+        tkc_tokenizer_added(&file, &v->arena, put_added, v); /* they override the others */
+    tkc_arena_free(&scratch);
     if (tkc_failed(err)) {
         tke_vocab_free(v);
         return NULL;

@@ -55,8 +55,6 @@ tkc_added_token *tkc_add_token(tinkc_tokenizer *, tkc_added_token token, tinkc_e
 bool tkc_index_literals(tinkc_tokenizer *, tinkc_error *err);
 tkc_added_token *tkc_find_added(const tinkc_tokenizer *, tinkc_str text);
 bool tkc_add_template(tinkc_tokenizer *, tinkc_str name, tinkc_str text, tinkc_error *err);
-/* Reads one object of the form {"content": ..., "special": ..., ...}; *id as given or -1. */
-tkc_added_token tkc_read_added_token(tkc_json *, tkc_arena *, int64_t *id);
 
 /* Indexes the added tokens; nothing is added afterwards. */
 bool tkc_finish_tokenizer(tinkc_tokenizer *, tinkc_error *err);

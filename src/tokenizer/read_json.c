@@ -1,7 +1,7 @@
-/* read_json.c - tokenizer.json: the model into tables, everything else into their meta.
+/* read_json.c - what tokenizer.json means to the tokenizer: the model into tables, everything else
+ * into their meta; base/tokenizer_json.h reads it.
  *
- * May touch: the text it is given. The file is large (10 to 30 MB) and read once from front to
- * back; strings are converted to raw bytes in place of being copied.
+ * May touch: the text it is given. Strings are converted to raw bytes in place of being copied.
  */
 #include <string.h>
 
@@ -10,65 +10,28 @@
 #include "tokenizer/load.h"
 #include "unicode/unicode.h"
 
-/* ---- byte-level text ---- */
-
-/* Code points 0 to 0x143 to bytes; 256 = no byte. */
-static void make_alphabet(uint16_t map[0x144])
-{
-    uint32_t next = 0x100;
-    for (uint32_t i = 0; i < 0x144; i++)
-        map[i] = 256;
-    for (uint32_t b = 0; b < 256; b++) {
-        bool itself = (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
-        map[itself ? b : next++] = (uint16_t)b;
-    }
-}
-
-static size_t convert(const uint16_t map[0x144], tinkc_str text, unsigned char *out)
-{
-    const unsigned char *p = (const unsigned char *)text.data, *end = p + text.len;
-    size_t n = 0;
-    while (p < end) {
-        uint32_t c = *p;
-        if (c < 0x80) {
-            p++;
-        } else if (c < 0xC6) { /* U+0080 to U+017F: two bytes */
-            c = (c & 0x1F) << 6 | (p[1] & 0x3Fu);
-            p += 2;
-        } else {
-            return SIZE_MAX;
-        }
-        if (c >= 0x144 || map[c] > 255)
-            return SIZE_MAX;
-        out[n++] = (unsigned char)map[c];
-    }
-    return n;
-}
-
 size_t tkc_from_byte_level(tinkc_str text, unsigned char *out)
 {
-    uint16_t map[0x144];
-    make_alphabet(map);
-    return convert(map, text, out);
+    uint16_t map[TKC_BYTE_LETTERS];
+    tkc_byte_letters(map);
+    return tkc_from_letters(map, text, out);
 }
 
 /* ---- the reader ---- */
 
 typedef struct reader {
-    tkc_json j;
+    tkc_tokenizer_json file;
     tkc_arena *temp;
     tinkc_error *err;
-    uint16_t map[0x144];
+    uint16_t map[TKC_BYTE_LETTERS];
     unsigned char *bytes; /* converted texts, back to back */
     size_t n_bytes;
     tkc_vocab_token *tokens;
     size_t n_tokens, cap_tokens;
     tkc_merge *merges;
     size_t n_merges, cap_merges;
-    tinkc_str merges_text; /* set if they come before the vocabulary */
-    uint32_t last_whole;   /* the result of the previous merge */
-    bool has_vocab, has_merges, has_model, ignore_merges, needs_all_bytes;
-    tinkc_str added, normalizer, pre_tokenizer, post_processor, decoder;
+    uint32_t last_whole; /* the result of the previous merge */
+    bool ignore_merges, needs_all_bytes;
     tkc_builder *builder;
     tkc_map literals; /* while added tokens are read */
 } reader;
@@ -82,15 +45,6 @@ static bool unsupported(reader *r, const char *where, tinkc_str what)
 {
     return tkc_fail(r->err, TINKC_E_TOKENIZER, "%s %.*s is not supported", where,
                     (int)(what.len < 100 ? what.len : 100), what.data);
-}
-
-/* A reader of a part of the file; errors give positions in the whole file. */
-static void open_part(const reader *r, tkc_json *j, tinkc_str part)
-{
-    tkc_json_open(j, part, r->temp, r->err);
-    j->code = TINKC_E_TOKENIZER;
-    if (part.data)
-        j->begin = r->j.begin;
 }
 
 /* Arrays that grow in an arena: the old block is not reused. */
@@ -107,8 +61,9 @@ static void *grow_array(reader *r, void *old, size_t *cap, size_t n, size_t item
     return grown;
 }
 
-static bool add_token(reader *r, tinkc_str text, int64_t id)
+static bool add_token(void *user, tinkc_str text, int64_t id)
 {
+    reader *r = user;
     if (id < 0 || id > INT32_MAX / 4)
         return tkc_fail(r->err, TINKC_E_TOKENIZER, "token %.*s: its id %lld is out of range",
                         (int)(text.len < 100 ? text.len : 100), text.data, (long long)id);
@@ -118,7 +73,7 @@ static bool add_token(reader *r, tinkc_str text, int64_t id)
         return false;
     r->tokens = grown;
     unsigned char *out = r->bytes + r->n_bytes;
-    size_t n = convert(r->map, text, out);
+    size_t n = tkc_from_letters(r->map, text, out);
     bool is_bytes = n != SIZE_MAX && n > 0;
     if (!is_bytes) {
         memcpy(out, text.data, text.len);
@@ -128,22 +83,6 @@ static bool add_token(reader *r, tinkc_str text, int64_t id)
     r->tokens[r->n_tokens++] =
         (tkc_vocab_token){ { (const char *)out, n }, (uint32_t)id, is_bytes };
     return true;
-}
-
-static bool read_vocab(reader *r)
-{
-    tinkc_str key;
-    if (r->has_vocab)
-        return bad(r, "two vocabularies");
-    r->has_vocab = true;
-    if (!tkc_json_object(&r->j))
-        return false;
-    while (tkc_json_key(&r->j, &key)) {
-        int64_t id = tkc_json_i64(&r->j);
-        if (tkc_failed(r->err) || !add_token(r, key, id))
-            return false;
-    }
-    return !tkc_failed(r->err);
 }
 
 /* The result of a merge. Merges are listed in the order of their results, so it is mostly that of
@@ -163,18 +102,28 @@ static int32_t find_whole(reader *r, const tkc_tables *t, const unsigned char *p
     return found;
 }
 
-/* Left and right as byte-level text, converted next to each other. */
-static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
+static bool start_builder(reader *r)
 {
+    if (!r->builder)
+        r->builder = tkc_builder_new(r->tokens, r->n_tokens, r->temp, r->err);
+    return r->builder != NULL;
+}
+
+/* Left and right as byte-level text, converted next to each other. */
+static bool add_merge(void *user, tinkc_str left, tinkc_str right)
+{
+    reader *r = user;
     unsigned char both[2048], *out = both;
+    if (!start_builder(r))
+        return false;
     const tkc_tables *t = tkc_builder_tables(r->builder);
     if (left.len + right.len > sizeof both) {
         out = tkc_arena_alloc(r->temp, left.len + right.len, r->err);
         if (!out)
             return false;
     }
-    size_t n = convert(r->map, left, out);
-    size_t m = n == SIZE_MAX ? SIZE_MAX : convert(r->map, right, out + n);
+    size_t n = tkc_from_letters(r->map, left, out);
+    size_t m = n == SIZE_MAX ? SIZE_MAX : tkc_from_letters(r->map, right, out + n);
     if (m == SIZE_MAX)
         return unsupported(r, "model: a merge of tokens that are not byte-level text, such as",
                            left);
@@ -193,53 +142,6 @@ static bool add_merge(reader *r, tinkc_str left, tinkc_str right)
     return true;
 }
 
-static bool bad_merge(reader *r, const char *needed)
-{
-    return tkc_fail(r->err, TINKC_E_TOKENIZER, "merge %zu: it is not %s", r->n_merges, needed);
-}
-
-static bool read_merge(reader *r, tkc_json *j)
-{
-    if (tkc_json_peek(j) == TKC_JSON_STRING) {
-        tinkc_str text = tkc_json_string(j);
-        size_t space = tkc_str_find(text, ' ');
-        if (tkc_failed(r->err))
-            return false;
-        if (space == text.len || memchr(text.data + space + 1, ' ', text.len - space - 1))
-            return bad_merge(r, "two tokens with a space between them");
-        return add_merge(r, tkc_strn(text.data, space),
-                         tkc_strn(text.data + space + 1, text.len - space - 1));
-    }
-    tinkc_str parts[2] = { { NULL, 0 }, { NULL, 0 } };
-    size_t n = 0;
-    if (tkc_json_array(j))
-        while (tkc_json_item(j)) {
-            tinkc_str part = tkc_json_string(j);
-            if (n < 2)
-                parts[n] = part;
-            n++;
-        }
-    if (tkc_failed(r->err))
-        return false;
-    return n == 2 ? add_merge(r, parts[0], parts[1]) : bad_merge(r, "two tokens");
-}
-
-static bool read_merges(reader *r, tkc_json *j)
-{
-    if (tkc_json_array(j))
-        while (tkc_json_item(j))
-            if (!read_merge(r, j))
-                return false;
-    return !tkc_failed(r->err);
-}
-
-static bool start_builder(reader *r)
-{
-    if (!r->builder)
-        r->builder = tkc_builder_new(r->tokens, r->n_tokens, r->temp, r->err);
-    return r->builder != NULL;
-}
-
 /* An option that is null, false or empty is not in use. */
 static bool is_unset(tinkc_str json)
 {
@@ -247,84 +149,51 @@ static bool is_unset(tinkc_str json)
            tkc_str_is(json, "0.0") || tkc_str_is(json, "0");
 }
 
-static void read_model_option(reader *r, tinkc_str key)
+static void read_model_option(void *user, tkc_json *j, tinkc_str key)
 {
+    reader *r = user;
     if (tkc_str_is(key, "type")) {
-        tinkc_str type = tkc_json_string(&r->j);
+        tinkc_str type = tkc_json_string(j);
         if (!tkc_failed(r->err) && !tkc_str_is(type, "BPE"))
             unsupported(r, "model type", type);
     } else if (tkc_str_is(key, "ignore_merges")) {
-        r->ignore_merges = !tkc_json_null(&r->j) && tkc_json_bool(&r->j);
+        r->ignore_merges = !tkc_json_null(j) && tkc_json_bool(j);
     } else if (tkc_str_is(key, "unk_token") || tkc_str_is(key, "fuse_unk") ||
                tkc_str_is(key, "byte_fallback")) {
         /* Has no effect if each byte has a token; that is checked at the end. */
-        tinkc_str value = tkc_json_skip(&r->j);
+        tinkc_str value = tkc_json_skip(j);
         r->needs_all_bytes |= !is_unset(value);
     } else if (tkc_str_is(key, "dropout") || tkc_str_is(key, "continuing_subword_prefix") ||
                tkc_str_is(key, "end_of_word_suffix")) {
-        tinkc_str value = tkc_json_skip(&r->j);
+        tinkc_str value = tkc_json_skip(j);
         if (!tkc_failed(r->err) && !is_unset(value))
             unsupported(r, "model option", key);
+    } else if (tkc_str_is(key, "vocab")) {
+        (void)tkc_json_object(j); /* it is none: fails */
+    } else if (tkc_str_is(key, "merges")) {
+        (void)tkc_json_array(j);
     } else {
         unsupported(r, "model option", key);
     }
 }
 
-static bool read_model(reader *r)
+static void read_top_option(void *user, tkc_json *j, tinkc_str key)
 {
-    tinkc_str key;
-    r->has_model = true;
-    if (!tkc_json_object(&r->j))
-        return false;
-    while (!tkc_failed(r->err) && tkc_json_key(&r->j, &key)) {
-        if (tkc_str_is(key, "vocab")) {
-            read_vocab(r);
-        } else if (tkc_str_is(key, "merges") && r->has_merges) {
-            bad(r, "two lists of merges");
-        } else if (tkc_str_is(key, "merges")) {
-            r->has_merges = true;
-            if (!r->has_vocab)
-                r->merges_text = tkc_json_skip(&r->j);
-            else if (start_builder(r))
-                read_merges(r, &r->j);
-        } else {
-            read_model_option(r, key);
-        }
+    reader *r = user;
+    if (tkc_str_is(key, "version")) {
+        tinkc_str version = tkc_json_string(j);
+        if (!tkc_failed(r->err) && !tkc_str_is(version, "1.0"))
+            unsupported(r, "version", version);
+    } else if (tkc_str_is(key, "truncation") || tkc_str_is(key, "padding")) {
+        if (!tkc_json_null(j))
+            unsupported(r, "option", key);
+    } else {
+        tkc_json_skip(j);
     }
-    return !tkc_failed(r->err);
 }
 
-static void read_top(reader *r)
-{
-    tinkc_str key;
-    if (!tkc_json_object(&r->j))
-        return;
-    while (!tkc_failed(r->err) && tkc_json_key(&r->j, &key)) {
-        if (tkc_str_is(key, "model"))
-            read_model(r);
-        else if (tkc_str_is(key, "version")) {
-            tinkc_str version = tkc_json_string(&r->j);
-            if (!tkc_failed(r->err) && !tkc_str_is(version, "1.0"))
-                unsupported(r, "version", version);
-        } else if (tkc_str_is(key, "truncation") || tkc_str_is(key, "padding")) {
-            if (!tkc_json_null(&r->j))
-                unsupported(r, "option", key);
-        } else if (tkc_str_is(key, "added_tokens"))
-            r->added = tkc_json_skip(&r->j);
-        else if (tkc_str_is(key, "normalizer"))
-            r->normalizer = tkc_json_skip(&r->j);
-        else if (tkc_str_is(key, "pre_tokenizer"))
-            r->pre_tokenizer = tkc_json_skip(&r->j);
-        else if (tkc_str_is(key, "post_processor"))
-            r->post_processor = tkc_json_skip(&r->j);
-        else if (tkc_str_is(key, "decoder"))
-            r->decoder = tkc_json_skip(&r->j);
-        else
-            tkc_json_skip(&r->j);
-    }
-    if (!tkc_failed(r->err))
-        tkc_json_close(&r->j);
-}
+static const tkc_tokenizer_reader parts = { add_token, add_merge, read_model_option,
+                                            read_top_option };
 
 /* ---- added tokens ---- */
 
@@ -345,7 +214,7 @@ static bool note_literals(reader *r)
 /* The id of a token by its text as in the file; -1 = none. */
 static int64_t id_of_text(const reader *r, tinkc_str text, unsigned char *room)
 {
-    size_t n = convert(r->map, text, room);
+    size_t n = tkc_from_letters(r->map, text, room);
     int64_t id = -1;
     if (n != SIZE_MAX && n > 0)
         id = tkc_find_word(tkc_builder_tables(r->builder), room, n);
@@ -379,15 +248,17 @@ typedef struct added_list {
     tkc_added_token *tokens;
     size_t n, cap;
     tkc_map index; /* text to index + 1 */
+    reader *r;
+    unsigned char *room; /* for any text of the list as bytes */
     int64_t next_id;
 } added_list;
 
 /* Assigns ids as the reference does: the id in the vocabulary, else the next one, counted from the
  * size of the vocabulary. The id in the file is ignored. */
-static bool take_id(reader *r, added_list *l, tkc_added_token *token, unsigned char *room)
+static bool take_id(reader *r, added_list *l, tkc_added_token *token)
 {
     tinkc_str text = tkc_strn(token->text, token->len);
-    int64_t id = id_of_text(r, text, room);
+    int64_t id = id_of_text(r, text, l->room);
     if (id < 0) {
         id = l->next_id++;
         if (!add_token(r, text, id) || !note_literal(r, text, id))
@@ -400,10 +271,14 @@ static bool take_id(reader *r, added_list *l, tkc_added_token *token, unsigned c
 }
 
 /* If a text repeats, the last entry wins, but a token once special stays special. */
-static bool add_listed(reader *r, added_list *l, tkc_added_token token, unsigned char *room)
+static bool add_listed(void *user, tkc_added_token token, int64_t given)
 {
+    added_list *l = user;
     tinkc_str text = tkc_strn(token.text, token.len);
     size_t place = (size_t)(uintptr_t)tkc_map_get(&l->index, text);
+    (void)given;
+    if (!token.len)
+        return true;
     if (place) {
         tkc_added_token *known = &l->tokens[place - 1];
         token.id = known->id;
@@ -411,36 +286,21 @@ static bool add_listed(reader *r, added_list *l, tkc_added_token token, unsigned
         *known = token;
         return true;
     }
-    tkc_added_token *grown = grow_array(r, l->tokens, &l->cap, l->n, sizeof *grown);
-    if (!grown || !take_id(r, l, &token, room))
+    tkc_added_token *grown = grow_array(l->r, l->tokens, &l->cap, l->n, sizeof *grown);
+    if (!grown || !take_id(l->r, l, &token))
         return false;
     l->tokens = grown;
     grown[l->n++] = token;
-    return tkc_map_set(&l->index, text, (void *)(uintptr_t)l->n, NULL, r->err);
-}
-
-static bool list_added_tokens(reader *r, added_list *l)
-{
-    tkc_json j;
-    int64_t given;
-    open_part(r, &j, r->added);
-    unsigned char *room = tkc_arena_alloc(r->temp, r->added.len + 1, r->err);
-    if (!room || !tkc_json_array(&j))
-        return false;
-    while (tkc_json_item(&j)) {
-        tkc_added_token token = tkc_read_added_token(&j, r->temp, &given);
-        if (tkc_failed(r->err) || (token.len && !add_listed(r, l, token, room)))
-            return false;
-    }
-    return !tkc_failed(r->err);
+    return tkc_map_set(&l->index, text, (void *)(uintptr_t)l->n, NULL, l->r->err);
 }
 
 static bool write_added_tokens(reader *r, tkc_jsonw *w)
 {
-    added_list l = { .next_id = (int64_t)r->n_tokens };
+    added_list l = { .next_id = (int64_t)r->n_tokens, .r = r };
+    l.room = tkc_arena_alloc(r->temp, r->file.added.len + 1, r->err);
     tkc_map_init(&l.index, NULL);
     tkc_map_init(&r->literals, NULL);
-    bool ok = note_literals(r) && list_added_tokens(r, &l);
+    bool ok = l.room && note_literals(r) && tkc_tokenizer_added(&r->file, r->temp, add_listed, &l);
     for (size_t i = 0; ok && i < l.n; i++)
         write_added(w, &l.tokens[i]);
     tkc_map_free(&l.index);
@@ -459,13 +319,13 @@ static bool write_meta(reader *r, tkc_buf *meta)
     tkc_jsonw w;
     tkc_jsonw_open(&w, meta, r->err);
     tkc_jsonw_object(&w);
-    write_raw(&w, "normalizer", r->normalizer);
-    write_raw(&w, "pre_tokenizer", r->pre_tokenizer);
-    write_raw(&w, "post_processor", r->post_processor);
-    write_raw(&w, "decoder", r->decoder);
+    write_raw(&w, "normalizer", r->file.normalizer);
+    write_raw(&w, "pre_tokenizer", r->file.pre_tokenizer);
+    write_raw(&w, "post_processor", r->file.post_processor);
+    write_raw(&w, "decoder", r->file.decoder);
     tkc_jsonw_key(&w, "added_tokens");
     tkc_jsonw_array(&w);
-    if (r->added.data && !tkc_str_is(r->added, "null") && !write_added_tokens(r, &w))
+    if (!write_added_tokens(r, &w))
         return false;
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
@@ -476,8 +336,9 @@ static bool write_meta(reader *r, tkc_buf *meta)
 
 static bool check_whole(reader *r)
 {
-    if (!r->has_model || !r->has_vocab || !r->has_merges)
-        return bad(r, !r->has_model ? "it has no model" : "the model has no vocabulary or merges");
+    const tkc_tokenizer_json *f = &r->file;
+    if (!f->has_model || !f->has_vocab || !f->has_merges)
+        return bad(r, !f->has_model ? "it has no model" : "the model has no vocabulary or merges");
     if (!start_builder(r))
         return false;
     if (r->needs_all_bytes && !tkc_builder_tables(r->builder)->all_bytes)
@@ -491,21 +352,15 @@ bool tkc_read_tokenizer_json(tinkc_str text, tkc_origin origin, tkc_tables *out,
 {
     reader r = { .temp = temp, .err = err };
     tkc_buf meta;
-    make_alphabet(r.map);
-    tkc_json_open(&r.j, text, temp, err);
-    r.j.code = TINKC_E_TOKENIZER;
+    tkc_byte_letters(r.map);
+    tkc_json_open(&r.file.j, text, temp, err);
+    r.file.j.code = TINKC_E_TOKENIZER;
     /* Conversion never makes a text longer, and added tokens are in the file as well. */
     r.bytes = tkc_arena_alloc(temp, text.len + 1, err);
     if (!r.bytes)
         return false;
     tkc_buf_init(&meta, NULL, TKC_BUF_NO_MAX);
-    read_top(&r);
-    bool ok = !tkc_failed(err) && check_whole(&r);
-    if (ok) {
-        tkc_json j;
-        open_part(&r, &j, r.merges_text);
-        ok = (!r.merges_text.data || read_merges(&r, &j)) && write_meta(&r, &meta);
-    }
+    bool ok = tkc_tokenizer_read(&r.file, &parts, &r) && check_whole(&r) && write_meta(&r, &meta);
     /* Added tokens have joined the list. */
     if (ok && tkc_builder_add(r.builder, r.tokens, r.n_tokens)) {
         tkc_merges merges = { r.merges, r.n_merges, r.ignore_merges, tkc_buf_view(&meta), origin };

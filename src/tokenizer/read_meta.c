@@ -18,43 +18,6 @@ static bool unsupported(tkc_json *j, const char *where, tinkc_str what)
 
 /* ---- added tokens ---- */
 
-tkc_added_token tkc_read_added_token(tkc_json *j, tkc_arena *arena, int64_t *id)
-{
-    tkc_added_token t = { .text = "", .normalized = true, .id = -1 };
-    tinkc_str key;
-    bool normalized_said = false;
-    *id = -1;
-    if (!tkc_json_object(j))
-        return t;
-    while (tkc_json_key(j, &key)) {
-        if (tkc_str_is(key, "id"))
-            *id = tkc_json_i64(j);
-        else if (tkc_str_is(key, "content")) {
-            tinkc_str text = tkc_json_string(j);
-            const char *copy = tkc_failed(j->err) ? NULL : tkc_arena_str(arena, text, j->err);
-            if (copy) {
-                t.text = copy;
-                t.len = text.len;
-            }
-        } else if (tkc_str_is(key, "special"))
-            t.special = tkc_json_bool(j);
-        else if (tkc_str_is(key, "normalized")) {
-            t.normalized = tkc_json_bool(j);
-            normalized_said = true;
-        } else if (tkc_str_is(key, "single_word"))
-            t.single_word = tkc_json_bool(j);
-        else if (tkc_str_is(key, "lstrip"))
-            t.lstrip = tkc_json_bool(j);
-        else if (tkc_str_is(key, "rstrip"))
-            t.rstrip = tkc_json_bool(j);
-        else
-            tkc_json_skip(j);
-    }
-    if (!normalized_said)
-        t.normalized = !t.special;
-    return t;
-}
-
 tkc_added_token *tkc_find_added(const tinkc_tokenizer *tok, tinkc_str text)
 {
     size_t place = (size_t)(uintptr_t)tkc_map_get(&tok->added_index, text);

@@ -11,6 +11,7 @@
 #include "base/map.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "base/tokenizer_json.h"
 #include "tinkc/tokenizer.h"
 #include "bpe/pretok.h"
 #include "bpe/tables.h"
@@ -38,14 +39,6 @@ typedef struct tkc_template_text {
     const char *name; /* "default", "tool_use", ...; terminated */
     tinkc_str text;   /* terminated as well */
 } tkc_template_text;
-
-/* An added token: found in the text before any other processing. */
-typedef struct tkc_added_token {
-    const char *text; /* terminated; may hold NUL bytes, so len counts */
-    size_t len;
-    int32_t id;
-    bool special, normalized, single_word, lstrip, rstrip;
-} tkc_added_token;
 
 typedef struct tkc_added_set tkc_added_set; /* added.h */
 typedef struct tkc_scratch tkc_scratch;     /* encoder.h */
