@@ -6,11 +6,11 @@
 static void request(tinkc_str text, fuzz_room *room)
 {
     tkc_forward_backward_request r, s;
-    if (!tkc_forward_backward_from_json(text, TINKC_E_UNPROCESSABLE, &room->arena, &r, &room->err))
+    if (!tkc_forward_backward_from_json(text, TINKC_E_UNPROCESSABLE, &room->arena, &r, NULL, &room->err))
         return;
     if (!tkc_forward_backward_to_json(&r, &room->out, &room->err))
         return; /* a number that only the text can hold */
-    MUST(tkc_forward_backward_from_json(tkc_buf_view(&room->out), 1, &room->arena, &s, &room->err));
+    MUST(tkc_forward_backward_from_json(tkc_buf_view(&room->out), 1, &room->arena, &s, NULL, &room->err));
     MUST(r.data.len == s.data.len);
 }
 

@@ -56,7 +56,7 @@ static void read_block(tkc_json *j, block *b, const char *where)
             b->content = tkc_json_skip(j);
         else if (tkc_str_is(key, "is_error"))
             b->is_error = !tkc_json_null(j) && tkc_json_bool(j);
-        else if (tke_value_is_set(j) && !is_hint(key)) /* which passes the value */
+        else if (tkc_json_is_set(j) && !is_hint(key)) /* which passes the value */
             tke_chat_wrong_member(j->err, where, key);
 }
 
@@ -157,7 +157,7 @@ static void add_message(translation *t, tkc_json *j)
             role = tkc_json_string(j);
         else if (tkc_str_is(key, "content"))
             content = tkc_json_skip(j);
-        else if (tke_value_is_set(j))
+        else if (tkc_json_is_set(j))
             tke_chat_wrong_member(t->out.err, "messages", key);
     t->role = tkc_str_is(role, "user")        ? "user"
               : tkc_str_is(role, "assistant") ? "assistant"
@@ -205,7 +205,7 @@ static void write_tool(tkc_json *j, tkc_jsonw *w, tinkc_error *err)
             type = tkc_json_string(j);
         else if (is_hint(key) || tkc_str_is(key, "strict"))
             tkc_json_skip(j);
-        else if (tke_value_is_set(j))
+        else if (tkc_json_is_set(j))
             tke_chat_wrong_member(err, "tools", key);
     if (type.data && !tkc_str_is(type, "custom"))
         tke_chat_wrong_member(err, "tools", type);
@@ -229,7 +229,7 @@ static void read_tool_choice(tinkc_str text, tkc_arena *arena, tke_chat_request 
             name = tkc_json_string(&j);
         else if (tkc_str_is(key, "disable_parallel_tool_use"))
             out->one_call = tkc_json_bool(&j);
-        else if (tke_value_is_set(&j))
+        else if (tkc_json_is_set(&j))
             tke_chat_wrong_member(err, "tool_choice", key);
     if (tkc_str_is(type, "auto") || tkc_str_is(type, "none"))
         out->form.tool_choice = tkc_str(tkc_str_is(type, "auto") ? "\"auto\"" : "\"none\"");
@@ -255,7 +255,7 @@ static void read_thinking(tinkc_str text, tkc_arena *arena, tke_chat_request *ou
             type = tkc_json_string(&j);
         else if (tkc_str_is(key, "budget_tokens") || tkc_str_is(key, "display"))
             tkc_json_skip(&j); /* thoughts count as tokens of the answer, and are always shown */
-        else if (tke_value_is_set(&j))
+        else if (tkc_json_is_set(&j))
             tke_chat_wrong_member(err, "thinking", key);
     out->effort_name = "thinking";
     if (tkc_str_is(type, "disabled"))
@@ -382,7 +382,7 @@ static bool read_request(tke_call *call, bool count, tke_chat_request *out)
     tinkc_str key;
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key))
-            if (!tkc_json_null(&j) && !read_member(&j, key, &in, out) && tke_value_is_set(&j))
+            if (!tkc_json_null(&j) && !read_member(&j, key, &in, out) && tkc_json_is_set(&j))
                 tke_chat_wrong_member(&call->err, "the request", key);
     tkc_json_close(&j);
     if (!tkc_failed(&call->err))

@@ -48,7 +48,7 @@ static void read_item(tkc_json *j, item *it, const char *where)
         else if (tkc_str_is(key, "id") || tkc_str_is(key, "status") || tkc_str_is(key, "summary") ||
                  tkc_str_is(key, "phase") || tkc_str_is(key, "encrypted_content"))
             tkc_json_skip(j); /* labels of an answer that comes back */
-        else if (tke_value_is_set(j))
+        else if (tkc_json_is_set(j))
             tke_chat_wrong_member(j->err, where, key);
     }
 }
@@ -83,7 +83,7 @@ static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_
                 text = tkc_json_string(&j);
             else if (tkc_str_is(key, "annotations") || tkc_str_is(key, "logprobs"))
                 tkc_json_skip(&j);
-            else if (tke_value_is_set(&j))
+            else if (tkc_json_is_set(&j))
                 tke_chat_wrong_member(err, where, key);
         if (!tkc_failed(err) && !(is_text_part(type) && text.data))
             return tke_chat_wrong_member(err, where, type);
@@ -194,7 +194,7 @@ static void write_tool(tkc_json *j, tkc_jsonw *w, tinkc_error *err)
             schema = tkc_json_skip(j);
         else if (tkc_str_is(key, "strict"))
             tkc_json_skip(j);
-        else if (tke_value_is_set(j))
+        else if (tkc_json_is_set(j))
             tke_chat_wrong_member(err, "tools", key);
     if (!tkc_str_is(type, "function"))
         tke_chat_wrong_member(err, "tools", type);
@@ -241,7 +241,7 @@ static void read_format(tkc_json *j, tkc_arena *arena, tke_chat_request *out, ti
         else if (tkc_str_is(key, "name") || tkc_str_is(key, "strict") ||
                  tkc_str_is(key, "description"))
             tkc_json_skip(j);
-        else if (tke_value_is_set(j))
+        else if (tkc_json_is_set(j))
             tke_chat_wrong_member(err, "text.format", key);
     if (tkc_str_is(type, "text"))
         return;
@@ -289,7 +289,7 @@ static void read_reasoning(tinkc_str text, tkc_arena *arena, tke_chat_request *o
             out->effort = tkc_json_string(&j);
         else if (tkc_str_is(key, "summary"))
             tkc_json_skip(&j); /* thoughts are shown as they are */
-        else if (tke_value_is_set(&j))
+        else if (tkc_json_is_set(&j))
             tke_chat_wrong_member(err, "reasoning", key);
     }
 }

@@ -43,7 +43,7 @@ static bool add_part(tkc_json *j, tkc_buf *out, size_t message, size_t part)
             type = tkc_json_string(j);
         else if (string && tkc_str_is(key, "text"))
             text = tkc_json_string(j);
-        else if (tke_value_is_set(j) && !is_harmless(key) && !unknown.data)
+        else if (tkc_json_is_set(j) && !is_harmless(key) && !unknown.data)
             unknown = key;
     }
     if (!tkc_failed(j->err) && (!tkc_str_is(type, "text") || !text.data))
@@ -106,7 +106,7 @@ static void check_member(tkc_json *j, tinkc_str key, const char *template, size_
     tkc_json ahead = *j;
     bool named = !template || tkc_str_is(key, "content") || is_harmless(key) ||
                  (key.len && memmem(template, strlen(template), key.data, key.len));
-    if (!named && tke_value_is_set(&ahead) && !tkc_failed(j->err))
+    if (!named && tkc_json_is_set(&ahead) && !tkc_failed(j->err))
         tkc_fail(j->err, TINKC_E_BAD_REQUEST,
                  "messages[%zu].%.*s: the model's chat template has no place for it", i,
                  (int)(key.len < 40 ? key.len : 40), key.data);

@@ -30,6 +30,7 @@ struct tke_call {
     bool openai;    /* a form of service/chat; refusals have it */
     bool anthropic; /* Anthropic's */
     tkc_arena arena;
+    const char *unknown; /* a field of the body that is not known, once that is decoded */
     tinkc_error err;
 };
 

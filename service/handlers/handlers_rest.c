@@ -616,11 +616,12 @@ void tke_handle_project(tke_call *call)
     tke_service *svc = call->svc;
     tkc_project_request in;
     tinkc_error bad = { 0 };
-    if (!tke_call_fields_known(call, &tkc_project_request_type))
-        return;
-    bool given = tkc_message_decode(&tkc_project_request_type, call->body, TINKC_E_UNPROCESSABLE,
-                                    &call->arena, &in, &bad) &&
+    bool given = tkc_message_decode_noting(&tkc_project_request_type, call->body,
+                                           TINKC_E_UNPROCESSABLE, &call->arena, &in, &call->unknown,
+                                           &bad) &&
                  in.project_id && *in.project_id;
+    if (!tke_call_fields_known(call))
+        return;
     if (given && strlen(in.project_id) > TKE_MAX_PROJECT) {
         tke_refuse(call, 400, "bad_request", "project_id may have %d bytes", TKE_MAX_PROJECT);
         return;

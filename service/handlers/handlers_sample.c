@@ -744,8 +744,8 @@ void tke_handle_sample(tke_call *call)
 {
     tke_service *svc = call->svc;
     tkc_sample_request in;
-    if (!tkc_message_decode(&tkc_sample_request_type, call->body, TINKC_E_UNPROCESSABLE,
-                            &call->arena, &in, &call->err)) {
+    if (!tkc_message_decode_noting(&tkc_sample_request_type, call->body, TINKC_E_UNPROCESSABLE,
+                                   &call->arena, &in, &call->unknown, &call->err)) {
         if (call->err.code == TINKC_E_MEMORY) {
             refuse_memory(call);
             return;
@@ -755,7 +755,7 @@ void tke_handle_sample(tke_call *call)
                    call->err.message);
         return;
     }
-    if (!tke_call_fields_known(call, &tkc_sample_request_type))
+    if (!tke_call_fields_known(call))
         return;
     tke_job *job = tke_job_new(svc, TKE_JOB_SAMPLE, NULL, call->owner, &call->err);
     if (!job) {

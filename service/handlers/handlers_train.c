@@ -772,7 +772,7 @@ void tke_handle_create_model(tke_call *call)
     tkc_create_model_request in;
     if (!tke_call_parse(call, &tkc_create_model_request_type, &in) ||
         !check_optimizer(call, in.optimizer_config) ||
-        !tke_call_fields_known(call, &tkc_create_model_request_type))
+        !tke_call_fields_known(call))
         return;
     tkc_lora_config lora;
     tkc_message_init(&tkc_lora_config_type, &lora);
@@ -864,14 +864,14 @@ void tke_handle_load(tke_call *call)
 {
     tkc_load_weights_request in;
     tinkc_error bad = { 0 }; /* accept_training decodes again and reports it */
-    bool read = tkc_message_decode(&tkc_load_weights_request_type, call->body,
-                                   TINKC_E_UNPROCESSABLE, &call->arena, &in, &bad);
+    bool read = tkc_message_decode_noting(&tkc_load_weights_request_type, call->body,
+                                          TINKC_E_UNPROCESSABLE, &call->arena, &in, &call->unknown,
+                                          &bad);
     if (bad.code == TINKC_E_MEMORY)
         tke_send_failure(call->reply, call->svc->a, &bad);
     else if (!read || in.model_id)
         accept_training(call, TKE_JOB_LOAD);
-    else if (!check_optimizer(call, in.optimizer_config) ||
-             !tke_call_fields_known(call, &tkc_load_weights_request_type))
+    else if (!check_optimizer(call, in.optimizer_config) || !tke_call_fields_known(call))
         return;
     else if (in.weights_access_token && *in.weights_access_token)
         tke_refuse(call, 400, "bad_request", "weights_access_token " TKE_NO_ACCESS_TOKEN);

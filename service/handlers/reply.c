@@ -285,7 +285,8 @@ bool tke_call_query_i64(tke_call *call, const char *name, int64_t fallback, int6
 
 bool tke_call_parse(tke_call *call, const tkc_message *type, void *msg)
 {
-    if (tkc_message_decode(type, call->body, TINKC_E_UNPROCESSABLE, &call->arena, msg, &call->err))
+    if (tkc_message_decode_noting(type, call->body, TINKC_E_UNPROCESSABLE, &call->arena, msg,
+                                  &call->unknown, &call->err))
         return true;
     tke_send_failure(call->reply, call->svc->a, &call->err);
     return false;
@@ -293,5 +294,5 @@ bool tke_call_parse(tke_call *call, const tkc_message *type, void *msg)
 
 bool tke_call_decode(tke_call *call, const tkc_message *type, void *msg)
 {
-    return tke_call_parse(call, type, msg) && tke_call_fields_known(call, type);
+    return tke_call_parse(call, type, msg) && tke_call_fields_known(call);
 }

@@ -149,17 +149,25 @@ tke_hash128 tke_job_hash(const tke_job *job)
 
 /* ---- decoding ---- */
 
+static bool decode(tke_job *job, tinkc_str body, const tkc_message *type, void *in,
+                   const char **unknown, tinkc_error *err)
+{
+    return tkc_message_decode_noting(type, body, TINKC_E_UNPROCESSABLE, &job->arena, in, unknown,
+                                     err);
+}
+
 static bool decode_pass(tke_job *job, tinkc_str body, bool is_pb, bool forward,
-                        const char **model_id, tkc_opt_i64 *seq, tinkc_error *err)
+                        const char **model_id, tkc_opt_i64 *seq, const char **unknown,
+                        tinkc_error *err)
 {
     tkc_forward_backward_request *r = tkc_arena_zalloc(&job->arena, sizeof *r, err);
     if (!r)
         return false;
-    bool ok =
-        is_pb ? tkc_forward_backward_from_pb(
-                    (tinkc_bytes){ (const unsigned char *)body.data, body.len },
-                    TINKC_E_UNPROCESSABLE, &job->arena, r, err)
-              : tkc_forward_backward_from_json(body, TINKC_E_UNPROCESSABLE, &job->arena, r, err);
+    bool ok = is_pb ? tkc_forward_backward_from_pb(
+                          (tinkc_bytes){ (const unsigned char *)body.data, body.len },
+                          TINKC_E_UNPROCESSABLE, &job->arena, r, err)
+                    : tkc_forward_backward_from_json(body, TINKC_E_UNPROCESSABLE, &job->arena, r,
+                                                     unknown, err);
     if (!ok)
         return false;
     job->kind = r->forward_only || forward ? TKE_JOB_FORWARD : TKE_JOB_PASS;
@@ -170,11 +178,10 @@ static bool decode_pass(tke_job *job, tinkc_str body, bool is_pb, bool forward,
 }
 
 static bool decode_optim(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,
-                         tinkc_error *err)
+                         const char **unknown, tinkc_error *err)
 {
     tkc_optim_step_request in;
-    if (!tkc_message_decode(&tkc_optim_step_request_type, body, TINKC_E_UNPROCESSABLE, &job->arena,
-                            &in, err))
+    if (!decode(job, body, &tkc_optim_step_request_type, &in, unknown, err))
         return false;
     const tkc_adam_params *p = &in.adam_params;
     job->in.optim.adam = (tke_adam_params){ p->learning_rate, p->beta1,        p->beta2,
@@ -195,11 +202,10 @@ static const char *field_of_new_model(const tkc_load_weights_request *in)
 }
 
 static bool decode_load(tke_job *job, tinkc_str body, const char **model_id, tkc_opt_i64 *seq,
-                        tinkc_error *err)
+                        const char **unknown, tinkc_error *err)
 {
     tkc_load_weights_request in;
-    if (!tkc_message_decode(&tkc_load_weights_request_type, body, TINKC_E_UNPROCESSABLE,
-                            &job->arena, &in, err))
+    if (!decode(job, body, &tkc_load_weights_request_type, &in, unknown, err))
         return false;
     job->in.load.path = in.path;
     job->in.load.optimizer = in.optimizer;
@@ -305,23 +311,9 @@ static bool refuse_fields_pb(tke_job *job, tinkc_str body, bool decoded, tinkc_e
     return !decoded || !tkc_failed(err);
 }
 
-static void refuse_unknown(tke_job *job, tinkc_str body)
+static void refuse_unknown(tke_job *job, const char *unknown)
 {
-    static const char *const optim[] = { "adam_params", NULL };
-    bool pass = job->kind == TKE_JOB_PASS || job->kind == TKE_JOB_FORWARD;
-    const tkc_message *type = pass                        ? &tkc_forward_backward_type
-                              : job->kind == TKE_JOB_SAVE ? &tkc_save_weights_request_type
-                              : job->kind == TKE_JOB_SAVE_SAMPLER
-                                  ? &tkc_save_for_sampler_request_type
-                              : job->kind == TKE_JOB_EXTERNAL ? &tkc_save_external_request_type
-                              : job->kind == TKE_JOB_LOAD     ? &tkc_load_weights_request_type
-                              : job->kind == TKE_JOB_OPTIM    ? &tkc_optim_step_request_type
-                                                              : NULL;
-    const char *unknown =
-        type && !job->replayed
-            ? tke_unknown_field(&job->arena, body, type, job->kind == TKE_JOB_OPTIM ? optim : NULL)
-            : NULL;
-    if (unknown)
+    if (unknown && !job->replayed)
         tkc_fail(&job->invalid, TINKC_E_BAD_REQUEST,
                  "this server does not know the field '%.100s'%s", unknown,
                  tkc_cstr_eq(unknown, "optimizer_params")
@@ -338,32 +330,32 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
         return false;
     body.data = copy;
     bool ok = false;
+    const char *unknown = NULL;
     switch (job->kind) {
     case TKE_JOB_PASS:
     case TKE_JOB_FORWARD:
-        ok = decode_pass(job, body, is_pb, forward, model_id, seq, err);
+        ok = decode_pass(job, body, is_pb, forward, model_id, seq, &unknown, err);
         break;
     case TKE_JOB_OPTIM:
-        ok = decode_optim(job, body, model_id, seq, err);
+        ok = decode_optim(job, body, model_id, seq, &unknown, err);
         break;
     case TKE_JOB_SAVE:
-        ok = tkc_message_decode(&tkc_save_weights_request_type, body, TINKC_E_UNPROCESSABLE,
-                                &job->arena, &job->in.save, err);
+        ok = decode(job, body, &tkc_save_weights_request_type, &job->in.save, &unknown, err);
         *model_id = job->in.save.model_id;
         *seq = job->in.save.seq_id;
         break;
     case TKE_JOB_SAVE_SAMPLER:
-        ok = tkc_message_decode(&tkc_save_for_sampler_request_type, body, TINKC_E_UNPROCESSABLE,
-                                &job->arena, &job->in.save_sampler, err);
+        ok = decode(job, body, &tkc_save_for_sampler_request_type, &job->in.save_sampler, &unknown,
+                    err);
         *model_id = job->in.save_sampler.model_id;
         *seq = job->in.save_sampler.seq_id;
         break;
     case TKE_JOB_LOAD:
-        ok = decode_load(job, body, model_id, seq, err);
+        ok = decode_load(job, body, model_id, seq, &unknown, err);
         break;
     case TKE_JOB_EXTERNAL:
-        ok = tkc_message_decode(&tkc_save_external_request_type, body, TINKC_E_UNPROCESSABLE,
-                                &job->arena, &job->in.save_external, err);
+        ok = decode(job, body, &tkc_save_external_request_type, &job->in.save_external, &unknown,
+                    err);
         *model_id = job->in.save_external.model_id;
         *seq = job->in.save_external.seq_id;
         break;
@@ -374,7 +366,7 @@ bool tke_decode_job(tke_job *job, tinkc_str body, bool is_pb, bool forward, cons
     if (is_pb)
         ok = refuse_fields_pb(job, body, ok, err) && ok;
     else
-        refuse_unknown(job, body);
+        refuse_unknown(job, unknown);
     if (!ok)
         return fail_at_its_turn(job, body, is_pb, model_id, seq, err);
     job->hash = tke_job_hash(job);

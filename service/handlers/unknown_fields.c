@@ -1,5 +1,5 @@
-/* unknown_fields.c - finds fields and query parameters of a request that this server does not know,
- * and those given twice.
+/* unknown_fields.c - refuses fields and query parameters of a request that this server does not know,
+ * and those given twice. The decoder notes unknown fields of JSON (wire/message_codec.h).
  *
  * No field is ignored silently: an unknown field with a value is refused by name. A field without
  * one (null, false, 0, an empty string, list or object) is a newer client's default, and harmless.
@@ -19,9 +19,6 @@
 #include "service/handlers/unknown_fields.h"
 #include "wire/bulk.h"
 
-/* Known everywhere: they change nothing. Spans say which sample a datum's tokens come from. */
-static const char *const harmless[] = { "type", "model_input_spans", "loss_fn_input_spans", NULL };
-
 /* Length of a name in a message. */
 static int shown(tinkc_str name)
 {
@@ -30,121 +27,12 @@ static int shown(tinkc_str name)
     return (int)(name.len <= 60 ? name.len : tkc_utf8_prefix(name.data, 60));
 }
 
-static const tkc_field *field_of(const tkc_message *type, tinkc_str key)
-{
-    for (size_t i = 0; i < type->n_fields; i++)
-        if (type->fields[i].name && tkc_str_is(key, type->fields[i].name))
-            return &type->fields[i];
-    return NULL;
-}
-
 static bool is_listed(const char *const *names, tinkc_str key)
 {
     for (; names && *names; names++)
         if (tkc_str_is(key, *names))
             return true;
     return false;
-}
-
-bool tke_value_is_set(tkc_json *j)
-{
-    tinkc_str key;
-    switch (tkc_json_peek(j)) {
-    case TKC_JSON_NULL:
-        tkc_json_skip(j);
-        return false;
-    case TKC_JSON_TRUE:
-    case TKC_JSON_FALSE:
-        return tkc_json_bool(j);
-    case TKC_JSON_NUMBER: {
-        double number = tkc_json_double(j);
-        return number < 0 || number > 0;
-    }
-    case TKC_JSON_STRING:
-        return tkc_json_string(j).len > 0;
-    default:
-        break;
-    }
-    tkc_json ahead = *j;
-    bool any = tkc_json_peek(j) == TKC_JSON_ARRAY
-                   ? tkc_json_array(&ahead) && tkc_json_item(&ahead)
-                   : tkc_json_object(&ahead) && tkc_json_key(&ahead, &key);
-    tkc_json_skip(j);
-    return any;
-}
-
-/* The message that describes the objects in a field; NULL = it has none. */
-static const tkc_message *inside(const tkc_field *field, bool *is_map)
-{
-    const tkc_custom *custom = field->kind == TKC_CUSTOM ? field->type : NULL;
-    *is_map = field->kind == TKC_MAP || (custom && custom->is_map);
-    switch (field->kind) {
-    case TKC_OBJECT:
-    case TKC_OBJECT_PTR:
-    case TKC_OBJECTS:
-    case TKC_MAP:
-        return field->type;
-    default:
-        return custom ? custom->members : NULL;
-    }
-}
-
-static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
-                           tkc_arena *arena);
-
-/* The first unknown member in the value that comes next: an object, a list or a map of them. */
-static const char *find_below(tkc_json *j, const tkc_field *field, tkc_arena *arena)
-{
-    bool is_map;
-    const tkc_message *type = inside(field, &is_map);
-    const char *found = NULL;
-    tinkc_str key;
-    int kind = tkc_json_peek(j);
-    if (type && kind == TKC_JSON_ARRAY && tkc_json_array(j)) {
-        while (!found && tkc_json_item(j))
-            found = find_in(j, type, NULL, arena);
-    } else if (type && is_map && kind == TKC_JSON_OBJECT && tkc_json_object(j)) {
-        while (!found && tkc_json_key(j, &key))
-            found = find_in(j, type, NULL, arena);
-    } else if (type && kind == TKC_JSON_OBJECT) {
-        found = find_in(j, type, NULL, arena);
-    } else {
-        tkc_json_skip(j);
-    }
-    return found;
-}
-
-/* The first unknown member of the object that comes next, or of an object inside it. */
-static const char *find_in(tkc_json *j, const tkc_message *type, const char *const *more,
-                           tkc_arena *arena)
-{
-    tinkc_str key;
-    const char *found = NULL;
-    if (tkc_json_peek(j) != TKC_JSON_OBJECT) {
-        tkc_json_skip(j); /* the decoder has refused it, or takes it */
-        return NULL;
-    }
-    (void)tkc_json_object(j);
-    while (!found && tkc_json_key(j, &key)) {
-        const tkc_field *field = field_of(type, key);
-        if (field)
-            found = find_below(j, field, arena);
-        else if (is_listed(harmless, key) || is_listed(more, key))
-            tkc_json_skip(j);
-        else if (tke_value_is_set(j))
-            found = tkc_arena_str(arena, key, j->err);
-    }
-    return found;
-}
-
-const char *tke_unknown_field(tkc_arena *arena, tinkc_str body, const tkc_message *type,
-                              const char *const *more)
-{
-    tinkc_error err = { 0 };
-    tkc_json j;
-    tkc_json_open(&j, body, arena, &err);
-    const char *found = find_in(&j, type, more, arena);
-    return tkc_failed(&err) ? NULL : found;
 }
 
 /* ---- protobuf ---- */
@@ -357,13 +245,12 @@ bool tke_call_names_unique(tke_call *call)
     return false;
 }
 
-bool tke_call_fields_known(tke_call *call, const tkc_message *type)
+bool tke_call_fields_known(tke_call *call)
 {
-    const char *unknown = tke_unknown_field(&call->arena, call->body, type, NULL);
-    if (unknown)
+    if (call->unknown)
         tke_refuse(call, 400, "unknown_field", "This server does not know the field '%.100s'",
-                   unknown);
-    return !unknown;
+                   call->unknown);
+    return !call->unknown;
 }
 
 bool tke_call_bodiless(tke_call *call)

@@ -6,23 +6,16 @@
 #include "service/core/service_types.h"
 #include "wire/messages.h"
 
-/* The name of a member that this message, or an object inside it, does not have and whose value is
- * not a default (null, false, 0, empty); NULL = none. more: other known names, ended by NULL. The result is in the
- * arena. */
-const char *tke_unknown_field(tkc_arena *, tinkc_str body, const tkc_message *,
-                              const char *const *more);
-/* The same for a forward_backward request in protobuf; also fields of the wrong type, fields given
+/* Whether a forward_backward request in protobuf has unknown fields, fields of the wrong type, fields given
  * twice and, if `config` is what was decoded, names given twice. True: `out` says which. */
 bool tke_bad_field_in_pass(tinkc_str body, const tkc_numbers *config, tkc_arena *, char *out,
                            size_t size, tinkc_error *err);
-/* Reads a value; false if it is null, false, 0 or empty. */
-bool tke_value_is_set(tkc_json *);
 /* False: an endpoint that takes no body got one with fields, and the call is refused. */
 bool tke_call_bodiless(tke_call *);
 /* False: an object of the JSON body has two members with one name, and the call is refused. */
 bool tke_call_names_unique(tke_call *);
-/* False: there is one, and the call is refused. */
-bool tke_call_fields_known(tke_call *, const tkc_message *);
+/* False: decoding the body has found a field that is not known, and the call is refused. */
+bool tke_call_fields_known(tke_call *);
 /* The same for the parameters of the query: unknown ones, ones given twice, and text that is not UTF-8. */
 bool tke_call_query_known(tke_call *);
 

@@ -13,7 +13,7 @@ void tkc_json_open(tkc_json *j, tinkc_str text, tkc_arena *arena, tinkc_error *e
     if (!text.data)
         text = (tinkc_str){ "", 0 };
     *j = (tkc_json){ text.data, text.data, text.data + text.len, arena, err, TINKC_E_BAD_RESPONSE,
-                     0,         true };
+                     0,         true,      NULL };
 }
 
 bool tkc_json_fail(tkc_json *j, const char *what)
@@ -389,6 +389,33 @@ tinkc_str tkc_json_skip(tkc_json *j)
     if (tkc_failed(j->err))
         return (tinkc_str){ NULL, 0 };
     return (tinkc_str){ from, (size_t)(j->at - from) };
+}
+
+bool tkc_json_is_set(tkc_json *j)
+{
+    tinkc_str key;
+    switch (tkc_json_peek(j)) {
+    case TKC_JSON_NULL:
+        tkc_json_skip(j);
+        return false;
+    case TKC_JSON_TRUE:
+    case TKC_JSON_FALSE:
+        return tkc_json_bool(j);
+    case TKC_JSON_NUMBER: {
+        double number = tkc_json_double(j);
+        return number < 0 || number > 0;
+    }
+    case TKC_JSON_STRING:
+        return tkc_json_string(j).len > 0;
+    default:
+        break;
+    }
+    tkc_json ahead = *j;
+    bool any = tkc_json_peek(j) == TKC_JSON_ARRAY
+                   ? tkc_json_array(&ahead) && tkc_json_item(&ahead)
+                   : tkc_json_object(&ahead) && tkc_json_key(&ahead, &key);
+    tkc_json_skip(j);
+    return any;
 }
 
 /* ---- long arrays of numbers ---- */

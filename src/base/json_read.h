@@ -40,6 +40,7 @@ typedef struct tkc_json {
     int32_t code; /* of errors */
     int32_t depth;
     bool first; /* just entered a container: no comma yet */
+    const char **unknown; /* where wire/message_codec.h notes a member it does not know; NULL = nowhere */
 } tkc_json;
 
 void tkc_json_open(tkc_json *, tinkc_str text, tkc_arena *arena, tinkc_error *err);
@@ -65,6 +66,8 @@ bool tkc_json_bool(tkc_json *);
 bool tkc_json_null(tkc_json *); /* true if the next value was null (consumed); never fails */
 /* Skips one value of any kind; returns its text. */
 tinkc_str tkc_json_skip(tkc_json *);
+/* Skips one value of any kind; false if it is null, false, 0 or empty. */
+bool tkc_json_is_set(tkc_json *);
 
 /* Records a failure at the reader's position. */
 bool tkc_json_fail(tkc_json *, const char *what);

@@ -336,6 +336,14 @@ const char *tkc_read_cstr(tkc_json *j)
     return tkc_arena_str(j->arena, s, j->err);
 }
 
+void tkc_read_unknown(tkc_json *j, tinkc_str key)
+{
+    if (!j->unknown || *j->unknown || tkc_str_is(key, "type"))
+        (void)tkc_json_skip(j);
+    else if (tkc_json_is_set(j))
+        *j->unknown = tkc_arena_str(j->arena, key, j->err);
+}
+
 static tinkc_str keep_span(tkc_json *j, tinkc_str s)
 {
     char *copy = tkc_failed(j->err) ? NULL : tkc_arena_str(j->arena, s, j->err);
@@ -736,7 +744,7 @@ void tkc_message_read(const tkc_message *m, tkc_json *j, void *msg)
             seen |= (uint64_t)1 << (f - m->fields);
             read_member(j, f, msg);
         } else {
-            (void)tkc_json_skip(j);
+            tkc_read_unknown(j, key);
         }
     }
     check_required(j, m, seen);
@@ -746,9 +754,18 @@ void tkc_message_read(const tkc_message *m, tkc_json *j, void *msg)
 bool tkc_message_decode(const tkc_message *m, tinkc_str json, int32_t code, tkc_arena *arena,
                         void *msg, tinkc_error *err)
 {
+    return tkc_message_decode_noting(m, json, code, arena, msg, NULL, err);
+}
+
+bool tkc_message_decode_noting(const tkc_message *m, tinkc_str json, int32_t code, tkc_arena *arena,
+                               void *msg, const char **unknown, tinkc_error *err)
+{
     tkc_json j;
     tkc_json_open(&j, json, arena, err);
     j.code = code;
+    j.unknown = unknown;
+    if (unknown)
+        *unknown = NULL;
     tkc_message_read(m, &j, msg);
     return tkc_json_close(&j);
 }

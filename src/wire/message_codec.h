@@ -12,7 +12,7 @@
  *   - `tinkc_str json` holds the object as received, including unknown fields.
  *
  * Encoding leaves absent members out and never writes null except where a tkc_opt_* says TKC_NULL.
- * Decoding ignores unknown fields, accepts 3.0 and "3" where an integer is declared and an integer
+ * Decoding ignores unknown fields or notes the first, accepts 3.0 and "3" where an integer is declared and an integer
  * where a float is declared, rejects everything else, and names the field: "cursor.limit: ...".
  */
 #ifndef TKC_WIRE_MESSAGE_CODEC_H
@@ -149,10 +149,6 @@ typedef struct tkc_custom {
     bool (*given)(const void *member); /* false: leave it out */
     void (*write)(tkc_jsonw *, const void *member);
     void (*read)(tkc_json *, void *member);
-    /* Names of the members of the objects in it, for a server that looks for unknown ones: of the
-     * object itself, of each item of a list, or with is_map of each value. NULL = has no objects. */
-    const struct tkc_message *members;
-    bool is_map;
 } tkc_custom;
 
 typedef struct tkc_field {
@@ -183,10 +179,18 @@ void tkc_message_write(const tkc_message *, const void *msg, tkc_jsonw *w);
  * TINKC_E_BAD_RESPONSE, a server TINKC_E_UNPROCESSABLE. */
 bool tkc_message_decode(const tkc_message *, tinkc_str json, int32_t code, tkc_arena *arena,
                         void *msg, tinkc_error *err);
+/* The same for a server, which must not ignore what a client asks for. *unknown: the first member
+ * that the message, or an object inside it, does not have and whose value is not a default (null,
+ * false, 0, empty); NULL = none. After a failure as well: what is missing may be there under another
+ * name. "type" is known everywhere. */
+bool tkc_message_decode_noting(const tkc_message *, tinkc_str json, int32_t code, tkc_arena *arena,
+                               void *msg, const char **unknown, tinkc_error *err);
 void tkc_message_read(const tkc_message *, tkc_json *j, void *msg);
 
 /* ---- for TKC_CUSTOM readers and writers ---- */
 
+/* Skips the value of a member that is not known, and notes its name if that was asked for. */
+void tkc_read_unknown(tkc_json *j, tinkc_str key);
 /* The next value as a terminated string in the arena; NULL after a failure. */
 const char *tkc_read_cstr(tkc_json *j);
 /* An array of strings as a list. */

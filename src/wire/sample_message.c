@@ -92,8 +92,7 @@ static void read_optional_tensor(tkc_json *j, void *member)
         tkc_tensor_read(j, member);
 }
 
-static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor,
-                                         &tkc_tensor_members, false };
+static const tkc_custom tensor_codec = { tensor_given, write_tensor, read_optional_tensor };
 
 static const tkc_name stream_events[] = {
     { "token", TKC_STREAM_TOKEN },

@@ -167,16 +167,6 @@ void tkc_tensor_write(tkc_jsonw *w, const tkc_tensor *t)
     tkc_jsonw_end(w);
 }
 
-static const tkc_field tensor_fields[] = {
-    { .name = "data" },
-    { .name = "dtype" },
-    { .name = "shape" },
-    { .name = "sparse_crow_indices" },
-    { .name = "sparse_col_indices" },
-};
-const tkc_message tkc_tensor_members = { "tensor", 0, tensor_fields,
-                                         sizeof tensor_fields / sizeof *tensor_fields, NULL };
-
 /* A list of integers, or null for none. */
 static tinkc_i64s optional_list(tkc_json *j)
 {
@@ -203,7 +193,7 @@ static void read_members(tkc_json *j, tkc_tensor *out, tkc_json *data)
         } else if (tkc_str_is(key, "sparse_col_indices")) {
             out->col = optional_list(j);
         } else {
-            (void)tkc_json_skip(j);
+            tkc_read_unknown(j, key);
         }
     }
 }

@@ -14,7 +14,6 @@ int32_t tkc_wide_dtype(int32_t dtype);
 const void *tkc_widen(const void *data, size_t count, int32_t dtype, tkc_arena *, tinkc_error *err);
 
 /* {"data": [...], "dtype": "float32", "shape": [...], ...} */
-extern const tkc_message tkc_tensor_members; /* names alone, for a server's check */
 void tkc_tensor_write(tkc_jsonw *, const tkc_tensor *);
 void tkc_tensor_read(tkc_json *, tkc_tensor *);
 

@@ -134,7 +134,7 @@ static void read_chunk_member(tkc_json *j, tinkc_str key, chunk_parts *out)
     } else if (tkc_str_is(key, "expected_tokens")) {
         read_expected(j, &out->chunk.expected_tokens);
     } else {
-        (void)tkc_json_skip(j);
+        tkc_read_unknown(j, key);
     }
 }
 
@@ -202,18 +202,7 @@ static void read_chunks(tkc_json *j, void *member)
     out->chunks.len = n;
 }
 
-static const tkc_field chunk_fields[] = {
-    { .name = "type" },
-    { .name = "tokens" },
-    { .name = "data" },
-    { .name = "dmel" },
-    { .name = "format" },
-    { .name = "location" },
-    { .name = "expected_tokens" },
-};
-static const tkc_message chunk_members = { "chunk", 0, chunk_fields,
-                                           sizeof chunk_fields / sizeof *chunk_fields, NULL };
-static const tkc_custom chunks_codec = { always, write_chunks, read_chunks, &chunk_members, false };
+static const tkc_custom chunks_codec = { always, write_chunks, read_chunks };
 static const tkc_field model_input_fields[] = {
     { "chunks", TKC_CUSTOM, TKC_MUST, offsetof(tkc_model_input, chunks), &chunks_codec },
 };
@@ -272,8 +261,8 @@ static void read_inputs(tkc_json *j, void *member)
     memcpy(member, &out, sizeof out);
 }
 
-static const tkc_custom inputs_codec = { always, write_inputs, read_inputs, &tkc_tensor_members,
-                                         true };
+static const tkc_custom inputs_codec = { always, write_inputs, read_inputs };
+
 typedef struct spans_span { /* the layout of tkc_datum.input_spans */
     const tinkc_span *data;
     size_t len;
@@ -314,7 +303,7 @@ static void skip_spans(tkc_json *j, void *member)
     (void)tkc_json_skip(j);
 }
 
-static const tkc_custom spans_codec = { has_spans, write_spans, skip_spans, NULL, false };
+static const tkc_custom spans_codec = { has_spans, write_spans, skip_spans };
 static const tkc_field datum_fields[] = {
     { "model_input", TKC_OBJECT, TKC_MUST, offsetof(tkc_datum, chunks), &tkc_model_input_type },
     { "loss_fn_inputs", TKC_CUSTOM, TKC_MUST, offsetof(tkc_datum, inputs), &inputs_codec },
@@ -350,7 +339,7 @@ static void read_config(tkc_json *j, void *member)
     tkc_read_numbers(j, "loss_id", &config->numbers, &config->loss_id);
 }
 
-static const tkc_custom config_codec = { config_given, write_config, read_config, NULL, false };
+static const tkc_custom config_codec = { config_given, write_config, read_config };
 
 typedef struct json_input {
     TKC_ARRAY(tkc_datum) data;
@@ -379,7 +368,7 @@ static const tkc_field request_fields[] = {
       &input_type },
     { "forward_input", TKC_OBJECT_PTR, TKC_NULLABLE, offsetof(json_request, forward), &input_type },
 };
-const tkc_message tkc_forward_backward_type = { "forward_backward request", sizeof(json_request),
+static const tkc_message request_type = { "forward_backward request", sizeof(json_request),
                                                 request_fields, 4, NULL };
 
 bool tkc_forward_backward_to_json(const tkc_forward_backward_request *r, tkc_buf *out,
@@ -393,15 +382,17 @@ bool tkc_forward_backward_to_json(const tkc_forward_backward_request *r, tkc_buf
     if (r->seq_id)
         request.seq_id = (tkc_opt_i64)TKC_SOME(r->seq_id);
     *(r->forward_only ? &request.forward : &request.backward) = &input;
-    return tkc_message_encode(&tkc_forward_backward_type, &request, out, err);
+    return tkc_message_encode(&request_type, &request, out, err);
 }
 
 bool tkc_forward_backward_from_json(tinkc_str json, int32_t code, tkc_arena *arena,
-                                    tkc_forward_backward_request *out, tinkc_error *err)
+                                    tkc_forward_backward_request *out, const char **unknown,
+                                    tinkc_error *err)
 {
     json_request request;
     *out = (tkc_forward_backward_request){ .model_id = "", .loss_fn = "" };
-    if (!tkc_message_decode(&tkc_forward_backward_type, json, code, arena, &request, err))
+    if (!tkc_message_decode_noting(&request_type, json, code, arena, &request, unknown,
+                                   err))
         return false;
     const json_input *input = request.backward ? request.backward : request.forward;
     if (!input || (request.backward && request.forward))

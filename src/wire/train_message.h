@@ -73,11 +73,12 @@ bool tkc_forward_backward_from_pb(tinkc_bytes, int32_t code, tkc_arena *,
                                   tkc_forward_backward_request *, tinkc_error *err);
 /* forward_only chooses between the keys forward_input and forward_backward_input; reading accepts
  * either and sets it. */
-extern const tkc_message tkc_forward_backward_type; /* of the JSON form */
 bool tkc_forward_backward_to_json(const tkc_forward_backward_request *, tkc_buf *out,
                                   tinkc_error *err);
+/* unknown: as in tkc_message_decode_noting, or NULL. */
 bool tkc_forward_backward_from_json(tinkc_str, int32_t code, tkc_arena *,
-                                    tkc_forward_backward_request *, tinkc_error *err);
+                                    tkc_forward_backward_request *, const char **unknown,
+                                    tinkc_error *err);
 
 /* ---- results ---- */
 

@@ -455,7 +455,7 @@ TEST_WITH(after_a_failure, set_up, tear_down)
     memset(&o, 0x55, sizeof o);
     memset(&s, 0x55, sizeof s);
     assert_false(
-        tkc_forward_backward_from_json(tkc_str("{"), TINKC_E_UNPROCESSABLE, &arena, &r, &err));
+        tkc_forward_backward_from_json(tkc_str("{"), TINKC_E_UNPROCESSABLE, &arena, &r, NULL, &err));
     assert_false(tkc_output_from_json(tkc_str("{"), &arena, &o, &err));
     assert_false(tkc_sample_response_from_json(tkc_str("{"), &arena, &s, &err));
     assert_true(r.data.len == 0 && o.records.len == 0 && s.sequences.len == 0);

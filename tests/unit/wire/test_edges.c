@@ -118,7 +118,7 @@ TEST_WITH(names_with_a_zero, set_up, tear_down)
         tkc_str("{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"model_input\":{\"chunks\":[]},"
                 "\"loss_fn_inputs\":{\"a\\u0000b\":{\"data\":[1],\"dtype\":\"int64\"}}}],"
                 "\"loss_fn\":\"x\"}}"),
-        TINKC_E_BAD_RESPONSE, &arena, &r, &err));
+        TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err));
     assert_non_null(strstr(err.message, "U+0000 in a key"));
     err = (tinkc_error){ 0 };
     assert_false(tkc_output_from_json(
@@ -574,7 +574,7 @@ TEST_WITH(expected_tokens_of_images, set_up, tear_down)
             "\"type\":\"image\",\"data\":\"\",\"format\":\"png\",\"expected_tokens\":%s}]},"
             "\"loss_fn_inputs\":{}}],\"loss_fn\":\"x\"}}",
             rows[i].json);
-        tkc_forward_backward_from_json(tkc_str(text), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
+        tkc_forward_backward_from_json(tkc_str(text), TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err);
         assert_ok(err);
         assert_int_equal(r.data.data[0].chunks.data[0].expected_tokens, rows[i].want);
         size_t n = strlen(rows[i].hex) / 2;
@@ -642,7 +642,7 @@ TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
         tinkc_error err = { 0 };
         tkc_forward_backward_request r;
         assert_false(tkc_forward_backward_from_json(tkc_str(rows[i][0]), TINKC_E_BAD_RESPONSE,
-                                                    &arena, &r, &err));
+                                                    &arena, &r, NULL, &err));
         if (!strstr(err.message, rows[i][1]))
             fail_msg("row %zu: %s", i, err.message);
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
@@ -653,7 +653,7 @@ TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
         tkc_str(
             "{\"model_id\":\"m\",\"seq_id\":null,\"forward_backward_input\":null,\"forward_input\":"
             "{\"data\":[],\"loss_fn\":\"x\",\"loss_fn_config\":null}}"),
-        TINKC_E_BAD_RESPONSE, &arena, &r, &err));
+        TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err));
     assert_true(r.forward_only && r.seq_id == 0 && r.loss_fn_config.len == 0);
 }
 
@@ -715,7 +715,7 @@ static bool request_json(tinkc_bytes b, tkc_arena *a, tinkc_error *err)
 {
     tkc_forward_backward_request r;
     bool done = tkc_forward_backward_from_json(tkc_strn((const char *)b.data, b.len),
-                                               TINKC_E_BAD_RESPONSE, a, &r, err);
+                                               TINKC_E_BAD_RESPONSE, a, &r, NULL, err);
     assert_true(!done || (r.data.len == 1 && r.loss_fn_config.len == 2));
     return done;
 }
@@ -793,7 +793,7 @@ TEST_WITH(memory_that_ends, set_up, tear_down)
     tkc_forward_backward_request r;
     tinkc_bytes text = { (const unsigned char *)request, sizeof request - 1 };
     assert_needs_memory(request_json, text, "a request in JSON");
-    tkc_forward_backward_from_json(tkc_str(request), TINKC_E_BAD_RESPONSE, &arena, &r, &err);
+    tkc_forward_backward_from_json(tkc_str(request), TINKC_E_BAD_RESPONSE, &arena, &r, NULL, &err);
     tkc_buf_clear(&out);
     tkc_forward_backward_to_pb(&r, &out, &err);
     assert_ok(err);

@@ -129,7 +129,7 @@ TEST_WITH(zero_expected_tokens, set_up, tear_down)
     tkc_buf_clear(&out);
     assert_true(tkc_forward_backward_to_json(&image_request, &out, &err));
     assert_non_null(strstr(tkc_buf_terminate(&out, &err), "\"expected_tokens\":0,"));
-    tkc_forward_backward_from_json(tkc_buf_view(&out), TINKC_E_BAD_RESPONSE, &arena, &back, &err);
+    tkc_forward_backward_from_json(tkc_buf_view(&out), TINKC_E_BAD_RESPONSE, &arena, &back, NULL, &err);
     assert_ok(err);
     assert_int_equal(back.data.data[0].chunks.data[0].expected_tokens, 0);
 }
@@ -360,7 +360,7 @@ TEST_WITH(passes_forward_and_back, set_up, tear_down)
         tkc_forward_backward_request r;
         memset(&r, 0x55, sizeof r);
         bool done = tkc_forward_backward_from_json(tkc_str(rows[i].json), TINKC_E_UNPROCESSABLE,
-                                                   &arena, &r, &err);
+                                                   &arena, &r, NULL, &err);
         assert_int_equal(done, rows[i].want >= 0);
         assert_int_equal(r.data.len, 0);
         if (done)
@@ -604,40 +604,6 @@ TEST_WITH(estimates_of_single_chunks, set_up, tear_down)
 }
 
 /* ---- the rest ---- */
-
-static const tkc_field *field_of(const tkc_message *m, const char *name)
-{
-    for (size_t i = 0; i < m->n_fields; i++)
-        if (strcmp(m->fields[i].name, name) == 0)
-            return &m->fields[i];
-    fail_msg("%s has no %s", m->name, name);
-    return NULL;
-}
-
-/* What a server that looks for unknown members finds in fields that have a codec of their own. */
-TEST_WITH(members_of_own_codecs, set_up, tear_down)
-{
-    const tkc_message *work = field_of(&tkc_forward_backward_type, "forward_input")->type;
-    const tkc_message *datum = field_of(work, "data")->type;
-    const tkc_custom *inputs = field_of(datum, "loss_fn_inputs")->type;
-    const tkc_custom *chunks = field_of(&tkc_model_input_type, "chunks")->type;
-    const tkc_custom *targets = field_of(&tkc_sample_request_type, "target_prompt_logprobs")->type;
-    const tkc_custom *stop = field_of(&tkc_sampling_params_type, "stop")->type;
-    assert_true(inputs->is_map && inputs->members == &tkc_tensor_members);
-    assert_true(!targets->is_map && targets->members == &tkc_tensor_members);
-    assert_null(stop->members);
-    assert_false(chunks->is_map);
-    static const char *const of_tensors[] = { "data", "dtype", "shape", "sparse_crow_indices",
-                                              "sparse_col_indices" };
-    static const char *const of_chunks[] = { "type",   "tokens",   "data",           "dmel",
-                                             "format", "location", "expected_tokens" };
-    assert_int_equal(tkc_tensor_members.n_fields, sizeof of_tensors / sizeof *of_tensors);
-    for (size_t i = 0; i < sizeof of_tensors / sizeof *of_tensors; i++)
-        assert_non_null(field_of(&tkc_tensor_members, of_tensors[i]));
-    assert_int_equal(chunks->members->n_fields, sizeof of_chunks / sizeof *of_chunks);
-    for (size_t i = 0; i < sizeof of_chunks / sizeof *of_chunks; i++)
-        assert_non_null(field_of(chunks->members, of_chunks[i]));
-}
 
 TEST_WITH(defaults_of_dimuon, set_up, tear_down)
 {

@@ -364,14 +364,14 @@ TEST(the_older_json_form_is_read)
         "  {\"model_input\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[5,6,7]}]},\n"
         "   \"loss_fn_inputs\":{\"target_tokens\":{\"data\":[6,7,8],\"dtype\":\"int64\",\"shape\":"
         "[3]},\n\"weights\":{\"data\":[0.0,1.0,1.0],\"dtype\":\"float32\",\"shape\":[3]}}}]}}";
-    tkc_forward_backward_from_json(tkc_str(json), TINKC_E_UNPROCESSABLE, &arena, &read, &err);
+    tkc_forward_backward_from_json(tkc_str(json), TINKC_E_UNPROCESSABLE, &arena, &read, NULL, &err);
     assert_ok(err);
     assert_same(&request_a, &read);
     for (size_t n = 0; n < strlen(json); n++) {
         char *copy = exact_copy(json, n);
         err = (tinkc_error){ 0 };
         assert_false(tkc_forward_backward_from_json(tkc_strn(copy, n), TINKC_E_UNPROCESSABLE,
-                                                    &arena, &read, &err));
+                                                    &arena, &read, NULL, &err));
         assert_int_equal(err.code, TINKC_E_UNPROCESSABLE);
         free_copy(copy, n);
     }
@@ -386,7 +386,7 @@ TEST(json_survives_both_ways)
         tkc_buf_clear(&out);
         tkc_forward_backward_to_json(all[i], &out, &err);
         assert_ok(err);
-        tkc_forward_backward_from_json(tkc_buf_view(&out), 1, &arena, &read, &err);
+        tkc_forward_backward_from_json(tkc_buf_view(&out), 1, &arena, &read, NULL, &err);
         assert_ok(err);
         assert_same(all[i], &read);
     }
@@ -410,7 +410,7 @@ TEST(running_out_of_memory_is_an_error)
                tkc_forward_backward_from_pb((tinkc_bytes){ (void *)pb.data, pb.len }, 1, &small,
                                             &read, &err) &&
                tkc_forward_backward_to_json(&read, &json, &err) &&
-               tkc_forward_backward_from_json(tkc_buf_view(&json), 1, &small, &read, &err);
+               tkc_forward_backward_from_json(tkc_buf_view(&json), 1, &small, &read, NULL, &err);
         if (!done)
             assert_int_equal(err.code, TINKC_E_MEMORY);
         tkc_arena_free(&small);
