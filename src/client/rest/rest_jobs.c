@@ -1,12 +1,11 @@
 /* rest_jobs.c - calls that the service needs time for: archives and trace exports.
  *
- * Both ask again after a pause until the service is ready; both run on the I/O thread, driven by a
- * timer.
+ * Both ask again after a pause until the service is ready; both run on the I/O thread.
  */
 #include "client/rest/rest_priv.h"
 
 #include <string.h>
-#include "client/core/client_priv.h"
+#include "client/call/poller.h"
 #include "base/str.h"
 #include "codec/retry.h"
 #include "codec/tinker_path.h"
@@ -23,12 +22,10 @@ enum {
 
 typedef struct archive_op {
     tinkc_future f;
-    tkc_call *call;
-    tkc_timer timer;
+    tkc_poller poller;
     char *path;          /* in the arena */
     char *plain;         /* the same with the checkpoint's name alone, not yet tried; NULL = none */
     tinkc_error missing; /* what the whole id met, if the name alone is tried */
-    int64_t begun_ms;
     int32_t rounds, failures;
 } archive_op;
 
@@ -37,7 +34,7 @@ static archive_op *archive_of(tinkc_future *f)
     return (archive_op *)(void *)f;
 }
 
-static void archive_ask(archive_op *op);
+static tkc_poller_step archive_ask;
 
 /* An absolute http address and nothing else may be handed on. */
 static bool is_address(const char *url)
@@ -64,7 +61,7 @@ static void read_redirect(archive_op *op, const char *location, tinkc_error *err
 {
     char text[TKC_TIME_TEXT];
     int64_t us;
-    const char *expires = tkc_call_header(op->call, "expires");
+    const char *expires = tkc_call_header(op->poller.answer, "expires");
     if (!expires || !tkc_parse_http_date(tkc_str(expires), &us))
         us = tkc_wall_us(op->f.client->clock) + ARCHIVE_DEFAULT_LIFE_US;
     tkc_format_time(us, false, text);
@@ -74,7 +71,7 @@ static void read_redirect(archive_op *op, const char *location, tinkc_error *err
 static void read_archive(archive_op *op, tinkc_error *err)
 {
     tkc_archive_response msg;
-    if (tkc_rest_decode(&op->f, op->call, &tkc_archive_response_type, &msg, err))
+    if (tkc_rest_decode(&op->f, op->poller.answer, &tkc_archive_response_type, &msg, err))
         archive_result(op, msg.url, msg.expires.text, tkc_time_us(&msg.expires), err);
 }
 
@@ -82,7 +79,7 @@ static void read_archive(archive_op *op, tinkc_error *err)
 static int64_t archive_pause(archive_op *op, const tinkc_error *err)
 {
     const tinkc_client *client = op->f.client;
-    int64_t elapsed = tkc_now_ms(client->clock) - op->begun_ms;
+    int64_t elapsed = tkc_now_ms(client->clock) - op->poller.begun_ms;
     if (client->no_retries)
         return 0;
     if (err->http_status == 503)
@@ -99,25 +96,26 @@ static int64_t archive_pause(archive_op *op, const tinkc_error *err)
 /* SkyRL's routes know a sampler's archive by its name alone, although its lists say
  * sampler_weights/NAME: 404, or 405 because the longer path is one of its DELETE. A service that knows
  * the whole id is never asked twice. */
-static bool archive_by_name(archive_op *op, int32_t status)
+static bool archive_by_name(archive_op *op)
 {
-    if ((status != 404 && status != 405) || !op->plain)
+    const tkc_call *answer = op->poller.answer;
+    if ((answer->status != 404 && answer->status != 405) || !op->plain)
         return false;
-    op->missing = op->call->err;
+    op->missing = answer->err;
     op->path = op->plain;
     op->plain = NULL;
-    tkc_op_error_body(&op->f, op->call->body);
-    tkc_call_free(op->call);
-    archive_ask(op);
+    tkc_op_error_body(&op->f, answer->body);
+    archive_ask(&op->poller);
     return true;
 }
 
-static void archive_answered(tkc_call *call)
+static void archive_answered(tkc_poller *poller)
 {
-    archive_op *op = call->owner;
+    archive_op *op = TKC_OWNER(poller, archive_op, poller);
+    const tkc_call *call = poller->answer;
     tinkc_error err = call->err;
     const char *location = call->status == 302 ? tkc_call_header(call, "location") : NULL;
-    if (archive_by_name(op, call->status))
+    if (archive_by_name(op))
         return;
     if (location || !err.code) {
         err = (tinkc_error){ 0 };
@@ -136,9 +134,7 @@ static void archive_answered(tkc_call *call)
             tkc_client_log(op->f.client, TINKC_LOG_INFO,
                            "the archive is not ready (%s), asking again in %lld s", err.message,
                            (long long)pause / 1000);
-            tkc_call_free(call);
-            op->call = NULL;
-            tkc_loop_arm(op->f.client->loop, &op->timer, pause);
+            tkc_poller_pause(poller, pause, archive_ask);
             return;
         }
         if (op->missing.code)
@@ -146,54 +142,36 @@ static void archive_answered(tkc_call *call)
         else
             tkc_op_error_body(&op->f, call->body);
     }
-    tkc_call_free(call);
-    op->call = NULL;
     tkc_op_finish(&op->f, &err);
 }
 
-static void archive_timer(tkc_timer *timer)
+static void archive_ask(tkc_poller *poller)
 {
-    archive_ask(TKC_OWNER(timer, archive_op, timer));
-}
-
-static void archive_ask(archive_op *op)
-{
+    archive_op *op = TKC_OWNER(poller, archive_op, poller);
     tinkc_error err = { 0 };
     tkc_call_spec spec = tkc_call_to(TKC_EP_ARCHIVE);
     spec.path = op->path;
     spec.no_redirects = true;
-    op->call = tkc_call_new(op->f.client, &spec, &err);
-    if (!op->call) {
-        tkc_op_finish(&op->f, &err);
-        return;
-    }
-    op->call->owner = op;
-    op->call->f = &op->f;
-    op->call->done = archive_answered;
     tkc_op_stage(&op->f, TINKC_STAGE_SENDING);
-    tkc_call_start(op->call);
+    tkc_poller_ask(poller, tkc_call_new(op->f.client, &spec, &err), &err, archive_answered);
 }
 
 static void archive_start(tinkc_future *f)
 {
-    archive_op *op = archive_of(f);
-    op->timer.fire = archive_timer;
-    op->begun_ms = tkc_now_ms(f->client->clock);
-    archive_ask(op);
+    tkc_poller_begin(&archive_of(f)->poller, f, NULL);
+    archive_ask(&archive_of(f)->poller);
 }
 
 static void archive_stop(tinkc_future *f, const tinkc_error *why)
 {
-    archive_op *op = archive_of(f);
-    tkc_loop_disarm(f->client->loop, &op->timer);
-    tkc_call_free(op->call);
+    tkc_poller_end(&archive_of(f)->poller);
     tkc_op_finish(f, why);
 }
 
 static const tkc_op_class archive_class = { "checkpoint_archive", "archive",    sizeof(archive_op),
                                             archive_start,        archive_stop, NULL };
 
-/* A job's path goes into the arena of its own operation. */
+/* A poller's path goes into the arena of its own operation. */
 static char *job_path(tinkc_future *f, int32_t endpoint, const char *id, const char *checkpoint,
                       tinkc_error *err)
 {
@@ -240,8 +218,7 @@ const tinkc_archive *tinkc_future_archive(tinkc_future *f, int64_t timeout_ms, t
 
 typedef struct trace_op {
     tinkc_future f;
-    tkc_call *call;
-    tkc_timer timer;
+    tkc_poller poller;
     char *path;
 } trace_op;
 
@@ -250,13 +227,13 @@ static trace_op *trace_of(tinkc_future *f)
     return (trace_op *)(void *)f;
 }
 
-static void trace_ask(trace_op *op);
+static tkc_poller_step trace_ask;
 
 /* True: the service is still at it. */
 static bool trace_pending(trace_op *op, tinkc_error *err)
 {
     tkc_trace_export_response msg;
-    if (!tkc_rest_decode(&op->f, op->call, &tkc_trace_export_response_type, &msg, err))
+    if (!tkc_rest_decode(&op->f, op->poller.answer, &tkc_trace_export_response_type, &msg, err))
         return false;
     switch (msg.status.value) {
     case TKC_EXPORT_READY:
@@ -275,59 +252,42 @@ static bool trace_pending(trace_op *op, tinkc_error *err)
     }
 }
 
-static void trace_answered(tkc_call *call)
+static void trace_answered(tkc_poller *poller)
 {
-    trace_op *op = call->owner;
-    tinkc_error err = call->err;
+    trace_op *op = TKC_OWNER(poller, trace_op, poller);
+    tinkc_error err = poller->answer->err;
     bool pending = !err.code && trace_pending(op, &err);
-    if (err.code) {
-        err.http_status = call->status;
-        tkc_op_error_body(&op->f, call->body);
-    }
-    tkc_call_free(call);
-    op->call = NULL;
     if (pending) {
         tkc_op_stage(&op->f, TINKC_STAGE_ACCEPTED);
         tkc_op_status(&op->f, "the service is building the trace");
-        tkc_loop_arm(op->f.client->loop, &op->timer, TRACE_WAIT_MS);
+        tkc_poller_pause(poller, TRACE_WAIT_MS, trace_ask);
         return;
+    }
+    if (err.code) {
+        err.http_status = poller->answer->status;
+        tkc_op_error_body(&op->f, poller->answer->body);
     }
     tkc_op_finish(&op->f, &err);
 }
 
-static void trace_timer(tkc_timer *timer)
+static void trace_ask(tkc_poller *poller)
 {
-    trace_ask(TKC_OWNER(timer, trace_op, timer));
-}
-
-static void trace_ask(trace_op *op)
-{
+    trace_op *op = TKC_OWNER(poller, trace_op, poller);
     tinkc_error err = { 0 };
     tkc_call_spec spec = tkc_call_to(TKC_EP_TRACE_EXPORT);
     spec.path = op->path;
-    op->call = tkc_call_new(op->f.client, &spec, &err);
-    if (!op->call) {
-        tkc_op_finish(&op->f, &err);
-        return;
-    }
-    op->call->owner = op;
-    op->call->f = &op->f;
-    op->call->done = trace_answered;
-    tkc_call_start(op->call);
+    tkc_poller_ask(poller, tkc_call_new(op->f.client, &spec, &err), &err, trace_answered);
 }
 
 static void trace_start(tinkc_future *f)
 {
-    trace_op *op = trace_of(f);
-    op->timer.fire = trace_timer;
-    trace_ask(op);
+    tkc_poller_begin(&trace_of(f)->poller, f, NULL);
+    trace_ask(&trace_of(f)->poller);
 }
 
 static void trace_stop(tinkc_future *f, const tinkc_error *why)
 {
-    trace_op *op = trace_of(f);
-    tkc_loop_disarm(f->client->loop, &op->timer);
-    tkc_call_free(op->call);
+    tkc_poller_end(&trace_of(f)->poller);
     tkc_op_finish(f, why);
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/call/poller.h"
 #include "client/core/auth.h"
 #include "client/core/startup.h"
 #include "client/core/options.h"
@@ -136,72 +137,55 @@ typedef struct opening {
     tkc_create_sampling_session_request message; /* texts in the arena */
     tinkc_retry_options retry;
     bool record_stability_info;
-    tkc_ready_wait ready;
-    tkc_call *call;
+    tkc_poller poller;
     tinkc_sampler *sampler; /* the result: a reference */
 } opening;
 
-static void session_done(tkc_call *call)
+static void session_done(tkc_poller *poller)
 {
-    opening *o = call->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
+    const tinkc_bytes body = poller->answer->body;
     tkc_create_sampling_session_response answer = { 0 };
-    tinkc_error err = call->err;
+    tinkc_error err = poller->answer->err;
     if (!err.code)
         (void)tkc_message_decode(&tkc_create_sampling_session_response_type,
-                                 tkc_strn((const char *)call->body.data, call->body.len),
-                                 TINKC_E_BAD_RESPONSE, &o->f.arena, &answer, &err);
+                                 tkc_strn((const char *)body.data, body.len), TINKC_E_BAD_RESPONSE,
+                                 &o->f.arena, &answer, &err);
     if (!err.code)
         o->sampler = tkc_sampler_make(o->f.client, answer.sampling_session_id, &o->retry, &err);
     if (o->sampler)
         o->sampler->record_stability_info = o->record_stability_info;
     if (err.code)
-        tkc_op_error_body(&o->f, call->body);
+        tkc_op_error_body(&o->f, body);
     o->f.result = o->sampler;
-    tkc_call_free(call);
     tkc_op_finish(&o->f, &err);
 }
 
-static void session_ready(tkc_ready_wait *wait, const tinkc_error *failed)
+static void session_ready(tkc_poller *poller)
 {
-    opening *o = TKC_OWNER(wait, opening, ready);
-    tinkc_client *client = o->f.client;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tinkc_error err = { 0 };
-    if (failed) {
-        tkc_op_finish(&o->f, failed);
-        return;
-    }
-    o->message.session_id = client->shared.session_id;
+    o->message.session_id = o->f.client->shared.session_id;
     tkc_call_spec spec = tkc_call_to(TKC_EP_CREATE_SAMPLING_SESSION);
-    o->call =
-        tkc_call_with(client, &spec, &tkc_create_sampling_session_request_type, &o->message, &err);
-    if (!o->call) {
-        tkc_op_finish(&o->f, &err);
-        return;
-    }
-    tkc_op_stage(&o->f, TINKC_STAGE_SENDING);
-    o->call->f = &o->f;
-    o->call->owner = o;
-    o->call->done = session_done;
-    tkc_call_start(o->call);
+    tkc_call *call = tkc_call_with(o->f.client, &spec, &tkc_create_sampling_session_request_type,
+                                   &o->message, &err);
+    if (call)
+        tkc_op_stage(&o->f, TINKC_STAGE_SENDING);
+    tkc_poller_ask(poller, call, &err, session_done);
 }
 
 static void opening_start(tinkc_future *f)
 {
     opening *o = (opening *)f;
-    o->ready.ready = session_ready;
-    o->ready.need = TKC_NEED_SESSION;
-    if (tkc_client_need(f->client, &o->ready))
-        session_ready(&o->ready, NULL);
+    tkc_poller_begin(&o->poller, f, NULL);
+    tkc_poller_need(&o->poller, TKC_NEED_SESSION, session_ready);
 }
 
 static void opening_stop(tinkc_future *f, const tinkc_error *why)
 {
-    opening *o = (opening *)f;
     tinkc_error err = *why;
-    if (tkc_call_is_out(o->call))
+    if (tkc_poller_end(&((opening *)f)->poller))
         err.flags |= TINKC_MAY_HAVE_RUN;
-    tkc_client_need_end(f->client, &o->ready);
-    tkc_call_free(o->call);
     tkc_op_finish(f, &err);
 }
 

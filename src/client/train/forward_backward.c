@@ -25,7 +25,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "client/call/promise.h"
+#include "client/call/poller.h"
 #include "base/str.h"
 #include "codec/zstd.h"
 #include "wire/endpoint.h"
@@ -70,8 +70,7 @@ typedef struct part {
     bool json;       /* protobuf was refused, here or before */
     bool tried_json; /* because of a 500; if JSON is refused too, it was an ordinary one */
     tkc_claim claim;
-    tkc_call *call;
-    tkc_promise promise;
+    tkc_poller poller;   /* submits it, then polls for its result */
     tkc_offload offload; /* writing, then reading */
     tinkc_error offload_err;
     int32_t state;
@@ -93,7 +92,6 @@ struct pass {
     size_t n_ready;                        /* results; also under f.shared.lock */
     bool *ready;                           /* for each part; needs f.shared.lock */
     size_t *targets;                       /* rows of each example's target_tokens; 0 = none */
-    int64_t begun_ms;
     bool parallel, forward_only;
     bool submitting;            /* has the turn, its own or a lent one */
     void (*settled)(void *arg); /* the turn is borrowed: called once when it may go back */
@@ -392,7 +390,7 @@ static void release_if_over(pass *s)
     if (s->turn.queued || s->submitting || s->helpers || s->released || !tkc_op_is_done(&s->f))
         return;
     for (size_t i = 0; i < s->n; i++)
-        if (s->parts[i].call)
+        if (tkc_poller_is_asking(&s->parts[i].poller))
             return;
     s->released = true;
     tkc_op_release(&s->f);
@@ -402,8 +400,8 @@ static void release_if_over(pass *s)
 static void end_polling(pass *s)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->parts[i].promise.inner.running)
-            tkc_promise_end(&s->parts[i].promise);
+        if (tkc_poller_is_polling(&s->parts[i].poller))
+            tkc_poller_release(&s->parts[i].poller);
 }
 
 /* Those that wait for their bytes need not wait on. */
@@ -431,8 +429,7 @@ static void fail_pass(pass *s, const tinkc_error *err)
     s->failure = *err;
     end_claims(s);
     for (size_t i = 0; i < s->n; i++)
-        if (s->parts[i].call)
-            tkc_call_no_more(s->parts[i].call);
+        tkc_poller_no_more(&s->parts[i].poller);
 }
 
 static void part_ready(part *p)
@@ -458,7 +455,8 @@ static void read_part(tkc_offload *o)
     part *p = TKC_OWNER(o, part, offload);
     tinkc_bytes body = { (const unsigned char *)p->answer.data, p->answer.len };
     tkc_fwdbwd_expected want = { p->range.first, p->range.n, p->pass->targets + p->range.first };
-    tkc_fwdbwd_read(&p->outcome, body, p->promise.is_protobuf, &want, &p->arena, &p->offload_err);
+    tkc_fwdbwd_read(&p->outcome, body, p->poller.promise.is_protobuf, &want, &p->arena,
+                    &p->offload_err);
 }
 
 static void part_read(tkc_offload *o)
@@ -467,7 +465,7 @@ static void part_read(tkc_offload *o)
     pass *s = p->pass;
     assert(s->helpers > 0 && p->state == PART_ACCEPTED);
     s->helpers--;
-    tkc_promise_end(&p->promise);
+    tkc_poller_release(&p->poller);
     if (!tkc_op_is_done(&s->f)) {
         if (tkc_failed(&p->offload_err)) {
             p->offload_err.flags |= TINKC_IN_RETRIEVAL | TINKC_MAY_HAVE_RUN;
@@ -479,19 +477,18 @@ static void part_read(tkc_offload *o)
     go_on(s);
 }
 
-static void promise_done(tkc_promise *promise)
+static void result_failed(tkc_poller *poller, const tinkc_error *err)
 {
-    part *p = promise->owner;
+    pass *s = TKC_OWNER(poller, part, poller)->pass;
+    fail_pass(s, err);
+    go_on(s);
+}
+
+static void result_there(tkc_poller *poller)
+{
+    part *p = TKC_OWNER(poller, part, poller);
     pass *s = p->pass;
-    if (promise->err.code) {
-        tkc_op_error_body(&s->f, promise->error_body);
-        tinkc_error err = promise->err;
-        tkc_promise_end(promise);
-        fail_pass(s, &err);
-        go_on(s);
-        return;
-    }
-    tkc_promise_take_body(promise, &p->answer);
+    tkc_promise_take_body(&poller->promise, &p->answer);
     s->helpers++;
     p->offload.work = read_part;
     p->offload.after = part_read;
@@ -506,22 +503,12 @@ static void promise_done(tkc_promise *promise)
 static void await_part(part *p, tinkc_str request_id)
 {
     pass *s = p->pass;
-    tinkc_trainer *t = s->trainer;
     tinkc_error ignored = { 0 };
     p->request_id = tkc_arena_str(&p->arena, request_id, &ignored);
     if (p->index == 0 || !s->f.shared.request_id)
         tkc_op_request_id(&s->f, request_id);
-    p->promise.client = t->client;
-    p->promise.f = &s->f;
-    p->promise.request_type =
-        tkc_endpoint_get(s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD)->request_type;
-    p->promise.wants_protobuf = true;
-    p->promise.pause_prefix = t->io.pause_prefix;
-    p->promise.pause_gate = &t->io.pause_gate;
-    p->promise.roundtrip_ms = tkc_now_ms(t->client->clock) - s->begun_ms;
-    p->promise.done = promise_done;
-    p->promise.owner = p;
-    tkc_promise_start(&p->promise, request_id);
+    tkc_poller_poll(&p->poller, s->forward_only ? TKC_EP_FORWARD : TKC_EP_FORWARD_BACKWARD,
+                    request_id, result_there);
 }
 
 /* ---- numbers that nobody has confirmed ---- */
@@ -766,12 +753,11 @@ static bool is_json_refused(const part *p, const tkc_call *call)
 
 static void begin_writing(part *p);
 
-static void submit_done(tkc_call *call)
+static void submit_done(tkc_poller *poller)
 {
-    part *p = call->owner;
+    part *p = TKC_OWNER(poller, part, poller);
     pass *s = p->pass;
-    tkc_future_keep(&s->f);
-    p->call = NULL;
+    const tkc_call *call = poller->answer;
     int32_t fate = tkc_submit_fate(call);
     if (fate == TKC_SUBMIT_ACCEPTED) {
         note_encoding(p, call);
@@ -790,8 +776,6 @@ static void submit_done(tkc_call *call)
         part_failed(p, &call->err,
                     fate == TKC_SUBMIT_UNCONFIRMED ? PART_UNCONFIRMED : PART_REFUSED);
     }
-    tkc_call_free(call);
-    tkc_future_drop(&s->f);
 }
 
 static void send_part(part *p)
@@ -799,6 +783,7 @@ static void send_part(part *p)
     pass *s = p->pass;
     const char *headers[] = { "Content-Encoding", p->encoding, NULL };
     tinkc_error err = p->offload_err;
+    tkc_call *call = NULL;
     if (!p->encoding)
         headers[0] = NULL;
     tkc_call_spec spec = tkc_call_to(endpoint_of(p));
@@ -807,20 +792,16 @@ static void send_part(part *p)
     spec.content_type = p->json ? TKC_TYPE_JSON : TKC_TYPE_PROTOBUF;
     spec.probe = !p->json && !p->tried_json && accepted_encoding(s) != TKC_ENC_PROTOBUF;
     if (!tkc_failed(&err))
-        p->call = tkc_call_new(s->f.client, &spec, &err);
+        call = tkc_call_new(s->f.client, &spec, &err);
     tkc_buf_free(&p->body);
-    if (!p->call) {
+    if (!call) {
         part_failed(p, &err, PART_IDLE);
         return;
     }
     p->state = PART_SENDING;
-    if (!tkc_op_is_done(&s->f)) {
+    if (!tkc_op_is_done(&s->f))
         tkc_op_stage(&s->f, TINKC_STAGE_SENDING);
-        p->call->f = &s->f;
-    }
-    p->call->owner = p;
-    p->call->done = submit_done;
-    tkc_call_start(p->call);
+    tkc_poller_ask(&p->poller, call, NULL, submit_done);
 }
 
 static void write_part(tkc_offload *o)
@@ -904,7 +885,13 @@ static void pass_go(tkc_turn *turn, const tinkc_error *refused)
 static void pass_start(tinkc_future *f)
 {
     pass *s = (pass *)f;
-    s->begun_ms = tkc_now_ms(f->client->clock);
+    for (size_t i = 0; i < s->n; i++) {
+        tkc_poller *poller = &s->parts[i].poller;
+        tkc_poller_begin(poller, f, result_failed);
+        poller->wants_protobuf = true;
+        poller->pause_prefix = s->trainer->io.pause_prefix;
+        poller->pause_gate = &s->trainer->io.pause_gate;
+    }
     s->turn.go = pass_go;
     if (s->settled)
         pass_go(&s->turn, NULL);
@@ -922,10 +909,8 @@ static bool end_submits(pass *s)
         part *p = &s->parts[i];
         if (p->state != PART_SENDING)
             continue;
-        p->state = tkc_call_is_out(p->call) ? PART_UNCONFIRMED : PART_IDLE;
+        p->state = tkc_poller_end(&p->poller) ? PART_UNCONFIRMED : PART_IDLE;
         left |= p->state == PART_UNCONFIRMED;
-        tkc_call_free(p->call);
-        p->call = NULL;
         tkc_claim_end(&p->claim);
     }
     return left;

@@ -4,7 +4,7 @@
  */
 #include "base/json_read.h"
 #include "base/str.h"
-#include "client/call/promise.h"
+#include "client/call/poller.h"
 #include "client/train/loss_priv.h"
 #include "client/train/trainer.h"
 #include "tinkc/train.h"
@@ -13,98 +13,41 @@
 typedef struct loss_upload {
     tinkc_future f;
     tkc_create_custom_loss_request message; /* in the arena */
-    tkc_ready_wait ready;
-    tkc_call *call;
-    tkc_promise promise;
+    tkc_poller poller;
     tkc_log_gate pause_gate;
-    int64_t begun_ms;
 } loss_upload;
 
-static void upload_done(tkc_promise *p)
+static void uploaded(tkc_poller *poller)
 {
-    loss_upload *u = p->owner;
-    tinkc_error err = p->err;
     tkc_create_custom_loss_result result = { 0 };
-    if (err.code)
-        tkc_op_error_body(&u->f, p->error_body);
-    else
-        (void)tkc_message_decode(&tkc_create_custom_loss_result_type,
-                                 tkc_strn((const char *)p->body.data, p->body.len),
-                                 TINKC_E_BAD_RESPONSE, &u->f.arena, &result, &err);
-    tkc_promise_end(p);
-    if (!err.code && !result.loss_id[0])
-        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "loss_create: the answer names no loss");
-    u->f.result = (void *)(uintptr_t)result.loss_id;
-    tkc_op_finish(&u->f, err.code ? &err : NULL);
-}
-
-static void upload_accepted(tkc_call *call)
-{
-    loss_upload *u = call->owner;
-    tinkc_error err = call->err;
-    tinkc_str id;
-    u->call = NULL;
-    if (err.code)
-        tkc_op_error_body(&u->f, call->body);
-    else
-        (void)tkc_submit_read(call, &u->f.arena, &id, &err);
-    if (err.code) {
-        tkc_call_free(call);
-        tkc_op_finish(&u->f, &err);
-        return;
-    }
-    tkc_op_request_id(&u->f, id);
-    u->promise = (tkc_promise){ .client = u->f.client,
-                                .f = &u->f,
-                                .request_type = "CreateCustomLoss",
-                                .pause_prefix = "A custom loss",
-                                .pause_gate = &u->pause_gate,
-                                .roundtrip_ms = tkc_now_ms(u->f.client->clock) - u->begun_ms,
-                                .done = upload_done,
-                                .owner = u };
-    tkc_promise_start(&u->promise, id);
-    tkc_call_free(call);
-}
-
-static void session_ready(tkc_ready_wait *wait, const tinkc_error *failed)
-{
-    loss_upload *u = TKC_OWNER(wait, loss_upload, ready);
     tinkc_error err = { 0 };
-    tkc_call_spec spec = tkc_call_to(TKC_EP_CREATE_CUSTOM_LOSS);
-    if (failed) {
-        tkc_op_finish(&u->f, failed);
+    if (!tkc_poller_result(poller, &result))
         return;
-    }
+    if (!result.loss_id[0])
+        tkc_fail(&err, TINKC_E_BAD_RESPONSE, "loss_create: the answer names no loss");
+    poller->f->result = (void *)(uintptr_t)result.loss_id;
+    tkc_op_finish(poller->f, &err);
+}
+
+static void session_ready(tkc_poller *poller)
+{
+    loss_upload *u = TKC_OWNER(poller, loss_upload, poller);
     u->message.session_id = u->f.client->shared.session_id;
-    u->call =
-        tkc_call_with(u->f.client, &spec, &tkc_create_custom_loss_request_type, &u->message, &err);
-    if (!u->call) {
-        tkc_op_finish(&u->f, &err);
-        return;
-    }
-    tkc_op_stage(&u->f, TINKC_STAGE_SENDING);
-    u->call->f = &u->f;
-    u->call->owner = u;
-    u->call->done = upload_accepted;
-    tkc_call_start(u->call);
+    tkc_poller_submit(poller, TKC_EP_CREATE_CUSTOM_LOSS, &u->message, uploaded);
 }
 
 static void upload_start(tinkc_future *f)
 {
     loss_upload *u = (loss_upload *)f;
-    u->begun_ms = tkc_now_ms(f->client->clock);
-    u->ready.ready = session_ready;
-    u->ready.need = TKC_NEED_SESSION;
-    if (tkc_client_need(f->client, &u->ready))
-        session_ready(&u->ready, NULL);
+    tkc_poller_begin(&u->poller, f, NULL);
+    u->poller.pause_prefix = "A custom loss";
+    u->poller.pause_gate = &u->pause_gate;
+    tkc_poller_need(&u->poller, TKC_NEED_SESSION, session_ready);
 }
 
 static void upload_stop(tinkc_future *f, const tinkc_error *why)
 {
-    loss_upload *u = (loss_upload *)f;
-    tkc_client_need_end(f->client, &u->ready);
-    tkc_call_free(u->call);
-    tkc_promise_end(&u->promise);
+    tkc_poller_end(&((loss_upload *)f)->poller);
     tkc_op_finish(f, why);
 }
 

@@ -374,15 +374,3 @@ int32_t tkc_submit_fate(const tkc_call *call)
     /* Another refusal says nothing about the attempts before it: one may have been accepted. */
     return is_wrong(call) || !call->may_have_run ? TKC_SUBMIT_NOT_TAKEN : TKC_SUBMIT_UNCONFIRMED;
 }
-
-bool tkc_submit_read(const tkc_call *call, tkc_arena *arena, tinkc_str *request_id,
-                     tinkc_error *err)
-{
-    tkc_untyped_future answer = { 0 };
-    if (!tkc_message_decode(&tkc_untyped_future_type,
-                            tkc_strn((const char *)call->body.data, call->body.len),
-                            TINKC_E_BAD_RESPONSE, arena, &answer, err))
-        return false;
-    *request_id = tkc_str(answer.request_id);
-    return true;
-}

@@ -102,7 +102,4 @@ enum {
 };
 int32_t tkc_submit_fate(const tkc_call *);
 
-/* The request id in the answer to a submit; empty if there is none (an answer at once). */
-bool tkc_submit_read(const tkc_call *, tkc_arena *, tinkc_str *request_id, tinkc_error *err);
-
 #endif

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/call/promise.h"
+#include "client/call/poller.h"
 #include "client/train/trainer.h"
 #include "base/str.h"
 #include "codec/tinker_path.h"
@@ -29,12 +29,9 @@ typedef struct opening {
     bool with_optimizer;
     int64_t model_seq;
 
-    tkc_ready_wait ready;
-    tkc_call *call;
-    tkc_promise promise;
+    tkc_poller poller;
     tkc_log_gate pause_gate;
     char pause_prefix[200];
-    int64_t begun_ms;
     tinkc_trainer *trainer; /* the result: a reference */
     bool loading;           /* the model is there, its weights are not */
 } opening;
@@ -48,69 +45,32 @@ static void fail(opening *o, const tinkc_error *err)
     tkc_op_finish(&o->f, &noted);
 }
 
+static void poll_failed(tkc_poller *poller, const tinkc_error *err)
+{
+    fail(TKC_OWNER(poller, opening, poller), err);
+}
+
 /* ---- requests ---- */
 
-static void submit(opening *o, int32_t endpoint, const void *message, void (*done)(tkc_call *))
+static void ask(opening *o, const tkc_call_spec *spec, const tkc_message *type, const void *message,
+                tkc_poller_step *next)
 {
-    const tkc_endpoint *e = tkc_endpoint_get(endpoint);
-    tinkc_client *client = o->f.client;
     tinkc_error err = { 0 };
-    tkc_call_spec spec = tkc_call_to(endpoint);
-    o->call = tkc_call_with(client, &spec, e->request, message, &err);
-    if (!o->call) {
-        fail(o, &err);
-        return;
-    }
-    tkc_op_stage(&o->f, TINKC_STAGE_SENDING);
-    o->call->f = &o->f;
-    o->call->owner = o;
-    o->call->done = done;
-    tkc_call_start(o->call);
+    tkc_call *call = type ? tkc_call_with(o->f.client, spec, type, message, &err)
+                          : tkc_call_new(o->f.client, spec, &err);
+    tkc_poller_ask(&o->poller, call, &err, next);
 }
 
-/* The submit's answer becomes a promise, or the end of the operation. */
-static void accept_promise(opening *o, tkc_call *call, const char *type,
-                           void (*done)(tkc_promise *))
+static bool read_answer(opening *o, const tkc_message *type, void *answer, tinkc_error *err)
 {
-    tinkc_error err = call->err;
-    tinkc_str id;
-    o->call = NULL;
-    if (err.code)
+    const tkc_call *call = o->poller.answer;
+    *err = call->err;
+    if (err->code)
         tkc_op_error_body(&o->f, call->body);
     else
-        (void)tkc_submit_read(call, &o->f.arena, &id, &err);
-    if (err.code) {
-        tkc_call_free(call);
-        fail(o, &err);
-        return;
-    }
-    tkc_op_request_id(&o->f, id);
-    o->promise = (tkc_promise){ .client = o->f.client,
-                                .f = &o->f,
-                                .request_type = type,
-                                .pause_prefix = o->pause_prefix,
-                                .pause_gate = &o->pause_gate,
-                                .roundtrip_ms = tkc_now_ms(o->f.client->clock) - o->begun_ms,
-                                .done = done,
-                                .owner = o };
-    tkc_promise_start(&o->promise, id);
-    tkc_call_free(call);
-}
-
-/* The promise's result, read; false after the operation has ended. */
-static bool take_promise(opening *o, const tkc_message *type, void *result)
-{
-    tkc_promise *p = &o->promise;
-    tinkc_error err = p->err;
-    if (err.code)
-        tkc_op_error_body(&o->f, p->error_body);
-    else
-        (void)tkc_message_decode(type, tkc_strn((const char *)p->body.data, p->body.len),
-                                 TINKC_E_BAD_RESPONSE, &o->f.arena, result, &err);
-    tkc_promise_end(p);
-    if (err.code)
-        fail(o, &err);
-    return !err.code;
+        (void)tkc_message_decode(type, tkc_strn((const char *)call->body.data, call->body.len),
+                                 TINKC_E_BAD_RESPONSE, &o->f.arena, answer, err);
+    return !err->code;
 }
 
 static bool make_trainer(opening *o, const char *model_id)
@@ -133,17 +93,11 @@ static bool make_trainer(opening *o, const char *model_id)
 
 /* ---- loading into a model that was just made ---- */
 
-static void load_done(tkc_promise *p)
+static void load_done(tkc_poller *poller)
 {
-    opening *o = p->owner;
     tkc_load_weights_result result = { 0 };
-    if (take_promise(o, &tkc_load_weights_result_type, &result))
-        tkc_op_finish(&o->f, NULL);
-}
-
-static void load_submitted(tkc_call *call)
-{
-    accept_promise(call->owner, call, "LoadWeights", load_done);
+    if (tkc_poller_result(poller, &result))
+        tkc_op_finish(poller->f, NULL);
 }
 
 static void load_weights(opening *o)
@@ -155,27 +109,21 @@ static void load_weights(opening *o)
                                          .optimizer = o->with_optimizer,
                                          .weights_access_token = o->access_token };
     o->trainer->io.next_seq++;
-    submit(o, TKC_EP_LOAD_WEIGHTS, &message, load_submitted);
+    tkc_poller_submit(&o->poller, TKC_EP_LOAD_WEIGHTS, &message, load_done);
 }
 
 /* ---- a new model ---- */
 
-static void model_done(tkc_promise *p)
+static void model_done(tkc_poller *poller)
 {
-    opening *o = p->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tkc_create_model_result result = { 0 };
-    if (!take_promise(o, &tkc_create_model_result_type, &result) ||
-        !make_trainer(o, result.model_id))
+    if (!tkc_poller_result(poller, &result) || !make_trainer(o, result.model_id))
         return;
     if (o->path)
         load_weights(o);
     else
         tkc_op_finish(&o->f, NULL);
-}
-
-static void model_submitted(tkc_call *call)
-{
-    accept_promise(call->owner, call, "CreateModel", model_done);
 }
 
 static const tkc_optimizer_config *optimizer_of(const opening *o)
@@ -193,24 +141,18 @@ static void create_model(opening *o)
                                          .user_metadata = { .pairs = o->metadata },
                                          .lora_config = &o->lora,
                                          .optimizer_config = optimizer_of(o) };
-    submit(o, TKC_EP_CREATE_MODEL, &message, model_submitted);
+    tkc_poller_submit(&o->poller, TKC_EP_CREATE_MODEL, &message, model_done);
 }
 
 /* ---- from a checkpoint ---- */
 
-static void info_done(tkc_call *call)
+static void info_done(tkc_poller *poller)
 {
-    opening *o = call->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tkc_weights_info_response info = { 0 };
-    tinkc_error err = call->err;
-    if (err.code)
-        tkc_op_error_body(&o->f, call->body);
-    else
-        (void)tkc_message_decode(&tkc_weights_info_response_type,
-                                 tkc_strn((const char *)call->body.data, call->body.len),
-                                 TINKC_E_BAD_RESPONSE, &o->f.arena, &info, &err);
-    tkc_call_free(call);
-    if (!err.code && (!info.is_lora || info.lora_rank.is != TKC_GIVEN || info.lora_rank.value < 1))
+    tinkc_error err;
+    if (read_answer(o, &tkc_weights_info_response_type, &info, &err) &&
+        (!info.is_lora || info.lora_rank.is != TKC_GIVEN || info.lora_rank.value < 1))
         tkc_fail(&err, TINKC_E_NOT_LORA, "path: %.300s is not a LoRA adapter or has no rank",
                  o->path);
     if (err.code) {
@@ -234,25 +176,17 @@ static void ask_info(opening *o)
 {
     tkc_weights_info_request message = { .tinker_path = o->path };
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
-    tinkc_error err = { 0 };
     tkc_call_spec spec = tkc_call_to(TKC_EP_WEIGHTS_INFO);
     spec.headers = o->access_token ? headers : NULL;
-    o->call = tkc_call_with(o->f.client, &spec, &tkc_weights_info_request_type, &message, &err);
-    if (!o->call) {
-        fail(o, &err);
-        return;
-    }
-    o->call->f = &o->f;
-    o->call->owner = o;
-    o->call->done = info_done;
-    tkc_call_start(o->call);
+    ask(o, &spec, &tkc_weights_info_request_type, &message, info_done);
 }
 
 /* The token of another account is exchanged like our own, where the service exchanges tokens: what
  * it then sees is the short-lived one. */
-static void exchange_done(tkc_call *call)
+static void exchange_done(tkc_poller *poller)
 {
-    opening *o = call->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
+    const tkc_call *call = poller->answer;
     tkc_auth_token_response answer = { 0 };
     tinkc_error err = call->err;
     if (!err.code &&
@@ -261,7 +195,6 @@ static void exchange_done(tkc_call *call)
                            &o->f.arena, &answer, &err) &&
         (!answer.jwt || !answer.jwt[0]))
         tkc_fail(&err, TINKC_E_TOKEN, "access_token: the exchange gave no token");
-    tkc_call_free(call);
     if (err.code) {
         fail(o, &err);
         return;
@@ -273,28 +206,19 @@ static void exchange_done(tkc_call *call)
 static void exchange_token(opening *o)
 {
     const char *headers[] = { "X-API-Key", o->access_token, NULL };
-    tinkc_error err = { 0 };
     tkc_call_spec spec = tkc_call_to(TKC_EP_AUTH_TOKEN);
     spec.need = TKC_NEED_CONFIG; /* a foreign credential is exchanged long after the start-up */
     spec.headers = headers;
-    o->call = tkc_call_with(o->f.client, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, &err);
-    if (!o->call) {
-        fail(o, &err);
-        return;
-    }
-    o->call->f = &o->f;
-    o->call->owner = o;
-    o->call->done = exchange_done;
-    tkc_call_start(o->call);
+    ask(o, &spec, &tkc_empty_type, &(tkc_empty){ 0 }, exchange_done);
 }
 
-static void via_load_done(tkc_promise *p)
+static void via_load_done(tkc_poller *poller)
 {
-    opening *o = p->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tkc_load_weights_result result = { 0 };
     char *id;
     tinkc_error err = { 0 };
-    if (!take_promise(o, &tkc_load_weights_result_type, &result))
+    if (!tkc_poller_result(poller, &result))
         return;
     id = tkc_arena_printf(&o->f.arena, &err, "%s:train:%lld", o->f.client->shared.session_id,
                           (long long)o->model_seq);
@@ -302,11 +226,6 @@ static void via_load_done(tkc_promise *p)
         fail(o, &err);
     else if (make_trainer(o, result.model_id ? result.model_id : id))
         tkc_op_finish(&o->f, NULL);
-}
-
-static void via_load_submitted(tkc_call *call)
-{
-    accept_promise(call->owner, call, "LoadWeights", via_load_done);
 }
 
 static void create_via_load(opening *o)
@@ -320,48 +239,19 @@ static void create_via_load(opening *o)
                                          .optimizer = o->with_optimizer,
                                          .weights_access_token = o->access_token,
                                          .optimizer_config = optimizer_of(o) };
-    submit(o, TKC_EP_LOAD_WEIGHTS, &message, via_load_submitted);
+    tkc_poller_submit(&o->poller, TKC_EP_LOAD_WEIGHTS, &message, via_load_done);
 }
 
 /* ---- a model that is there ---- */
 
-static bool read_answer(opening *o, tkc_call *call, const tkc_message *type, void *answer,
-                        tinkc_error *err)
-{
-    *err = call->err;
-    if (err->code)
-        tkc_op_error_body(&o->f, call->body);
-    else
-        (void)tkc_message_decode(type, tkc_strn((const char *)call->body.data, call->body.len),
-                                 TINKC_E_BAD_RESPONSE, &o->f.arena, answer, err);
-    tkc_call_free(call);
-    return !err->code;
-}
-
-static void ask(opening *o, const tkc_call_spec *spec, const tkc_message *type, const void *message,
-                void (*done)(tkc_call *))
-{
-    tinkc_error err = { 0 };
-    o->call = type ? tkc_call_with(o->f.client, spec, type, message, &err)
-                   : tkc_call_new(o->f.client, spec, &err);
-    if (!o->call) {
-        fail(o, &err);
-        return;
-    }
-    o->call->f = &o->f;
-    o->call->owner = o;
-    o->call->done = done;
-    tkc_call_start(o->call);
-}
-
 /* Only the service knows the next number, and this one does not say: what is left is a checkpoint.
  * */
-static void run_told(tkc_call *call)
+static void run_told(tkc_poller *poller)
 {
-    opening *o = call->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tkc_training_run run = { 0 };
     tinkc_error ignored, err = { 0 };
-    (void)read_answer(o, call, &tkc_training_run_type, &run, &ignored);
+    (void)read_answer(o, &tkc_training_run_type, &run, &ignored);
     const tkc_checkpoint *last = run.last_checkpoint;
     if (last && last->tinker_path && last->tinker_path[0])
         tkc_fail(&err, TINKC_E_SEQUENCE,
@@ -390,12 +280,12 @@ static void ask_run(opening *o)
     tkc_buf_free(&path);
 }
 
-static void model_told(tkc_call *call)
+static void model_told(tkc_poller *poller)
 {
-    opening *o = call->owner;
+    opening *o = TKC_OWNER(poller, opening, poller);
     tkc_get_info_response info = { 0 };
     tinkc_error err;
-    if (!read_answer(o, call, &tkc_get_info_response_type, &info, &err)) {
+    if (!read_answer(o, &tkc_get_info_response_type, &info, &err)) {
         fail(o, &err);
         return;
     }
@@ -417,12 +307,10 @@ static void ask_model(opening *o)
 
 /* ---- life ---- */
 
-static void session_ready(tkc_ready_wait *wait, const tinkc_error *err)
+static void session_ready(tkc_poller *poller)
 {
-    opening *o = TKC_OWNER(wait, opening, ready);
-    if (err)
-        fail(o, err);
-    else if (o->model_id)
+    opening *o = TKC_OWNER(poller, opening, poller);
+    if (o->model_id)
         ask_model(o);
     else if (!o->path)
         create_model(o);
@@ -437,22 +325,17 @@ static void session_ready(tkc_ready_wait *wait, const tinkc_error *err)
 static void opening_start(tinkc_future *f)
 {
     opening *o = (opening *)f;
-    o->begun_ms = tkc_now_ms(f->client->clock);
-    o->ready.ready = session_ready;
-    o->ready.need = TKC_NEED_SESSION;
-    if (tkc_client_need(f->client, &o->ready))
-        session_ready(&o->ready, NULL);
+    tkc_poller_begin(&o->poller, f, poll_failed);
+    o->poller.pause_prefix = o->pause_prefix;
+    o->poller.pause_gate = &o->pause_gate;
+    tkc_poller_need(&o->poller, TKC_NEED_SESSION, session_ready);
 }
 
 static void opening_stop(tinkc_future *f, const tinkc_error *why)
 {
-    opening *o = (opening *)f;
     tinkc_error err = *why;
-    if (tkc_call_is_out(o->call) || o->promise.inner.running)
+    if (tkc_poller_end(&((opening *)f)->poller))
         err.flags |= TINKC_MAY_HAVE_RUN;
-    tkc_client_need_end(f->client, &o->ready);
-    tkc_call_free(o->call);
-    tkc_promise_end(&o->promise);
     tkc_op_finish(f, &err);
 }
 

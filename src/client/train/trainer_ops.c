@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "client/call/outcome.h"
-#include "client/call/promise.h"
+#include "client/call/poller.h"
 #include "client/rest/rest_priv.h"
 #include "client/sample/sampler.h"
 #include "client/train/trainer.h"
@@ -39,9 +39,7 @@ struct step {
     const tinkc_retry_options *retry;
     bool record_stability_info;
     tkc_turn turn;
-    tkc_call *call;
-    tkc_promise promise;
-    int64_t begun_ms;
+    tkc_poller poller;
     bool has_seq;
     tinkc_sampler *sampler; /* result of open_sampler: a reference */
 };
@@ -100,32 +98,17 @@ static void take_result(step *s, tinkc_bytes body)
     complete(s, &err);
 }
 
-static void promise_done(tkc_promise *p)
+static void result_there(tkc_poller *poller)
 {
-    step *s = p->owner;
-    if (p->err.code) {
-        tkc_op_error_body(&s->f, p->error_body);
-        complete(s, &p->err);
-    } else {
-        take_result(s, p->body);
-    }
-    tkc_promise_end(p);
-    tkc_op_release(&s->f);
+    take_result(TKC_OWNER(poller, step, poller), poller->promise.body);
+    tkc_poller_release(poller);
+    tkc_op_release(poller->f);
 }
 
-static void await_result(step *s, tinkc_str request_id)
+/* Between acceptance and result. */
+static void result_failed(tkc_poller *poller, const tinkc_error *err)
 {
-    tinkc_trainer *t = s->trainer;
-    tkc_op_request_id(&s->f, request_id);
-    s->promise.client = t->client;
-    s->promise.f = &s->f;
-    s->promise.request_type = endpoint_of(s)->request_type;
-    s->promise.pause_prefix = t->io.pause_prefix;
-    s->promise.pause_gate = &t->io.pause_gate;
-    s->promise.roundtrip_ms = tkc_now_ms(t->client->clock) - s->begun_ms;
-    s->promise.done = promise_done;
-    s->promise.owner = s;
-    tkc_promise_start(&s->promise, request_id);
+    finish(TKC_OWNER(poller, step, poller), err);
 }
 
 /* ---- submitting ---- */
@@ -144,7 +127,8 @@ static void accepted(step *s, const tkc_call *call)
     bool at_once = s->how->endpoint == TKC_EP_UNLOAD_MODEL;
     tkc_turn_leave(s->trainer, &s->turn);
     if (tkc_submit_read(call, &s->f.arena, &id, &err)) {
-        await_result(s, id);
+        tkc_op_request_id(&s->f, id);
+        tkc_poller_poll(&s->poller, s->how->endpoint, id, result_there);
     } else if (at_once && err.code == TINKC_E_BAD_RESPONSE) {
         take_result(s, call->body);
         tkc_op_release(&s->f);
@@ -191,11 +175,11 @@ static void recover(step *s)
     end(s, &err);
 }
 
-static void submit_done(tkc_call *call)
+static void submit_done(tkc_poller *poller)
 {
-    step *s = call->owner;
-    assert(s->call == call && s->turn.queued); /* the turn lasts until the submit is over */
-    s->call = NULL;
+    step *s = TKC_OWNER(poller, step, poller);
+    const tkc_call *call = poller->answer;
+    assert(s->turn.queued); /* the turn lasts until the submit is over */
     int32_t fate = tkc_submit_fate(call);
     if (fate == TKC_SUBMIT_ACCEPTED) {
         accepted(s, call);
@@ -210,7 +194,6 @@ static void submit_done(tkc_call *call)
             tkc_turn_give_back(s->trainer, 1);
         end(s, &err);
     }
-    tkc_call_free(call);
 }
 
 static tkc_call *make_call(step *s, tinkc_error *err)
@@ -225,7 +208,7 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
 {
     step *s = TKC_OWNER(turn, step, turn);
     tinkc_error err = { 0 };
-    assert(!s->call && !s->has_seq && !s->promise.inner.running);
+    assert(!s->has_seq && !tkc_poller_is_polling(&s->poller));
     if (refused) {
         finish(s, refused);
         return;
@@ -234,18 +217,15 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
     if (s->has_seq) {
         *seq_of(s) = (tkc_opt_i64)TKC_SOME(tkc_turn_take(s->trainer, 1));
     }
-    s->call = make_call(s, &err);
-    if (!s->call) {
+    tkc_call *call = make_call(s, &err);
+    if (!call) {
         if (s->has_seq)
             tkc_turn_give_back(s->trainer, 1);
         end(s, &err);
         return;
     }
     tkc_op_stage(&s->f, TINKC_STAGE_SENDING);
-    s->call->f = &s->f;
-    s->call->owner = s;
-    s->call->done = submit_done;
-    tkc_call_start(s->call);
+    tkc_poller_ask(&s->poller, call, NULL, submit_done);
 }
 
 /* ---- life ---- */
@@ -253,7 +233,9 @@ static void go(tkc_turn *turn, const tinkc_error *refused)
 static void step_start(tinkc_future *f)
 {
     step *s = (step *)f;
-    s->begun_ms = tkc_now_ms(f->client->clock);
+    tkc_poller_begin(&s->poller, f, result_failed);
+    s->poller.pause_prefix = s->trainer->io.pause_prefix;
+    s->poller.pause_gate = &s->trainer->io.pause_gate;
     s->turn.go = go;
     tkc_turn_join(s->trainer, &s->turn);
 }
@@ -264,15 +246,13 @@ static void step_stop(tinkc_future *f, const tinkc_error *why)
 {
     step *s = (step *)f;
     tinkc_error err = *why;
-    bool out = tkc_call_is_out(s->call);
-    if (out || s->promise.inner.running)
+    bool out = tkc_poller_is_out(&s->poller), asking = tkc_poller_is_asking(&s->poller);
+    if (tkc_poller_end(&s->poller))
         err.flags |= TINKC_MAY_HAVE_RUN;
     if (out && !f->client->io.ended)
         leave_unconfirmed(s, &err, true);
-    else if (s->call && !out && s->has_seq)
+    else if (asking && !out && s->has_seq)
         tkc_turn_give_back(s->trainer, 1);
-    tkc_call_free(s->call);
-    tkc_promise_end(&s->promise);
     end(s, &err);
 }
 
