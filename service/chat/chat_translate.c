@@ -31,6 +31,25 @@ static tinkc_str keep_text(tkc_arena *arena, const tkc_buf *b, tinkc_error *err)
     return copy ? tkc_strn(copy, b->len) : (tinkc_str){ 0 };
 }
 
+bool tke_chat_texts(tinkc_str value, const char *where, tkc_arena *arena, tke_chat_part_fn *part,
+                    tkc_buf *out, tinkc_error *err)
+{
+    tkc_json j = tke_chat_reader(value, arena, err);
+    if (!value.data || tkc_json_null(&j))
+        return !tkc_failed(err);
+    if (tkc_json_peek(&j) == TKC_JSON_STRING) {
+        tinkc_str s = tkc_json_string(&j);
+        return tkc_buf_add(out, s.data, s.len, err);
+    }
+    (void)tkc_json_array(&j);
+    while (tkc_json_item(&j)) {
+        tinkc_str text = part(&j, where);
+        if (!tkc_failed(err))
+            tkc_buf_add(out, text.data, text.len, err);
+    }
+    return !tkc_failed(err);
+}
+
 /* ---- messages ---- */
 
 void tke_chat_writer_open(tke_chat_writer *t, tkc_arena *arena, tinkc_error *err)

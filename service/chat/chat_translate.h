@@ -16,6 +16,12 @@ bool tke_chat_wrong_member(tinkc_error *, const char *where, tinkc_str key);
 /* Errors in the text are the client's. */
 tkc_json tke_chat_reader(tinkc_str text, tkc_arena *, tinkc_error *);
 
+/* Reads the next part of a content; its text. data NULL: it is none, and err says why. */
+typedef tinkc_str tke_chat_part_fn(tkc_json *, const char *where);
+/* The text of a string or of a list of parts, appended to out; null and no value are empty. */
+bool tke_chat_texts(tinkc_str value, const char *where, tkc_arena *, tke_chat_part_fn *,
+                    tkc_buf *out, tinkc_error *);
+
 /* ---- messages ---- */
 
 typedef struct tke_chat_writer {

@@ -60,28 +60,14 @@ static void read_block(tkc_json *j, block *b, const char *where)
             tke_chat_wrong_member(j->err, where, key);
 }
 
-/* The text of a string or of a list of text blocks, appended to out. */
-static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_buf *out,
-                      tinkc_error *err)
+static tinkc_str text_block(tkc_json *j, const char *where)
 {
-    tkc_json j = tke_chat_reader(value, arena, err);
     block b;
-    if (!value.data || tkc_json_null(&j))
-        return !tkc_failed(err);
-    if (tkc_json_peek(&j) == TKC_JSON_STRING) {
-        tinkc_str s = tkc_json_string(&j);
-        return tkc_buf_add(out, s.data, s.len, err);
-    }
-    if (!tkc_json_array(&j))
-        return false;
-    while (tkc_json_item(&j)) {
-        read_block(&j, &b, where);
-        if (!tkc_failed(err) && !(tkc_str_is(b.type, "text") && b.text.data))
-            return tke_chat_wrong_member(err, where,
-                                         b.type.data ? b.type : tkc_str("a block without type"));
-        tkc_buf_add(out, b.text.data, b.text.len, err);
-    }
-    return !tkc_failed(err);
+    read_block(j, &b, where);
+    if (!(tkc_str_is(b.type, "text") && b.text.data))
+        tke_chat_wrong_member(j->err, where,
+                              b.type.data ? b.type : tkc_str("a block without type"));
+    return b.text;
 }
 
 /* ---- messages ---- */
@@ -101,7 +87,7 @@ static void add_result(translation *t, const block *b, const char *where)
     tkc_buf_init(&text, out->arena->a, TKC_BUF_NO_MAX);
     if (b->is_error)
         tkc_buf_cstr(&text, "Error: ", out->err);
-    if (add_texts(b->content, where, out->arena, &text, out->err))
+    if (tke_chat_texts(b->content, where, out->arena, text_block, &text, out->err))
         tke_chat_message(out, "tool", b->tool_use_id, tkc_buf_view(&text));
     tkc_buf_free(&text);
 }
@@ -175,7 +161,8 @@ static tinkc_str translate(const message_body *in, tkc_arena *arena, bool *prefi
     translation t = { .role = "system" };
     tkc_json j = tke_chat_reader(in->messages, arena, err);
     tke_chat_writer_open(&t.out, arena, err);
-    t.out.any = add_texts(in->system, "system", arena, &t.out.text, err) && t.out.text.len;
+    t.out.any =
+        tke_chat_texts(in->system, "system", arena, text_block, &t.out.text, err) && t.out.text.len;
     tke_chat_flush(&t.out, t.role);
     t.role = NULL;
     if (tkc_json_array(&j))

@@ -59,37 +59,27 @@ static bool is_text_part(tinkc_str type)
            tkc_str_is(type, "text") || tkc_str_is(type, "reasoning_text");
 }
 
-/* The text of a string or of a list of parts, appended to out. */
-static bool add_texts(tinkc_str value, const char *where, tkc_arena *arena, tkc_buf *out,
-                      tinkc_error *err)
+static tinkc_str text_part(tkc_json *j, const char *where)
 {
-    tkc_json j = tke_chat_reader(value, arena, err);
-    if (!value.data || tkc_json_null(&j))
-        return !tkc_failed(err);
-    if (tkc_json_peek(&j) == TKC_JSON_STRING) {
-        tinkc_str s = tkc_json_string(&j);
-        return tkc_buf_add(out, s.data, s.len, err);
-    }
-    if (!tkc_json_array(&j))
-        return false;
-    while (tkc_json_item(&j)) {
-        tinkc_str key, type = { 0 }, text = { 0 };
-        if (!tkc_json_object(&j))
-            return false;
-        while (tkc_json_key(&j, &key))
-            if (tkc_str_is(key, "type"))
-                type = tkc_json_string(&j);
-            else if (tkc_str_is(key, "text"))
-                text = tkc_json_string(&j);
-            else if (tkc_str_is(key, "annotations") || tkc_str_is(key, "logprobs"))
-                tkc_json_skip(&j);
-            else if (tkc_json_is_set(&j))
-                tke_chat_wrong_member(err, where, key);
-        if (!tkc_failed(err) && !(is_text_part(type) && text.data))
-            return tke_chat_wrong_member(err, where, type);
-        tkc_buf_add(out, text.data, text.len, err);
-    }
-    return !tkc_failed(err);
+    tinkc_str key, type = { 0 }, text = { 0 };
+    (void)tkc_json_object(j);
+    while (tkc_json_key(j, &key))
+        if (tkc_str_is(key, "type"))
+            type = tkc_json_string(j);
+        else if (tkc_str_is(key, "text"))
+            text = tkc_json_string(j);
+        else if (tkc_str_is(key, "annotations") || tkc_str_is(key, "logprobs"))
+            tkc_json_skip(j);
+        else if (tkc_json_is_set(j))
+            tke_chat_wrong_member(j->err, where, key);
+    if (!(is_text_part(type) && text.data))
+        tke_chat_wrong_member(j->err, where, type);
+    return text;
+}
+
+static bool add_texts(tke_chat_writer *t, tinkc_str value, const char *where, tkc_buf *out)
+{
+    return tke_chat_texts(value, where, t->arena, text_part, out, t->err);
 }
 
 /* ---- messages ---- */
@@ -100,7 +90,7 @@ static void add_plain(tke_chat_writer *t, const char *role, tinkc_str call_id, t
     tkc_buf text;
     tke_chat_flush(t, "assistant");
     tkc_buf_init(&text, t->arena->a, TKC_BUF_NO_MAX);
-    if (add_texts(content, where, t->arena, &text, t->err))
+    if (add_texts(t, content, where, &text))
         tke_chat_message(t, role, call_id, tkc_buf_view(&text));
     tkc_buf_free(&text);
 }
@@ -111,7 +101,7 @@ static void add_message(tke_chat_writer *t, const item *it, const char *where)
     if (tkc_str_is(it->role, "assistant")) {
         if (t->text.len || t->calls.len)
             tke_chat_flush(t, "assistant");
-        t->any = add_texts(it->content, where, t->arena, &t->text, t->err);
+        t->any = add_texts(t, it->content, where, &t->text);
         return;
     }
     for (size_t i = 0; i < 3; i++)
@@ -137,7 +127,7 @@ static void add_item(tke_chat_writer *t, const item *it, const char *where)
         add_plain(t, "tool", it->call_id, it->output, where);
     else if (tkc_str_is(it->type, "reasoning")) {
         tke_chat_flush(t, "assistant");
-        t->any = add_texts(it->content, where, t->arena, &t->thought, t->err) && t->thought.len;
+        t->any = add_texts(t, it->content, where, &t->thought) && t->thought.len;
     } else
         tkc_fail(t->err, TINKC_E_BAD_REQUEST,
                  "%s: an item of type '%.*s' is not supported here, or lacks a member", where,
