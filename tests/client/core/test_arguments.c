@@ -110,62 +110,6 @@ TEST_WITH(arguments_of_inputs_are_checked, setup, teardown)
     assert_int_equal(tinkc_input_length(input), 1);
 }
 
-TEST_WITH(arguments_of_training_are_checked, setup, teardown)
-{
-    const char *const names[] = { "clip", NULL };
-    const double bad[] = { INFINITY };
-    tinkc_loss_options settings = { .names = names, .values = bad };
-    tinkc_adam adam = TINKC_ADAM_INIT, zeroed = { 0 };
-    REFUSED(tinkc_forward(trainer, batch, "x", NULL, &err), ARGUMENT, "batch");
-    REFUSED(tinkc_forward(trainer, NULL, "x", NULL, &err), ARGUMENT, "batch");
-    tinkc_batch_add_sft(batch, ids, 4, 1, &err);
-    REFUSED(tinkc_forward(NULL, batch, "x", NULL, &err), ARGUMENT, "trainer");
-    REFUSED(tinkc_forward(trainer, batch, "", NULL, &err), ARGUMENT, "loss");
-    REFUSED(tinkc_forward(trainer, batch, "x", &settings, &err), ARGUMENT, "values");
-    REFUSED(tinkc_forward(trainer, batch, "x", &(tinkc_loss_options){ .loss_id = "" }, &err),
-            ARGUMENT, "loss_id");
-    REFUSED(tinkc_optim_step(trainer, NULL, &err), ARGUMENT, "adam");
-    REFUSED(tinkc_optim_step(trainer, &zeroed, &err), ARGUMENT, "beta2");
-    adam.learning_rate = NAN;
-    REFUSED(tinkc_optim_step(trainer, &adam, &err), ARGUMENT, "learning_rate");
-    REFUSED(tinkc_trainer_save(trainer, "", NULL, &err), ARGUMENT, "name");
-    REFUSED(tinkc_trainer_save(trainer, "a/b", NULL, &err), ARGUMENT, "name");
-    REFUSED(tinkc_trainer_save(trainer, "a", &(tinkc_save_options){ .ttl_s = -1 }, &err), ARGUMENT,
-            "ttl_s");
-    REFUSED(tinkc_trainer_save_for_sampler(trainer, NULL, NULL, &err), ARGUMENT, "name");
-    REFUSED(tinkc_trainer_load(trainer, &(tinkc_state_options){ .path = "http://x" }, &err), PATH,
-            "");
-    tinkc_state_options later = { .path = "tinker://r/weights/a", .reserved = { 1 } };
-    REFUSED(tinkc_trainer_load(trainer, NULL, &err), ARGUMENT, "options");
-    REFUSED(tinkc_trainer_load(trainer, &later, &err), ARGUMENT, "reserved");
-    REFUSED(tinkc_trainer_open_from(client, &later, &err), ARGUMENT, "reserved");
-    REFUSED(
-        tinkc_trainer_open_sampler(trainer, &(tinkc_sampler_options){ .reserved = { 1 } }, &err),
-        ARGUMENT, "reserved");
-    REFUSED(tinkc_trainer_open_from(client, &(tinkc_state_options){ 0 }, &err), ARGUMENT, "path");
-    REFUSED(tinkc_trainer_open(client, &(tinkc_lora_options){ 0 }, &err), ARGUMENT, "base_model");
-    REFUSED(
-        tinkc_trainer_open(client, &(tinkc_lora_options){ .base_model = "m", .freeze = 7 }, &err),
-        ARGUMENT, "freeze");
-    REFUSED(
-        tinkc_trainer_open(client, &(tinkc_lora_options){ .base_model = "m", .rank = -1 }, &err),
-        ARGUMENT, "rank");
-    REFUSED(tinkc_forward_backward_custom(trainer, batch, 0, NULL, NULL, NULL, &err), ARGUMENT,
-            "fn");
-    REFUSED(tinkc_forward_backward_custom(trainer, batch, 8, NULL, tinkc_loss_dpo, NULL, &err),
-            ARGUMENT, "flags");
-    static const char *const beside[] = { "weights", "logprobs", "advantages" };
-    for (size_t i = 0; i < 3; i++) { /* four targets, three numbers */
-        tinkc_batch *other = tinkc_batch_new(client, &err);
-        tinkc_batch_add_tokens(other, ids, 4, &err);
-        tinkc_batch_set_f32(other, beside[i], numbers, 3, &err);
-        tinkc_batch_set_i64(other, "target_tokens", (int64_t[]){ 1, 2, 3, 4 }, 4, &err);
-        REFUSED(tinkc_forward(trainer, other, "x", NULL, &err), TENSOR, "batch: example 0 has 3");
-        tinkc_batch_free(other);
-    }
-    assert_int_equal(tinkc_mock_count(mock, NULL), 0);
-}
-
 TEST_WITH(arguments_of_sampling_are_checked, setup, teardown)
 {
     tinkc_sampling o = TINKC_SAMPLING_INIT, zeroed = { 0 };

@@ -202,36 +202,6 @@ TEST_WITH(sampling_options_have_bounds, setup, teardown)
     tinkc_sampler_free(s);
 }
 
-TEST_WITH(retry_options_have_bounds, setup, teardown)
-{
-    static const struct {
-        tinkc_retry_options o;
-        const char *why;
-    } rows[] = {
-        { { .has_jitter = true, .jitter = 0 }, NULL },
-        { { .has_jitter = true, .jitter = 1 }, NULL },
-        { { .has_jitter = true, .jitter = -0.01 }, "jitter: must lie between 0 and 1" },
-        { { .has_jitter = true, .jitter = 1.01 }, "jitter: must lie between 0 and 1" },
-        { { .has_jitter = true, .jitter = NAN }, "jitter: must lie between 0 and 1" },
-        { { .jitter = 7 }, NULL }, /* not used */
-        { { .max_attempts = 1 }, NULL },
-        { { .max_attempts = -5 }, "max_attempts: must not be negative" },
-        { { .max_attempts = TINKC_ZERO }, "max_attempts: TINKC_ZERO makes no sense here" },
-        { { .progress_timeout_ms = TINKC_FOREVER },
-          "progress_timeout_ms: TINKC_FOREVER makes no sense here" },
-        { { .delay_base_ms = TINKC_ZERO, .delay_max_ms = TINKC_ZERO }, NULL },
-        { { .delay_max_ms = TINKC_FOREVER }, "delay_max_ms: TINKC_FOREVER makes no sense here" },
-        { { .reserved = { 0, 0, 0, 1 } }, "reserved: must be zero" },
-        { { .reserved_bools = { [4] = true } }, "reserved: must be zero" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        tinkc_sampler *s = tinkc_sampler_new(
-            client, &(tinkc_sampler_options){ .base_model = "m", .retry = &rows[i].o }, &err);
-        assert_why(s, rows[i].why, i);
-        tinkc_sampler_free(s);
-    }
-}
-
 /* Scores are one sample of one token, whichever way the prompt is given. */
 TEST_WITH(scores_are_one_sample, setup, teardown)
 {

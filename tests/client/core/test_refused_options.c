@@ -45,38 +45,3 @@ TEST(queries_have_a_length)
     assert_true(err.code);
     tinkc_mock_free(mock);
 }
-
-/* Members that have no meaning yet must be zero: a program that fills them in expects something of them. */
-TEST(reserved_members_must_be_zero)
-{
-    static const tinkc_lora_options loras[] = { { .base_model = "m", .reserved[4] = 1 },
-                                                { .base_model = "m", .reserved_bools[6] = true } };
-    static const tinkc_state_options states[] = {
-        { .path = "tinker://r/weights/a", .reserved[4] = 1 },
-        { .path = "tinker://r/weights/a", .reserved_bools[6] = true }
-    };
-    static const tinkc_retry_options retries[] = { { .reserved[3] = 1 },
-                                                   { .reserved_bools[4] = true } };
-    static const tinkc_sampler_options samplers[] = { { .base_model = "m", .reserved[3] = 1 },
-                                                      { .base_model = "m",
-                                                        .reserved_bools[6] = true },
-                                                      { .base_model = "m", .retry = &retries[0] },
-                                                      { .base_model = "m", .retry = &retries[1] } };
-    tinkc_error err[8] = { { 0 } }, made = { 0 };
-    tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &made);
-    tinkc_client *client = mock_client(mock, NULL, &made);
-    assert_ok(&made);
-    for (size_t i = 0; i < 2; i++) {
-        assert_null(tinkc_trainer_open(client, &loras[i], &err[i]));
-        assert_null(tinkc_trainer_open_from(client, &states[i], &err[2 + i]));
-    }
-    for (size_t i = 0; i < 4; i++)
-        assert_null(tinkc_sampler_open(client, &samplers[i], &err[4 + i]));
-    for (size_t i = 0; i < 8; i++) {
-        assert_int_equal(err[i].code, TINKC_E_ARGUMENT);
-        assert_string_equal(err[i].message, "reserved: must be zero");
-    }
-    assert_int_equal(tinkc_mock_count(mock, NULL), 0);
-    tinkc_client_free(client);
-    tinkc_mock_free(mock);
-}

@@ -234,24 +234,6 @@ TEST(lists_that_move)
     close_world(&w);
 }
 
-TEST(a_service_that_never_moves_on_ends)
-{
-    for (int kind = RUNS; kind <= SESSIONS; kind++)
-        for (int cursor = 0; cursor < 2; cursor++) {
-            world w;
-            if (kind == RUNS && !cursor)
-                continue; /* there the cursor is required */
-            open_world(&w, (service){ .n = 5000,
-                                      .ignores_offset = true,
-                                      .no_cursor = !cursor,
-                                      .cap = 50,
-                                      .shrink_to = -1 });
-            assert_int_equal(walk(&w, kind, NULL), 50);
-            assert_true(w.s.requests <= 110);
-            close_world(&w);
-        }
-}
-
 TEST(totals_and_fetching)
 {
     world w;

@@ -82,22 +82,6 @@ TEST(the_recommended_learning_rate_follows_from_the_model)
     assert_non_null(cli_model_find("Qwen/Qwen3-8B:peft:131072"));
 }
 
-TEST(a_shuffle_is_a_permutation_by_its_seed)
-{
-    size_t *a = cli_shuffled(100, 1), *b = cli_shuffled(100, 1), *c = cli_shuffled(100, 2);
-    bool seen[100] = { false }, same = true;
-    for (size_t i = 0; i < 100; i++) {
-        assert_true(a[i] < 100 && !seen[a[i]]);
-        seen[a[i]] = true;
-        same = same && a[i] == c[i];
-    }
-    assert_memory_equal(a, b, 100 * sizeof *a);
-    assert_false(same);
-    free(a);
-    free(b);
-    free(c);
-}
-
 /* Where an engine computes, by its status. */
 TEST(a_device_is_shown_with_its_reason)
 {

@@ -43,6 +43,13 @@ static void answer(const stub_request *q, stub_answer *a, void *user)
         a->headers = location;
     } else if (sscanf(q->path, "/status/%d", &status) == 1) {
         a->status = status;
+    } else if (strcmp(q->path, "/reset") == 0) {
+        a->behaviour = STUB_RESET_NOW;
+    } else if (strcmp(q->path, "/short") == 0) {
+        a->behaviour = STUB_TRUNCATE;
+        a->after = 2;
+    } else if (strcmp(q->path, "/garbage") == 0) {
+        a->behaviour = STUB_GARBAGE;
     } else if (strcmp(q->path, "/silent") == 0) {
         a->behaviour = STUB_SILENT;
         atomic_store(&stop, true);
@@ -279,4 +286,30 @@ TEST_WITH(a_stop_ends_the_transfer, setup, teardown)
     assert_false(fetch("GET", "/a")); /* still set: not even begun */
     assert_int_equal(err.code, TINKC_E_CANCELLED);
     assert_int_equal(stub_requests(server), 1);
+}
+
+TEST_WITH(failures_have_names, setup, teardown)
+{
+    const char *const broken[] = { "X-Own", "a\r\nX-Other: b", NULL };
+    assert_false(fetch("GET", "/reset"));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_false(r.nobody_there);
+    assert_false(fetch("GET", "/short"));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_false(fetch("GET", "/garbage"));
+    assert_true(err.code == TINKC_E_CONNECTION || err.code == TINKC_E_BAD_RESPONSE);
+    r.headers = broken;
+    assert_false(fetch("GET", "/a"));
+    assert_int_equal(err.code, TINKC_E_ARGUMENT);
+    assert_non_null(strstr(err.message, "X-Own"));
+    r.headers = NULL;
+    char url[64];
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/", stub_dead_port());
+    err = (tinkc_error){ 0 };
+    r.url = url;
+    assert_false(tkc_fetch_run(fetcher, &r, &err));
+    assert_int_equal(err.code, TINKC_E_CONNECTION);
+    assert_true(r.nobody_there);
+    assert_true(fetch("GET", "/a"));
+    assert_false(r.nobody_there);
 }
