@@ -743,16 +743,10 @@ TEST(losses_that_are_refused)
         const char *says;
     } rows[] = {
         { { .inputs = inputs, .ranks = ranks }, TINKC_E_ARGUMENT, "required" },
-        { { .inputs = inputs, .ranks = odd, .nodes_json = squares_json },
-          TINKC_E_ARGUMENT,
-          "ranks[1]" },
+        { { .inputs = inputs, .ranks = odd, .nodes_json = squares_json }, TINKC_E_ARGUMENT, "ranks[1]" },
         { { .inputs = inputs, .ranks = ranks, .nodes_json = "[]" }, TINKC_E_ARGUMENT, "object" },
-        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"nodes\":" },
-          TINKC_E_ARGUMENT,
-          "JSON" },
-        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"format\":1,\"nodes\":[]}" },
-          TINKC_E_BAD_REQUEST,
-          "" },
+        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"nodes\":" }, TINKC_E_ARGUMENT, "JSON" },
+        { { .inputs = inputs, .ranks = ranks, .nodes_json = "{\"format\":1,\"nodes\":[]}" }, TINKC_E_BAD_REQUEST, "" },
     };
     tinkc_error err = { 0 };
     tinkc_client *client = tinkc_client_new(

@@ -35,10 +35,8 @@ static const tiny_model families[N_FAMILIES] = {
       .rope = "\"rope_type\": \"yarn\", \"factor\": 8.0, "
               "\"original_max_position_embeddings\": 64, \"truncate\": false" },
 };
-static const char *const losses[N_LOSSES] = {
-    "cross_entropy", "soft targets", "importance_sampling", "ppo",
-    "cispo",         "dro",          "cispo, clipped",      "gspo"
-};
+static const char *const losses[N_LOSSES] = { "cross_entropy", "soft targets", "importance_sampling", "ppo",
+                                              "cispo",         "dro",          "cispo, clipped",      "gspo" };
 
 typedef struct world {
     char *folder;

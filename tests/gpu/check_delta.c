@@ -319,8 +319,7 @@ static void compare_delta(rules_check *check, const delta_world *w, const char *
         { "dk", of_float, p->dk, w->kd, w->dk, w->kd, 2e-3 },
         { "dv", of_bf16, p->dc + p->v_at, ld, w->dv, w->vd, 4e-3 },
         { "the strength's gradient", of_bf16, p->dgates, ld_gates, w->db, w->heads, 4e-3 },
-        { "the decay's gradient", of_bf16, p->dgates + p->decay_at, ld_gates, w->da, w->heads,
-          4e-3 },
+        { "the decay's gradient", of_bf16, p->dgates + p->decay_at, ld_gates, w->da, w->heads, 4e-3 },
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char what[160];
@@ -473,9 +472,8 @@ static void check_gated(rules_check *check, int32_t heads, int32_t d)
 void check_delta(rules_check *check)
 {
     static const delta_case cases[] = {
-        { 2, 4, 8, 10, 0.5f },     { 1, 2, 16, 16, 1 },   { 1, 3, 64, 128, 0.01f },
-        { 2, 4, 128, 128, 0.05f }, { 1, 2, 128, 128, 8 }, { 1, 1, 72, 256, 0.1f },
-        { 1, 1, 24, 200, 0.1f },
+        { 2, 4, 8, 10, 0.5f }, { 1, 2, 16, 16, 1 },     { 1, 3, 64, 128, 0.01f }, { 2, 4, 128, 128, 0.05f },
+        { 1, 2, 128, 128, 8 }, { 1, 1, 72, 256, 0.1f }, { 1, 1, 24, 200, 0.1f },
     };
     static const delta_case wide = {
         9, 18, 64, 64, 0.2f

@@ -95,9 +95,8 @@ static void added_product(int n, int k, int m, bool transposed, const tcu_bf16 *
 
 void check_products(void)
 {
-    static const int shapes[][2] = { { 4096, 1024 },  { 1024, 3072 }, { 6144, 1024 },
-                                     { 6144, 4096 },  { 4096, 4096 }, { 24576, 4096 },
-                                     { 4096, 12288 }, { 2560, 9728 }, { 19456, 2560 } };
+    static const int shapes[][2] = { { 4096, 1024 },  { 1024, 3072 },  { 6144, 1024 }, { 6144, 4096 }, { 4096, 4096 },
+                                     { 24576, 4096 }, { 4096, 12288 }, { 2560, 9728 }, { 19456, 2560 } };
     static const int rows[] = { 1, 8, 17, 64, 128, 256, 2048, 16384 };
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         int n = shapes[s][0], k = shapes[s][1];

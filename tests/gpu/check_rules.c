@@ -355,9 +355,8 @@ static void check_conv(rules_check *check, const conv_case *of)
 int check_rules(tcu_device *device)
 {
     static const conv_case convs[] = {
-        { 4, { 768, 128, 128 }, true }, { 4, { 512 }, false },     { 4, { 30, 14, 14 }, true },
-        { 1, { 24, 16 }, true },        { 2, { 8, 32 }, false },   { 3, { 1056 }, false },
-        { 7, { 16 }, true },            { 8, { 5, 28, 3 }, false },
+        { 4, { 768, 128, 128 }, true }, { 4, { 512 }, false },  { 4, { 30, 14, 14 }, true }, { 1, { 24, 16 }, true },
+        { 2, { 8, 32 }, false },        { 3, { 1056 }, false }, { 7, { 16 }, true },         { 8, { 5, 28, 3 }, false },
     };
     rules_check check = { .device = device };
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)

@@ -25,12 +25,10 @@ static const struct {
     void (*run)(void);
     bool all; /* a part of "all" */
 } modes[] = {
-    { "products", check_products, true }, { "attention", check_attention, true },
-    { "model", check_model, true },       { "sampling", check_sampling, true },
-    { "memory", check_memory, true },     { "twins", check_twins, true },
-    { "experts", check_experts, false },  { "parts", check_parts, false },
-    { "rules", check_all_rules, false },  { "qwen", check_qwen, false },
-    { "hybrid", check_hybrid, false },    { "few", check_few, false },
+    { "products", check_products, true }, { "attention", check_attention, true }, { "model", check_model, true },
+    { "sampling", check_sampling, true }, { "memory", check_memory, true },       { "twins", check_twins, true },
+    { "experts", check_experts, false },  { "parts", check_parts, false },        { "rules", check_all_rules, false },
+    { "qwen", check_qwen, false },        { "hybrid", check_hybrid, false },      { "few", check_few, false },
     { "alone", speed_attention, false },
 };
 

@@ -37,9 +37,7 @@ static void steps_begin_with_their_datum(void **state)
 static void tiles_stay_in_their_segment(void **state)
 {
     (void)state;
-    tke_segment segments[] = { { .begin = 0, .end = 70 },
-                               { .begin = 70, .end = 75 },
-                               { .begin = 75, .end = 300 } };
+    tke_segment segments[] = { { .begin = 0, .end = 70 }, { .begin = 70, .end = 75 }, { .begin = 75, .end = 300 } };
     tcu_tile tiles[16];
     size_t n = tcu_fill_tiles(segments, 3, 64, 200, 64, tiles);
     static const tcu_tile want[] = { { 0, 64, 6 }, { 1, 70, 5 }, { 2, 75, 64 }, { 2, 139, 61 } };
@@ -202,9 +200,8 @@ static void pieces_end_at_chunks_of_positions(void **state)
     (void)state;
     tcu_run runs[] = { { .row = 0, .n = 65 }, { .row = 65, .n = 70, .position = 60 }, { .n = 0 },
                        { .row = 135, .n = 1, .position = 128 } };
-    static const tcu_piece want[] = { { 0, 0, 64, 0, -1 },    { 0, 64, 1, 64, -1 },
-                                      { 1, 65, 4, 60, -1 },   { 1, 69, 64, 64, -1 },
-                                      { 1, 133, 2, 128, -1 }, { 3, 135, 1, 128, -1 } };
+    static const tcu_piece want[] = { { 0, 0, 64, 0, -1 },   { 0, 64, 1, 64, -1 },   { 1, 65, 4, 60, -1 },
+                                      { 1, 69, 64, 64, -1 }, { 1, 133, 2, 128, -1 }, { 3, 135, 1, 128, -1 } };
     tcu_piece out[8];
     assert_int_equal(tcu_fill_pieces(runs, 4, NULL), 6);
     assert_int_equal(tcu_fill_pieces(runs, 4, out), 6);

@@ -301,10 +301,8 @@ static bool family_loss_parse(family *f, const char *name, tke_loss *loss, tinkc
         double value;
         bool wanted;
     } settings[] = {
-        { "clip_low_threshold", f->clip_low,
-          strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
-        { "clip_high_threshold", f->clip_high,
-          strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
+        { "clip_low_threshold", f->clip_low, strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
+        { "clip_high_threshold", f->clip_high, strcmp(name, "ppo") == 0 || strcmp(name, "cispo") == 0 },
         { "beta", f->beta, strcmp(name, "dro") == 0 },
     };
     tke_loss_key keys[3];

@@ -41,11 +41,10 @@ static void show(size_t *failed, const unit *u, const char *what, tinkc_str got)
 /* The error names one of the functions that are left out on purpose. */
 static bool is_left_out(const char *message)
 {
-    static const char *const names[] = {
-        "filesizeformat", "forceescape", "pprint",     "random",     "urlize",       "wordwrap",
-        "xmlattr",        "casefold",    "expandtabs", "format_map", "isidentifier", "isprintable",
-        "istitle",        "maketrans",   "translate",  "cycler",     "joiner",       "lipsum"
-    };
+    static const char *const names[] = { "filesizeformat", "forceescape", "pprint",   "random",     "urlize",
+                                         "wordwrap",       "xmlattr",     "casefold", "expandtabs", "format_map",
+                                         "isidentifier",   "isprintable", "istitle",  "maketrans",  "translate",
+                                         "cycler",         "joiner",      "lipsum" };
     const char *quote = strchr(message, '\'');
     for (size_t i = 0; quote && i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);

@@ -158,18 +158,10 @@ static tke_adapter *trained;
 /* Two passes and a step; a failing part leaves the adapter as it is. */
 static bool train(tinkc_error *err)
 {
-    tke_datum data[N_DATA] = { { .tokens = tokens,
-                                 .n = LEN,
-                                 .k = 1,
-                                 .targets = targets,
-                                 .logprobs = numbers,
-                                 .advantages = ones },
-                               { .tokens = tokens,
-                                 .n = 7,
-                                 .k = 1,
-                                 .targets = targets,
-                                 .logprobs = numbers,
-                                 .advantages = ones } };
+    tke_datum data[N_DATA] = {
+        { .tokens = tokens, .n = LEN, .k = 1, .targets = targets, .logprobs = numbers, .advantages = ones },
+        { .tokens = tokens, .n = 7, .k = 1, .targets = targets, .logprobs = numbers, .advantages = ones }
+    };
     tke_pass p[2] = { { .adapter = trained, .backward = true, .data = data, .n_data = N_DATA },
                       { .adapter = trained, .backward = true, .data = data, .n_data = 1 } };
     tke_pass *list[2] = { &p[0], &p[1] };

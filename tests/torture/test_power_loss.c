@@ -108,10 +108,8 @@ TEST(missing_syncs_are_noticed)
         int32_t durability;
         const char *path;
     } holes[] = {
-        { TINKC_DURABILITY_CHECKPOINT, "meta.db-wal" },
-        { TINKC_DURABILITY_CHECKPOINT, "adapter_model.safetensors" },
-        { TINKC_DURABILITY_CHECKPOINT, "/weights" },
-        { TINKC_DURABILITY_CHECKPOINT, "/runs" },
+        { TINKC_DURABILITY_CHECKPOINT, "meta.db-wal" }, { TINKC_DURABILITY_CHECKPOINT, "adapter_model.safetensors" },
+        { TINKC_DURABILITY_CHECKPOINT, "/weights" },    { TINKC_DURABILITY_CHECKPOINT, "/runs" },
         { TINKC_DURABILITY_JOURNAL, "/journal" },
     };
     for (size_t i = 0; i < sizeof holes / sizeof *holes; i++) {

@@ -487,8 +487,7 @@ TEST_WITH(words_of_a_transport, setup, end_fixture)
         { TINKC_E_CONNECTION, NULL, TINKC_E_CONNECTION, "no answer" },
         { TINKC_E_CONNECTION, "", TINKC_E_CONNECTION, "no answer" },
         { TINKC_E_CONNECTION, text, TINKC_E_CONNECTION, text + sizeof text - 1 - MOST },
-        { TINKC_E_CONNECTION, text + sizeof text - 1 - MOST, TINKC_E_CONNECTION,
-          text + sizeof text - 1 - MOST },
+        { TINKC_E_CONNECTION, text + sizeof text - 1 - MOST, TINKC_E_CONNECTION, text + sizeof text - 1 - MOST },
     };
     fixture *x = *state;
     hand.path = "/far";

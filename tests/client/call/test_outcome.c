@@ -41,14 +41,12 @@ static double get(const tinkc_fwdbwd *p, const char *name)
 
 TEST(metrics_follow_their_reduction)
 {
-    const metric first[] = { { "a:mean", 1 },         { "u:unique", 7 }, { "only:sum", 1 },
-                             { "x:foo", 1 },          { "s:sum", 2 },    { "m:min", 4 },
-                             { "M:max", 4 },          { "k:slack", 1 },  { "plain", 5 },
-                             { "two:colons:mean", 5 } };
-    const metric second[] = { { "a:mean", 2 },         { "u:unique", 9 }, { "x:foo", 1 },
-                              { "s:sum", 3 },          { "m:min", 3 },    { "M:max", NAN },
-                              { "k:slack", 2 },        { "plain", 6 },    { "late:sum", 1 },
-                              { "two:colons:mean", 5 } };
+    const metric first[] = { { "a:mean", 1 }, { "u:unique", 7 },       { "only:sum", 1 }, { "x:foo", 1 },
+                             { "s:sum", 2 },  { "m:min", 4 },          { "M:max", 4 },    { "k:slack", 1 },
+                             { "plain", 5 },  { "two:colons:mean", 5 } };
+    const metric second[] = { { "a:mean", 2 },   { "u:unique", 9 },       { "x:foo", 1 },   { "s:sum", 3 },
+                              { "m:min", 3 },    { "M:max", NAN },        { "k:slack", 2 }, { "plain", 6 },
+                              { "late:sum", 1 }, { "two:colons:mean", 5 } };
     tinkc_fwdbwd a = make_part(3, first, 10), b = make_part(1, second, 10), all = combine(&a, &b);
     assert_true(get(&all, "a:mean") == 1.25);
     assert_true(get(&all, "k:slack") == 0.75);
@@ -110,16 +108,12 @@ TEST(hashes_are_those_of_python)
 
 TEST(one_example_weighs_one)
 {
-    const metric first[] = {
-        { "a:mean", 1 }, { "h:hash_unordered", 3 }, { "n:hash_unordered", NAN }, { "m:min", 1 },
-        { "M:max", 9 },  { "p:min", NAN }
+    const metric first[] = { { "a:mean", 1 }, { "h:hash_unordered", 3 }, { "n:hash_unordered", NAN }, { "m:min", 1 },
+                             { "M:max", 9 },  { "p:min", NAN } };
+    const metric second[] = {
+        { "a:mean", 2 }, { "h:hash_unordered", 1 }, { "n:hash_unordered", 1 }, { "m:min", 5 }, { "M:max", 2 },
+        { "p:min", 1 }
     };
-    const metric second[] = { { "a:mean", 2 },
-                              { "h:hash_unordered", 1 },
-                              { "n:hash_unordered", 1 },
-                              { "m:min", 5 },
-                              { "M:max", 2 },
-                              { "p:min", 1 } };
     tinkc_fwdbwd a = make_part(1, first, 6), b = make_part(0, second, 6), all = combine(&a, &b);
     assert_true(get(&all, "a:mean") == 1); /* all the weight is the first's */
     assert_true(get(&all, "m:min") == 1 && get(&all, "M:max") == 9 && isnan(get(&all, "p:min")));

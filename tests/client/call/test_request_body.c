@@ -160,10 +160,9 @@ TEST_WITH(changed_files_are_errors, setup, teardown)
         const char *text;
         int64_t sec, nsec;
         bool good;
-    } rows[] = { { "FILE", 1000, 500, true },   { "ELIF", 1000, 500, true }, /* nobody can tell */
-                 { "FILE", 1001, 500, false },  { "FILE", 1000, 501, false },
-                 { "FILE5", 1000, 500, false }, { "FIL", 1000, 500, false },
-                 { "", 1000, 500, false } };
+    } rows[] = { { "FILE", 1000, 500, true },  { "ELIF", 1000, 500, true }, /* nobody can tell */
+                 { "FILE", 1001, 500, false }, { "FILE", 1000, 501, false }, { "FILE5", 1000, 500, false },
+                 { "FIL", 1000, 500, false },  { "", 1000, 500, false } };
     char want[160], some[8];
     (void)snprintf(want, sizeof want, "%s: changed while it was sent", path);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -37,9 +37,7 @@ TEST(each_outcome_once)
         outcome o;
         const char *attempt, *both; /* with the first layer alone, and with both; NULL = the same */
     } rows[] = {
-        { { 400, 0, NULL, NULL, "{\"detail\":\"bad\"}" },
-          "healthz; BAD_REQUEST 400 \"HTTP 400: bad\"",
-          NULL },
+        { { 400, 0, NULL, NULL, "{\"detail\":\"bad\"}" }, "healthz; BAD_REQUEST 400 \"HTTP 400: bad\"", NULL },
         { { 400, 0, NULL, NULL, "" },
           "healthz; CONNECTION \"HTTP 400 without a body: the connection is stale\"",
           "models; +1000 models; done" },
@@ -50,9 +48,7 @@ TEST(each_outcome_once)
         { { 402, 0, NULL, NULL, "{\"detail\":\"pay\"}" },
           "healthz; BILLING 402 \"HTTP 402: pay\"",
           "models; +5000 models; done" },
-        { { 403, 0, NULL, NULL, "plain text" },
-          "healthz; FORBIDDEN 403 \"HTTP 403: plain text\"",
-          NULL },
+        { { 403, 0, NULL, NULL, "plain text" }, "healthz; FORBIDDEN 403 \"HTTP 403: plain text\"", NULL },
         { { 404, 0, NULL, NULL, "" }, "healthz; NOT_FOUND 404 \"HTTP 404\"", NULL },
         { { 408, 0, NULL, NULL, "" }, "healthz; +500 healthz (1); done", NULL },
         { { 409, 0, NULL, NULL, "" }, "healthz; +500 healthz (1); done", NULL },
@@ -66,22 +62,14 @@ TEST(each_outcome_once)
         { { 429, 0, "retry-after-ms", "250", "" }, "healthz; +250 healthz (1); done", NULL },
         { { 429, 0, "Retry-After-Ms", "1", "" }, "healthz; +1 healthz (1); done", NULL },
         { { 429, 0, NULL, NULL, "" }, "healthz; +500 healthz (1); done", NULL },
-        { { 500, 0, NULL, NULL, "tml-0123456789abcdef0123456789" },
-          "healthz; +500 healthz (1); done",
-          NULL },
-        { { 500, 0, "x-should-retry", "false", "" },
-          "healthz; SERVER 500 \"HTTP 500\"",
-          "models; +1000 models; done" },
+        { { 500, 0, NULL, NULL, "tml-0123456789abcdef0123456789" }, "healthz; +500 healthz (1); done", NULL },
+        { { 500, 0, "x-should-retry", "false", "" }, "healthz; SERVER 500 \"HTTP 500\"", "models; +1000 models; done" },
         { { 404, 0, "x-should-retry", "true", "" }, "healthz; +500 healthz (1); done", NULL },
-        { { 503, 0, "Retry-After", "Thu, 01 Jan 2026 00:10:09 GMT", "" },
-          "healthz; +500 healthz (1); done",
-          NULL },
+        { { 503, 0, "Retry-After", "Thu, 01 Jan 2026 00:10:09 GMT", "" }, "healthz; +500 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "0.25", "" }, "healthz; +250 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "0", "" }, "healthz; +500 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "soon", "" }, "healthz; +500 healthz (1); done", NULL },
-        { { 400, 0, "x-should-retry", "TRUE", "x" },
-          "healthz; BAD_REQUEST 400 \"HTTP 400: x\"",
-          NULL },
+        { { 400, 0, "x-should-retry", "TRUE", "x" }, "healthz; BAD_REQUEST 400 \"HTTP 400: x\"", NULL },
         { { 503, 0, "Retry-After", "60", "" }, "healthz; +60000 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "61", "" }, "healthz; +500 healthz (1); done", NULL },
         { { 503, 0, "Retry-After", "-1", "" }, "healthz; +500 healthz (1); done", NULL },
@@ -99,15 +87,9 @@ TEST(each_outcome_once)
         { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL }, "healthz; +500 healthz (1); done", NULL },
         { { 0, TINKC_FAULT_DNS, NULL, NULL, NULL }, "healthz; +500 healthz (1); done", NULL },
         { { 0, TINKC_FAULT_TLS, NULL, NULL, NULL }, "healthz; +500 healthz (1); done", NULL },
-        { { 200, TINKC_FAULT_RESET, NULL, NULL, "{\"status\":\"ok\"}" },
-          "healthz; +500 healthz (1); done",
-          NULL },
-        { { 200, TINKC_FAULT_TRUNCATED, NULL, NULL, "{\"status\":\"ok\"}" },
-          "healthz; +500 healthz (1); done",
-          NULL },
-        { { 200, TINKC_FAULT_SILENT, NULL, NULL, "{\"status\":\"ok\"}" },
-          "healthz; +60500 healthz (1); done",
-          NULL },
+        { { 200, TINKC_FAULT_RESET, NULL, NULL, "{\"status\":\"ok\"}" }, "healthz; +500 healthz (1); done", NULL },
+        { { 200, TINKC_FAULT_TRUNCATED, NULL, NULL, "{\"status\":\"ok\"}" }, "healthz; +500 healthz (1); done", NULL },
+        { { 200, TINKC_FAULT_SILENT, NULL, NULL, "{\"status\":\"ok\"}" }, "healthz; +60500 healthz (1); done", NULL },
     };
     scene *s = begin(&quiet);
     for (size_t i = 0; i < LEN(rows); i++) {
@@ -317,9 +299,7 @@ TEST(a_402_pauses_for_as_long_as_the_settings_or_options_allow)
         { { .billing_pause_ms = 7000 },
           SETTING("3"),
           "models; +5000 models; +5000 models; BILLING 402 \"HTTP 402: no credit left\"" },
-        { { .billing_pause_ms = TINKC_ZERO },
-          "{}",
-          "models; BILLING 402 \"HTTP 402: no credit left\"" },
+        { { .billing_pause_ms = TINKC_ZERO }, "{}", "models; BILLING 402 \"HTTP 402: no credit left\"" },
         { { .billing_pause_ms = TINKC_FOREVER, .operation_timeout_ms = 12000 },
           "{}",
           "models; +5000 models; +5000 models; +2000 DEADLINE \"capabilities_get: not complete "
@@ -411,8 +391,7 @@ TEST(a_billing_pause_is_logged_each_minute)
         const char *seen;
     } rows[] = { { 0, "models; warning: paused because of billing: HTTP 402; +5000 models; done" },
                  { 55000, "models; +5000 models; done" },
-                 { 55001,
-                   "models; warning: paused because of billing: HTTP 402; +5000 models; done" } };
+                 { 55001, "models; warning: paused because of billing: HTTP 402; +5000 models; done" } };
     const tinkc_client_options o = { .billing_pause_ms = TINKC_FOREVER,
                                      .log_level = TINKC_LOG_WARN };
     scene *s = begin(&o);
@@ -445,8 +424,7 @@ TEST(a_deprecation_notice_is_logged_each_minute)
         { "/x", 0, PAIRS(NOTE, " "), "/x {GET} {pool rest}; done" },
         { "/x", 0, PAIRS(NOTE, "gone", "x-deprecation-level", " Error "),
           "/x {GET} {pool rest}; error: deprecation notice: gone; done" },
-        { "https://other.test/x", 70000, PAIRS(NOTE, "gone"),
-          "/x {Accept: application/json}; done" },
+        { "https://other.test/x", 70000, PAIRS(NOTE, "gone"), "/x {Accept: application/json}; done" },
     };
     scene *s = begin(&quiet);
     scene_shows(s, SHOW_LOGS);

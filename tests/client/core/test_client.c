@@ -50,9 +50,7 @@ TEST(every_request_says_who_it_is)
 {
     tinkc_error err = { 0 };
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);
-    static const char *const own[] = {
-        "x-stainless-runtime", "mine", "X-Stainless-Async", "", "X-Team", "blue", NULL
-    };
+    static const char *const own[] = { "x-stainless-runtime", "mine", "X-Stainless-Async", "", "X-Team", "blue", NULL };
     tinkc_client *client =
         mock_client(mock, &(tinkc_client_options){ .api_key = "tml-k", .headers = own }, &err);
     assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));

@@ -10,18 +10,14 @@ TEST(each_variable_of_the_environment_stands_in_for_its_option)
     } rows[] = {
         { "TINKER_API_KEY", "tml-env",
           "client/config {X-API-Key: tml-env}; healthz {X-API-Key: tml-env}; health: done" },
-        { "TINKER_API_KEY", "eyJ.env",
-          "client/config {token env}; healthz {token env}; health: done" },
-        { "TINKER_API_KEY", "sk-no",
-          "client: BAD_CREDENTIAL \"api_key: begins with neither tml- nor eyJ\"" },
+        { "TINKER_API_KEY", "eyJ.env", "client/config {token env}; healthz {token env}; health: done" },
+        { "TINKER_API_KEY", "sk-no", "client: BAD_CREDENTIAL \"api_key: begins with neither tml- nor eyJ\"" },
         { "TINKER_API_KEY", "", "client/config; healthz; health: done" },
         { "TINKER_BASE_URL", "https://env.test/a",
           "client/config {to https://env.test/a/}; healthz {to https://env.test/a/}; health: "
           "done" },
-        { "TINKER_BASE_URL", "env.test",
-          "client: ARGUMENT \"base_url: URL: it needs a scheme, http:// or https://\"" },
-        { "TINKER_BASE_URL", "ftp://x",
-          "client: ARGUMENT \"base_url: URL: its scheme must be http or https\"" },
+        { "TINKER_BASE_URL", "env.test", "client: ARGUMENT \"base_url: URL: it needs a scheme, http:// or https://\"" },
+        { "TINKER_BASE_URL", "ftp://x", "client: ARGUMENT \"base_url: URL: its scheme must be http or https\"" },
         { "TINKER_BASE_URL", "", "client/config; healthz; health: done" },
         { "CLOUDFLARE_ACCESS_CLIENT_ID", "cf-id",
           "client/config {CF-Access-Client-Id: cf-id}; healthz {CF-Access-Client-Id: cf-id}; "
@@ -63,8 +59,7 @@ TEST(of_the_session)
         const char *name, *value, *has, *given;
     } rows[] = {
         { "TINKER_PROJECT_ID", "p-env", "\"project_id\":\"p-env\"", "\"project_id\":\"p-given\"" },
-        { "TINKER_PROJECT_ID", "", "\"sdk_version\":\"0.25.0\",\"type\"",
-          "\"project_id\":\"p-given\"" },
+        { "TINKER_PROJECT_ID", "", "\"sdk_version\":\"0.25.0\",\"type\"", "\"project_id\":\"p-given\"" },
         { "TINKER_TAGS", "a,b", "\"tags\":[\"a\",\"b\"]", "\"tags\":[\"given\"]" },
         { "TINKER_TAGS", " a , ,b,a,", "\"tags\":[\"a\",\"b\"]", "\"tags\":[\"given\"]" },
         { "TINKER_TAGS", ",", "\"tags\":[]", "\"tags\":[\"given\"]" },

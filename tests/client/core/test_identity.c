@@ -40,8 +40,7 @@ TEST_WITH(what_a_health_check_says, setup, end_fixture)
         const char *message;
     } rows[] = {
         { "{\"status\":\"ok\"}", TINKC_OK, "" },
-        { "{\"status\":\"okay\"}", TINKC_E_SERVER,
-          "health check failed: the service reports okay" },
+        { "{\"status\":\"okay\"}", TINKC_E_SERVER, "health check failed: the service reports okay" },
         { "{\"status\":\"\"}", TINKC_E_SERVER, "health check failed: the service reports " },
     };
     fixture *x = *state;

@@ -111,39 +111,29 @@ static const struct {
     { ALL(0, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":0," USUAL), NULL },
     { ALL(1, 1, 1, -1, .seed = 0), PARAMS("\"max_tokens\":1," USUAL), NULL },
     { ALL(-2, 1, 1, -1, .seed = 0), NULL, "max_tokens: must be 0 or more, or -1" },
-    { ALL(-1, 0, 1, -1, .seed = 0), PARAMS("\"temperature\":0.0,\"top_k\":-1,\"top_p\":1.0"),
-      NULL },
+    { ALL(-1, 0, 1, -1, .seed = 0), PARAMS("\"temperature\":0.0,\"top_k\":-1,\"top_p\":1.0"), NULL },
     { ALL(-1, -0.5f, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
     { ALL(-1, INFINITY, 1, -1, .seed = 0), NULL, "temperature: must be a number of 0 or more" },
-    { ALL(-1, 1, 0.5f, -1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":-1,\"top_p\":0.5"),
-      NULL },
-    { ALL(-1, 1, 0, -1, .seed = 0), NULL,
-      "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
-    { ALL(-1, 1, 1.5f, -1, .seed = 0), NULL,
-      "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
+    { ALL(-1, 1, 0.5f, -1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":-1,\"top_p\":0.5"), NULL },
+    { ALL(-1, 1, 0, -1, .seed = 0), NULL, "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
+    { ALL(-1, 1, 1.5f, -1, .seed = 0), NULL, "top_p: must lie above 0 and up to 1; start from TINKC_SAMPLING_INIT" },
     { ALL(-1, 1, 1, 1, .seed = 0), PARAMS("\"temperature\":1.0,\"top_k\":1,\"top_p\":1.0"), NULL },
     { ALL(-1, 1, 1, 0, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
     { ALL(-1, 1, 1, -2, .seed = 0), NULL, "top_k: must be 1 or more, or -1" },
     { WITH(.has_seed = true), PARAMS("\"seed\":0," USUAL), NULL },
-    { WITH(.has_seed = true, .seed = INT64_MAX), PARAMS("\"seed\":9223372036854775807," USUAL),
-      NULL },
+    { WITH(.has_seed = true, .seed = INT64_MAX), PARAMS("\"seed\":9223372036854775807," USUAL), NULL },
     { WITH(.has_seed = true, .seed = (uint64_t)INT64_MAX + 1), NULL, "seed: must be below 2^63" },
     { WITH(.seed = UINT64_MAX), PARAMS(USUAL), NULL }, /* not used */
     { WITH(.stop = stops), PARAMS("\"stop\":[\"a\",\"b\"]," USUAL), NULL },
     { WITH(.stop_tokens = ids, .n_stop_tokens = 2), PARAMS("\"stop\":[1,2]," USUAL), NULL },
-    { WITH(.stop_tokens = low_targets, .n_stop_tokens = 2), NULL,
-      "stop_tokens: token 1 is negative" },
+    { WITH(.stop_tokens = low_targets, .n_stop_tokens = 2), NULL, "stop_tokens: token 1 is negative" },
     { WITH(.never_stop = true), PARAMS("\"stop\":[]," USUAL), NULL },
-    { WITH(.prompt_logprobs = true), "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":0,\"type\"",
-      NULL },
-    { WITH(.topk_prompt_logprobs = 1),
-      "\"prompt_logprobs\":false,\"topk_prompt_logprobs\":1,\"type\"", NULL },
+    { WITH(.prompt_logprobs = true), "\"prompt_logprobs\":true,\"topk_prompt_logprobs\":0,\"type\"", NULL },
+    { WITH(.topk_prompt_logprobs = 1), "\"prompt_logprobs\":false,\"topk_prompt_logprobs\":1,\"type\"", NULL },
     { WITH(.topk_prompt_logprobs = -1), NULL, "topk_prompt_logprobs: must not be negative" },
-    { WITH(.topk_sample_logprobs = 1), "\"topk_prompt_logprobs\":0,\"topk_sample_logprobs\":1,",
-      NULL },
+    { WITH(.topk_sample_logprobs = 1), "\"topk_prompt_logprobs\":0,\"topk_sample_logprobs\":1,", NULL },
     { WITH(.topk_sample_logprobs = -1), NULL, "topk_sample_logprobs: must not be negative" },
-    { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = 1), "\"prompt_logprobs_last_n\":1,",
-      NULL },
+    { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = 1), "\"prompt_logprobs_last_n\":1,", NULL },
     { WITH(.prompt_logprobs_last_n = 1), NULL, "prompt_logprobs_last_n: needs prompt_logprobs" },
     { WITH(.prompt_logprobs = true, .prompt_logprobs_last_n = -1), NULL,
       "prompt_logprobs_last_n: must not be negative" },
@@ -155,8 +145,7 @@ static const struct {
       "\"data\":[5,-1,7,8,9,10],\"dtype\":\"int64\",\"shape\":[3,2]}", NULL },
     { WITH(.target_tokens = low_targets, .targets_each = 1), NULL, "target_tokens: 1 is below -1" },
     { WITH(.targets_each = 1), NULL, "target_tokens: comes with targets_each, of 1 or more" },
-    { WITH(.target_tokens = targets), NULL,
-      "target_tokens: comes with targets_each, of 1 or more" },
+    { WITH(.target_tokens = targets), NULL, "target_tokens: comes with targets_each, of 1 or more" },
     { WITH(.target_tokens = targets, .targets_each = -1), NULL,
       "target_tokens: comes with targets_each, of 1 or more" },
     { WITH(.reserved = { 1 }), NULL, "reserved: must be zero" },
@@ -332,8 +321,7 @@ TEST_WITH(search_options_have_bounds, setup, teardown)
           "\"statuses\":[{\"type\":\"cancelled\"},{\"type\":\"client_finished\"}]",
           NULL },
         { { .states = 1u << 30 }, NULL, "states: unknown bits" },
-        { { .states = TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED,
-            .finished_as = 1u << TINKC_FINISH_ERRORED },
+        { { .states = TINKC_SESSION_ACTIVE | TINKC_SESSION_FINISHED, .finished_as = 1u << TINKC_FINISH_ERRORED },
           "\"statuses\":[{\"type\":\"active\"},{\"type\":\"client_finished\",\"reasons\":["
           "\"errored\"]}]",
           NULL },
@@ -341,9 +329,7 @@ TEST_WITH(search_options_have_bounds, setup, teardown)
             .finished_as = 1u << TINKC_FINISH_SUCCESS | 1u << TINKC_FINISH_INTERRUPTED },
           "\"reasons\":[\"success\",\"interrupted\"]",
           NULL },
-        { { .states = TINKC_SESSION_FINISHED, .finished_as = 8 },
-          NULL,
-          "finished_as: unknown bits" },
+        { { .states = TINKC_SESSION_FINISHED, .finished_as = 8 }, NULL, "finished_as: unknown bits" },
         { { .finished_as = 1 }, NULL, "finished_as: needs TINKC_SESSION_FINISHED in states" },
         { { .states = TINKC_SESSION_ACTIVE, .finished_as = 1 },
           NULL,
@@ -379,8 +365,7 @@ TEST_WITH(an_audit_has_a_type_and_a_day, setup, teardown)
     } rows[] = {
         { NULL, NULL, "/api/v1/audit?event_type=all", NULL },
         { "all", NULL, "/api/v1/audit?event_type=all", NULL },
-        { "checkpoints", "2026-02-28", "/api/v1/audit?event_type=checkpoints&day=2026-02-28",
-          NULL },
+        { "checkpoints", "2026-02-28", "/api/v1/audit?event_type=checkpoints&day=2026-02-28", NULL },
         { "projects", NULL, "/api/v1/audit?event_type=projects", NULL },
         { "teams", NULL, "/api/v1/audit?event_type=teams", NULL },
         { "organizations", NULL, "/api/v1/audit?event_type=organizations", NULL },
@@ -432,10 +417,9 @@ TEST_WITH(parts_of_a_form, setup, teardown)
     tinkc_form *form = tinkc_form_new(client, &err);
     static const struct {
         const char *name, *why;
-    } rows[] = { { "a", NULL },
-                 { NULL, "name is empty" },
-                 { "", "name is empty" },
-                 { "a\nb", "name holds a line break" } };
+    } rows[] = {
+        { "a", NULL }, { NULL, "name is empty" }, { "", "name is empty" }, { "a\nb", "name holds a line break" }
+    };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bool done = tinkc_form_add_text(form, rows[i].name, "v", &err);
         assert_why(done ? form : NULL, rows[i].why, i);
@@ -449,9 +433,8 @@ TEST_WITH(parts_of_a_form, setup, teardown)
 TEST_WITH(paths_and_headers, setup, teardown)
 {
     static const char escaping[] = "path: a character in it needs escaping";
-    static const char *const bad[][3] = { { "A", NULL, NULL },  { "", "x", NULL },
-                                          { "A B", "x", NULL }, { "A:", "x", NULL },
-                                          { "A", "x\n", NULL }, { "A", "\x7F", NULL },
+    static const char *const bad[][3] = { { "A", NULL, NULL },  { "", "x", NULL },    { "A B", "x", NULL },
+                                          { "A:", "x", NULL },  { "A", "x\n", NULL }, { "A", "\x7F", NULL },
                                           { "A", "\x1F", NULL } };
     static const char *const good[] = { "A", "x\ty", "B", " ", NULL };
     static const struct {
@@ -477,12 +460,9 @@ TEST_WITH(paths_and_headers, setup, teardown)
         { { .path = "/x", .headers = bad[1] }, "headers: \"\" is not a valid header name" },
         { { .path = "/x", .headers = bad[2] }, "headers: \"A B\" is not a valid header name" },
         { { .path = "/x", .headers = bad[3] }, "headers: \"A:\" is not a valid header name" },
-        { { .path = "/x", .headers = bad[4] },
-          "headers: the value of A holds a control character" },
-        { { .path = "/x", .headers = bad[5] },
-          "headers: the value of A holds a control character" },
-        { { .path = "/x", .headers = bad[6] },
-          "headers: the value of A holds a control character" },
+        { { .path = "/x", .headers = bad[4] }, "headers: the value of A holds a control character" },
+        { { .path = "/x", .headers = bad[5] }, "headers: the value of A holds a control character" },
+        { { .path = "/x", .headers = bad[6] }, "headers: the value of A holds a control character" },
         { { .path = "/x", .content_type = "a\nb" }, "content_type holds a line break" },
         { { .path = "/x", .idempotency_key = "a\rb" }, "idempotency_key holds a line break" },
         { { .path = "/x", .body_len = 1 }, "body is NULL but body_len is not 0" },
@@ -523,10 +503,9 @@ TEST_WITH(numbers_of_a_client, setup, teardown)
         const struct {
             int64_t value;
             const char *why;
-        } values[] = { { 1, NULL },
-                       { TINKC_ZERO, rows[i].zero },
-                       { TINKC_FOREVER, rows[i].forever },
-                       { -1000, negative } };
+        } values[] = {
+            { 1, NULL }, { TINKC_ZERO, rows[i].zero }, { TINKC_FOREVER, rows[i].forever }, { -1000, negative }
+        };
         for (size_t k = 0; k < 4; k++) {
             tinkc_client_options o = { 0 };
             char why[100];
@@ -560,19 +539,14 @@ TEST_WITH(parts_of_a_client, setup, teardown)
         { { .transport = &other }, versions },
         { { .transport = &mute }, versions },
         { { .transport = tinkc_mock_transport(mock), .log_level = TINKC_LOG_DEBUG }, NULL },
-        { { .transport = tinkc_mock_transport(mock), .log_level = TINKC_LOG_DEBUG + 1 },
-          "log_level: unknown value 5" },
-        { { .transport = tinkc_mock_transport(mock), .log_level = -1 },
-          "log_level: unknown value -1" },
+        { { .transport = tinkc_mock_transport(mock), .log_level = TINKC_LOG_DEBUG + 1 }, "log_level: unknown value 5" },
+        { { .transport = tinkc_mock_transport(mock), .log_level = -1 }, "log_level: unknown value -1" },
         { { .transport = tinkc_mock_transport(mock), .telemetry = TINKC_TELEMETRY_OFF }, NULL },
         { { .transport = tinkc_mock_transport(mock), .telemetry = TINKC_TELEMETRY_OFF + 1 },
           "telemetry: unknown value 3" },
-        { { .transport = tinkc_mock_transport(mock), .telemetry = -1 },
-          "telemetry: unknown value -1" },
-        { { .transport = tinkc_mock_transport(mock), .reserved = { 0, 0, 0, 0, 0, 0, 1 } },
-          "reserved: must be zero" },
-        { { .transport = tinkc_mock_transport(mock), .reserved_bools = { [4] = true } },
-          "reserved: must be zero" },
+        { { .transport = tinkc_mock_transport(mock), .telemetry = -1 }, "telemetry: unknown value -1" },
+        { { .transport = tinkc_mock_transport(mock), .reserved = { 0, 0, 0, 0, 0, 0, 1 } }, "reserved: must be zero" },
+        { { .transport = tinkc_mock_transport(mock), .reserved_bools = { [4] = true } }, "reserved: must be zero" },
         { { .transport = tinkc_mock_transport(mock), .base_url = "ftp://x" },
           "base_url: URL: its scheme must be http or https" },
     };

@@ -174,9 +174,7 @@ TEST_WITH(short_headers_and_repeated_tags, begin_plain, end_fixture)
         for (size_t k = 0; k < i; k += 2)
             assert_string_not_equal(c->headers[i], c->headers[k]);
     tinkc_client_free(c);
-    static const char *const bad[][2] = {
-        { "", "v" }, { "a b", "v" }, { "a:", "v" }, { "a", "v\n" }
-    };
+    static const char *const bad[][2] = { { "", "v" }, { "a b", "v" }, { "a:", "v" }, { "a", "v\n" } };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(
             x,
@@ -350,8 +348,7 @@ TEST_WITH(variants_of_a_model, begin_plain, end_fixture)
 {
     fixture *x = *state;
     static const char *const rows[][2] = {
-        { "a/b", "a/b" },         { "a/b/", "a/b" }, { "a/b/c", "a/b" },
-        { "a/b/c/d", "a/b/c/d" }, { "a", "a" },
+        { "a/b", "a/b" }, { "a/b/", "a/b" }, { "a/b/c", "a/b" }, { "a/b/c/d", "a/b/c/d" }, { "a", "a" },
     };
     tinkc_text repo = { 0 }, revision = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -14,9 +14,8 @@ static void refused(const tinkc_client_options *more, const char *message)
 
 TEST(headers_that_no_header_can_be)
 {
-    static const char *const rows[][2] = { { "", "v" },    { "a b", "v" }, { "a:", "v" },
-                                           { "a\n", "v" }, { "a\r", "v" }, { "a", "v\nb: c" },
-                                           { "a", "v\rb" } };
+    static const char *const rows[][2] = { { "", "v" },    { "a b", "v" },     { "a:", "v" },  { "a\n", "v" },
+                                           { "a\r", "v" }, { "a", "v\nb: c" }, { "a", "v\rb" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *const pairs[] = { "good", "one", rows[i][0], rows[i][1], NULL };
         refused(&(tinkc_client_options){ .headers = pairs },

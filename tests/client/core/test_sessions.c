@@ -38,8 +38,7 @@ TEST(sessions_of_days)
         const char *text;
     } rows[] = { { 86399000, "\"duration\":\"23:59:59\"" },
                  { 86400000, "\"duration\":\"1 day, 0:00:00\"" },
-                 { 172800000 + 3 * 3600000 + 4 * 60000 + 5006,
-                   "\"duration\":\"2 days, 3:04:05.006000\"" } };
+                 { 172800000 + 3 * 3600000 + 4 * 60000 + 5006, "\"duration\":\"2 days, 3:04:05.006000\"" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &err);

@@ -280,8 +280,7 @@ TEST_WITH(streams_refuse_what_they_cannot_carry, setup, teardown)
     } rows[] = {
 #define WITH(...) { .max_tokens = 1, .temperature = 1, .top_p = 1, .top_k = -1, __VA_ARGS__ }
         { WITH(.topk_sample_logprobs = 1), "topk_sample_logprobs: a stream has no place for them" },
-        { WITH(.target_tokens = targets, .targets_each = 1),
-          "target_tokens: a stream has no place for them" },
+        { WITH(.target_tokens = targets, .targets_each = 1), "target_tokens: a stream has no place for them" },
         { WITH(.prompt_alt_tokens = 1), "prompt_alt_tokens: a stream has no place for them" },
         { WITH(.prompt_logprobs = true), "prompt_logprobs: a stream has no place for them" },
         { WITH(.topk_prompt_logprobs = 1), "prompt_logprobs: a stream has no place for them" },

@@ -106,9 +106,7 @@ TEST(the_digest_of_a_file_needs_a_file_and_room_for_it)
     static const struct {
         const char *path;
         const char *error;
-    } rows[] = { { "none", "none: No such file or directory" },
-                 { ".", ".: not a file" },
-                 { NULL, "path is NULL" } };
+    } rows[] = { { "none", "none: No such file or directory" }, { ".", ".: not a file" }, { NULL, "path is NULL" } };
     char hex[65] = "unset";
     tinkc_error e = { 0 };
     scene *s = download_begin();
@@ -179,9 +177,7 @@ TEST(a_full_disk_leaves_what_the_next_run_can_use)
           "r_weights_c.tar.partial: File too large\"; r_weights_c.tar.partial:1000 "
           "r_weights_c.tar.partial.state{\"v\" -1 0}" },
         { 10, { 0 }, "r_weights_c.partial.state: File too large\"; r_weights_c.partial/[]" },
-        { 10,
-          { .keep_archive = true },
-          "r_weights_c.tar.partial.state: File too large\"; r_weights_c.tar.partial:0" },
+        { 10, { .keep_archive = true }, "r_weights_c.tar.partial.state: File too large\"; r_weights_c.tar.partial:0" },
     };
     scene *s = download_begin();
     void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
@@ -306,13 +302,10 @@ TEST(external_weights_are_fetched_file_by_file)
         { TWO, "/x; /y; " FETCHED },
         { URLS(""), "BAD_RESPONSE \"external weights: the service names no files\"" },
         { URLS("\"../a\":\"" URL "\""), "UNSAFE_ARCHIVE \"external weights: unsafe name '../a'\"" },
-        { URLS("\"/etc/x\":\"" URL "\""),
-          "UNSAFE_ARCHIVE \"external weights: unsafe name '/etc/x'\"" },
-        { URLS("\"a/../../b\":\"" URL "\""),
-          "UNSAFE_ARCHIVE \"external weights: unsafe name 'a/../../b'\"" },
+        { URLS("\"/etc/x\":\"" URL "\""), "UNSAFE_ARCHIVE \"external weights: unsafe name '/etc/x'\"" },
+        { URLS("\"a/../../b\":\"" URL "\""), "UNSAFE_ARCHIVE \"external weights: unsafe name 'a/../../b'\"" },
         { URLS("\"\":\"" URL "\""), "UNSAFE_ARCHIVE \"external weights: unsafe name ''\"" },
-        { URLS("\"a\":\"no address\""),
-          "BAD_RESPONSE 200 \"the address of \"a\" is not absolute\"" },
+        { URLS("\"a\":\"no address\""), "BAD_RESPONSE 200 \"the address of \"a\" is not absolute\"" },
     };
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
@@ -333,13 +326,11 @@ TEST(external_weights_are_fetched_file_by_file)
 
 TEST(max_bytes_counts_all_files_of_external_weights)
 {
-    static const char *const wanted[] = {
-        "links; /x; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
-        "links; /x; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
-        "links; /x; /y; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
-        "links; /x; /y; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
-        "links; /x; /y; " FETCHED
-    };
+    static const char *const wanted[] = { "links; /x; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
+                                          "links; /x; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
+                                          "links; /x; /y; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
+                                          "links; /x; /y; BAD_RESPONSE \"larger than max_bytes\"; nothing on the disk",
+                                          "links; /x; /y; " FETCHED };
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(wanted); i++) {
         answer(s, LINKS, 200, TWO);
@@ -412,9 +403,7 @@ TEST(a_file_that_is_no_longer_among_the_external_weights_is_an_error)
 
 TEST(external_weights_have_no_archive)
 {
-    static const tinkc_download_options rows[] = { { .keep_archive = true },
-                                                   { .write = take_all },
-                                                   { .fd = 1 } };
+    static const tinkc_download_options rows[] = { { .keep_archive = true }, { .write = take_all }, { .fd = 1 } };
     scene *s = download_begin();
     for (size_t i = 0; i < LEN(rows); i++) {
         fetch_external(s, rows[i]);

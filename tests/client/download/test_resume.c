@@ -37,8 +37,7 @@ TEST(the_body_has_the_length_that_its_head_states)
 {
     static const head_row rows[] = {
         { { { 200, { "Content-Length", "10" }, TEN, 0 } }, "/x?sig=1; " ALL_OF_TEN },
-        { { { 200, { "Content-Length", "0" }, "", 0 } },
-          "/x?sig=1; done; ./x: 0 bytes, 1 file; x:0" },
+        { { { 200, { "Content-Length", "0" }, "", 0 } }, "/x?sig=1; done; ./x: 0 bytes, 1 file; x:0" },
         { { { 200, { "Content-Length", "9" }, TEN, 0 } },
           "/x?sig=1; BAD_RESPONSE \"more bytes came than the length said\"; x.partial:0" },
         { { { 200, { "Content-Length", "0" }, TEN, 0 } },
@@ -48,8 +47,7 @@ TEST(the_body_has_the_length_that_its_head_states)
         { { { 200, { "Content-Length", "-1" }, TEN, 0 } },
           "/x?sig=1; BAD_RESPONSE \"the length is not a number\"; nothing on the disk" },
         /* too short: the rest is fetched */
-        { { { 200, { "Content-Length", "11" }, TEN, 0 },
-            { 206, { "Content-Range", "bytes 10-10/11" }, "A", 0 } },
+        { { { 200, { "Content-Length", "11" }, TEN, 0 }, { 206, { "Content-Range", "bytes 10-10/11" }, "A", 0 } },
           "/x?sig=1; +100 /x?sig=1 {Range: bytes=10-}; done; ./x: 11 bytes, 1 file; x=" TEN "A" },
     };
     expect_rows(rows, LEN(rows));
@@ -84,11 +82,9 @@ TEST(a_broken_connection_is_resumed_if_the_file_is_still_the_same)
         { { { 200, { "ETag", "\"a\"" }, TEN, 1 },
             { 206, { "Content-Range", "bytes 1-9/10", "ETag", "\"a\"" }, "123456789", 0 } },
           "/x?sig=1; +100 /x?sig=1 {Range: bytes=1-} {If-Range: \"a\"}; " ALL_OF_TEN },
-        { { { 200, { "ETag", "W/\"a\"" }, TEN, 4 },
-            { 206, { "Content-Range", "bytes 4-9/10" }, "456789", 0 } },
+        { { { 200, { "ETag", "W/\"a\"" }, TEN, 4 }, { 206, { "Content-Range", "bytes 4-9/10" }, "456789", 0 } },
           "/x?sig=1; +100 /x?sig=1 {Range: bytes=4-}; " ALL_OF_TEN },
-        { { { 200, { NULL }, TEN, 4 },
-            { 206, { "Content-Range", "bytes 4-10/11" }, "456789A", 0 } },
+        { { { 200, { NULL }, TEN, 4 }, { 206, { "Content-Range", "bytes 4-10/11" }, "456789A", 0 } },
           "/x?sig=1; +100 /x?sig=1 {Range: bytes=4-}; done; ./x: 11 bytes, 1 file; x=" TEN "A" },
         /* all of it again */
         { { { 200, { NULL }, TEN, 4 }, { 200, { NULL }, TEN, 0 } },
@@ -126,8 +122,7 @@ TEST(a_broken_connection_is_resumed_if_the_file_is_still_the_same)
 TEST(a_refusal_ends_a_download_and_a_busy_server_delays_it)
 {
     static const head_row rows[] = {
-        { { { 404, { NULL }, "gone", 0 } },
-          "/x?sig=1; NOT_FOUND 404 \"HTTP 404: gone\"; nothing on the disk" },
+        { { { 404, { NULL }, "gone", 0 } }, "/x?sig=1; NOT_FOUND 404 \"HTTP 404: gone\"; nothing on the disk" },
         { { { 429, { "Retry-After", "2" }, "busy", 0 },
             { 503, { "Retry-After", "60" }, "busy", 0 }, /* at most 5 s */
             { 200, { NULL }, TEN, 0 } },

@@ -48,11 +48,9 @@ TEST(options_name_the_place_of_the_files)
         { { .name = "mine" }, "./mine: 7168 bytes, 3 files; mine/" ALL },
         { { .dir = "x/y", .portable_names = true },
           "x/y/r_weights_c: 7168 bytes, 3 files; x/[y/[r_weights_c/" ALL "]]" },
-        { { .flat = true },
-          ".: 7168 bytes, 3 files; a.json={} deep/[empty/[] er/[model.bin:3000]] end:0" },
+        { { .flat = true }, ".: 7168 bytes, 3 files; a.json={} deep/[empty/[] er/[model.bin:3000]] end:0" },
         { { .keep_archive = true }, "./r_weights_c.tar: 7168 bytes, 1 file; r_weights_c.tar:7168" },
-        { { .keep_archive = true, .name = "n", .no_digests = true },
-          "./n: 7168 bytes, 1 file; n:7168" },
+        { { .keep_archive = true, .name = "n", .no_digests = true }, "./n: 7168 bytes, 1 file; n:7168" },
         { { .no_digests = true }, "./r_weights_c: 7168 bytes, 3 files; r_weights_c/" ALL },
         { { .max_bytes = 7168 }, "./r_weights_c: 7168 bytes, 3 files; r_weights_c/" ALL },
     };
@@ -88,13 +86,9 @@ TEST(what_is_there_already_is_replaced_only_when_asked)
         bool flat, replace;
         const char *wanted;
     } rows[] = {
-        { false, false,
-          "EXISTS \"./r_weights_c: already exists\"; a.json=old too r_weights_c/[old=old]" },
-        { false, true,
-          ASKED "done; ./r_weights_c: 7168 bytes, 3 files; a.json=old too r_weights_c/" ALL },
-        { true, false,
-          ASKED
-          "EXISTS \"./a.json: already exists\"; a.json=old too r_weights_c/[old=old] " PARTIAL },
+        { false, false, "EXISTS \"./r_weights_c: already exists\"; a.json=old too r_weights_c/[old=old]" },
+        { false, true, ASKED "done; ./r_weights_c: 7168 bytes, 3 files; a.json=old too r_weights_c/" ALL },
+        { true, false, ASKED "EXISTS \"./a.json: already exists\"; a.json=old too r_weights_c/[old=old] " PARTIAL },
         { true, true,
           ASKED "done; .: 7168 bytes, 3 files; a.json={} deep/[empty/[] er/[model.bin:3000]] end:0 "
                 "r_weights_c/[old=old]" },

@@ -21,9 +21,7 @@ TEST_WITH(forms_word_for_word, begin_plain, end_fixture)
     assert_true(tinkc_form_add_file(form, "f", file, NULL, &x->err));
     assert_true(tinkc_form_add_text(form, "t", "text", &x->err));
     assert_true(tinkc_form_add_bytes(form, "b", "by", 2, "n", "a/b", &x->err));
-    static const char *const bad[][3] = { { "a\nb", "n", "t" },
-                                          { "a", "n\r", "t" },
-                                          { "a", "n", "t\n" } };
+    static const char *const bad[][3] = { { "a\nb", "n", "t" }, { "a", "n\r", "t" }, { "a", "n", "t\n" } };
     static const char *const why[] = { "name holds a line break", "filename holds a line break",
                                        "content_type holds a line break" };
     for (size_t i = 0; i < 3; i++)

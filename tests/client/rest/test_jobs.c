@@ -43,13 +43,10 @@ TEST(an_archive_is_asked_for_until_it_is_packed)
             { 200, 0, NULL, NULL, GOOD } },
           "archive; +1000 archive; +9000 archive; +4000 archive; done; https://files.test/a for "
           "3526 s" },
-        { { { 302, 0, "Location", "https://files.test/b", "" } },
-          "archive; done; https://files.test/b for 900 s" },
-        { { { 302, 0, "Location", "b", "" } },
-          "archive; BAD_RESPONSE 302 \"the archive's address is not absolute\"" },
+        { { { 302, 0, "Location", "https://files.test/b", "" } }, "archive; done; https://files.test/b for 900 s" },
+        { { { 302, 0, "Location", "b", "" } }, "archive; BAD_RESPONSE 302 \"the archive's address is not absolute\"" },
         { { { 302, 0, NULL, NULL, "" } }, "archive; HTTP 302 \"HTTP 302\"" },
-        { { { 403, 0, NULL, NULL, "{\"detail\":\"no\"}" } },
-          "archive; FORBIDDEN 403 \"HTTP 403: no\"" },
+        { { { 403, 0, NULL, NULL, "{\"detail\":\"no\"}" } }, "archive; FORBIDDEN 403 \"HTTP 403: no\"" },
     };
     scene *s = begin(NULL);
     for (size_t i = 0; i < LEN(rows); i++) {

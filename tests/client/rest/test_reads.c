@@ -266,17 +266,13 @@ static const struct {
     { 2, API "weights_info", "{}",
       "weights_info {\"tinker_path\":\"tinker://r/weights/c\"}; BAD_RESPONSE 200 \"base_model: "
       "JSON: is missing at byte 2\"" },
-    { 3, CKPT, "",
-      "training_runs/r/checkpoints/weights/c {DELETE} {Content-Type: application/json}; done" },
-    { 4, CKPT "/publish", "",
-      "training_runs/r/checkpoints/weights/c/publish {Content-Type: application/json}; done" },
+    { 3, CKPT, "", "training_runs/r/checkpoints/weights/c {DELETE} {Content-Type: application/json}; done" },
+    { 4, CKPT "/publish", "", "training_runs/r/checkpoints/weights/c/publish {Content-Type: application/json}; done" },
     { 5, CKPT "/publish", "",
       "training_runs/r/checkpoints/weights/c/publish {DELETE} {Content-Type: "
       "application/json}; done" },
-    { 6, CKPT "/ttl", "{}",
-      "training_runs/r/checkpoints/weights/c/ttl {PUT} {\"ttl_seconds\":1}; done" },
-    { 7, CKPT "/ttl", "{}",
-      "training_runs/r/checkpoints/weights/c/ttl {PUT} {\"ttl_seconds\":null}; done" },
+    { 6, CKPT "/ttl", "{}", "training_runs/r/checkpoints/weights/c/ttl {PUT} {\"ttl_seconds\":1}; done" },
+    { 7, CKPT "/ttl", "{}", "training_runs/r/checkpoints/weights/c/ttl {PUT} {\"ttl_seconds\":null}; done" },
     { 8, CKPT "/archive", "{\"url\":\"https://files.test/a\",\"expires\":\"2026-01-01T01:00:00Z\"}",
       "archive; done; archive https://files.test/a, 2026-01-01T01:00:00Z, 1767229200000000" },
     { 8, CKPT "/archive", "{\"url\":\"/a\",\"expires\":\"2026-01-01T01:00:00Z\"}",
@@ -323,8 +319,7 @@ static const struct {
       "trace; EXPORT_FAILED 200 \"trace export: why\"" },
     { 13, API "sessions/s/trace_export", "{\"status\":\"odd\"}",
       "trace; BAD_RESPONSE 200 \"trace export: unknown status \"odd\"\"" },
-    { 13, API "sessions/s/trace_export", "{}",
-      "trace; BAD_RESPONSE 200 \"status: JSON: is missing at byte 2\"" },
+    { 13, API "sessions/s/trace_export", "{}", "trace; BAD_RESPONSE 200 \"status: JSON: is missing at byte 2\"" },
     { 14, API "audit",
       "{\"entries\":[{\"timestamp\":\"2026-01-01T00:00:00Z\",\"event\":\"e\",\"model_id\":"
       "\"m\",\"tinker_path\":\"t\",\"purpose\":\"p\"},{\"timestamp\":\"2026-01-01T00:00:01Z\","
@@ -332,8 +327,7 @@ static const struct {
       "audit?event_type=checkpoints&day=2026-02-28 {GET} {pool rest}; done; audit "
       "2026-01-01T00:00:00Z 1767225600000000 e m t p; audit 2026-01-01T00:00:01Z "
       "1767225601000000 f NULL NULL NULL" },
-    { 14, API "audit", "{\"entries\":[]}",
-      "audit?event_type=checkpoints&day=2026-02-28 {GET} {pool rest}; done" },
+    { 14, API "audit", "{\"entries\":[]}", "audit?event_type=checkpoints&day=2026-02-28 {GET} {pool rest}; done" },
     { 14, API "audit", "[]",
       "audit?event_type=checkpoints&day=2026-02-28 {GET} {pool rest}; BAD_RESPONSE 200 \"JSON: "
       "an object is needed at byte 0\"" },
@@ -380,15 +374,13 @@ static const struct {
       "{\"sampler_id\":\"q\",\"base_model\":\"m\",\"model_path\":\"tinker://r/sampler_weights/"
       "d\"}",
       "samplers/q {GET}; done; sampler q m tinker://r/sampler_weights/d" },
-    { 18, API "samplers/q", "{}",
-      "samplers/q {GET}; BAD_RESPONSE 200 \"sampler_id: JSON: is missing at byte 2\"" },
+    { 18, API "samplers/q", "{}", "samplers/q {GET}; BAD_RESPONSE 200 \"sampler_id: JSON: is missing at byte 2\"" },
     { 19, API "sessions/s/project", "", "sessions/s/project {PUT} {\"project_id\":\"p\"}; done" },
     { 20, API "copy_weights", "{\"tinker_path\":\"tinker://n/weights/c\"}",
       "copy_weights "
       "{\"destination_project_id\":\"mine\",\"source_path\":\"tinker://r/weights/c\"}; done; copy "
       "tinker://n/weights/c" },
-    { 21, API "sessions/s/finish", "",
-      "sessions/s/finish {\"reason\":{\"type\":\"success\"}}; done" },
+    { 21, API "sessions/s/finish", "", "sessions/s/finish {\"reason\":{\"type\":\"success\"}}; done" },
     { 22, API "billing/usage/checkpoints/current", "{\"data\":[]}",
       "billing/usage/checkpoints/current {GET}; done; nan a gigabyte" },
 };

@@ -22,17 +22,15 @@ TEST_WITH(candidates_of_a_prompt, begin_plain, end_fixture)
         tkc_tensor logprobs, ids;
         const char *why; /* NULL: it is taken */
     } rows[] = {
-#define T(values, n, type, is_sparse)                                                              \
-    { .data = values, .count = n, .dtype = type, .sparse = is_sparse }
-#define LOGPROBS T(logprobs, 4, TINKC_F32, false)
-#define IDS      T(good_ids, 4, TINKC_I64, false)
-#define LAYOUT(n)                                                                                  \
-    "sample result: prompt_alt_tokens: expected 4 32-bit floats, got " n " cells of another "      \
+#define T(values, n, type, is_sparse) { .data = values, .count = n, .dtype = type, .sparse = is_sparse }
+#define LOGPROBS                      T(logprobs, 4, TINKC_F32, false)
+#define IDS                           T(good_ids, 4, TINKC_I64, false)
+#define LAYOUT(n)                                                                                                      \
+    "sample result: prompt_alt_tokens: expected 4 32-bit floats, got " n " cells of another "                          \
     "layout"
 #define NUMBER(n) "sample result: prompt_alt_tokens: expected 4 ids, got " n
         { LOGPROBS, IDS, NULL },
-        { T(logprobs, 4, 0, false), IDS,
-          "sample result: nothing for prompt_alt_tokens; the service may not know it" },
+        { T(logprobs, 4, 0, false), IDS, "sample result: nothing for prompt_alt_tokens; the service may not know it" },
         { T(logprobs, 4, TINKC_I64, false), IDS, LAYOUT("4") },
         { T(logprobs, 4, TINKC_F32, true), IDS, LAYOUT("4") },
         { T(logprobs, 5, TINKC_F32, false), IDS, LAYOUT("5") },
@@ -40,10 +38,8 @@ TEST_WITH(candidates_of_a_prompt, begin_plain, end_fixture)
         { LOGPROBS, T(good_ids, 4, TINKC_I64, true), NUMBER("4") },
         { LOGPROBS, T(good_ids, 3, TINKC_I64, false), NUMBER("3") },
         { LOGPROBS, T(good_ids, 5, TINKC_I64, false), NUMBER("5") },
-        { LOGPROBS, T(large, 4, TINKC_I64, false),
-          "sample result: prompt_alt_tokens: an id is out of range" },
-        { LOGPROBS, T(negative, 4, TINKC_I64, false),
-          "sample result: prompt_alt_tokens: an id is out of range" },
+        { LOGPROBS, T(large, 4, TINKC_I64, false), "sample result: prompt_alt_tokens: an id is out of range" },
+        { LOGPROBS, T(negative, 4, TINKC_I64, false), "sample result: prompt_alt_tokens: an id is out of range" },
     };
     tinkc_chunk chunk = { .kind = TINKC_CHUNK_TOKENS, .tokens = { prompt, 3 } };
     tkc_sample_request q = { .prompt_alt_tokens_k = TKC_SOME(2) };

@@ -46,10 +46,8 @@ TEST_WITH(options_beside_a_copy, setup, teardown)
 {
     static const char *const list[] = { "a", "b", NULL };
     static const tinkc_client_options rows[] = {
-        { .api_key = "tml-x" },     { .credential_cmd = "true" },
-        { .base_url = "http://x" }, { .project_id = "p" },
-        { .tags = list },           { .user_metadata = list },
-        { .headers = list },        { .snapshot = "{}" },
+        { .api_key = "tml-x" }, { .credential_cmd = "true" }, { .base_url = "http://x" }, { .project_id = "p" },
+        { .tags = list },       { .user_metadata = list },    { .headers = list },        { .snapshot = "{}" },
     };
     fixture *x = *state;
     tinkc_text text = { 0 };

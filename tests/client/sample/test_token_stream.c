@@ -31,8 +31,8 @@ TEST(each_stream_ends_with_its_reason)
         const char *seen;
     } rows[] = {
         { { 200, 0, NULL, NULL,
-            TOKEN("0", "5", "-0.5") TOKEN("1", "6", "-0.25") EVENT(
-                "{\"event_type\":\"done\",\"finish_reason\":\"length\",\"total_tokens\":2}") },
+            TOKEN("0", "5", "-0.5") TOKEN("1", "6", "-0.25")
+                EVENT("{\"event_type\":\"done\",\"finish_reason\":\"length\",\"total_tokens\":2}") },
           "stream_sample; 2 tokens to 6, 2 log-probabilities, length, last; the end" },
         { { 200, 0, NULL, NULL,
             TOKEN("0", "5", "null") EVENT("{\"event_type\":\"done\",\"finish_reason\":\"stop\"}")
@@ -45,20 +45,17 @@ TEST(each_stream_ends_with_its_reason)
         { { 200, 0, NULL, NULL, TOKEN("0", "2147483648", "-0.5") },
           "stream_sample; BAD_RESPONSE 0: stream: token 0 is out of order or range" },
         { { 200, 0, NULL, NULL,
-            TOKEN("0", "2147483647", "-0.5")
-                EVENT("{\"event_type\":\"done\",\"total_tokens\":2}") },
+            TOKEN("0", "2147483647", "-0.5") EVENT("{\"event_type\":\"done\",\"total_tokens\":2}") },
           "stream_sample; 1 tokens to 2147483647, 1 log-probabilities; BAD_RESPONSE 0: stream: 1 "
           "tokens came of 2" },
         { { 200, 0, NULL, NULL, TOKEN("0", "5", "-0.5") },
           "stream_sample; 1 tokens to 5, 1 log-probabilities; BAD_RESPONSE 0: the stream was cut "
           "off" },
-        { { 200, 0, NULL, NULL,
-            EVENT("{\"event_type\":\"error\",\"error\":\"it broke\",\"category\":\"user\"}") },
+        { { 200, 0, NULL, NULL, EVENT("{\"event_type\":\"error\",\"error\":\"it broke\",\"category\":\"user\"}") },
           "stream_sample; REQUEST_FAILED 0: it broke" },
         { { 200, 0, NULL, NULL, EVENT("{\"event_type\":\"error\",\"category\":\"server\"}") },
           "stream_sample; REQUEST_FAILED 0: failed" },
-        { { 200, 0, NULL, NULL,
-            EVENT("{\"event_type\":\"odd\"}") EVENT("{\"event_type\":\"token\"}") EVENT("[DONE]") },
+        { { 200, 0, NULL, NULL, EVENT("{\"event_type\":\"odd\"}") EVENT("{\"event_type\":\"token\"}") EVENT("[DONE]") },
           "stream_sample; 0 tokens to -1, 0 log-probabilities, stop, last; the end" },
         { { 200, 0, NULL, NULL, EVENT("not JSON") },
           "stream_sample; BAD_RESPONSE 0: JSON: an object is needed at byte 0" },
@@ -71,10 +68,8 @@ TEST(each_stream_ends_with_its_reason)
         { { 404, 0, NULL, NULL, "{\"detail\":\"gone\",\"code\":\"no_sampler\"}" },
           "stream_sample; NOT_FOUND 404: HTTP 404: gone" },
         { { 500, 0, NULL, NULL, "{\"detail\":\"x\"}" }, "stream_sample; SERVER 500: HTTP 500: x" },
-        { { 429, 0, NULL, NULL, "{\"detail\":\"x\"}" },
-          "stream_sample; RATE_LIMITED 429: HTTP 429: x" },
-        { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL },
-          "stream_sample; CONNECTION 0: connection refused" },
+        { { 429, 0, NULL, NULL, "{\"detail\":\"x\"}" }, "stream_sample; RATE_LIMITED 429: HTTP 429: x" },
+        { { 0, TINKC_FAULT_REFUSED, NULL, NULL, NULL }, "stream_sample; CONNECTION 0: connection refused" },
     };
     tinkc_sampling o = TINKC_SAMPLING_INIT;
     o.max_tokens = 2;

@@ -293,9 +293,8 @@ static void add_differences(scene *s, const tinkc_request *r, const struct row *
 static const char *short_name(const char *path)
 {
     static const char *const names[][2] = {
-        { "retrieve_future", "poll" },           { "forward_backward", "pass" },
-        { "get_server_capabilities", "models" }, { "*/weights/c/archive", "archive" },
-        { "*/trace_export", "trace" },           { "*/external_weights_urls", "links" }
+        { "retrieve_future", "poll" },        { "forward_backward", "pass" }, { "get_server_capabilities", "models" },
+        { "*/weights/c/archive", "archive" }, { "*/trace_export", "trace" },  { "*/external_weights_urls", "links" }
     };
     for (size_t i = 0; i < LEN(names); i++)
         if (is_path(names[i][0], path) && !strchr(path, '?'))
@@ -357,9 +356,8 @@ static void on_event(const tinkc_event *e, void *user)
     const struct {
         const char *name;
         int64_t value;
-    } numbers[] = { { "queue", e->queue_state }, { "status", e->http_status },
-                    { "attempt", e->attempt },   { "elapsed", e->elapsed_ms },
-                    { "wait", e->wait_ms },      { "left", e->left_ms },
+    } numbers[] = { { "queue", e->queue_state },  { "status", e->http_status }, { "attempt", e->attempt },
+                    { "elapsed", e->elapsed_ms }, { "wait", e->wait_ms },       { "left", e->left_ms },
                     { "part", (int64_t)e->part } };
     for (size_t i = 0; i < LEN(numbers); i++)
         if (numbers[i].value)

@@ -226,12 +226,10 @@ static void add_keys(maker *m, const char *arch)
     const struct {
         const char *name;
         size_t value;
-    } sizes[] = {
-        { "block_count", c->n_layers },         { "context_length", c->context },
-        { "embedding_length", c->hidden },      { "feed_forward_length", c->inner },
-        { "attention.head_count", c->n_heads }, { "attention.head_count_kv", c->n_kv_heads },
-        { "attention.key_length", c->head_dim }
-    };
+    } sizes[] = { { "block_count", c->n_layers },         { "context_length", c->context },
+                  { "embedding_length", c->hidden },      { "feed_forward_length", c->inner },
+                  { "attention.head_count", c->n_heads }, { "attention.head_count_kv", c->n_kv_heads },
+                  { "attention.key_length", c->head_dim } };
     gguf_key_text(&m->file, "general.architecture", arch);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, sizes[i].name);

@@ -428,34 +428,32 @@ static void add_layer(maker *m, size_t i)
 
 static const struct {
     const char *family, *name, *extra; /* extra: its own members of config.json */
-} families[] = {
-    { "llama", "LlamaForCausalLM", "" },
-    { "qwen2", "Qwen2ForCausalLM", "" },
-    { "qwen3", "Qwen3ForCausalLM", "" },
-    { "qwen3_moe", "Qwen3MoeForCausalLM",
-      ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
-      "\"moe_intermediate_size\": 20, \"mlp_only_layers\": [1]" },
-    { "gpt_oss", "GptOssForCausalLM",
-      ", \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"attention_bias\": true, "
-      "\"sliding_window\": 9, \"swiglu_limit\": 2.0" },
-    { "qwen3_5_text", "Qwen3_5ForCausalLM",
-      ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
-      "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
-      "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
-      "\"partial_rotary_factor\": 0.5" },
-    { "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
-      ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
-      "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
-      "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
-      "\"partial_rotary_factor\": 0.5, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
-      "\"moe_intermediate_size\": 20, \"shared_expert_intermediate_size\": 12" },
-    { "nemotron_h", "NemotronHForCausalLM",
-      ", \"mamba_num_heads\": 6, \"mamba_head_dim\": 5, \"ssm_state_size\": 7, "
-      "\"n_groups\": 2, \"conv_kernel\": 4, \"time_step_limit\": [0.02, 1.5], "
-      "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"n_group\": 3, "
-      "\"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"moe_intermediate_size\": 20, "
-      "\"moe_shared_expert_intermediate_size\": 12" }
-};
+} families[] = { { "llama", "LlamaForCausalLM", "" },
+                 { "qwen2", "Qwen2ForCausalLM", "" },
+                 { "qwen3", "Qwen3ForCausalLM", "" },
+                 { "qwen3_moe", "Qwen3MoeForCausalLM",
+                   ", \"num_experts\": 5, \"num_experts_per_tok\": 2, \"norm_topk_prob\": true, "
+                   "\"moe_intermediate_size\": 20, \"mlp_only_layers\": [1]" },
+                 { "gpt_oss", "GptOssForCausalLM",
+                   ", \"num_local_experts\": 5, \"num_experts_per_tok\": 2, \"attention_bias\": true, "
+                   "\"sliding_window\": 9, \"swiglu_limit\": 2.0" },
+                 { "qwen3_5_text", "Qwen3_5ForCausalLM",
+                   ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+                   "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+                   "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
+                   "\"partial_rotary_factor\": 0.5" },
+                 { "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+                   ", \"full_attention_interval\": 2, \"linear_num_key_heads\": 2, "
+                   "\"linear_num_value_heads\": 4, \"linear_key_head_dim\": 8, "
+                   "\"linear_value_head_dim\": 6, \"linear_conv_kernel_dim\": 3, "
+                   "\"partial_rotary_factor\": 0.5, \"num_experts\": 5, \"num_experts_per_tok\": 2, "
+                   "\"moe_intermediate_size\": 20, \"shared_expert_intermediate_size\": 12" },
+                 { "nemotron_h", "NemotronHForCausalLM",
+                   ", \"mamba_num_heads\": 6, \"mamba_head_dim\": 5, \"ssm_state_size\": 7, "
+                   "\"n_groups\": 2, \"conv_kernel\": 4, \"time_step_limit\": [0.02, 1.5], "
+                   "\"n_routed_experts\": 6, \"num_experts_per_tok\": 2, \"n_group\": 3, "
+                   "\"topk_group\": 2, \"routed_scaling_factor\": 2.5, \"moe_intermediate_size\": 20, "
+                   "\"moe_shared_expert_intermediate_size\": 12" } };
 
 static size_t family_of(const char *family)
 {

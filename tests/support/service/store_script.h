@@ -39,12 +39,11 @@ typedef struct action {
 } action;
 
 static const action script[] = {
-    { SESSION, 0, 0 },   { MODEL, 0, 0 },   { PASS, 1, 0 },   { STEP, 2, 1 },  { PASS, 3, 1 },
-    { STEP, 4, 2 },      { SAVE, 5, 2 },    { PASS, 6, 2 },   { STEP, 7, 3 },  { SAMPLER, 8, 3 },
-    { EPHEMERAL, 9, 3 }, { FLUSH, 0, 3 },   { PASS, 10, 3 },  { STEP, 11, 4 }, { SAVE, 12, 4 },
-    { DELETE, 0, 4 },    { PUBLISH, 0, 4 }, { PASS, 13, 4 },  { STEP, 14, 5 }, { LOAD, 15, 4 },
-    { PASS, 16, 4 },     { STEP, 17, 5 },   { SECOND, 0, 5 }, { SAVE, 18, 5 }, { RESTART, 0, 5 },
-    { PASS, 19, 5 },     { STEP, 20, 6 },   { SAVE, 21, 6 }, /* replaces what it continued from */
+    { SESSION, 0, 0 }, { MODEL, 0, 0 }, { PASS, 1, 0 },  { STEP, 2, 1 },    { PASS, 3, 1 },      { STEP, 4, 2 },
+    { SAVE, 5, 2 },    { PASS, 6, 2 },  { STEP, 7, 3 },  { SAMPLER, 8, 3 }, { EPHEMERAL, 9, 3 }, { FLUSH, 0, 3 },
+    { PASS, 10, 3 },   { STEP, 11, 4 }, { SAVE, 12, 4 }, { DELETE, 0, 4 },  { PUBLISH, 0, 4 },   { PASS, 13, 4 },
+    { STEP, 14, 5 },   { LOAD, 15, 4 }, { PASS, 16, 4 }, { STEP, 17, 5 },   { SECOND, 0, 5 },    { SAVE, 18, 5 },
+    { RESTART, 0, 5 }, { PASS, 19, 5 }, { STEP, 20, 6 }, { SAVE, 21, 6 }, /* replaces what it continued from */
 };
 enum { N_ACTIONS = sizeof script / sizeof *script, MOST_STEPS = 6 };
 

@@ -132,11 +132,9 @@ TEST_WITH(lines_are_cut, open_terminal, close_terminal)
     static const struct {
         unsigned short columns;
         const char *shown;
-    } rows[] = { { 10, "^Mabcdefghi^[[K" },
-                 { 3, "^Mab^[[K" },
-                 { 2, "^Ma^[[K" },
-                 { 1, "^Ma^[[K" },
-                 { 0, "^Mabcdefghijklm^[[K" } };
+    } rows[] = {
+        { 10, "^Mabcdefghi^[[K" }, { 3, "^Mab^[[K" }, { 2, "^Ma^[[K" }, { 1, "^Ma^[[K" }, { 0, "^Mabcdefghijklm^[[K" }
+    };
     const cli_app app = { .draws = true, .progress = true };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         set_width(rows[i].columns);
@@ -176,12 +174,9 @@ TEST_WITH(a_question_is_asked_until_it_is_answered, open_terminal, close_termina
         int answer;
         const char *seen; /* the echo, then the questions; the input's end shows as nothing */
     } rows[] = {
-        { "y\n", 1, "y^M\nSure? [y/N]: " },
-        { "YES\n", 1, "YES^M\nSure? [y/N]: " },
-        { "n\n", 0, "n^M\nSure? [y/N]: " },
-        { "No\n", 0, "No^M\nSure? [y/N]: " },
-        { "\n", 0, "^M\nSure? [y/N]: " },
-        { "yy\ny\n", 1, "yy^M\ny^M\nSure? [y/N]: Sure? [y/N]: " },
+        { "y\n", 1, "y^M\nSure? [y/N]: " }, { "YES\n", 1, "YES^M\nSure? [y/N]: " },
+        { "n\n", 0, "n^M\nSure? [y/N]: " }, { "No\n", 0, "No^M\nSure? [y/N]: " },
+        { "\n", 0, "^M\nSure? [y/N]: " },   { "yy\ny\n", 1, "yy^M\ny^M\nSure? [y/N]: Sure? [y/N]: " },
         { "\004", 0, "Sure? [y/N]: ^M\n" },
     };
     cli_app app = { .stdin_tty = true, .stderr_tty = true };

@@ -11,26 +11,24 @@
 /* Swapped, doubled, missing and wrong letters; a word of a longer name; never a far one. */
 TEST(a_mistyped_name_finds_the_nearest)
 {
-    static const char *const names[] = {
-        "sto",
-        "limit",
-        "offset",
-        "columns",
-        "checkpoint",
-        "run",
-        "runs",
-        "lora-rank",
-        "max-steps",
-        "warmup-steps",
-        "log-dir",
-        "json",
-        "a",
-        "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
-        "tags-tags",
-        "sixty-three-letters-are-the-most-that-are-compared-with-a-word1",
-        "sixty-four-letters-are-one-more-than-can-be-compared-with-a-wor2",
-        "min-lr"
-    };
+    static const char *const names[] = { "sto",
+                                         "limit",
+                                         "offset",
+                                         "columns",
+                                         "checkpoint",
+                                         "run",
+                                         "runs",
+                                         "lora-rank",
+                                         "max-steps",
+                                         "warmup-steps",
+                                         "log-dir",
+                                         "json",
+                                         "a",
+                                         "temperature-of-the-sampler-that-has-a-name-of-more-than-sixty-four-letters",
+                                         "tags-tags",
+                                         "sixty-three-letters-are-the-most-that-are-compared-with-a-word1",
+                                         "sixty-four-letters-are-one-more-than-can-be-compared-with-a-wor2",
+                                         "min-lr" };
     static const struct {
         const char *typed, *nearest;
     } rows[] = {
@@ -124,19 +122,15 @@ TEST(combining_marks_take_no_cell_and_wide_characters_two)
         uint32_t code;
         size_t cells;
     } rows[] = {
-        { 0x0020, 1 },   { 0x007E, 1 },  { 0x00A0, 1 },  { 0x02FF, 1 },  { 0x0300, 0 },
-        { 0x036F, 0 },   { 0x0370, 1 },  { 0x10FF, 1 },  { 0x1100, 2 },  { 0x115F, 2 },
-        { 0x1160, 1 },   { 0x1AAF, 1 },  { 0x1AB0, 0 },  { 0x1AFF, 0 },  { 0x1B00, 1 },
-        { 0x200A, 1 },   { 0x200B, 0 },  { 0x200F, 0 },  { 0x2010, 1 },  { 0x20CF, 1 },
-        { 0x20D0, 0 },   { 0x20FF, 0 },  { 0x2100, 1 },  { 0x2E7F, 1 },  { 0x2E80, 2 },
-        { 0x303E, 2 },   { 0x303F, 1 },  { 0x3040, 1 },  { 0x3041, 2 },  { 0xA4CF, 2 },
-        { 0xA4D0, 1 },   { 0xABFF, 1 },  { 0xAC00, 2 },  { 0xD7A3, 2 },  { 0xD7A4, 1 },
-        { 0xF8FF, 1 },   { 0xF900, 2 },  { 0xFAFF, 2 },  { 0xFB00, 1 },  { 0xFDFF, 1 },
-        { 0xFE00, 0 },   { 0xFE0F, 0 },  { 0xFE10, 2 },  { 0xFE19, 2 },  { 0xFE1A, 1 },
-        { 0xFEFF, 1 },   { 0xFF00, 2 },  { 0xFF60, 2 },  { 0xFF61, 1 },  { 0xFFFD, 1 },
-        { 0x10000, 1 },  { 0x1F600, 2 }, { 0x1F64F, 2 }, { 0x1F650, 1 }, { 0x1FA6F, 1 },
-        { 0x1FAFF, 2 },  { 0x1FB00, 1 }, { 0x20000, 2 }, { 0x3FFFD, 2 }, { 0x3FFFE, 1 },
-        { 0x10FFFF, 1 },
+        { 0x0020, 1 },  { 0x007E, 1 },  { 0x00A0, 1 },  { 0x02FF, 1 },  { 0x0300, 0 },   { 0x036F, 0 },  { 0x0370, 1 },
+        { 0x10FF, 1 },  { 0x1100, 2 },  { 0x115F, 2 },  { 0x1160, 1 },  { 0x1AAF, 1 },   { 0x1AB0, 0 },  { 0x1AFF, 0 },
+        { 0x1B00, 1 },  { 0x200A, 1 },  { 0x200B, 0 },  { 0x200F, 0 },  { 0x2010, 1 },   { 0x20CF, 1 },  { 0x20D0, 0 },
+        { 0x20FF, 0 },  { 0x2100, 1 },  { 0x2E7F, 1 },  { 0x2E80, 2 },  { 0x303E, 2 },   { 0x303F, 1 },  { 0x3040, 1 },
+        { 0x3041, 2 },  { 0xA4CF, 2 },  { 0xA4D0, 1 },  { 0xABFF, 1 },  { 0xAC00, 2 },   { 0xD7A3, 2 },  { 0xD7A4, 1 },
+        { 0xF8FF, 1 },  { 0xF900, 2 },  { 0xFAFF, 2 },  { 0xFB00, 1 },  { 0xFDFF, 1 },   { 0xFE00, 0 },  { 0xFE0F, 0 },
+        { 0xFE10, 2 },  { 0xFE19, 2 },  { 0xFE1A, 1 },  { 0xFEFF, 1 },  { 0xFF00, 2 },   { 0xFF60, 2 },  { 0xFF61, 1 },
+        { 0xFFFD, 1 },  { 0x10000, 1 }, { 0x1F600, 2 }, { 0x1F64F, 2 }, { 0x1F650, 1 },  { 0x1FA6F, 1 }, { 0x1FAFF, 2 },
+        { 0x1FB00, 1 }, { 0x20000, 2 }, { 0x3FFFD, 2 }, { 0x3FFFE, 1 }, { 0x10FFFF, 1 },
     };
     char one[5];
     for (size_t i = 0; i < N(rows); i++)

@@ -69,13 +69,11 @@ TEST(each_command_retries_for_its_time)
         int64_t window_ms;
         int32_t max_retries;
         bool no_retries;
-    } cases[] = {
-        { "sample", NULL, NULL, 300000, 0, false },   { "chat", NULL, NULL, 300000, 0, false },
-        { "logprobs", NULL, NULL, 300000, 0, false }, { "train", "sft", NULL, 300000, 0, false },
-        { "eval", "run", NULL, 30000, 1, false },     { "run", "list", NULL, 30000, 1, false },
-        { "run", "list", "59.999", 59999, 1, false }, { "run", "list", "1m", 60000, 0, false },
-        { "sample", NULL, "0.5", 500, 1, false },     { "sample", NULL, "0", TINKC_ZERO, 1, true }
-    };
+    } cases[] = { { "sample", NULL, NULL, 300000, 0, false },   { "chat", NULL, NULL, 300000, 0, false },
+                  { "logprobs", NULL, NULL, 300000, 0, false }, { "train", "sft", NULL, 300000, 0, false },
+                  { "eval", "run", NULL, 30000, 1, false },     { "run", "list", NULL, 30000, 1, false },
+                  { "run", "list", "59.999", 59999, 1, false }, { "run", "list", "1m", 60000, 0, false },
+                  { "sample", NULL, "0.5", 500, 1, false },     { "sample", NULL, "0", TINKC_ZERO, 1, true } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         connect_with(cases[i].noun, cases[i].verb,
                      cases[i].retry_for

@@ -99,8 +99,7 @@ static const struct {
       "──────  ───────────────  ───────  ───────────\n"
       "run-1   Qwen/Qwen3-8B-…  Rank 32  3 hours ago\n"
       "run-22  日本語の名前     No       just now\n" },
-    { "spare columns go from the right while another would be unreadable, and are named", &usual,
-      &runs, 31,
+    { "spare columns go from the right while another would be unreadable, and are named", &usual, &runs, 31,
       "2 runs\n"
       "Run ID  Base Model      LoRA\n"
       "──────  ──────────────  ───────\n"
@@ -151,15 +150,13 @@ static const struct {
       "───  ─────────────────────────\n"
       "w/1  …/long/way/to/some/folder\n"
       "tinker://run-1/weights/000020\n" },
-    { "paths are cut on the left; a line below is not indented where it has no room", &usual,
-      &paths, 20,
+    { "paths are cut on the left; a line below is not indented where it has no room", &usual, &paths, 20,
       "ID   Folder\n"
       "Path\n"
       "───  ───────────────\n"
       "w/1  …to/some/folder\n"
       "…un-1/weights/000020\n" },
-    { "text is wrapped at blanks; a note follows behind an arrow; the title is escaped", &usual,
-      &findings, 34,
+    { "text is wrapped at blanks; a note follows behind an arrow; the title is escaped", &usual, &findings, 34,
       "findings\\t\n"
       "Status  Check    Finding\n"
       "                 → Hint\n"

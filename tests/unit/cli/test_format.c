@@ -88,8 +88,7 @@ TEST(a_device_is_shown_with_its_reason)
     static const struct {
         const char *status, *line; /* NULL: it does not say */
     } rows[] = {
-        { "{\"device\":{\"name\":\"cpu\",\"text\":\"8 threads\",\"reason\":\"no card\"}}",
-          "cpu (8 threads): no card" },
+        { "{\"device\":{\"name\":\"cpu\",\"text\":\"8 threads\",\"reason\":\"no card\"}}", "cpu (8 threads): no card" },
         { "{\"device\":{\"name\":\"cuda:0\",\"text\":\"X\",\"reason\":\"asked for\","
           "\"memory_bytes\":85899345920,\"memory_free_bytes\":1610612736}}",
           "cuda:0 (X): asked for; 1.5 of 80.0 GiB free" },

@@ -67,16 +67,14 @@ TEST(commands_of_the_repository_do_not_run)
         { "pager", "git config core.pager 'touch ../ran; cat'; git config pager.diff true" },
         { "hook", "printf '#!/bin/sh\\ntouch ../ran\\n' > .git/hooks/post-index-change; "
                   "chmod +x .git/hooks/post-index-change; touch other" },
-        { "hook elsewhere",
-          "mkdir -p h; printf '#!/bin/sh\\ntouch ../ran\\n' > h/post-index-change; "
-          "chmod +x h/post-index-change; git config core.hooksPath h; touch other" },
+        { "hook elsewhere", "mkdir -p h; printf '#!/bin/sh\\ntouch ../ran\\n' > h/post-index-change; "
+                            "chmod +x h/post-index-change; git config core.hooksPath h; touch other" },
         { "fetch of a missing object",
           "git config remote.o.url 'ext::sh -c touch% ../ran'; git config remote.o.promisor true; "
           "git config extensions.partialClone o; git config protocol.ext.allow always; "
           "rm -f .git/objects/$(git rev-parse HEAD:file | sed 's|^..|&/|')" },
-        { "included settings",
-          "printf '[filter \"x\"]\\n\\tclean = touch ../ran; cat\\n' > .git/more; "
-          "git config include.path more; echo '* filter=x' > .gitattributes" },
+        { "included settings", "printf '[filter \"x\"]\\n\\tclean = touch ../ran; cat\\n' > .git/more; "
+                               "git config include.path more; echo '* filter=x' > .gitattributes" },
     };
     sh("cp -r .git ../kept");
     for (size_t i = 0; i < sizeof traps / sizeof *traps; i++) {

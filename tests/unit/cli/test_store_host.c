@@ -245,16 +245,8 @@ TEST_WITH(a_host_reports_to_the_command_that_started_it, setup, NULL)
           { .engine_fault = TINKC_E_STORE, .cause = 9 },
           CLI_EXIT_FAILED,
           "error\t63\t9\tno engine\n" },
-        { { STORE, "FD", "cpu" },
-          3,
-          { .models_fault = TINKC_E_MODEL },
-          CLI_EXIT_FAILED,
-          "error\t62\t0\tno model\n" },
-        { { STORE, "FD", "cpu" },
-          3,
-          { .serve_fault = TINKC_E_STORE },
-          CLI_EXIT_FAILED,
-          "error\t63\t0\tno server\n" },
+        { { STORE, "FD", "cpu" }, 3, { .models_fault = TINKC_E_MODEL }, CLI_EXIT_FAILED, "error\t62\t0\tno model\n" },
+        { { STORE, "FD", "cpu" }, 3, { .serve_fault = TINKC_E_STORE }, CLI_EXIT_FAILED, "error\t63\t0\tno server\n" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int ends[2];

@@ -280,11 +280,7 @@ TEST(attempts_that_fail_for_retry_for_end_the_wait)
     static const struct {
         int64_t since_ms, next_ms; /* trouble began so long ago; the next attempt comes in */
         bool enough;
-    } rows[] = { { 999, 1, false },
-                 { 1000, 1, true },
-                 { 5000, 1, true },
-                 { 1000, 0, false },
-                 { 1000, -1, false } };
+    } rows[] = { { 999, 1, false }, { 1000, 1, true }, { 5000, 1, true }, { 1000, 0, false }, { 1000, -1, false } };
     cli_app app = { .retry_window_ms = 1000, .deadline_ms = INT64_MAX };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         app.trouble_ms = clock_ms - rows[i].since_ms;
@@ -372,10 +368,8 @@ TEST(what_is_shown)
         { true, true, "", "a test", "refused", 2000, -1, "line[a test: refused 2.0s]\n" },
         { true, false, "step 3", "a test", "", 999, -1, "line[step 3]\n" },
         { true, false, "step 3", "a test", "", 1000, -1, "line[step 3  (a test 1.0s)]\n" },
-        { true, true, "step 3", NULL, "", 3000, -1,
-          "line[step 3  (the operation: waiting 3.0s)]\n" },
-        { true, false, "step 3", "a test", "refused", 3000, -1,
-          "line[step 3  (a test: refused 3.0s)]\n" },
+        { true, true, "step 3", NULL, "", 3000, -1, "line[step 3  (the operation: waiting 3.0s)]\n" },
+        { true, false, "step 3", "a test", "refused", 3000, -1, "line[step 3  (a test: refused 3.0s)]\n" },
         { false, false, "", "a test", "", 29999, -1, "" },
         { false, false, "", "a test", "", 30000, -1, "INFO[a test 30s]\n" },
         { false, false, "step 3", "a test", "", 30000, -1, "INFO[a test 30s]\n" },

@@ -163,24 +163,20 @@ TEST(urls_are_taken_apart_and_normalised)
         const char *text, *normal, *origin, *host, *path, *query;
         int32_t port;
     } cases[] = {
-        { "HTTPS://Example.COM", "https://example.com/", "https://example.com", "example.com", "/",
-          NULL, 443 },
+        { "HTTPS://Example.COM", "https://example.com/", "https://example.com", "example.com", "/", NULL, 443 },
         { "http://h:80/x?y=1#z", "http://h/x?y=1", "http://h", "h", "/x", "y=1", 80 },
         { "https://h:8443/", "https://h:8443/", "https://h:8443", "h", "/", NULL, 8443 },
-        { "http://[::1]:9000/a", "http://[::1]:9000/a", "http://[::1]:9000", "::1", "/a", NULL,
-          9000 },
+        { "http://[::1]:9000/a", "http://[::1]:9000/a", "http://[::1]:9000", "::1", "/a", NULL, 9000 },
         { "http://[FE80::1]", "http://[fe80::1]/", "http://[fe80::1]", "fe80::1", "/", NULL, 80 },
         { "https://h?q", "https://h/?q", "https://h", "h", "/", "q", 443 },
-        { "https://my_host.x/", "https://my_host.x/", "https://my_host.x", "my_host.x", "/", NULL,
-          443 },
+        { "https://my_host.x/", "https://my_host.x/", "https://my_host.x", "my_host.x", "/", NULL, 443 },
         { "http://h:/p", "http://h/p", "http://h", "h", "/p", NULL, 80 },
         { "http://Z.ZA:1", "http://z.za:1/", "http://z.za:1", "z.za", "/", NULL, 1 },
         { "http://a:65535/", "http://a:65535/", "http://a:65535", "a", "/", NULL, 65535 },
         { "https://[::1]", "https://[::1]/", "https://[::1]", "::1", "/", NULL, 443 },
         { "http://[::1]:", "http://[::1]/", "http://[::1]", "::1", "/", NULL, 80 },
         { "http://\xC3\xA9/", "http://\xC3\xA9/", "http://\xC3\xA9", "\xC3\xA9", "/", NULL, 80 },
-        { "http://\xE2\x82\x80/", "http://\xE2\x82\x80/", "http://\xE2\x82\x80", "\xE2\x82\x80",
-          "/", NULL, 80 },
+        { "http://\xE2\x82\x80/", "http://\xE2\x82\x80/", "http://\xE2\x82\x80", "\xE2\x82\x80", "/", NULL, 80 },
         { "http://@h", "http://h/", "http://h", "h", "/", NULL, 80 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -248,9 +244,7 @@ TEST(malformed_urls_are_refused_without_repeating_them)
 /* A text is terminated even where the arena's memory was used before. */
 TEST(texts_in_used_memory)
 {
-    static const char *const rows[][2] = { { "a%20b", "a b" },
-                                           { "abc", "abc" },
-                                           { "%e2%82%AC", "\xE2\x82\xAC" } };
+    static const char *const rows[][2] = { { "a%20b", "a b" }, { "abc", "abc" }, { "%e2%82%AC", "\xE2\x82\xAC" } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
         tinkc_bytes bytes;
@@ -448,13 +442,11 @@ TEST(tinker_paths_are_taken_apart)
     assert_true(tinkc_path_parse("tinker://r/external_weights/hf", &p, &err));
     assert_str(p.checkpoint_id, "external_weights/hf");
     assert_int_equal(p.kind, TINKC_CHECKPOINT_EXTERNAL);
-    static const char *const bad[] = {
-        "tinker://r/other/x",  "tinker://r/weights",   "tinker://r/weights/a/b",
-        "http://r/weights/x",  "tinker:///weights/",   "tinker:///weights/x",
-        "tinker://r/weights/", "TINKER://r/weights/x", "",
-        "tinker://",           "tinker://r",           "tinker://r/",
-        "tinker://r//x",       "tinker://r/Weights/x"
-    };
+    static const char *const bad[] = { "tinker://r/other/x",  "tinker://r/weights",   "tinker://r/weights/a/b",
+                                       "http://r/weights/x",  "tinker:///weights/",   "tinker:///weights/x",
+                                       "tinker://r/weights/", "TINKER://r/weights/x", "",
+                                       "tinker://",           "tinker://r",           "tinker://r/",
+                                       "tinker://r//x",       "tinker://r/Weights/x" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         err = (tinkc_error){ 0 };
         assert_true(
@@ -502,10 +494,9 @@ TEST(tinker_paths_without_a_kind)
     static const struct {
         const char *path;
         int32_t code;
-    } given[] = { { "tinker://x", 0 },
-                  { "tinker://", TINKC_E_PATH },
-                  { "http://x", TINKC_E_PATH },
-                  { NULL, TINKC_E_ARGUMENT } };
+    } given[] = {
+        { "tinker://x", 0 }, { "tinker://", TINKC_E_PATH }, { "http://x", TINKC_E_PATH }, { NULL, TINKC_E_ARGUMENT }
+    };
     for (size_t i = 0; i < 4; i++) {
         err = (tinkc_error){ 0 };
         assert_int_equal(tkc_tinker_path_given(given[i].path, &err), given[i].code == 0);

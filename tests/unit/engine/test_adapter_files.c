@@ -277,14 +277,11 @@ TEST(a_damaged_tensor_is_named)
     } cases[] = {
         { { "mlp.up_proj.lora_B", "", 0, 0, 0 },
           "tensor 'base_model.model.model.layers.0.mlp.up_proj.lora_B.weight' is missing" },
-        { { "mlp.up_proj.lora_B", NULL, 0, 1, 0 },
-          "up_proj.lora_B.weight' has a shape other than [48, 4]" },
-        { { "mlp.up_proj.lora_A", NULL, 0, -1, 0 },
-          "up_proj.lora_A.weight' has a shape other than [4, 32]" },
+        { { "mlp.up_proj.lora_B", NULL, 0, 1, 0 }, "up_proj.lora_B.weight' has a shape other than [48, 4]" },
+        { { "mlp.up_proj.lora_A", NULL, 0, -1, 0 }, "up_proj.lora_A.weight' has a shape other than [4, 32]" },
         { { "mlp.up_proj.lora_B", NULL, TKE_FILE_I64, 0, 0 }, "up_proj.lora_B.weight' is I64" },
         { { "lm_head.lora_B", NULL, 0, 0, 1 }, "lm_head.lora_B.weight' holds NaN or infinity" },
-        { { "mlp.up_proj.lora_B", "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0,
-            0 },
+        { { "mlp.up_proj.lora_B", "base_model.model.model.layers.1.mlp.up_proj.lora_B.weight", 0, 0, 0 },
           "is missing" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -838,9 +835,8 @@ TEST(sizes_and_limits)
 
 TEST(loads_that_do_not_fit)
 {
-    static const char *const texts[8] = {
-        "", "attn", "mlp", "attn+mlp", "unembed", "attn+unembed", "mlp+unembed", "attn+mlp+unembed"
-    };
+    static const char *const texts[8] = { "",        "attn",         "mlp",         "attn+mlp",
+                                          "unembed", "attn+unembed", "mlp+unembed", "attn+mlp+unembed" };
     tke_adapter *b = adapter_of(2, 7, 0, 2);
     for (uint32_t train = 1; train < 7; train++) {
         tinkc_error err = { 0 };

@@ -262,8 +262,7 @@ TEST(spellings_of_nemotron_give_the_same_bits)
           "\"layer_types\": [\"linear_attention\",\"moe\",\"full_attention\",\"mlp\",\"mamba\"]" },
         { "\"chunk_size\": 256, \"time_step_min\": 0.7", "\"mamba_chunk_size\": 64" },
         { "\"time_step_limit\": [0.0, Infinity]", "\"time_step_limit\": null" },
-        { "\"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}]",
-          "\"time_step_limit\": [0, null]" },
+        { "\"time_step_limit\": [0.0, {\"__float__\": \"Infinity\"}]", "\"time_step_limit\": [0, null]" },
         { "\"n_group\": 1, \"topk_group\": 1", "\"n_group\": 3, \"topk_group\": 3" },
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
@@ -314,8 +313,7 @@ TEST(nemotron_that_does_not_fit_is_refused)
         { HYBRID(",\"time_step_limit\":[-1,2]"), TINKC_E_MODEL, "time_step_limit" },
         { HYBRID(",\"time_step_limit\":[1]"), TINKC_E_MODEL, "time_step_limit" },
         { HYBRID(",\"time_step_limit\":[0,\"a\"]"), TINKC_E_MODEL, "time_step_limit" },
-        { HYBRID(",\"time_step_limit\":[0,{\"__float__\":\"NaN\"}]"), TINKC_E_MODEL,
-          "time_step_limit" },
+        { HYBRID(",\"time_step_limit\":[0,{\"__float__\":\"NaN\"}]"), TINKC_E_MODEL, "time_step_limit" },
         { HYBRID(",\"layer_norm_epsilon\":0"), TINKC_E_MODEL, "layer_norm_epsilon" },
         { HYBRID(",\"n_routed_experts\":null"), TINKC_E_MODEL, "n_routed_experts" },
         { HYBRID(",\"num_experts_per_tok\":9"), TINKC_E_MODEL, "num_experts_per_tok" },
@@ -333,10 +331,8 @@ TEST(nemotron_that_does_not_fit_is_refused)
         { HYBRID(",\"sliding_window\":64"), TINKC_E_UNSUPPORTED, "sliding_window" },
         { HYBRID(",\"vision_config\":{}"), TINKC_E_UNSUPPORTED, "vision_config" },
         { HYBRID(",\"tie_word_embeddings\":true"), TINKC_E_UNSUPPORTED, "tie_word_embeddings" },
-        { HYBRID(",\"quantization_config\":{\"quant_method\":\"modelopt\"}"), TINKC_E_UNSUPPORTED,
-          "modelopt" },
-        { HYBRID(
-              ",\"architectures\":[\"NemotronHForCausalLM\"],\"model_type\":\"nemotron_h_puzzle\""),
+        { HYBRID(",\"quantization_config\":{\"quant_method\":\"modelopt\"}"), TINKC_E_UNSUPPORTED, "modelopt" },
+        { HYBRID(",\"architectures\":[\"NemotronHForCausalLM\"],\"model_type\":\"nemotron_h_puzzle\""),
           TINKC_E_UNSUPPORTED, "nemotron_h_puzzle" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

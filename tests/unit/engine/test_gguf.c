@@ -507,17 +507,15 @@ static size_t matrices_of(const tke_model *m, matrix out[9])
     const tke_layer *l = &m->layers[0];
     bool llama = !strcmp(m->config.arch, "llama");
     size_t q = llama ? m->config.n_heads : 0, k = llama ? m->config.n_kv_heads : 0;
-    const matrix all[9] = {
-        { "blk.0.attn_q.weight", &l->attn->qkv->w[0], q, l->attn->qkv->index, 0 },
-        { "blk.0.attn_k.weight", &l->attn->qkv->w[1], k, l->attn->qkv->index, 1 },
-        { "blk.0.attn_v.weight", &l->attn->qkv->w[2], 0, l->attn->qkv->index, 2 },
-        { "blk.0.attn_output.weight", &l->attn->o->w[0], 0, l->attn->o->index, 0 },
-        { "blk.0.ffn_gate.weight", &l->dense->gate_up->w[0], 0, l->dense->gate_up->index, 0 },
-        { "blk.0.ffn_up.weight", &l->dense->gate_up->w[1], 0, l->dense->gate_up->index, 1 },
-        { "blk.0.ffn_down.weight", &l->dense->down->w[0], 0, l->dense->down->index, 0 },
-        { "output.weight", &m->head.w[0], 0, m->head.index, 0 },
-        { "token_embd.weight", &m->embed, 0, 0, 0 }
-    };
+    const matrix all[9] = { { "blk.0.attn_q.weight", &l->attn->qkv->w[0], q, l->attn->qkv->index, 0 },
+                            { "blk.0.attn_k.weight", &l->attn->qkv->w[1], k, l->attn->qkv->index, 1 },
+                            { "blk.0.attn_v.weight", &l->attn->qkv->w[2], 0, l->attn->qkv->index, 2 },
+                            { "blk.0.attn_output.weight", &l->attn->o->w[0], 0, l->attn->o->index, 0 },
+                            { "blk.0.ffn_gate.weight", &l->dense->gate_up->w[0], 0, l->dense->gate_up->index, 0 },
+                            { "blk.0.ffn_up.weight", &l->dense->gate_up->w[1], 0, l->dense->gate_up->index, 1 },
+                            { "blk.0.ffn_down.weight", &l->dense->down->w[0], 0, l->dense->down->index, 0 },
+                            { "output.weight", &m->head.w[0], 0, m->head.index, 0 },
+                            { "token_embd.weight", &m->embed, 0, 0, 0 } };
     memcpy(out, all, sizeof all);
     return 9;
 }
@@ -528,9 +526,7 @@ TEST(numbers_of_llama)
         const char *name;
         uint32_t type;
         double off;
-    } types[] = {
-        { "f32", F32, 1e-6 }, { "f16", F16, 5e-4 }, { "bf16", BF16, 4e-3 }, { "q8_0", Q8_0, 2e-2 }
-    };
+    } types[] = { { "f32", F32, 1e-6 }, { "f16", F16, 5e-4 }, { "bf16", BF16, 4e-3 }, { "q8_0", Q8_0, 2e-2 } };
     tinkc_error err = { 0 };
     char *folder = llama_folder();
     tke_model *m = tke_model_open(folder, &err);
@@ -688,16 +684,15 @@ TEST(what_cannot_be_exported_is_refused)
     } tokenizers[] = {
         { "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"x\": 101}}}",
           "token 101 is beyond the model's vocabulary of 101", TINKC_E_MODEL },
-        { "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"x\": -1}}}", "token -1 is beyond",
+        { "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"x\": -1}}}", "token -1 is beyond", TINKC_E_MODEL },
+        { "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": [[\"a\"]]}}", "merge 0: it is not two tokens",
           TINKC_E_MODEL },
-        { "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": [[\"a\"]]}}",
-          "merge 0: it is not two tokens", TINKC_E_MODEL },
         { "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": [[\"a\", \"b\", \"c\"]]}}",
           "merge 0: it is not two tokens", TINKC_E_MODEL },
-        { "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"Unigram\"}}",
-          "byte-level BPE only", TINKC_E_UNSUPPORTED },
-        { "{\"pre_tokenizer\": {\"type\": \"Metaspace\"}, \"model\": {\"type\": \"BPE\"}}",
-          "byte-level BPE only", TINKC_E_UNSUPPORTED },
+        { "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"Unigram\"}}", "byte-level BPE only",
+          TINKC_E_UNSUPPORTED },
+        { "{\"pre_tokenizer\": {\"type\": \"Metaspace\"}, \"model\": {\"type\": \"BPE\"}}", "byte-level BPE only",
+          TINKC_E_UNSUPPORTED },
         { "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
           "\"byte_fallback\": true}}",
           "byte-level BPE only", TINKC_E_UNSUPPORTED },
@@ -861,12 +856,10 @@ TEST(packed_experts_are_those_of_their_twin)
     char *packed = experts_folder("gpt_oss", true, published),
          *plain = experts_folder("gpt_oss", false, published);
     gguf *x = written(packed, NULL, "f16"), *y = written(plain, NULL, "f16");
-    static const char *const wanted[] = {
-        "blk.0.attn_sinks.weight",          "blk.0.ffn_gate_inp.bias",
-        "blk.0.ffn_gate_exps.bias",         "blk.0.ffn_up_exps.bias",
-        "blk.0.ffn_down_exps.bias",         "blk.0.attn_output.bias",
-        "blk.0.post_attention_norm.weight", "output.weight"
-    };
+    static const char *const wanted[] = { "blk.0.attn_sinks.weight",          "blk.0.ffn_gate_inp.bias",
+                                          "blk.0.ffn_gate_exps.bias",         "blk.0.ffn_up_exps.bias",
+                                          "blk.0.ffn_down_exps.bias",         "blk.0.attn_output.bias",
+                                          "blk.0.post_attention_norm.weight", "output.weight" };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         assert_non_null(find(x, wanted[i]));
     assert_int_equal(x->n, y->n);

@@ -920,16 +920,11 @@ TEST(small_requests_do_not_wait)
 int main(void)
 {
     const struct CMUnitTest bits[] = {
-        cmocka_unit_test(log_probs_are_the_trainers),
-        cmocka_unit_test(chunks_change_no_bit),
-        cmocka_unit_test(rows_of_a_step_are_bounded),
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(samples_have_the_prefix_property),
-        cmocka_unit_test(company_changes_no_bit),
-        cmocka_unit_test(cache_hits_change_no_bit),
-        cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
-        cmocka_unit_test(preemption_changes_no_bit),
-        cmocka_unit_test(snapshots_do_not_follow_training),
+        cmocka_unit_test(log_probs_are_the_trainers),       cmocka_unit_test(chunks_change_no_bit),
+        cmocka_unit_test(rows_of_a_step_are_bounded),       cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(samples_have_the_prefix_property), cmocka_unit_test(company_changes_no_bit),
+        cmocka_unit_test(cache_hits_change_no_bit),         cmocka_unit_test(a_prompt_continues_from_its_own_snapshot),
+        cmocka_unit_test(preemption_changes_no_bit),        cmocka_unit_test(snapshots_do_not_follow_training),
     };
     int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {

@@ -840,9 +840,7 @@ TEST(what_is_small)
     static const struct {
         size_t prompt, samples, tokens;
         bool small;
-    } cases[] = {
-        { 12, 10, 50, true }, { 13, 10, 50, false }, { 1, 511, 1, true }, { 1, 512, 1, false }
-    };
+    } cases[] = { { 12, 10, 50, true }, { 13, 10, 50, false }, { 1, 511, 1, true }, { 1, 512, 1, false } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tke_infer *e = engine_of(1000, 1024, 600, 0);
         tke_gen *g = add_echo(e, 8, cases[i].prompt, cases[i].samples, cases[i].tokens, 2);

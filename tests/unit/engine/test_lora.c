@@ -219,8 +219,7 @@ TEST(a_damaged_adapter_is_refused)
         { "{\"r\":0,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
         { "{\"r\":1e99,\"lora_alpha\":32}", "r or lora_alpha", TINKC_E_MODEL },
         { "{\"r\":4,\"lora_alpha\":32,\"use_dora\":true}", "use_dora", TINKC_E_UNSUPPORTED },
-        { "{\"r\":4,\"lora_alpha\":32,\"rank_pattern\":{\"q_proj\":8}}", "rank_pattern",
-          TINKC_E_UNSUPPORTED },
+        { "{\"r\":4,\"lora_alpha\":32,\"rank_pattern\":{\"q_proj\":8}}", "rank_pattern", TINKC_E_UNSUPPORTED },
         { "{\"r\":8,\"lora_alpha\":32}", "shape other than [8", TINKC_E_MODEL },
         { "nonsense", "", TINKC_E_MODEL },
     };
@@ -339,13 +338,11 @@ TEST(options_of_an_export_are_checked)
     static const struct {
         int field;
         const char *message;
-    } cases[] = {
-        { 0, "adapter and target are required" },    { 1, "adapter and target are required" },
-        { 2, "adapter and target are required" },    { 3, "format is none of TINKC_ADAPTER_*" },
-        { 4, "format is none of TINKC_ADAPTER_*" },  { 5, "reserved fields must be zero" },
-        { 6, "reserved fields must be zero" },       { 7, "base_model is required for merging" },
-        { 8, "base_model is required for merging" }, { 9, "gguf_type is for GGUF alone" }
-    };
+    } cases[] = { { 0, "adapter and target are required" },    { 1, "adapter and target are required" },
+                  { 2, "adapter and target are required" },    { 3, "format is none of TINKC_ADAPTER_*" },
+                  { 4, "format is none of TINKC_ADAPTER_*" },  { 5, "reserved fields must be zero" },
+                  { 6, "reserved fields must be zero" },       { 7, "base_model is required for merging" },
+                  { 8, "base_model is required for merging" }, { 9, "gguf_type is for GGUF alone" } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_adapter_options o = good;
         tinkc_error err = { 0 };
@@ -680,11 +677,9 @@ static bool note_progress(int64_t done, int64_t total, void *user)
 /* What stands beside the weights is copied; the index has the size of all tensors. */
 TEST(files_beside_a_merged_model)
 {
-    static const char *const names[] = {
-        "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "vocab.json",     "merges.txt",
-        "chat_template.jinja",     "config.json"
-    };
+    static const char *const names[] = { "generation_config.json",  "tokenizer.json", "tokenizer_config.json",
+                                         "special_tokens_map.json", "vocab.json",     "merges.txt",
+                                         "chat_template.jinja",     "config.json" };
     world *w = *state;
     tinkc_error err = { 0 };
     tke_adapter *a = make(w, 2, TKE_TRAIN_ATTN, 1, true); /* its head stays tied */

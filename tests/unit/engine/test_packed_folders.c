@@ -289,9 +289,7 @@ TEST(packing_is_to_the_nearest_code)
     static const struct {
         const tke_format *f;
         float most; /* relative to the largest number of a block */
-    } rows[] = { { &tke_format_q8_0, 0.0045f },
-                 { &tke_format_q4_0, 0.13f },
-                 { &tke_format_nf4, 0.1525f } };
+    } rows[] = { { &tke_format_q8_0, 0.0045f }, { &tke_format_q4_0, 0.13f }, { &tke_format_nf4, 0.1525f } };
     uint64_t random = 5;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         for (int n = 0; n < 200; n++) {

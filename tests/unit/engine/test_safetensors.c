@@ -191,9 +191,7 @@ TEST(data_may_lie_at_any_offset)
         const char *name;
         size_t n;
         tke_real values[2];
-    } wanted[] = {
-        { "d", 1, { 0.5f } }, { "f", 2, { -2, 3 } }, { "h", 2, { 1, -2 } }, { "i", 1, { 1 } }
-    };
+    } wanted[] = { { "d", 1, { 0.5f } }, { "f", 2, { -2, 3 } }, { "h", 2, { 1, -2 } }, { "i", 1, { 1 } } };
     for (size_t i = 0; i < 4; i++) {
         tke_real got[2] = { 0 };
         const tke_file_tensor *t = tke_tensor_file_find(&file, wanted[i].name);

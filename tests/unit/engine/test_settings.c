@@ -204,12 +204,9 @@ TEST(a_flag_is_on_or_off)
     static const struct {
         const char *name;
         size_t at;
-    } known[] = { { "strict_steps", AT(strict_steps) },
-                  { "emit_elementwise_loss", AT(emit_elementwise_loss) },
-                  { "share_disk", AT(share_disk) },
-                  { "jwt_auth", AT(jwt_auth) },
-                  { "use_pyqwest", AT(use_pyqwest) },
-                  { "use_retrieve_futures", AT(use_retrieve_futures) } };
+    } known[] = { { "strict_steps", AT(strict_steps) }, { "emit_elementwise_loss", AT(emit_elementwise_loss) },
+                  { "share_disk", AT(share_disk) },     { "jwt_auth", AT(jwt_auth) },
+                  { "use_pyqwest", AT(use_pyqwest) },   { "use_retrieve_futures", AT(use_retrieve_futures) } };
     static const char *const words[] = { "off", "on", "false", "true", "0", "1" };
     enum { N = sizeof known / sizeof *known };
     for (size_t w = 0; w < sizeof words / sizeof *words; w++) {
@@ -269,9 +266,7 @@ TEST(a_public_url_is_an_origin)
     longest[256] = '\0'; /* one more than there is room for */
     static const struct {
         const char *given, *kept;
-    } good[] = { { "http://h", "http://h" },
-                 { "https://h:1/x", "https://h:1/x" },
-                 { "https://h//", "https://h" } };
+    } good[] = { { "http://h", "http://h" }, { "https://h:1/x", "https://h:1/x" }, { "https://h//", "https://h" } };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         const char *const settings[] = { "public_url", good[i].given, NULL };
         tinkc_engine *engine = make_with(settings);
@@ -360,9 +355,7 @@ TEST(batches_lower_microbatches)
     static const struct {
         const char *batch, *micro;
         int64_t wanted;
-    } rows[] = {
-        { "100", "101", 100 }, { "100", "100", 100 }, { "100", "99", 99 }, { "0", "7", 7 }
-    };
+    } rows[] = { { "100", "101", 100 }, { "100", "100", 100 }, { "100", "99", 99 }, { "0", "7", 7 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const char *const settings[] = { "max_batch_tokens", rows[i].batch, "microbatch_tokens",
                                          rows[i].micro, NULL };
@@ -412,9 +405,7 @@ TEST(options_in_range_are_kept)
     static const struct {
         const char *name;
         int32_t compute;
-    } types[] = { { "auto", TKE_PRECISION_AUTO },
-                  { "f32", TKE_PRECISION_F32 },
-                  { "bf16", TKE_PRECISION_BF16 } };
+    } types[] = { { "auto", TKE_PRECISION_AUTO }, { "f32", TKE_PRECISION_F32 }, { "bf16", TKE_PRECISION_BF16 } };
     char *folder = tiny_folder();
     for (int durability = 0; durability <= TINKC_DURABILITY_JOURNAL; durability++) {
         tinkc_engine *engine = make(&(tinkc_engine_options){ .threads = 3,

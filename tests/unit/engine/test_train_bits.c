@@ -26,13 +26,7 @@ typedef struct example { /* random data for one datum */
 
 /* All tests run on the first, those of bits on every one. */
 static const tiny_model families[] = {
-    { .family = "qwen3",
-      .tied = true,
-      .seed = 3,
-      .hidden = 48,
-      .inner = 80,
-      .layers = 3,
-      .dtype = "BF16" },
+    { .family = "qwen3", .tied = true, .seed = 3, .hidden = 48, .inner = 80, .layers = 3, .dtype = "BF16" },
     { .family = "qwen3_moe", .seed = 4, .layers = 3, .dtype = "BF16", .fused = true },
     { .family = "gpt_oss",
       .seed = 7,
@@ -666,16 +660,10 @@ TEST(a_gradient_that_overflows_fails_its_pass)
         adapter_weights(x)[i] *= 8;
         adapter_weights(y)[i] *= 8;
     }
-    tke_pass p[2] = { { .adapter = x,
-                        .backward = true,
-                        .loss = loss_of("cross_entropy"),
-                        .data = bad->data,
-                        .n_data = N_DATA },
-                      { .adapter = x,
-                        .backward = true,
-                        .loss = loss_of("cross_entropy"),
-                        .data = good->data,
-                        .n_data = N_DATA } };
+    tke_pass p[2] = {
+        { .adapter = x, .backward = true, .loss = loss_of("cross_entropy"), .data = bad->data, .n_data = N_DATA },
+        { .adapter = x, .backward = true, .loss = loss_of("cross_entropy"), .data = good->data, .n_data = N_DATA }
+    };
     tke_pass *list[2] = { &p[0], &p[1] };
     tke_trainer_run(t, list, 2);
     assert_int_not_equal(p[0].err.code, 0);
@@ -935,16 +923,11 @@ TEST(a_failing_step_changes_nothing)
 int main(void)
 {
     const struct CMUnitTest bits[] = {
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(recomputing_changes_no_bit),
-        cmocka_unit_test(unit_size_changes_no_bit),
-        cmocka_unit_test(memory_budget_changes_no_bit),
-        cmocka_unit_test(layers_kept_change_no_bit),
-        cmocka_unit_test(split_calls_equal_one),
-        cmocka_unit_test(company_changes_no_bit),
-        cmocka_unit_test(permuted_data_permute_outputs),
-        cmocka_unit_test(fresh_adapter_is_the_base_model),
-        cmocka_unit_test(saved_state_goes_on_with_equal_bits),
+        cmocka_unit_test(threads_change_no_bit),           cmocka_unit_test(recomputing_changes_no_bit),
+        cmocka_unit_test(unit_size_changes_no_bit),        cmocka_unit_test(memory_budget_changes_no_bit),
+        cmocka_unit_test(layers_kept_change_no_bit),       cmocka_unit_test(split_calls_equal_one),
+        cmocka_unit_test(company_changes_no_bit),          cmocka_unit_test(permuted_data_permute_outputs),
+        cmocka_unit_test(fresh_adapter_is_the_base_model), cmocka_unit_test(saved_state_goes_on_with_equal_bits),
     };
     int failed = test_cases_run(setup, teardown);
     for (size_t i = 1; i < sizeof families / sizeof *families; i++) {

@@ -581,17 +581,8 @@ TEST(passes_of_all_kinds_share_a_call)
         if (sizes[i] == 100000) {    /* deepest first, one microbatch of each depth */
             assert_int_equal(fake.n_ran, 3);
             static const packed want[3] = {
-                { .n_segments = 2,
-                  .depth = TKE_DEPTH_ALL,
-                  .attn = true,
-                  .max_rank = 3,
-                  .max_k = 2,
-                  .n_seqs = 11 },
-                { .n_segments = 1,
-                  .depth = TKE_DEPTH_HEAD,
-                  .max_rank = 5,
-                  .max_k = 3,
-                  .n_seqs = 3 },
+                { .n_segments = 2, .depth = TKE_DEPTH_ALL, .attn = true, .max_rank = 3, .max_k = 2, .n_seqs = 11 },
+                { .n_segments = 1, .depth = TKE_DEPTH_HEAD, .max_rank = 5, .max_k = 3, .n_seqs = 3 },
                 { .n_segments = 2, .depth = TKE_DEPTH_NONE, .max_rank = 2, .max_k = 2, .n_seqs = 4 }
             };
             for (size_t k = 0; k < 3; k++) {
@@ -619,10 +610,9 @@ TEST(a_budget_bounds_a_microbatch)
         size_t memory, factor, ran, tokens;
     } cases[] = {
         /* rows of 1000 + 2 * 100 + 2 * 10 bytes */
-        { 1220 * 128, 1, 1, 0 },    { 1220 * 128 - 1, 1, 2, 0 }, { 1220 * 64, 1, 2, 0 },
-        { 1220 * 64 - 1, 1, 4, 0 }, { 1220 * 128, 9, 1, 0 }, /* small ones need not be kept */
-        { 1220 * 128, 1, 2, 64 },   { 1220 * 128, 1, 4, 63 },    { 1220 * 128, 1, 2, 127 },
-        { 1220 * 128, 1, 1, 128 },
+        { 1220 * 128, 1, 1, 0 },  { 1220 * 128 - 1, 1, 2, 0 }, { 1220 * 64, 1, 2, 0 },    { 1220 * 64 - 1, 1, 4, 0 },
+        { 1220 * 128, 9, 1, 0 }, /* small ones need not be kept */
+        { 1220 * 128, 1, 2, 64 }, { 1220 * 128, 1, 4, 63 },    { 1220 * 128, 1, 2, 127 }, { 1220 * 128, 1, 1, 128 },
     };
     tke_adapter *a = adapter_of(2, TKE_TRAIN_MLP);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -1022,15 +1012,11 @@ TEST(a_step_is_adamw)
         a->n_tokens = 40;
         a->n_failed = t == 3 ? 2 : 0;
         assert_true(tke_optim_step(a, &how, metrics, &count, &err));
-        const tke_metric want[] = { { "optim/grad_norm", norm },
-                                    { "optim/clip_coef", clip },
-                                    { "optim/learning_rate", 1e-2 },
-                                    { "optim/step", t },
-                                    { "optim/param_norm", sqrt(after) },
-                                    { "optim/update_norm", sqrt(moved) },
-                                    { "optim/num_fwdbwd", 3 },
-                                    { "optim/num_tokens", 40 },
-                                    { "failed_fwdbwd_since_last_step", 2 } };
+        const tke_metric want[] = {
+            { "optim/grad_norm", norm }, { "optim/clip_coef", clip },         { "optim/learning_rate", 1e-2 },
+            { "optim/step", t },         { "optim/param_norm", sqrt(after) }, { "optim/update_norm", sqrt(moved) },
+            { "optim/num_fwdbwd", 3 },   { "optim/num_tokens", 40 },          { "failed_fwdbwd_since_last_step", 2 }
+        };
         assert_int_equal(count, t == 3 ? 9 : 8);
         for (size_t i = 0; i < count; i++) {
             assert_string_equal(metrics[i].name, want[i].name);

@@ -195,9 +195,8 @@ TEST_WITH(redirects_repeat_what_they_may, setup, teardown)
     static const struct {
         int status;
         bool get, put;
-    } rows[] = { { 300, false, false }, { 301, true, false },  { 302, true, false },
-                 { 303, true, false },  { 304, false, false }, { 307, true, true },
-                 { 308, true, true } };
+    } rows[] = { { 300, false, false }, { 301, true, false }, { 302, true, false }, { 303, true, false },
+                 { 304, false, false }, { 307, true, true },  { 308, true, true } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[32];
         snprintf(path, sizeof path, "/to/%d", rows[i].status);

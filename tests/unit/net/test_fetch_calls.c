@@ -101,8 +101,7 @@ TEST_WITH(each_request_has_its_settings, setup, teardown)
           "URL=http://h/"
           "\nPOST=1\nPOSTFIELDS=ab\nPOSTFIELDSIZE_LARGE=2\nCUSTOMREQUEST=POST\n" ALWAYS,
           -1 },
-        { "PATCH", NULL,
-          "URL=http://h/\nPOST=1\nPOSTFIELDS=\nPOSTFIELDSIZE_LARGE=0\nCUSTOMREQUEST=PATCH\n" ALWAYS,
+        { "PATCH", NULL, "URL=http://h/\nPOST=1\nPOSTFIELDS=\nPOSTFIELDSIZE_LARGE=0\nCUSTOMREQUEST=PATCH\n" ALWAYS,
           -1 },
         { "PUT", "ab",
           "URL=http://h/"
@@ -148,8 +147,7 @@ TEST_WITH(headers_along_a_redirect, setup, teardown)
         "X-Own", "1",      "range", "r",  "Accept-Encoding", "e", "USER-AGENT", "u", "Content-Type",
         "t",     "Cookie", "c",     NULL, "beyond",          "x", NULL
     };
-    static const answer there[] = { { "HTTP/1.1 302 x\r\nLocation: http://o/y\r\n\r\n", NULL,
-                                      CURLE_OK },
+    static const answer there[] = { { "HTTP/1.1 302 x\r\nLocation: http://o/y\r\n\r\n", NULL, CURLE_OK },
                                     { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
     static const answer here[] = { { "HTTP/1.1 302 x\r\nLocation: /y\r\n\r\n", NULL, CURLE_OK },
                                    { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
@@ -175,8 +173,7 @@ TEST_WITH(redirects_that_are_refused, setup, teardown)
     assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
     assert_string_equal(err.message, "a redirect leads from https to http");
     assert_int_equal(played, 1);
-    static const answer up[] = { { "HTTP/1.1 302 x\r\nLocation: https://h/\r\n\r\n", NULL,
-                                   CURLE_OK },
+    static const answer up[] = { { "HTTP/1.1 302 x\r\nLocation: https://h/\r\n\r\n", NULL, CURLE_OK },
                                  { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_OK } };
     assert_true(run("GET", "http://h/", up, 2));
     assert_int_equal(r.status, 200);
@@ -212,11 +209,9 @@ TEST_WITH(statuses_are_told_apart, setup, teardown)
         const char *line;
         int32_t status;
         bool good;
-    } rows[] = {
-        { "HTTP/1.1 199 x\r\n\r\n", 199, false }, { "HTTP/1.1 200 x\r\n\r\n", 200, true },
-        { "HTTP/2 299\r\n\r\n", 299, true },      { "HTTP/1.1 300 x\r\n\r\n", 300, false },
-        { "HTTP/1.1 100 x\r\n\r\n", 100, false }, { "HTTP/1.1 999 x\r\n\r\n", 999, false }
-    };
+    } rows[] = { { "HTTP/1.1 199 x\r\n\r\n", 199, false }, { "HTTP/1.1 200 x\r\n\r\n", 200, true },
+                 { "HTTP/2 299\r\n\r\n", 299, true },      { "HTTP/1.1 300 x\r\n\r\n", 300, false },
+                 { "HTTP/1.1 100 x\r\n\r\n", 100, false }, { "HTTP/1.1 999 x\r\n\r\n", 999, false } };
     r.head = on_head;
     r.take = on_take;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -299,22 +294,13 @@ TEST_WITH(failures_are_explained, setup, teardown)
         bool nobody_there;
     } rows[] = {
         { { "", NULL, CURLE_COULDNT_CONNECT }, TINKC_E_CONNECTION, "no connection: ", true },
-        { { "", NULL, CURLE_COULDNT_RESOLVE_HOST },
-          TINKC_E_CONNECTION,
-          "the name was not resolved (DNS): ",
-          true },
+        { { "", NULL, CURLE_COULDNT_RESOLVE_HOST }, TINKC_E_CONNECTION, "the name was not resolved (DNS): ", true },
         { { "", NULL, CURLE_COULDNT_RESOLVE_PROXY },
           TINKC_E_CONNECTION,
           "the name of the proxy was not resolved (DNS): ",
           true },
-        { { "", NULL, CURLE_OPERATION_TIMEDOUT },
-          TINKC_E_NET_TIMEOUT,
-          "connecting took too long: ",
-          true },
-        { { "", NULL, CURLE_RECV_ERROR },
-          TINKC_E_CONNECTION,
-          "the connection was reset before an answer: ",
-          false },
+        { { "", NULL, CURLE_OPERATION_TIMEDOUT }, TINKC_E_NET_TIMEOUT, "connecting took too long: ", true },
+        { { "", NULL, CURLE_RECV_ERROR }, TINKC_E_CONNECTION, "the connection was reset before an answer: ", false },
         { { "HTTP/1.1 200 OK\r\n\r\n", NULL, CURLE_RECV_ERROR },
           TINKC_E_CONNECTION,
           "the connection was reset inside the answer: ",
@@ -436,9 +422,7 @@ TEST_WITH(texts_are_bounded, setup, teardown)
         size_t bound;
         bool done;
         size_t kept;
-    } rows[] = {
-        { &fine, 5, true, 5 }, { &fine, 4, false, 0 }, { &bad, 5, true, 5 }, { &bad, 4, true, 0 }
-    };
+    } rows[] = { { &fine, 5, true, 5 }, { &fine, 4, false, 0 }, { &bad, 5, true, 5 }, { &bad, 4, true, 0 } };
     for (size_t i = 0; i < 4; i++) {
         r.max_text = rows[i].bound;
         assert_int_equal(run("GET", "http://h/", rows[i].a, 1), rows[i].done);
@@ -488,13 +472,11 @@ TEST_WITH(statuses_that_lead_on, setup, teardown)
         const char *method;
         int status;
         bool followed;
-    } rows[] = { { "GET", 300, false },  { "GET", 301, true },   { "GET", 302, true },
-                 { "GET", 303, true },   { "GET", 304, false },  { "GET", 305, false },
-                 { "GET", 306, false },  { "GET", 307, true },   { "GET", 308, true },
-                 { "GET", 309, false },  { "HEAD", 301, true },  { "HEAD", 302, true },
-                 { "HEAD", 303, true },  { "POST", 301, false }, { "POST", 302, false },
-                 { "POST", 303, false }, { "POST", 307, true },  { "POST", 308, true },
-                 { "GET", 200, false } };
+    } rows[] = { { "GET", 300, false }, { "GET", 301, true },   { "GET", 302, true },   { "GET", 303, true },
+                 { "GET", 304, false }, { "GET", 305, false },  { "GET", 306, false },  { "GET", 307, true },
+                 { "GET", 308, true },  { "GET", 309, false },  { "HEAD", 301, true },  { "HEAD", 302, true },
+                 { "HEAD", 303, true }, { "POST", 301, false }, { "POST", 302, false }, { "POST", 303, false },
+                 { "POST", 307, true }, { "POST", 308, true },  { "GET", 200, false } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char head[100];
         (void)snprintf(head, sizeof head, "HTTP/1.1 %d x\r\nLOCATION: /y\r\n\r\n", rows[i].status);
@@ -511,11 +493,9 @@ TEST_WITH(statuses_that_lead_on, setup, teardown)
 /* Once on another host, the way back brings no token either. */
 TEST_WITH(a_token_is_not_taken_up_again, setup, teardown)
 {
-    static const answer there_and_back[] = {
-        { "HTTP/1.1 302 x\r\nLocation: http://o/\r\n\r\n", "gone", CURLE_OK },
-        { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", "gone", CURLE_OK },
-        { "HTTP/1.1 200 x\r\n\r\n", "here", CURLE_OK }
-    };
+    static const answer there_and_back[] = { { "HTTP/1.1 302 x\r\nLocation: http://o/\r\n\r\n", "gone", CURLE_OK },
+                                             { "HTTP/1.1 302 x\r\nLocation: http://h/\r\n\r\n", "gone", CURLE_OK },
+                                             { "HTTP/1.1 200 x\r\n\r\n", "here", CURLE_OK } };
     r.token = "secret";
     assert_true(run("GET", "http://h/x", there_and_back, 3));
     assert_non_null(strstr(scripted_nth(2)->settings, "HTTPHEADER=Expect:|\n"));
@@ -528,9 +508,7 @@ TEST_WITH(a_token_is_not_taken_up_again, setup, teardown)
 
 TEST_WITH(bad_headers_are_refused, setup, teardown)
 {
-    static const char *const rows[][3] = { { "A", "b\nc", NULL },
-                                           { "A", "b\rc", NULL },
-                                           { "A\n", "b", NULL } };
+    static const char *const rows[][3] = { { "A", "b\nc", NULL }, { "A", "b\rc", NULL }, { "A\n", "b", NULL } };
     for (size_t i = 0; i < 3; i++) {
         r.headers = rows[i];
         assert_false(run("GET", "http://h/", &fine, 1));
@@ -598,12 +576,9 @@ TEST_WITH(the_caller_takes_it, setup, teardown)
         bool refuse_head, refuse_body;
         const char *taken, *message;
     } rows[] = {
-        { &fine, false, false, "head;hello;", "" },
-        { &empty, false, false, "head;", "" },
-        { &fine, true, false, "head;", "no head" },
-        { &empty, true, false, "head;", "no head" },
-        { &fine, false, true, "head;hello;", "no body" },
-        { &short_one, true, false, "head;", "no head" },
+        { &fine, false, false, "head;hello;", "" },        { &empty, false, false, "head;", "" },
+        { &fine, true, false, "head;", "no head" },        { &empty, true, false, "head;", "no head" },
+        { &fine, false, true, "head;hello;", "no body" },  { &short_one, true, false, "head;", "no head" },
         { &short_one, false, true, "head;x;", "no body" },
     };
     r.head = note_head;
@@ -765,8 +740,7 @@ TEST(libraries_that_will_do)
         { 0x074300, BOTH, "" },
         { 0x080000, BOTH | CURL_VERSION_HTTP2, "" },
         { 0x0742FF, BOTH, "libcurl 7.x is too old, 7.67 is needed" },
-        { 0x074300, CURL_VERSION_SSL,
-          "libcurl 7.x was built without asynchronous name resolution" },
+        { 0x074300, CURL_VERSION_SSL, "libcurl 7.x was built without asynchronous name resolution" },
         { 0x074300, CURL_VERSION_ASYNCHDNS, "libcurl 7.x was built without TLS" },
     };
     const tkc_curl table = { .version_info = give_version };

@@ -27,17 +27,14 @@ TEST_WITH(each_method_has_its_settings, setup, teardown)
           "POST=1\nPOSTFIELDS=\nPOSTFIELDSIZE_LARGE=0\nCUSTOMREQUEST=PATCH\n" ENDING },
         { "PUT", "http://h", "abc", TINKC_POOL_RETRIEVE,
           "POST=1\nPOSTFIELDS=abc\nPOSTFIELDSIZE_LARGE=3\nCUSTOMREQUEST=PUT\n" ENDING },
-        { "DELETE", "http://h", NULL, TINKC_POOL_RETRIEVE,
-          "HTTPGET=1\nCUSTOMREQUEST=DELETE\n" ENDING },
+        { "DELETE", "http://h", NULL, TINKC_POOL_RETRIEVE, "HTTPGET=1\nCUSTOMREQUEST=DELETE\n" ENDING },
         { "DELETE", "http://h", "{}", TINKC_POOL_RETRIEVE,
           "POST=1\nPOSTFIELDS={}\nPOSTFIELDSIZE_LARGE=2\nCUSTOMREQUEST=DELETE\n" ENDING },
         { "DELETE", "http://h", "0", TINKC_POOL_RETRIEVE,
           "POST=1\nPOSTFIELDS=0\nPOSTFIELDSIZE_LARGE=1\nCUSTOMREQUEST=DELETE\n" ENDING },
         /* Over TLS requests wait for a connection that they can share, but for training. */
-        { "GET", "https://h", NULL, TINKC_POOL_RETRIEVE,
-          "HTTPGET=1\nCUSTOMREQUEST=GET\n" ENDING_TLS("PIPEWAIT=1\n") },
-        { "GET", "https://h", NULL, TINKC_POOL_TRAIN,
-          "HTTPGET=1\nCUSTOMREQUEST=GET\n" ENDING_TLS("") },
+        { "GET", "https://h", NULL, TINKC_POOL_RETRIEVE, "HTTPGET=1\nCUSTOMREQUEST=GET\n" ENDING_TLS("PIPEWAIT=1\n") },
+        { "GET", "https://h", NULL, TINKC_POOL_TRAIN, "HTTPGET=1\nCUSTOMREQUEST=GET\n" ENDING_TLS("") },
     };
     open_with(&(tkc_http_options){ .proxy = "" });
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -204,15 +201,11 @@ TEST_WITH(large_bodies_are_read_piece_by_piece, setup, teardown)
 
 TEST_WITH(headers_as_they_are_sent, setup, teardown)
 {
-    static const char *const own[] = {
-        "accept-encoding", "zstd", "Content-Type", "x/y", "X-Empty", "", NULL
-    };
+    static const char *const own[] = { "accept-encoding", "zstd", "Content-Type", "x/y", "X-Empty", "", NULL };
     static const char *const ended[] = { "A", "b", NULL, "beyond", "C", "d", NULL };
-    static const char *const bad[][3] = { { "A", "b\nc", NULL },
-                                          { "A", "b\rc", NULL },
-                                          { "A:", "b", NULL },
-                                          { "A\n", "b", NULL },
-                                          { "A\r", "b", NULL } };
+    static const char *const bad[][3] = {
+        { "A", "b\nc", NULL }, { "A", "b\rc", NULL }, { "A:", "b", NULL }, { "A\n", "b", NULL }, { "A\r", "b", NULL }
+    };
     open_with(&(tkc_http_options){ .proxy = "" });
     exchange *x = make("GET", "http://h", TINKC_POOL_REST);
     x->request.headers = own;
@@ -247,26 +240,21 @@ TEST_WITH(answers_as_they_are_passed_on, setup, teardown)
         int32_t pool;
         const char *head, *body, *want;
     } rows[] = {
-        { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\nA: b\r\nC:d \r\n\r\n", "x",
-          "200;A=b;C=d;head;body x;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\nA: b\r\nC:d \r\n\r\n", "x", "200;A=b;C=d;head;body x;end;" },
         { TINKC_POOL_TRAIN, "HTTP/2 404\r\n\r\n", NULL, "404;head;end;" },
-        { TINKC_POOL_TRAIN, "HTTP/1.1 100 Continue\r\nE: f\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n",
-          NULL, "200;A=b;head;end;" },
-        { TINKC_POOL_TRAIN, "HTTP/1.1 199 x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", NULL,
-          "200;head;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 100 Continue\r\nE: f\r\n\r\nHTTP/1.1 200 OK\r\nA: b\r\n\r\n", NULL,
+          "200;A=b;head;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 199 x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", NULL, "200;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 999 x\r\n\r\n", NULL, "999;head;end;" },
         /* a status line begins a head of its own */
-        { TINKC_POOL_TRAIN, "HTTP/1.1 302 x\r\nA: b\r\nHTTP/1.1 200 OK\r\nC: d\r\n\r\n", NULL,
-          "200;C=d;head;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 302 x\r\nA: b\r\nHTTP/1.1 200 OK\r\nC: d\r\n\r\n", NULL, "200;C=d;head;end;" },
         /* the lines after the head are a trailer; those without a name are dropped */
         { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\n: x\r\nno colon\r\nG:\r\n\r\nT: u\r\n", "y",
           "200;G=;head;body y;end;" },
-        { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\nUrl: a:b:c\r\n\r\n", NULL,
-          "200;Url=a:b:c;head;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 200 OK\r\nUrl: a:b:c\r\n\r\n", NULL, "200;Url=a:b:c;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 abc\r\n\r\n", NULL, "fail CODE the answer has no status;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 99 x\r\n\r\n", NULL, "fail CODE the answer has no status;" },
-        { TINKC_POOL_TRAIN, "HTTP/1.1 1000 x\r\n\r\n", NULL,
-          "fail CODE the answer has no status;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 1000 x\r\n\r\n", NULL, "fail CODE the answer has no status;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1\r\n\r\n", NULL, "fail CODE the answer has no status;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 100 x\r\n\r\n", NULL, "fail CODE the answer has no status;" },
         { TINKC_POOL_TRAIN, "", NULL, "fail CODE the answer has no status;" },
@@ -274,8 +262,7 @@ TEST_WITH(answers_as_they_are_passed_on, setup, teardown)
         { TINKC_POOL_REST, "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "x",
           "200;A=b;:url=http://h/p;:version=;head;body x;end;" },
         /* these statuses are not redirects, whatever Location says */
-        { TINKC_POOL_TRAIN, "HTTP/1.1 300 x\r\nLocation: /y\r\n\r\n", NULL,
-          "300;Location=/y;head;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 300 x\r\nLocation: /y\r\n\r\n", NULL, "300;Location=/y;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 304 x\r\n\r\n", NULL, "304;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 305 x\r\n\r\n", NULL, "305;head;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 306 x\r\n\r\n", NULL, "306;head;end;" },
@@ -283,8 +270,7 @@ TEST_WITH(answers_as_they_are_passed_on, setup, teardown)
         /* a redirect without a target is an answer, but its body is not kept */
         { TINKC_POOL_TRAIN, "HTTP/1.1 301 x\r\nA: b\r\nC: d\r\n\r\n", "z", "301;A=b;C=d;end;" },
         { TINKC_POOL_TRAIN, "HTTP/1.1 308 x\r\nA: b\r\n\r\n", NULL, "308;A=b;end;" },
-        { TINKC_POOL_TRAIN, "HTTP/1.1 308 x\r\nA:\r\nC: d\r\nE:\r\n\r\n", NULL,
-          "308;A=;C=d;E=;end;" },
+        { TINKC_POOL_TRAIN, "HTTP/1.1 308 x\r\nA:\r\nC: d\r\nE:\r\n\r\n", NULL, "308;A=;C=d;E=;end;" },
     };
     char want[200], code[16];
     (void)snprintf(code, sizeof code, "%d", TINKC_E_CONNECTION);
@@ -399,41 +385,31 @@ static void end_badly(scripted_easy *e, const char *unused)
 TEST_WITH(failures_have_codes_and_texts, setup, teardown)
 {
     static const failure rows[] = {
-        { CURLE_COULDNT_RESOLVE_HOST, NULL, "d", 0, TINKC_E_CONNECTION,
-          "the name was not resolved (DNS): d" },
+        { CURLE_COULDNT_RESOLVE_HOST, NULL, "d", 0, TINKC_E_CONNECTION, "the name was not resolved (DNS): d" },
         { CURLE_COULDNT_RESOLVE_PROXY, NULL, "d", 0, TINKC_E_CONNECTION,
           "the name of the proxy was not resolved (DNS): d" },
         { CURLE_COULDNT_CONNECT, NULL, "d", 0, TINKC_E_CONNECTION, "no connection: d" },
-        { CURLE_COULDNT_CONNECT, NULL, "d", ECONNREFUSED, TINKC_E_CONNECTION,
-          "connection refused: d" },
+        { CURLE_COULDNT_CONNECT, NULL, "d", ECONNREFUSED, TINKC_E_CONNECTION, "connection refused: d" },
         { CURLE_RECV_ERROR, NULL, "d", ECONNREFUSED, TINKC_E_CONNECTION,
           "the connection was reset before an answer: d" },
-        { CURLE_SEND_ERROR, NULL, "d", 0, TINKC_E_CONNECTION,
-          "the connection was reset before an answer: d" },
+        { CURLE_SEND_ERROR, NULL, "d", 0, TINKC_E_CONNECTION, "the connection was reset before an answer: d" },
         { CURLE_RECV_ERROR, "HTTP/1.1 200 OK\r\n", "d", 0, TINKC_E_CONNECTION,
           "the connection was reset inside the answer: d" },
         { CURLE_SEND_ERROR, "HTTP/1.1 200 OK\r\n", "d", 0, TINKC_E_CONNECTION,
           "the connection was reset inside the answer: d" },
         { CURLE_PROXY, NULL, "d", 0, TINKC_E_CONNECTION, "the proxy failed: d" },
         { CURLE_SSL_CONNECT_ERROR, NULL, "d", 0, TINKC_E_CONNECTION, "TLS failed: d" },
-        { CURLE_PEER_FAILED_VERIFICATION, NULL, "d", 0, TINKC_E_CONNECTION,
-          "TLS: the certificate is not trusted: d" },
-        { CURLE_SSL_CACERT_BADFILE, NULL, "d", 0, TINKC_E_CONNECTION,
-          "TLS: the file of authorities is unusable: d" },
+        { CURLE_PEER_FAILED_VERIFICATION, NULL, "d", 0, TINKC_E_CONNECTION, "TLS: the certificate is not trusted: d" },
+        { CURLE_SSL_CACERT_BADFILE, NULL, "d", 0, TINKC_E_CONNECTION, "TLS: the file of authorities is unusable: d" },
         { CURLE_SSL_CERTPROBLEM, NULL, "d", 0, TINKC_E_CONNECTION, "TLS failed: d" },
         { CURLE_SSL_CIPHER, NULL, "d", 0, TINKC_E_CONNECTION, "TLS failed: d" },
         { CURLE_SSL_ISSUER_ERROR, NULL, "d", 0, TINKC_E_CONNECTION, "TLS failed: d" },
-        { CURLE_OPERATION_TIMEDOUT, NULL, "d", 0, TINKC_E_NET_TIMEOUT,
-          "connecting took too long: d" },
-        { CURLE_PARTIAL_FILE, NULL, "d", 0, TINKC_E_CONNECTION,
-          "the connection ended inside the body: d" },
-        { CURLE_GOT_NOTHING, NULL, "d", 0, TINKC_E_CONNECTION,
-          "the connection was closed before an answer: d" },
-        { CURLE_BAD_CONTENT_ENCODING, NULL, "d", 0, TINKC_E_BAD_RESPONSE,
-          "the body's compression is broken: d" },
+        { CURLE_OPERATION_TIMEDOUT, NULL, "d", 0, TINKC_E_NET_TIMEOUT, "connecting took too long: d" },
+        { CURLE_PARTIAL_FILE, NULL, "d", 0, TINKC_E_CONNECTION, "the connection ended inside the body: d" },
+        { CURLE_GOT_NOTHING, NULL, "d", 0, TINKC_E_CONNECTION, "the connection was closed before an answer: d" },
+        { CURLE_BAD_CONTENT_ENCODING, NULL, "d", 0, TINKC_E_BAD_RESPONSE, "the body's compression is broken: d" },
         { CURLE_WEIRD_SERVER_REPLY, NULL, "d", 0, TINKC_E_CONNECTION, "the answer is not HTTP: d" },
-        { CURLE_UNSUPPORTED_PROTOCOL, NULL, "d", 0, TINKC_E_CONNECTION,
-          "the answer is not HTTP: d" },
+        { CURLE_UNSUPPORTED_PROTOCOL, NULL, "d", 0, TINKC_E_CONNECTION, "the answer is not HTTP: d" },
         { CURLE_HTTP2, NULL, "d", 0, TINKC_E_CONNECTION, "the connection failed (HTTP/2): d" },
         { CURLE_HTTP2_STREAM, NULL, "d", 0, TINKC_E_CONNECTION, "the stream failed (HTTP/2): d" },
         { CURLE_OUT_OF_MEMORY, NULL, "d", 0, TINKC_E_CONNECTION, "out of memory: d" },
@@ -479,9 +455,7 @@ TEST_WITH(libcurls_own_failures, setup, teardown)
             fail_msg("%s: %s", rows[i].function, x->log);
         assert_null(scripted_curl_fails);
     }
-    static const char *const addresses[] = {
-        "", "h", "ftp://h", "http:///x", "https:///x", "http:/"
-    };
+    static const char *const addresses[] = { "", "h", "ftp://h", "http:///x", "https:///x", "http:/" };
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
         char want[100];
         exchange *x = sent(make("GET", addresses[i], TINKC_POOL_TRAIN));

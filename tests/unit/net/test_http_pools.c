@@ -417,14 +417,10 @@ TEST_WITH(files_limit_connections, setup, teardown)
         const char *share, *log;
     } rows[] = {
         { 264, 200, "MAXCONNECTS=93\n", "" },
-        { 264, 201, "MAXCONNECTS=93\n",
-          "at most 200 connections instead of 201: the process may open no more files" },
-        { 264, 0, "MAXCONNECTS=93\n",
-          "at most 200 connections instead of 1000: the process may open no more files" },
-        { 130, 1000, "MAXCONNECTS=30\n",
-          "at most 66 connections instead of 1000: the process may open no more files" },
-        { 100, 1000, "MAXCONNECTS=23\n",
-          "at most 50 connections instead of 1000: the process may open no more files" },
+        { 264, 201, "MAXCONNECTS=93\n", "at most 200 connections instead of 201: the process may open no more files" },
+        { 264, 0, "MAXCONNECTS=93\n", "at most 200 connections instead of 1000: the process may open no more files" },
+        { 130, 1000, "MAXCONNECTS=30\n", "at most 66 connections instead of 1000: the process may open no more files" },
+        { 100, 1000, "MAXCONNECTS=23\n", "at most 50 connections instead of 1000: the process may open no more files" },
     };
     struct rlimit before, low;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -624,9 +620,8 @@ TEST_WITH(the_nearest_timer_of_all_pools_counts, setup, teardown)
     static const struct {
         const char *first, *second; /* ms asked for by the pools */
         int fires;
-    } rows[] = { { "3600000", "-1", 0 }, { "-1", "3600000", 0 }, { "3600000", "3600000", 0 },
-                 { "20", "3600000", 1 }, { "3600000", "20", 1 }, { "20", "-1", 1 },
-                 { "-1", "20", 1 },      { "0", "0", 2 } };
+    } rows[] = { { "3600000", "-1", 0 }, { "-1", "3600000", 0 }, { "3600000", "3600000", 0 }, { "20", "3600000", 1 },
+                 { "3600000", "20", 1 }, { "20", "-1", 1 },      { "-1", "20", 1 },           { "0", "0", 2 } };
     open_with(&(tkc_http_options){ .proxy = "" });
     scripted_curl_acts = count_acts;
     for (size_t k = 0; k < 2; k++) {

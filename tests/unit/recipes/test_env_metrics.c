@@ -58,15 +58,12 @@ TEST(a_batch_is_summed_up_by_tag_without_what_failed)
     seen s = { 0 };
     tinkc_group *all[] = {
         group(ONE(0, 0, "a", "\"total_reward\":1,\"turns\":2,\"trajectory_metrics\":{\"good\":4}")
-                  ONE(0, 1, "a",
-                      "\"total_reward\":0,\"turns\":1,\"trajectory_metrics\":{\"good\":1}")),
-        group(ONE(1, 0, "b", "\"total_reward\":1,\"turns\":1")
-                  ONE(1, 1, "b", "\"total_reward\":1,\"turns\":1")),
-        group(ONE(2, 0, "b", "\"total_reward\":0.25,\"turns\":1")
-                  ONE(2, 1, "b",
-                      "\"total_reward\":9,\"turns\":7,\"error\":\"it "
-                      "broke\",\"trajectory_metrics\":{\"good\":"
-                      "70}")),
+                  ONE(0, 1, "a", "\"total_reward\":0,\"turns\":1,\"trajectory_metrics\":{\"good\":1}")),
+        group(ONE(1, 0, "b", "\"total_reward\":1,\"turns\":1") ONE(1, 1, "b", "\"total_reward\":1,\"turns\":1")),
+        group(ONE(2, 0, "b", "\"total_reward\":0.25,\"turns\":1") ONE(2, 1, "b",
+                                                                      "\"total_reward\":9,\"turns\":7,\"error\":\"it "
+                                                                      "broke\",\"trajectory_metrics\":{\"good\":"
+                                                                      "70}")),
     };
     assert_true(tinkc_recipe_metrics((const tinkc_group *const *)all, 3, "env", note, &s, &err));
     expect(&s, "env/all/reward/total", (1 + 0 + 1 + 1 + 0.25) / 5);

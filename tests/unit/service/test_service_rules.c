@@ -347,11 +347,10 @@ static const char *const usual[][2] = {
     { "p", "\"prompt\":{\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2,3]}]}" },
     { "one", "\"sampling_params\":{\"max_tokens\":1,\"seed\":5,\"stop\":[]}" },
     { "adam", "\"adam_params\":{\"learning_rate\":0.01}" },
-    { "pass",
-      "\"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{"
-      "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2,3]}]},\"loss_fn_inputs\":{"
-      "\"target_tokens\":{\"data\":[2,3,4],\"dtype\":\"int64\"},"
-      "\"weights\":{\"data\":[1,0,1],\"dtype\":\"float32\"}}}]}" },
+    { "pass", "\"forward_backward_input\":{\"loss_fn\":\"cross_entropy\",\"data\":[{\"model_input\":{"
+              "\"chunks\":[{\"type\":\"encoded_text\",\"tokens\":[1,2,3]}]},\"loss_fn_inputs\":{"
+              "\"target_tokens\":{\"data\":[2,3,4],\"dtype\":\"int64\"},"
+              "\"weights\":{\"data\":[1,0,1],\"dtype\":\"float32\"}}}]}" },
 };
 
 static void name_it(const char *name, const char *value, size_t len);

@@ -111,12 +111,10 @@ TEST(deep_expressions_are_refused)
 {
     static const struct {
         const char *begin, *a, *b, *end;
-    } forms[] = { { "{{ ", "(", ")", " }}" },      { "{{ ", "[", "]", " }}" },
-                  { "{{ ", "not ", "", " }}" },    { "{{ ", "-", "", " }}" },
-                  { "{{ x", "|upper", "", "}}" },  { "{{ x", ".a", "", "}}" },
-                  { "{{ 1", "+1", "", "}}" },      { "{{ 1", " if 1 else 1", "", "}}" },
-                  { "{{ x", "(1)", "", "}}" },     { "{{ x", " and 1", "", "}}" },
-                  { "{{ {1:", "{1:", "}", "}}}" }, { "{{ x", "[0", "]", "}}" } };
+    } forms[] = { { "{{ ", "(", ")", " }}" },     { "{{ ", "[", "]", " }}" },           { "{{ ", "not ", "", " }}" },
+                  { "{{ ", "-", "", " }}" },      { "{{ x", "|upper", "", "}}" },       { "{{ x", ".a", "", "}}" },
+                  { "{{ 1", "+1", "", "}}" },     { "{{ 1", " if 1 else 1", "", "}}" }, { "{{ x", "(1)", "", "}}" },
+                  { "{{ x", " and 1", "", "}}" }, { "{{ {1:", "{1:", "}", "}}}" },      { "{{ x", "[0", "]", "}}" } };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         size_t inner_len, n_begin = strlen(forms[i].begin), n_end = strlen(forms[i].end);
         char *inner = nested(forms[i].a, "", forms[i].b, 30000, &inner_len);
@@ -337,9 +335,8 @@ typedef struct big_values {
  * numbers; w: a list of words; d: a dict. */
 static void make_big(big_values *b)
 {
-    static const char *const texts[][2] = { { "s", " " },           { "t", "abcdefg " },
-                                            { "u", "\xCE\xA3" },    { "tags", "<" },
-                                            { "comments", "<!--" }, { "a", "a" } };
+    static const char *const texts[][2] = { { "s", " " },    { "t", "abcdefg " },    { "u", "\xCE\xA3" },
+                                            { "tags", "<" }, { "comments", "<!--" }, { "a", "a" } };
     tinkc_error err = { 0 };
     tkc_jtemplate t = { 0 };
     tkc_jev ev;

@@ -700,9 +700,8 @@ TEST(a_cache_that_others_may_write_is_not_trusted)
     static const struct {
         mode_t mode, folder;
         bool trusted;
-    } rows[] = { { 0600, 0700, true },  { 0644, 0755, true },  { 0444, 0700, true },
-                 { 0620, 0700, false }, { 0602, 0700, false }, { 0666, 0700, false },
-                 { 0600, 0770, false }, { 0600, 0702, false } };
+    } rows[] = { { 0600, 0700, true },  { 0644, 0755, true },  { 0444, 0700, true },  { 0620, 0700, false },
+                 { 0602, 0700, false }, { 0666, 0700, false }, { 0600, 0770, false }, { 0600, 0702, false } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char folder[] = "/tmp/tinkc-cache-XXXXXX", home[] = "/tmp/tinkc-home-XXXXXX";
         char compiled[400], kept[400];

@@ -150,8 +150,7 @@ TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
         /* members of another wire type, and unknown ones, mean nothing */
         { "0807 1207 2007 2807 32{'x'} 3807 42{ff}",
           "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[],\"loss_fn\":\"\"}}" },
-        { "1005 3001",
-          "{\"model_id\":\"\",\"seq_id\":5,\"forward_input\":{\"data\":[],\"loss_fn\":\"\"}}" },
+        { "1005 3001", "{\"model_id\":\"\",\"seq_id\":5,\"forward_input\":{\"data\":[],\"loss_fn\":\"\"}}" },
         { "3000", "{\"model_id\":\"\",\"forward_backward_input\":{\"data\":[],\"loss_fn\":\"\"}}" },
         { "1a{}", REQUEST("", "") },
         { "1a{08071007}", REQUEST("", "") },
@@ -162,14 +161,11 @@ TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
           REQUEST("{\"tokens\":[2],\"type\":\"encoded_text\"}", "") },
         { "1a{0a{0a{0805 12{ff}}}}", REQUEST("{\"tokens\":[],\"type\":\"encoded_text\"}", "") },
         { "1a{0a{12{0a{'x'} 12{'png'} 1800}}}",
-          REQUEST("{\"data\":\"eA==\",\"format\":\"png\",\"expected_tokens\":0,\"type\":\"image\"}",
-                  "") },
-        { "1a{0a{12{0807 1007 1a{ff}}}}",
-          REQUEST("{\"data\":\"\",\"format\":\"\",\"type\":\"image\"}", "") },
+          REQUEST("{\"data\":\"eA==\",\"format\":\"png\",\"expected_tokens\":0,\"type\":\"image\"}", "") },
+        { "1a{0a{12{0807 1007 1a{ff}}}}", REQUEST("{\"data\":\"\",\"format\":\"\",\"type\":\"image\"}", "") },
         { "1a{0a{1a{0a{'x'} 12{ff}}}}", REQUEST("{\"dmel\":\"eA==\",\"type\":\"dmel\"}", "") },
         { "1a{0a{1a{0807}}}", REQUEST("{\"dmel\":\"\",\"type\":\"dmel\"}", "") },
-        { "1a{12{0a{'a'} 12{0a{0000803f} 1801}}}",
-          REQUEST("", "\"a\":{\"data\":[1.0],\"dtype\":\"float32\"}") },
+        { "1a{12{0a{'a'} 12{0a{0000803f} 1801}}}", REQUEST("", "\"a\":{\"data\":[1.0],\"dtype\":\"float32\"}") },
         { "1a{12{0a{'a'} 12{0a{0000803f} 1801 22{01}}}}",
           REQUEST("", "\"a\":{\"data\":[1.0],\"dtype\":\"float32\",\"shape\":[1]}") },
         { "1a{12{0a{'a'} 12{0a{0000803f} 1801 2001 2001}}}", /* a shape that is not packed */
@@ -179,8 +175,7 @@ TEST_WITH(damaged_requests_are_refused, set_up, tear_down)
         { "1a{12{12{1801}}}", REQUEST("", "\"\":{\"data\":[],\"dtype\":\"float32\"}") },
         { "1a{12{0a{'a'} 12{1801}} 12{0a{'a'} 12{1802}}}", /* the last of a name counts */
           REQUEST("", "\"a\":{\"data\":[],\"dtype\":\"int64\"}") },
-        { "1a{12{0a{'a'} 12{1801} 12{1802}}}",
-          REQUEST("", "\"a\":{\"data\":[],\"dtype\":\"int64\"}") },
+        { "1a{12{0a{'a'} 12{1801} 12{1802}}}", REQUEST("", "\"a\":{\"data\":[],\"dtype\":\"int64\"}") },
         /* sparse: values, row pointers, columns; other members and wire types mean nothing */
         { "1a{12{0a{'a'} 12{12{0a{0000803f} 12{00000000000000000100000000000000}"
           " 1a{0000000000000000}} 1801 22{0101}}}}",
@@ -222,10 +217,8 @@ TEST_WITH(tensors_of_requests, set_up, tear_down)
           "x: its length in bytes is not a multiple of the element size" },
         { "12{0a{0000803f} 12{} 1a{00}} 1801 22{0101}",
           "x: its length in bytes is not a multiple of the element size" },
-        { "12{0a{00803f} 12{} 1a{}} 1801 22{0101}",
-          "x: its length in bytes is not a multiple of the element size" },
-        { "12{0a{0000803f} 12{} 1a{}} 1801 22{0101}",
-          "x: it needs one row pointer more than rows" },
+        { "12{0a{00803f} 12{} 1a{}} 1801 22{0101}", "x: its length in bytes is not a multiple of the element size" },
+        { "12{0a{0000803f} 12{} 1a{}} 1801 22{0101}", "x: it needs one row pointer more than rows" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
@@ -335,26 +328,22 @@ TEST_WITH(damaged_outputs_are_refused, set_up, tear_down)
         { "12{18ffffffffffffffffff01}", many },
         { "12{1881808008}", many },
         { "12{1801} 12{1880808008}", many },
-        { "12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}} 12{}",
-          "records with different fields" },
+        { "12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}} 12{}", "records with different fields" },
         { "12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}}"
           " 12{12{0a{'b'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}}",
           "records with different fields" },
         { "12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}}"
           " 12{12{0a{'a'} 12{" OFFSETS_0_8 " 0a{0000803f} 1801}}}",
           offsets },
-        { "12{12{0a{'a'} 12{" OFFSETS_0_4
-          " 0a{0000803f} 1801}} 1801}" /* one record says 1, so 0 is meant */
+        { "12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}} 1801}" /* one record says 1, so 0 is meant */
           " 12{12{0a{'a'} 12{" OFFSETS_0_4 " 0a{0000803f} 1801}}}",
           "as many offsets as datums and one more are needed" },
         { "1a{ff}", MALFORMED },
         { "1a{0a{ff}}", TEXT },
         { "", "{\"loss_fn_output_type\":\"ArrayRecord\",\"loss_fn_outputs\":[],\"metrics\":{}}" },
         { "0a{'a:b'}", "{\"loss_fn_output_type\":\"a:b\",\"loss_fn_outputs\":[],\"metrics\":{}}" },
-        { "0a{'a:b:c'} 12{}",
-          "{\"loss_fn_output_type\":\"c\",\"loss_fn_outputs\":[],\"metrics\":{}}" },
-        { "12{1801} 12{}",
-          "{\"loss_fn_output_type\":\"\",\"loss_fn_outputs\":[{}],\"metrics\":{}}" },
+        { "0a{'a:b:c'} 12{}", "{\"loss_fn_output_type\":\"c\",\"loss_fn_outputs\":[],\"metrics\":{}}" },
+        { "12{1801} 12{}", "{\"loss_fn_output_type\":\"\",\"loss_fn_outputs\":[{}],\"metrics\":{}}" },
         { "12{12{0a{'a'} 12{1801 " OFFSETS_0_4 " 0a{0000803f}}} 1801}",
           "{\"loss_fn_output_type\":\"\",\"loss_fn_outputs\":[{\"a\":{\"data\":[1.0],\"dtype\":"
           "\"float32\","
@@ -393,10 +382,8 @@ TEST_WITH(damaged_samples_are_refused, set_up, tear_down)
         { "32{12{ff}}", MALFORMED },
         { "32{0a{ff} 12{1801}}", MALFORMED },
         /* 2 rows of 2: both matrices must have 4 cells */
-        { "1a{0a{01000000020000000300000004000000} 12{000080bf000000c0000040c0} 1802 2002}",
-          short_topk },
-        { "1a{0a{010000000200000003000000} 12{000080bf000000c0000040c0000080c0} 1802 2002}",
-          short_topk },
+        { "1a{0a{01000000020000000300000004000000} 12{000080bf000000c0000040c0} 1802 2002}", short_topk },
+        { "1a{0a{010000000200000003000000} 12{000080bf000000c0000040c0000080c0} 1802 2002}", short_topk },
         { "1a{0a{01000000} 12{000080bf} 1802 2002}", short_topk },
         { "1a{0a{01000000020000000300000004000000} 12{000080bf000000c0000040c0000080c0} 1802 2002}",
           "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1,-1.0],[2,-2.0]],[[3,-3.0],[4,-4.0]]"
@@ -413,8 +400,7 @@ TEST_WITH(damaged_samples_are_refused, set_up, tear_down)
         { "0a{0801} 0a{12{01000000}}", "{\"sequences\":[{\"stop_reason\":\"length\",\"tokens\":[]},"
                                        "{\"stop_reason\":\"stop\",\"tokens\":[1]}]" NOTHING_MORE },
         { "0a{1a{}}", "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[]}]" NOTHING_MORE },
-        { "0a{0a{ff} 1007 1807 2007}",
-          "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[]}]" NOTHING_MORE },
+        { "0a{0a{ff} 1007 1807 2007}", "{\"sequences\":[{\"stop_reason\":\"stop\",\"tokens\":[]}]" NOTHING_MORE },
         { "12{}", "{\"sequences\":[]" NOTHING_MORE },
         { "12{000080bf}", "{\"sequences\":[],\"prompt_logprobs\":[-1.0]" NOTHING_MORE },
         { "2005", "{\"sequences\":[],\"prompt_cache_hit_tokens\":5}" },

@@ -252,18 +252,12 @@ TEST_WITH(sample_results_that_are_refused, set_up, tear_down)
     static const char *const rows[][2] = {
         { "{}", "a sample result without sequences" },
         { "{\"sequences\":[{}]}", "a sequence without tokens" },
-        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[2147483648,-1]]]}",
-          "a token that does not fit 32 bits" },
-        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[-2147483649,-1]]]}",
-          "a token that does not fit 32 bits" },
-        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1]]]}",
-          "a candidate without log-probability" },
-        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1,2,3]]]}",
-          "a candidate of more than two numbers" },
-        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[1]}}",
-          "a tensor needs data and dtype" },
-        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"dtype\":\"int64\"}}",
-          "a tensor needs data and dtype" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[2147483648,-1]]]}", "a token that does not fit 32 bits" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[-2147483649,-1]]]}", "a token that does not fit 32 bits" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1]]]}", "a candidate without log-probability" },
+        { "{\"sequences\":[],\"topk_prompt_logprobs\":[[[1,2,3]]]}", "a candidate of more than two numbers" },
+        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[1]}}", "a tensor needs data and dtype" },
+        { "{\"sequences\":[],\"target_prompt_logprobs\":{\"dtype\":\"int64\"}}", "a tensor needs data and dtype" },
         { "{\"sequences\":[],\"target_prompt_logprobs\":{\"data\":[1],\"dtype\":\"int8\"}}",
           "dtype must be float32 or int64" },
     };
@@ -282,11 +276,7 @@ TEST_WITH(numbers_of_samples, set_up, tear_down)
     static const struct {
         const char *text;
         int32_t want;
-    } cached[] = { { "-1", 0 },
-                   { "0", 0 },
-                   { "1", 1 },
-                   { "2147483647", INT32_MAX },
-                   { "9999999999", INT32_MAX } };
+    } cached[] = { { "-1", 0 }, { "0", 0 }, { "1", 1 }, { "2147483647", INT32_MAX }, { "9999999999", INT32_MAX } };
     tinkc_error err = { 0 };
     tkc_sample_response r;
     const int32_t *ids;
@@ -359,22 +349,8 @@ TEST_WITH(sparse_tensors_are_checked, set_up, tear_down)
         { { 0, 0 }, 2, { 0 }, 1, { 0 }, 0, 0, NULL },
         { { 1, 0 }, 2, { 0, 0 }, 2, { 0 }, 0, 0, NULL },
         { { 0, 3 }, 2, { 0 }, 1, { 0 }, 0, 0, NULL },
-        { { 2 },
-          1,
-          { 0, 1, 2 },
-          3,
-          { 0, 2 },
-          2,
-          2,
-          "a sparse tensor needs a shape of two dimensions" },
-        { { 1, 2, 3 },
-          3,
-          { 0, 1 },
-          2,
-          { 0 },
-          1,
-          1,
-          "a sparse tensor needs a shape of two dimensions" },
+        { { 2 }, 1, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, "a sparse tensor needs a shape of two dimensions" },
+        { { 1, 2, 3 }, 3, { 0, 1 }, 2, { 0 }, 1, 1, "a sparse tensor needs a shape of two dimensions" },
         { { 1, 3 }, 2, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, "it needs one row pointer more than rows" },
         { { 3, 3 }, 2, { 0, 1, 2 }, 3, { 0, 2 }, 2, 2, "it needs one row pointer more than rows" },
         { { 0, 3 }, 2, { 0 }, 0, { 0 }, 0, 0, "it needs one row pointer more than rows" },
@@ -623,10 +599,8 @@ TEST_WITH(passes_in_json_that_are_refused, set_up, tear_down)
 {
     static const char *const rows[][2] = {
         { "{\"forward_input\":{\"data\":[],\"loss_fn\":\"x\"}}", "model_id: JSON: is missing" },
-        { "{\"model_id\":\"m\",\"forward_input\":{\"loss_fn\":\"x\"}}",
-          "forward_input.data: JSON: is missing" },
-        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[]}}",
-          "forward_input.loss_fn: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"loss_fn\":\"x\"}}", "forward_input.data: JSON: is missing" },
+        { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[]}}", "forward_input.loss_fn: JSON: is missing" },
         { "{\"model_id\":\"m\",\"forward_input\":{\"data\":[{\"loss_fn_inputs\":{}}],\"loss_fn\":"
           "\"x\"}}",
           "forward_input.data.model_input: JSON: is missing" },

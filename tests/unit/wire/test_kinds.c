@@ -164,10 +164,9 @@ TEST_WITH(null_in_every_place, set_up, tear_down)
         const char *field;
         bool kept; /* as null, not as absent */
     } rows[] = {
-        { "str", false },     { "opt_i64", true },   { "opt_bool", true }, { "opt_f32", true },
-        { "opt_f64", true },  { "seed", true },      { "name", false },    { "time", false },
-        { "strs", false },    { "metadata", false }, { "numbers", false }, { "raw", false },
-        { "pointer", false }, { "objects", false },
+        { "str", false },     { "opt_i64", true }, { "opt_bool", true }, { "opt_f32", true },  { "opt_f64", true },
+        { "seed", true },     { "name", false },   { "time", false },    { "strs", false },    { "metadata", false },
+        { "numbers", false }, { "raw", false },    { "pointer", false }, { "objects", false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char json[100], want[300];
@@ -352,12 +351,8 @@ TEST_WITH(an_optional_value_may_be_null_or_missing, set_up, tear_down)
     };
     for (uint8_t is = TKC_ABSENT; is <= TKC_GIVEN; is++) {
         const all_kinds rows[] = {
-            { .opt_i64 = { -3, is } },
-            { .opt_bool = { true, is } },
-            { .opt_f32 = { 0.1f, is } },
-            { .opt_f64 = { 0.1, is } },
-            { .seed = { UINT64_MAX, false, is } },
-            { .seed = { UINT64_MAX, true, is } },
+            { .opt_i64 = { -3, is } },  { .opt_bool = { true, is } },          { .opt_f32 = { 0.1f, is } },
+            { .opt_f64 = { 0.1, is } }, { .seed = { UINT64_MAX, false, is } }, { .seed = { UINT64_MAX, true, is } },
         };
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             char text[300];

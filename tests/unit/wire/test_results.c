@@ -229,8 +229,7 @@ TEST(outputs_with_a_name_twice_are_refused)
 #define F32  "{\"data\":[1.0],\"dtype\":\"float32\"}"
 #define I64  "{\"data\":[1],\"dtype\":\"int64\"}"
     static const char *const texts[] = {
-        HEAD "{\"a\":" F32 ",\"a\":" F32 "},{\"a\":" I64 ",\"b\":" I64 "},{\"a\":" I64 ",\"a\":" I64
-             "}]}",
+        HEAD "{\"a\":" F32 ",\"a\":" F32 "},{\"a\":" I64 ",\"b\":" I64 "},{\"a\":" I64 ",\"a\":" I64 "}]}",
         HEAD "{\"a\":" F32 ",\"a\":" F32 "}]}",
         HEAD "{\"a\\u0000x\":" F32 "}]}",
     };
@@ -468,8 +467,7 @@ TEST(error_bodies_of_every_shape_are_read)
         { "{\"detail\":[{\"loc\":[],\"msg\":\"m\"}]}", "m", NULL, true },
         { "{\"detail\":[{\"loc\":[\"a\",0,\"b\"],\"msg\":\"m\"}]}", "a.0.b: m", NULL, true },
         { "{\"detail\":[{\"loc\":[\"a\"]}]}", "a", NULL, true },
-        { "{\"detail\":[\"x\",1,{\"msg\":\"y\"},{\"loc\":[\"z\"],\"msg\":\"w\"}]}", "x; 1; y; z: w",
-          NULL, true },
+        { "{\"detail\":[\"x\",1,{\"msg\":\"y\"},{\"loc\":[\"z\"],\"msg\":\"w\"}]}", "x; 1; y; z: w", NULL, true },
         { "{\"detail\":[{\"msg\":{\"a\":1}}]}", "{\"a\":1}", NULL, true },
         { "{\"error\":{\"message\":{\"a\":1}}}", NULL, NULL, true },
         { "{\"error\":{\"message\":{\"message\":\"x\",\"code\":\"y\"}}}", NULL, NULL, true },
@@ -542,28 +540,28 @@ TEST(answers_are_read_to_the_last_member)
         const char *state_text, *reason, *id, *error;
     } rows[] = {
         { "{}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
-        { "{\"status\":\"complete_metadata\",\"response_payload_size\":-1}", TKC_ANSWER_METADATA,
-          TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
-        { "{\"status\":\"complete_metadata\",\"response_payload_size\":1}", TKC_ANSWER_METADATA,
-          TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 1, NULL, NULL, NULL, NULL },
-        { "{\"response_payload_size\":\"5\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN,
-          0, NULL, NULL, NULL, NULL },
-        { "{\"error\":\"e\",\"category\":\"Server\",\"request_id\":\"i\"}", TKC_ANSWER_FAILED,
-          TKC_UNKNOWN, TKC_CATEGORY_SERVER, 0, NULL, NULL, "i", "e" },
-        { "{\"error\":[1, 2],\"category\":7}", TKC_ANSWER_FAILED, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN,
-          0, NULL, NULL, NULL, "[1, 2]" },
-        { "{\"error\":null,\"category\":\"user\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN,
-          TKC_CATEGORY_USER, 0, NULL, NULL, NULL, NULL },
-        { "{\"error\":\"e\",\"category\":\"unknown\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN,
-          TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, "e" },
-        { "{\"type\":\"try_again\",\"queue_state\":\"PAUSED_rate_limit\"}", TKC_ANSWER_TRY_AGAIN,
-          TKC_QUEUE_RATE_LIMIT, TKC_CATEGORY_UNKNOWN, 0, "PAUSED_rate_limit", NULL, NULL, NULL },
-        { "{\"queue_state\":\"asleep\",\"queue_state_reason\":7,\"request_id\":7}",
-          TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, "asleep", NULL, NULL, NULL },
-        { "{\"queue_state\":5,\"queue_state_reason\":\"r\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN,
-          TKC_CATEGORY_UNKNOWN, 0, NULL, "r", NULL, NULL },
-        { "{\"type\":\"try_agai\",\"status\":\"complete\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN,
+        { "{\"status\":\"complete_metadata\",\"response_payload_size\":-1}", TKC_ANSWER_METADATA, TKC_UNKNOWN,
           TKC_CATEGORY_UNKNOWN, 0, NULL, NULL, NULL, NULL },
+        { "{\"status\":\"complete_metadata\",\"response_payload_size\":1}", TKC_ANSWER_METADATA, TKC_UNKNOWN,
+          TKC_CATEGORY_UNKNOWN, 1, NULL, NULL, NULL, NULL },
+        { "{\"response_payload_size\":\"5\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL,
+          NULL, NULL },
+        { "{\"error\":\"e\",\"category\":\"Server\",\"request_id\":\"i\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN,
+          TKC_CATEGORY_SERVER, 0, NULL, NULL, "i", "e" },
+        { "{\"error\":[1, 2],\"category\":7}", TKC_ANSWER_FAILED, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL, NULL,
+          NULL, "[1, 2]" },
+        { "{\"error\":null,\"category\":\"user\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN, TKC_CATEGORY_USER, 0, NULL, NULL,
+          NULL, NULL },
+        { "{\"error\":\"e\",\"category\":\"unknown\"}", TKC_ANSWER_FAILED, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0, NULL,
+          NULL, NULL, "e" },
+        { "{\"type\":\"try_again\",\"queue_state\":\"PAUSED_rate_limit\"}", TKC_ANSWER_TRY_AGAIN, TKC_QUEUE_RATE_LIMIT,
+          TKC_CATEGORY_UNKNOWN, 0, "PAUSED_rate_limit", NULL, NULL, NULL },
+        { "{\"queue_state\":\"asleep\",\"queue_state_reason\":7,\"request_id\":7}", TKC_ANSWER_RESULT, TKC_UNKNOWN,
+          TKC_CATEGORY_UNKNOWN, 0, "asleep", NULL, NULL, NULL },
+        { "{\"queue_state\":5,\"queue_state_reason\":\"r\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0,
+          NULL, "r", NULL, NULL },
+        { "{\"type\":\"try_agai\",\"status\":\"complete\"}", TKC_ANSWER_RESULT, TKC_UNKNOWN, TKC_CATEGORY_UNKNOWN, 0,
+          NULL, NULL, NULL, NULL },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tkc_answer a = sorted(rows[i].json);
@@ -584,8 +582,7 @@ TEST(answers_without_their_parts)
         tkc_answer a;
         const char *want;
     } rows[] = {
-        { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { NULL, TKC_UNKNOWN } },
-          "{\"type\":\"try_again\"}" },
+        { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { NULL, TKC_UNKNOWN } }, "{\"type\":\"try_again\"}" },
         { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { "own", TKC_QUEUE_ACTIVE } },
           "{\"type\":\"try_again\",\"queue_state\":\"own\"}" },
         { { .kind = TKC_ANSWER_TRY_AGAIN, .queue_state = { NULL, TKC_QUEUE_CAPACITY } },

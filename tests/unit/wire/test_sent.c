@@ -350,8 +350,7 @@ TEST_WITH(passes_forward_and_back, set_up, tear_down)
         { "{\"model_id\":\"m\",\"forward_backward_input\":" WORK "}", 0 },
         { "{\"model_id\":\"m\",\"forward_backward_input\":" WORK ",\"forward_input\":null}", 0 },
         { "{\"model_id\":\"m\",\"forward_backward_input\":null,\"forward_input\":" WORK "}", 1 },
-        { "{\"model_id\":\"m\",\"forward_backward_input\":" WORK ",\"forward_input\":" WORK "}",
-          -1 },
+        { "{\"model_id\":\"m\",\"forward_backward_input\":" WORK ",\"forward_input\":" WORK "}", -1 },
         { "{\"model_id\":\"m\",\"forward_backward_input\":null,\"forward_input\":null}", -1 },
         { "{\"model_id\":\"m\"}", -1 },
     };
@@ -479,10 +478,9 @@ TEST_WITH(candidates_by_the_length_of_their_text, set_up, tear_down)
     static const struct {
         size_t rows, k, length;
         bool fine;
-    } cases[] = { { 120, 100, 1976, true },
-                  { 120, 100, 1975, false },
-                  { 121, 101, 2031, false },
-                  { 121, 101, 2032, true } };
+    } cases[] = {
+        { 120, 100, 1976, true }, { 120, 100, 1975, false }, { 121, 101, 2031, false }, { 121, 101, 2032, true }
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tinkc_error err = { 0 };
         tkc_sample_response r;
@@ -620,8 +618,7 @@ TEST_WITH(defaults_of_dimuon, set_up, tear_down)
 /* An error body that is cut off counts as text: what was read of it before does not stay. */
 TEST_WITH(error_bodies_that_are_cut_off, set_up, tear_down)
 {
-    static const char *const rows[][2] = { { "{\"code\":\"c\",\"detail\":\"d\"",
-                                             "{\"code\":\"c\",\"detail\":\"d\"" },
+    static const char *const rows[][2] = { { "{\"code\":\"c\",\"detail\":\"d\"", "{\"code\":\"c\",\"detail\":\"d\"" },
                                            { "{\"code\":7,", "{\"code\":7," },
                                            { "a\x7F", "a " },
                                            { "\x01", " " },
@@ -640,9 +637,8 @@ TEST_WITH(error_bodies_that_are_cut_off, set_up, tear_down)
 /* Without memory a body is never taken for one without detail. */
 TEST_WITH(error_bodies_without_memory, set_up, tear_down)
 {
-    static const char *const bodies[] = {
-        "{\"detail\":[{\"loc\":[\"a\",\"b\"],\"msg\":\"m\"}],\"code\":\"c\"}", "plain"
-    };
+    static const char *const bodies[] = { "{\"detail\":[{\"loc\":[\"a\",\"b\"],\"msg\":\"m\"}],\"code\":\"c\"}",
+                                          "plain" };
     static const char *const details[] = { "a.b: m", "plain" };
     for (size_t i = 0; i < 2; i++) {
         bool done = false;

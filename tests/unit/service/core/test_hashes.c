@@ -41,10 +41,9 @@ TEST(shares_of_time)
         double share;
         int64_t train, sample;
         bool first;
-    } rows[] = { { 0.5, 0, 0, true },    { 0.5, 10, 10, true },   { 0.5, 11, 10, false },
-                 { 0.5, 10, 11, true },  { 0.25, 10, 30, true },  { 0.25, 10, 29, false },
-                 { 0.75, 30, 10, true }, { 0.75, 31, 10, false }, { 1, 1000, 0, true },
-                 { 0, 0, 1000, true },   { 0, 1, 1000, false } };
+    } rows[] = { { 0.5, 0, 0, true },    { 0.5, 10, 10, true },   { 0.5, 11, 10, false }, { 0.5, 10, 11, true },
+                 { 0.25, 10, 30, true }, { 0.25, 10, 29, false }, { 0.75, 30, 10, true }, { 0.75, 31, 10, false },
+                 { 1, 1000, 0, true },   { 0, 0, 1000, true },    { 0, 1, 1000, false } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (tke_training_is_behind(rows[i].share, rows[i].train, rows[i].sample) != rows[i].first)
             fail_msg("row %zu", i);
@@ -75,18 +74,15 @@ TEST(sums_of_folders)
     } rows[] = {
         { "b", line, "f is damaged: its bytes are not those that were written" },
         { "aa", line, "f is damaged: its bytes are not those that were written" },
-        { "a", "613305eb3a8b1a13e801346f1ce7e004 2 f\n",
-          "f is damaged: its bytes are not those that were written" },
-        { "a", "613305eb3a8b1a13e801346f1ce7e00X 1 f\n",
-          "f is damaged: its bytes are not those that were written" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 2 f\n", "f is damaged: its bytes are not those that were written" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e00X 1 f\n", "f is damaged: its bytes are not those that were written" },
         { "a", "613305eb3a8b1a13e801346f1ce7e004 1 g\n", "g is missing" },
         { "a", "613305eb3a8b1a13e801346f1ce7e004 1 ", "its list of checksums is damaged" },
         { "a", "613305eb3a8b1a13e801346f1ce7e004 x f", "its list of checksums is damaged" },
         { "a", "613305eb3a8b1a13e801346f1ce7e004 1 ../f", "its list of checksums is damaged" },
         { "a", "613305eb3a8b1a13e801346f1ce7e00 1 f", "its list of checksums is damaged" },
         { "a", "word", "its list of checksums is damaged" },
-        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 f\n\n613305eb3a8b1a13e801346f1ce7e004 1 g",
-          "g is missing" },
+        { "a", "613305eb3a8b1a13e801346f1ce7e004 1 f\n\n613305eb3a8b1a13e801346f1ce7e004 1 g", "g is missing" },
         { "a", "613305eb3a8b1a13e801346f1ce7e004 1 f", NULL },
         { "a", "\n\n", NULL },
     };
@@ -220,12 +216,11 @@ TEST(hashes_of_jobs)
         uint64_t lo, hi;
     } rows[] = {
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,2"),
+                                                      "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0xbdb43d9bc318d3bb, 0x638f8023266f5a76 },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"ppo\"," DATUM(CHUNK("1,2"),
-                                            "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"ppo\"," DATUM(CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x6645f7c92f24677e, 0x70333ec4f9c52846 },
         { TKE_JOB_PASS,
           PASS("\"loss_fn\":\"ppo\",\"loss_fn_config\":{\"a\":0.25,\"b\":1}," DATUM(
@@ -236,29 +231,28 @@ TEST(hashes_of_jobs)
               CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0xb6562070d5ac9ab0, 0xa94227c0476e797f },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,3"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,3"),
+                                                      "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x7482edb0e07ef1d0, 0xae221ab3cc40ae18 },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1") "," CHUNK("2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1") "," CHUNK("2"),
+                                                      "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x3ded3d1b4e420338, 0xb02994b7a97657f6 },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              "{\"type\":\"image\",\"data\":\"aGk=\",\"format\":\"png\"}",
-              "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM("{\"type\":\"image\",\"data\":\"aGk=\",\"format\":\"png\"}",
+                                                      "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x8fe05cc806f8dcb3, 0x6d09bf34a4297e5f },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,2"), "\"t\":" INTS("2,4", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,2"),
+                                                      "\"t\":" INTS("2,4", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x1b9a96e5e41aefc9, 0x4ca8d43d50226721 },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,2"), "\"t\":" INTS("2,3", "2,1") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,2"),
+                                                      "\"t\":" INTS("2,3", "2,1") ",\"w\":" FLOATS("0.5,1"))),
           0x63ad6ee0035d7a3b, 0xefab05253d67f55b },
         { TKE_JOB_PASS,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,2"), "\"u\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,2"),
+                                                      "\"u\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x3d84925fdaca1e97, 0xc528ace096aa4c46 },
         { TKE_JOB_PASS,
           PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
@@ -271,40 +265,31 @@ TEST(hashes_of_jobs)
                             "crow_indices\":[0,1,2],\"sparse_col_indices\":[1,2]}")),
           0xbeb6c36137fecdbc, 0xfdb1534e3eedfce6 },
         { TKE_JOB_FORWARD,
-          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(
-              CHUNK("1,2"), "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
+          PASS("\"loss_fn\":\"cross_entropy\"," DATUM(CHUNK("1,2"),
+                                                      "\"t\":" INTS("2,3", "2") ",\"w\":" FLOATS("0.5,1"))),
           0x26140dafabfa31e4, 0x669b6ecd1be728cf },
-        { TKE_JOB_OPTIM, M "\"adam_params\":{\"learning_rate\":0.01}}", 0x3a45ea401f76cd62,
-          0x41679fa808651315 },
+        { TKE_JOB_OPTIM, M "\"adam_params\":{\"learning_rate\":0.01}}", 0x3a45ea401f76cd62, 0x41679fa808651315 },
         { TKE_JOB_OPTIM,
           M "\"adam_params\":{\"learning_rate\":0.01,\"beta1\":0.5,\"beta2\":0.75,\"eps\":0.125,"
             "\"weight_decay\":0.25,\"grad_clip_norm\":2}}",
           0xd602a471ef41ec3b, 0xa83a479b81fc8466 },
         { TKE_JOB_SAVE, M "\"path\":\"a\"}", 0xcda4a7006de14a37, 0x9d699ff66444ba63 },
-        { TKE_JOB_SAVE, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5a813b95b2bfd56a,
-          0x10e8d5db7218e023 },
-        { TKE_JOB_SAVE, M "\"path\":\"a\",\"overwrite\":true}", 0x8fffee40817d98c6,
-          0x521428ebdc057f21 },
-        { TKE_JOB_SAVE, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}", 0xa3107b1b008d6d4b,
-          0x86ef4683e6781a4d },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5a813b95b2bfd56a, 0x10e8d5db7218e023 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"overwrite\":true}", 0x8fffee40817d98c6, 0x521428ebdc057f21 },
+        { TKE_JOB_SAVE, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}", 0xa3107b1b008d6d4b, 0x86ef4683e6781a4d },
         { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\"}", 0x6dbc741e1ea819cb, 0xa0c54e1acfd16515 },
-        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x724707c3c8ab8f35,
-          0x9e3cd9e55a66153b },
-        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"overwrite\":true}", 0x2e2dbe40948931ec,
-          0xb07adf367dc7c7c3 },
-        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}",
-          0x2e4beadef1a52ca6, 0xcba5e4151cdfd216 },
-        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":1}", 0xcef0fa8203fe47c6,
-          0x67060d0da7aa6e72 },
-        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":2}", 0xcef0fa8203fe47c6,
-          0x67060d0da7aa6e72 },
-        { TKE_JOB_EXTERNAL, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5db6e62eaede7384,
-          0xdce1d8867145cc37 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x724707c3c8ab8f35, 0x9e3cd9e55a66153b },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"overwrite\":true}", 0x2e2dbe40948931ec, 0xb07adf367dc7c7c3 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"path\":\"a\",\"user_metadata\":{\"a\":\"b\"}}", 0x2e4beadef1a52ca6,
+          0xcba5e4151cdfd216 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":1}", 0xcef0fa8203fe47c6, 0x67060d0da7aa6e72 },
+        { TKE_JOB_SAVE_SAMPLER, M "\"sampling_session_seq_id\":2}", 0xcef0fa8203fe47c6, 0x67060d0da7aa6e72 },
+        { TKE_JOB_EXTERNAL, M "\"path\":\"a\",\"ttl_seconds\":3600}", 0x5db6e62eaede7384, 0xdce1d8867145cc37 },
         { TKE_JOB_EXTERNAL, M "\"path\":\"a\"}", 0x9e9c9d70d885bb6b, 0x85202ed70e12e3f8 },
-        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":true}",
-          0xfba2ada4d1d0655c, 0x6e894166b6f8dbd7 },
-        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":false}",
-          0x104d58f808c53e69, 0x9f646fe0cf80a237 },
+        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":true}", 0xfba2ada4d1d0655c,
+          0x6e894166b6f8dbd7 },
+        { TKE_JOB_LOAD, M "\"path\":\"tinker://a/weights/b\",\"optimizer\":false}", 0x104d58f808c53e69,
+          0x9f646fe0cf80a237 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };

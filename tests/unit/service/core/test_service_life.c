@@ -153,9 +153,7 @@ TEST(silent_sessions_are_forgotten)
     tinkc_error err = { 0 };
     char *store = tiny_folder();
     tinkc_mock *mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &err);
-    const char *const settings[] = {
-        "disk_reserve", "0", "session_keep_s", "5000", "max_idle_sessions", "20", NULL
-    };
+    const char *const settings[] = { "disk_reserve", "0", "session_keep_s", "5000", "max_idle_sessions", "20", NULL };
     const tinkc_engine_options options = { .clock = tinkc_mock_clock(mock),
                                            .store = store,
                                            .durability = TINKC_DURABILITY_JOURNAL,

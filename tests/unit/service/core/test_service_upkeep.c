@@ -291,12 +291,9 @@ TEST_WITH(images_are_asked_for, setup, teardown)
         int64_t dirty_ms;
         tke_run_image image, after;
     } rows[] = {
-        { true, 1000, TKE_IMAGE_IDLE, TKE_IMAGE_WANTED },
-        { true, 1000, TKE_IMAGE_FAILED, TKE_IMAGE_WANTED },
-        { true, 1001, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },
-        { true, 0, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },
-        { false, 1000, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },
-        { true, 1000, TKE_IMAGE_WRITING, TKE_IMAGE_WRITING },
+        { true, 1000, TKE_IMAGE_IDLE, TKE_IMAGE_WANTED },   { true, 1000, TKE_IMAGE_FAILED, TKE_IMAGE_WANTED },
+        { true, 1001, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },     { true, 0, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },
+        { false, 1000, TKE_IMAGE_IDLE, TKE_IMAGE_IDLE },    { true, 1000, TKE_IMAGE_WRITING, TKE_IMAGE_WRITING },
         { true, 1000, TKE_IMAGE_WANTED, TKE_IMAGE_WANTED },
     };
     enum { N_ROWS = sizeof rows / sizeof *rows };
@@ -549,9 +546,7 @@ TEST_WITH(names_that_may_be, setup, teardown)
     assert_false(tke_name_ok(longest));
     longest[255] = '\0';
     assert_true(tke_name_ok(longest));
-    static const char *const good[] = {
-        "a", "z", "A", "Z", "0", "9", "_", "a.b", "a-b", "_-.", "a."
-    };
+    static const char *const good[] = { "a", "z", "A", "Z", "0", "9", "_", "a.b", "a-b", "_-.", "a." };
     static const char *const bad[] = { "",    ".",        "-",  ".a",  "-a", "a..b", "a/b",
                                        "a b", "@",        "[",  "`",   "{",  "/",    ":",
                                        "a@",  "\xc3\xa4", "..", "a..", "a\n" };

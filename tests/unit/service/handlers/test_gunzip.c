@@ -61,8 +61,7 @@ TEST(gzip_bodies_are_bounded)
     /* Several members are one text; bytes that belong to none are refused. */
     static const struct {
         const char *more, *text; /* text NULL: refused */
-    } tails[] = { { "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000",
-                    "hello gziphello gzip" },
+    } tails[] = { { "1f8b0800000000000203cb48cdc9c95748afca2c0000196ad2df0a000000", "hello gziphello gzip" },
                   { "00", NULL },
                   { "7878", NULL },
                   { "1f8b", NULL },

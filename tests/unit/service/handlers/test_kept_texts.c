@@ -31,9 +31,7 @@ static tinkc_engine *open_kept(int per_key, int in_all, int sessions)
     char key[20], all[20];
     snprintf(key, sizeof key, "%d", per_key + sessions * TKE_KEPT_SESSION);
     snprintf(all, sizeof all, "%d", in_all + sessions * TKE_KEPT_SESSION);
-    const char *const settings[] = {
-        "max_kept_per_key", key, "max_kept_bytes", all, "disk_reserve", "0", NULL
-    };
+    const char *const settings[] = { "max_kept_per_key", key, "max_kept_bytes", all, "disk_reserve", "0", NULL };
     return world_open(NULL, 0, settings);
 }
 

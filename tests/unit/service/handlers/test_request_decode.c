@@ -54,12 +54,10 @@ TEST(heads_of_protobuf)
         int64_t seq;
         bool whole;
     } rows[] = {
-        { "12", true, "m0", 1, true },     { "1212", true, "m2", 3, true },
-        { "1212!", true, "m0", 1, false }, { "9129", true, "m1", 2, true },
-        { "1", true, "m0", 0, true },      { "1!", false, NULL, 0, false },
-        { "2", false, NULL, 0, true },     { "2!", false, NULL, 0, false },
-        { "", false, NULL, 0, true },      { "!", false, NULL, 0, false },
-        { "21!", true, "m1", 0, false },   { "9", false, NULL, 0, true },
+        { "12", true, "m0", 1, true },   { "1212", true, "m2", 3, true }, { "1212!", true, "m0", 1, false },
+        { "9129", true, "m1", 2, true }, { "1", true, "m0", 0, true },    { "1!", false, NULL, 0, false },
+        { "2", false, NULL, 0, true },   { "2!", false, NULL, 0, false }, { "", false, NULL, 0, true },
+        { "!", false, NULL, 0, false },  { "21!", true, "m1", 0, false }, { "9", false, NULL, 0, true },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned char body[64], *at = body;
@@ -121,8 +119,7 @@ TEST(unknown_in_json)
         { "{\"forward_backward_input\":{\"data\":[7,{\"y\":1}]}}", NULL },
         { "{\"forward_backward_input\":{\"data\":[{\"y\":1},7]}}", "y" },
         { "{\"forward_backward_input\":{\"data\":[{\"model_input_spans\":[1],\"y\":1}]}}", "y" },
-        { "{\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{\"y\":1}]}}]}}",
-          "y" },
+        { "{\"forward_backward_input\":{\"data\":[{\"model_input\":{\"chunks\":[{\"y\":1}]}}]}}", "y" },
         { "{\"forward_backward_input\":{\"data\":[{\"loss_fn_inputs\":{\"t\":{\"y\":1}}}]}}", "y" },
         { "{\"forward_backward_input\":{\"data\":[{\"loss_fn_inputs\":{\"t\":{\"data\":[1],\"dtype\":"
           "\"int64\",\"shape\":[1],\"sparse_crow_indices\":null,\"sparse_col_indices\":null},"
@@ -232,10 +229,8 @@ TEST(twice_in_protobuf)
         const char *bad;
     } rows[] = {
 #define ROW(bytes, bad) { bytes, sizeof bytes - 1, bad }
-        ROW("\x10\x01\x10\x02",
-            "the protobuf field 2 of the request is given twice, or with one that excludes it"),
-        ROW("\x1a\x06\n\x04\n\0\x12\0",
-            "the protobuf field 2 of a chunk is given twice, or with one that excludes it"),
+        ROW("\x10\x01\x10\x02", "the protobuf field 2 of the request is given twice, or with one that excludes it"),
+        ROW("\x1a\x06\n\x04\n\0\x12\0", "the protobuf field 2 of a chunk is given twice, or with one that excludes it"),
         ROW("\x1a\x08\x12\x06\x12\x04\n\0\x12\0",
             "the protobuf field 2 of a tensor is given twice, or with one that excludes it"),
         ROW("\x3a\x10\n\x01k\x12\x0b" N("A") "\x12\0",
@@ -253,10 +248,8 @@ TEST(twice_in_protobuf)
             "loss_fn_config_v2 'k' differs from loss_fn_config"),
         ROW("\x3a\x0e\n\x01k\x12\x09" N("B"), "loss_fn_config_v2 'k' differs from loss_fn_config"),
         ROW("\x3a\x07\n\x01k\x12\x02\x12\0", NULL), /* a text */
-        ROW("\x3a\x0e\n\x01\xff\x12\x09" N("B"),
-            "loss_fn_config_v2 '' differs from loss_fn_config"),
-        ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A") "\x3a\x0e\n\x01k\x12\x09" N(
-                "A"),
+        ROW("\x3a\x0e\n\x01\xff\x12\x09" N("B"), "loss_fn_config_v2 '' differs from loss_fn_config"),
+        ROW("\x2a\x0c\n\x01k" D("A") "\x3a\x0e\n\x01k\x12\x09" N("A") "\x3a\x0e\n\x01k\x12\x09" N("A"),
             "loss_fn_config has 'k' twice"),
     };
     static const char *const names[] = { "k" };

@@ -263,16 +263,11 @@ TEST(a_path_names_the_form_that_is_served)
     static const struct {
         const char *before, *after, *both, *alone; /* what is served; NULL = refused */
     } rows[] = {
-        { "", "", "plain", "eight" },
-        { "", "/", "plain", "eight" },
-        { "", "#8bit", "eight", "eight" },
-        { "", "#4bit", NULL, NULL },
-        { "", "#8bit#8bit", NULL, NULL },
-        { "", "/../other", NULL, NULL },
-        { "", "/config.json", NULL, NULL },
-        { "", "/model.gguf", NULL, NULL },
-        { "/..", "", NULL, NULL },
-        { ".", "", NULL, NULL },
+        { "", "", "plain", "eight" },       { "", "/", "plain", "eight" },
+        { "", "#8bit", "eight", "eight" },  { "", "#4bit", NULL, NULL },
+        { "", "#8bit#8bit", NULL, NULL },   { "", "/../other", NULL, NULL },
+        { "", "/config.json", NULL, NULL }, { "", "/model.gguf", NULL, NULL },
+        { "/..", "", NULL, NULL },          { ".", "", NULL, NULL },
     };
     tinkc_error err = { 0 };
     char packed[600], name[700], *real = realpath(model_folder, NULL);

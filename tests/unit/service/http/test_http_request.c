@@ -564,13 +564,10 @@ TEST(a_body_that_is_too_long_is_refused)
         { "/api/v1/asample", "2097153", "100-continue", true, 413 },
         { "/api/v1/none", "1048577", NULL, false, 413 },
         { "/api/v1/none", "1048576", "100-continue", false, 404 },
-        { "/api/v1/forward_backward", "67108865", NULL, false,
-          413 }, /* read: its number must not be lost */
+        { "/api/v1/forward_backward", "67108865", NULL, false, 413 }, /* read: its number must not be lost */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const char *headers[][2] = {
-            HOST, JSON, { "Content-Length", rows[i].length }, { "Expect", rows[i].expects }
-        };
+        const char *headers[][2] = { HOST, JSON, { "Content-Length", rows[i].length }, { "Expect", rows[i].expects } };
         begin(rows[i].uri, headers, rows[i].expects ? 4 : 3);
         assert_int_equal(piece("POST", NULL, 0), MHD_YES);
         if (now->sent.queued != rows[i].at_once)

@@ -128,25 +128,13 @@ TEST(each_head_is_let_in_or_refused)
         { &strict, { OURS, .n_content_length = 1, .content_length = "0" }, 0, NULL, "" },
         { &strict, { OURS, .n_content_length = 2, .content_length = "2" }, TWICE },
         { &strict, { OURS, .n_transfer_encoding = 2, .transfer_encoding = "chunked" }, TWICE },
-        { &strict,
-          { OURS, .n_transfer_encoding = 1, .n_content_length = 1, .content_length = "1" },
-          TWICE },
+        { &strict, { OURS, .n_transfer_encoding = 1, .n_content_length = 1, .content_length = "1" }, TWICE },
         { &strict, { OURS, .n_content_length = 1, .content_length = "" }, NUMBER },
         { &strict, { OURS, .n_content_length = 1, .content_length = "+2" }, NUMBER },
         { &strict, { OURS, .n_content_length = 1, .content_length = "2x" }, NUMBER },
-        { &strict,
-          { OURS, .n_content_length = 1, .content_length = "123456789012345678" },
-          0,
-          NULL,
-          "" },
-        { &strict,
-          { OURS, .n_content_length = 1, .content_length = "1234567890123456789" },
-          NUMBER },
-        { &strict,
-          { OURS, .n_transfer_encoding = 1, .transfer_encoding = "Chunked" },
-          0,
-          NULL,
-          "" },
+        { &strict, { OURS, .n_content_length = 1, .content_length = "123456789012345678" }, 0, NULL, "" },
+        { &strict, { OURS, .n_content_length = 1, .content_length = "1234567890123456789" }, NUMBER },
+        { &strict, { OURS, .n_transfer_encoding = 1, .transfer_encoding = "Chunked" }, 0, NULL, "" },
         { &strict,
           { OURS, .n_transfer_encoding = 1, .transfer_encoding = "gzip" },
           BAD("Transfer-Encoding must be 'chunked'") },
@@ -181,19 +169,9 @@ TEST(each_head_is_let_in_or_refused)
         { &open, { OURS, .fetch_site = "same-site" }, OTHERS },
         { &open, { OURS, .fetch_site = "same-site", .fetch_mode = "navigate" }, 0, NULL, "" },
         { &open, { OURS, .fetch_site = "cross-site", .fetch_mode = "cors" }, OTHERS },
-        { &open,
-          { OURS, .fetch_site = "same-site", .fetch_mode = "navigate", .method = "HEAD" },
-          0,
-          NULL,
-          "" },
-        { &open,
-          { OURS, .fetch_site = "same-site", .fetch_mode = "navigate", .method = "POST" },
-          OTHERS },
-        { &open,
-          { OURS, .fetch_site = "same-site", .origin = "http://friend", .method = "POST" },
-          0,
-          NULL,
-          "" },
+        { &open, { OURS, .fetch_site = "same-site", .fetch_mode = "navigate", .method = "HEAD" }, 0, NULL, "" },
+        { &open, { OURS, .fetch_site = "same-site", .fetch_mode = "navigate", .method = "POST" }, OTHERS },
+        { &open, { OURS, .fetch_site = "same-site", .origin = "http://friend", .method = "POST" }, 0, NULL, "" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tke_head_values head = rows[i].head;
@@ -291,9 +269,8 @@ TEST(the_gate_opens_for_keys_and_its_own_pages)
     static const struct {
         const char *uri;
         bool ui;
-    } uris[] = { { "/", true },     { "/?a", true },    { "/ui", true },   { "/ui/", true },
-                 { "/ui/x", true }, { "/ui?x", true },  { "/uix", false }, { "/api", false },
-                 { "", false },     { "/x/ui/", false } };
+    } uris[] = { { "/", true },     { "/?a", true },   { "/ui", true },   { "/ui/", true }, { "/ui/x", true },
+                 { "/ui?x", true }, { "/uix", false }, { "/api", false }, { "", false },    { "/x/ui/", false } };
     for (size_t i = 0; i < sizeof uris / sizeof *uris; i++)
         if (tke_gate_is_ui(uris[i].uri) != uris[i].ui)
             fail_msg("%s", uris[i].uri);
@@ -626,10 +603,9 @@ TEST(limits_of_connections)
         int32_t max, per_address;
         size_t peers, each;
     } rows[] = {
-        { 8192, 0, 0, 4096, 2048 }, { 4352, 0, 0, 4096, 2048 }, { 4351, 0, 0, 4095, 2048 },
-        { 8192, 7, 0, 7, 4 },       { 8192, 8, 0, 8, 4 },       { 8192, 8, 9, 8, 9 },
-        { 8192, 8, 1, 8, 1 },       { 513, 0, 0, 257, 129 },    { 512, 0, 0, 256, 128 },
-        { 64, 0, 0, 32, 16 },       { 8192, 1, 0, 1, 1 },       { 2, 0, 0, 1, 1 },
+        { 8192, 0, 0, 4096, 2048 }, { 4352, 0, 0, 4096, 2048 }, { 4351, 0, 0, 4095, 2048 }, { 8192, 7, 0, 7, 4 },
+        { 8192, 8, 0, 8, 4 },       { 8192, 8, 9, 8, 9 },       { 8192, 8, 1, 8, 1 },       { 513, 0, 0, 257, 129 },
+        { 512, 0, 0, 256, 128 },    { 64, 0, 0, 32, 16 },       { 8192, 1, 0, 1, 1 },       { 2, 0, 0, 1, 1 },
         { 1, 0, 0, 1, 1 },          { 3, 0, 0, 1, 1 },
     };
     struct rlimit before, now;
@@ -664,16 +640,11 @@ TEST(a_peer_is_late_by_its_state)
         int64_t age_ns;
         bool late;
     } rows[] = {
-        { TKE_PEER_HEAD, true, 0, 29999999999, false },
-        { TKE_PEER_HEAD, true, 0, 30000000000, true },
-        { TKE_PEER_HEAD, false, 0, 119999999999, false },
-        { TKE_PEER_HEAD, false, 0, 120000000000, true },
-        { TKE_PEER_BODY, true, 0, 59999999999, false },
-        { TKE_PEER_BODY, true, 0, 60000000000, true },
-        { TKE_PEER_BODY, true, 61439, 60000000000, true },
-        { TKE_PEER_BODY, true, 61440, 60999999999, false },
-        { TKE_PEER_BODY, false, 61440, 61000000000, false },
-        { TKE_PEER_BODY, false, 1024000, 1000000000000, false },
+        { TKE_PEER_HEAD, true, 0, 29999999999, false },      { TKE_PEER_HEAD, true, 0, 30000000000, true },
+        { TKE_PEER_HEAD, false, 0, 119999999999, false },    { TKE_PEER_HEAD, false, 0, 120000000000, true },
+        { TKE_PEER_BODY, true, 0, 59999999999, false },      { TKE_PEER_BODY, true, 0, 60000000000, true },
+        { TKE_PEER_BODY, true, 61439, 60000000000, true },   { TKE_PEER_BODY, true, 61440, 60999999999, false },
+        { TKE_PEER_BODY, false, 61440, 61000000000, false }, { TKE_PEER_BODY, false, 1024000, 1000000000000, false },
         { TKE_PEER_BUSY, true, 0, 1000000000000, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -722,12 +693,10 @@ TEST(addresses_share_the_memory_for_bodies)
         int who;
         bool may;
     } rows[] = {
-        { { 800, 0, 0, 0 }, 0, true },     { { 801, 0, 0, 0 }, 0, false },
-        { { 500, 300, 0, 0 }, 1, true },   { { 500, 301, 0, 0 }, 1, false },
-        { { 800, 0, 400, 0 }, 2, true },   { { 800, 0, 401, 0 }, 2, false },
-        { { 800, 0, 400, 200 }, 3, true }, { { 800, 0, 400, 201 }, 3, false },
-        { { 800, 0, 900, 0 }, 2, false },  { { 0, 0, 100, 0 }, 2, true },
-        { { 1000, 0, 601, 1 }, 3, false },
+        { { 800, 0, 0, 0 }, 0, true },     { { 801, 0, 0, 0 }, 0, false },     { { 500, 300, 0, 0 }, 1, true },
+        { { 500, 301, 0, 0 }, 1, false },  { { 800, 0, 400, 0 }, 2, true },    { { 800, 0, 401, 0 }, 2, false },
+        { { 800, 0, 400, 200 }, 3, true }, { { 800, 0, 400, 201 }, 3, false }, { { 800, 0, 900, 0 }, 2, false },
+        { { 0, 0, 100, 0 }, 2, true },     { { 1000, 0, 601, 1 }, 3, false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         size_t all = 0;
@@ -1122,10 +1091,8 @@ TEST(starts_without_memory)
     tinkc_engine *other =
         tinkc_engine_new(&(tinkc_engine_options){ .threads = 1, .allocator = &allocator }, &err);
     assert_ok(err);
-    const tinkc_serve_options options[] = {
-        { .allow_hosts = hosts, .page = true },
-        { .allow_hosts = hosts, .api_keys = keys, .unix_socket = path }
-    };
+    const tinkc_serve_options options[] = { { .allow_hosts = hosts, .page = true },
+                                            { .allow_hosts = hosts, .api_keys = keys, .unix_socket = path } };
     for (size_t k = 0; k < 2; k++) {
         tinkc_server *server = tinkc_engine_serve(other, &options[k], &err);
         assert_ok(err);

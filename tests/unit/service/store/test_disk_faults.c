@@ -242,9 +242,7 @@ TEST(a_failed_image_is_written_again)
     tinkc_engine *engine = open_engine(store, TINKC_DURABILITY_SNAPSHOT);
     const tinkc_transport *t = tinkc_engine_transport(engine);
     const char *model = hold(service_model(t, service_session(t), 0, "tiny", 4, 7));
-    static const place at[] = { { ENOSPC, "/tmp/", "" },
-                                { ENOSPC, "/image.", "" },
-                                { EROFS, "/tmp/", "" } };
+    static const place at[] = { { ENOSPC, "/tmp/", "" }, { ENOSPC, "/image.", "" }, { EROFS, "/tmp/", "" } };
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
         train(t, model, 1 + 2 * (int64_t)i, 1);
         break_disk(at[i].how, at[i].path);

@@ -487,8 +487,7 @@ TEST_WITH(checkpoints_are_deleted, setup, teardown)
         { "c", 1, TKE_RUN_READY, TKE_IMAGE_WANTED, "image.1", 0 },
         { "f", 0, TKE_RUN_READY, TKE_IMAGE_IDLE, "image.0", 1 }, /* in place of the first */
         { "d", 0, TKE_RUN_UNLOADED, TKE_IMAGE_IDLE, "d", 0 },
-        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, "image.1",
-          0 }, /* beside the one being written */
+        { "e", 0, TKE_RUN_READY, TKE_IMAGE_WRITING, "image.1", 0 }, /* beside the one being written */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (run->source)
