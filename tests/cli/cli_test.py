@@ -386,45 +386,6 @@ def broken_files(quiet, checks):
     exits(2, "train", "sft", "no.jsonl", "train_mlp=Flase", says="--train-mlp: 'Flase' is not yes or no")
 
 
-def changes():
-    p1, p2 = "tinker://run-1/weights/000020", "tinker://run-1/weights/000040"
-    r = tinkc("checkpoint", "publish", p1, p2, "--json")
-    check("publish", r.returncode == 0 and [x["changed"] for x in json.loads(r.stdout)["results"]] == [True, True], r)
-    r = tinkc("checkpoint", "publish", "tinker://taken/weights/x")
-    check("already public", r.returncode == 0 and "already" in r.stderr, r)
-    r = tinkc("checkpoint", "set-ttl", p1, "--ttl", "7d")
-    check("ttl", r.returncode == 0 and b'"ttl_seconds":604800' in server.seen[-1][2].replace(b" ", b""), server.seen[-1])
-    exits(2, "checkpoint", "delete", p1, says="add --yes")
-    r = tinkc("checkpoint", "delete", p1, p2, "-y", "--json")
-    check("delete", r.returncode == 0 and json.loads(r.stdout)["deleted_count"] == 2, r)
-    r = tinkc("checkpoint", "delete", p1, "tinker://missing/weights/x", "-y", "--json")
-    check("partly", r.returncode == 10 and len(json.loads(r.stdout)["failed"]) == 1, r)
-    r = tinkc("checkpoint", "delete", "tinker://missing/weights/x", "-y")
-    check("all failed", r.returncode == 3, r)
-    r = tinkc("checkpoint", "delete", "--run-id", "run-1", "--after", "2030-01-01", "-y", "--json")
-    check("none found", r.returncode == 0 and json.loads(r.stdout)["deleted_count"] == 0, r)
-    r = tinkc("checkpoint", "delete", "--run-id", "run-1", "--keep-last", "1", "--dry-run")
-    check("dry run", r.returncode == 0 and "Will delete 2" in r.stderr and not r.stdout, r)
-    before = len([s for s in server.seen if s[0] == "DELETE"])
-    r = tinkc("checkpoint", "delete", "-", "-y", "--json", stdin=f"{p1}\n\n{p2}\n")
-    check("from stdin", json.loads(r.stdout)["deleted_count"] == 2, r)
-    check("each once", len([s for s in server.seen if s[0] == "DELETE"]) == before + 2)
-
-
-def downloads():
-    path = "tinker://run-1/sampler_weights/final"
-    r = tinkc("checkpoint", "download", path, "-o", "out", "--json")
-    folder = pathlib.Path(home, "out", "run-1_sampler_weights_final")
-    check("download", r.returncode == 0 and (folder / "adapter_model.safetensors").stat().st_size == 100000, r)
-    check("its files", {f["name"] for f in json.loads(r.stdout)["files"]} >= {"adapter_config.json"}, r.stdout)
-    exits(5, "checkpoint", "download", path, "-o", "out")
-    check("force", tinkc("checkpoint", "download", path, "-o", "out", "--force").returncode == 0)
-    r = tinkc("checkpoint", "url", path)
-    check("url", r.stdout.strip() == f"{url}/archive.tar", r)
-    leftovers = [p.name for p in pathlib.Path(home, "out").iterdir() if ".partial" in p.name]
-    check("nothing half-made", leftovers == [], leftovers)
-
-
 def external_weights():
     """Services that give no archives: an address for each file, made from a training checkpoint if need be."""
     def asked(since):
@@ -1435,7 +1396,7 @@ def local_work():
     check("broken config.json", r.returncode in (2, 3) and "error:" in r.stderr, r)
 
 
-for group in (grammar, refusals, formats, tables, errors, unknown_names, dead_server, profiles, doctor, changes, downloads, external_weights, configuration, documentation, completions, data, lists,
+for group in (grammar, refusals, formats, tables, errors, unknown_names, dead_server, profiles, doctor, external_weights, configuration, documentation, completions, data, lists,
               compatibility, json_everywhere, odd_bytes, signals, loading, chats, prompts, more_commands, settings, names, model_files, local_work):
     if not wanted or group.__name__ in wanted:
         group()
