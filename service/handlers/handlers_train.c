@@ -315,9 +315,10 @@ void tke_check_job(tke_job *job, const tke_run *run)
     switch (job->kind) {
     case TKE_JOB_PASS:
     case TKE_JOB_FORWARD:
-        if (job->replayed ||
-            tke_quota_tokens(job->svc, run->owner, job, job->in.pass.n_tokens, NULL, &job->invalid))
-            check_pass(job, run);
+        check_pass(job, run); /* also counts its tokens */
+        if (!job->replayed && !tkc_failed(&job->invalid))
+            (void)tke_quota_tokens(job->svc, run->owner, job, job->in.pass.n_tokens, NULL,
+                                   &job->invalid);
         break;
     case TKE_JOB_OPTIM:
         tke_adam_check(&job->in.optim.adam, &job->invalid);
