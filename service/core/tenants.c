@@ -271,12 +271,12 @@ bool tke_quota_request(tke_call *call)
     return !over;
 }
 
-bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t most, bool *soon,
-                      tinkc_error *err)
+bool tke_quota_tokens(tke_service *svc, const char *owner, tke_job *job, int64_t most, int64_t own,
+                      bool *soon, tinkc_error *err)
 {
     tke_tenant *t = enter(svc, owner);
     int64_t limit = t ? t->quota.tokens_per_day : 0, used = t ? t->n_tokens : 0;
-    int64_t held = t ? atomic_load(&t->held_tokens) : 0;
+    int64_t held = t ? atomic_load(&t->held_tokens) - own : 0;
     bool ok = !limit || used + held < limit;
     if (ok && limit && job) {
         job->tenant = t;

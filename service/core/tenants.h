@@ -23,9 +23,10 @@ tke_quota tke_quota_of(tke_service *, const char *owner);
 bool tke_quota_request(tke_call *);
 /* False: err (TOO_LARGE) says which quota is used up. What jobs in flight hold counts as used, so
  * that requests which arrive together do not each find it unused; *soon (NULL allowed) is true if only
- * that is in the way. A job (NULL = none) then holds `most` until tke_quota_settle. No locks held. */
-bool tke_quota_tokens(tke_service *, const char *owner, tke_job *, int64_t most, bool *soon,
-                      tinkc_error *err);
+ * that is in the way. A job (NULL = none) then holds `most` until tke_quota_settle. own: what earlier
+ * jobs of the same request hold, which is not in its way. No locks held. */
+bool tke_quota_tokens(tke_service *, const char *owner, tke_job *, int64_t most, int64_t own,
+                      bool *soon, tinkc_error *err);
 /* The same for bytes of storage. Takes svc->lock. */
 bool tke_quota_storage(tke_service *, const char *owner, tke_job *, int64_t most, tinkc_error *err);
 /* For what is not a job: room for exactly these bytes, held until tke_quota_release. Locks: needs

@@ -29,6 +29,7 @@ struct tke_call {
     tinkc_str body; /* after decompression */
     bool openai;    /* a form of service/chat; refusals have it */
     bool anthropic; /* Anthropic's */
+    int64_t held_tokens; /* by the samples that this call has made so far: see tke_quota_tokens */
     tkc_arena arena;
     const char *unknown; /* a field of the body that is not known, once that is decoded */
     tinkc_error err;

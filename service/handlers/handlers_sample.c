@@ -506,8 +506,10 @@ bool tke_sample_fill(tke_call *call, const tkc_sample_request *in, tke_job *job)
         return false;
     const tke_gen_request *gen = &job->in.sample.gen;
     int64_t most = (int64_t)(gen->n_prompt + gen->n_samples * gen->max_tokens);
-    if (tke_quota_tokens(call->svc, call->owner, job, most, &soon, &call->err))
+    if (tke_quota_tokens(call->svc, call->owner, job, most, call->held_tokens, &soon, &call->err)) {
+        call->held_tokens += job->held_tokens;
         return true;
+    }
     if (soon)
         tke_refuse_for(call, 1, "quota_tokens", "%s", call->err.message);
     else

@@ -317,7 +317,7 @@ void tke_check_job(tke_job *job, const tke_run *run)
     case TKE_JOB_FORWARD:
         check_pass(job, run); /* also counts its tokens */
         if (!job->replayed && !tkc_failed(&job->invalid))
-            (void)tke_quota_tokens(job->svc, run->owner, job, job->in.pass.n_tokens, NULL,
+            (void)tke_quota_tokens(job->svc, run->owner, job, job->in.pass.n_tokens, 0, NULL,
                                    &job->invalid);
         break;
     case TKE_JOB_OPTIM:

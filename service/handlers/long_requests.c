@@ -2,18 +2,19 @@
  * a stream or ends. */
 #include "service/handlers/long_requests.h"
 
+#include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "service/core/service_state.h"
 #include "service/handlers/handler_call.h"
 #include "service/worker/sample_events.h"
 
-enum { MOST_REQUESTS = 256 /* waiting or running */, N_THREADS = 2 };
+enum { N_THREADS = 2 };
 
 typedef struct tke_deferred {
-    tkc_job base;
-    struct tke_deferred *next; /* in the list; its lock guards it and `cancelled` */
-    bool cancelled;
+    struct tke_deferred *next; /* in the list; its lock guards it, `taken` and `cancelled` */
+    bool taken, cancelled;
     tke_call call;
     tke_caller caller;
     char owner[64], key_id[TKE_KEY_ID];
@@ -46,13 +47,67 @@ void tke_long_requests_close(tke_service *svc)
     tkc_release(svc->a, svc->long_requests, sizeof *svc->long_requests);
 }
 
-static void run_deferred(tkc_job *base)
+/* ---- whose turn it is; needs the lock ---- */
+
+/* 0 = not among those that were served last; else more for the later ones. */
+static size_t lately(const tke_long_requests *all, const char *owner)
 {
-    deferred *d = (deferred *)base;
-    tke_service *svc = d->call.svc;
-    tinkc_reply *reply = d->call.reply;
+    for (size_t i = 0; i < TKE_LATELY_SERVED; i++)
+        if (strcmp(all->served[i], owner) == 0)
+            return TKE_LATELY_SERVED - i;
+    return 0;
+}
+
+static void note_served(tke_long_requests *all, const char *owner)
+{
+    size_t rank = lately(all, owner), at = rank ? TKE_LATELY_SERVED - rank : TKE_LATELY_SERVED - 1;
+    memmove(all->served[1], all->served[0], at * sizeof *all->served);
+    (void)snprintf(all->served[0], sizeof *all->served, "%s", owner);
+}
+
+/* The oldest of the owner that was served longest ago. */
+static deferred *take_next(tke_long_requests *all)
+{
+    deferred *best = NULL;
+    size_t rank = 0;
+    for (deferred *d = all->first; d; d = d->next) {
+        size_t its = d->taken ? SIZE_MAX : lately(all, d->owner);
+        if (!d->taken && (!best || its <= rank)) {
+            best = d;
+            rank = its;
+        }
+    }
+    assert(best); /* there is a ticket for each */
+    best->taken = true;
+    note_served(all, best->owner);
+    return best;
+}
+
+/* An owner may have half of what others leave. */
+static bool has_room(const tke_long_requests *all, const char *owner)
+{
+    size_t own = 0;
+    for (const deferred *d = all->first; d; d = d->next)
+        own += strcmp(d->owner, owner) == 0;
+    return own < (TKE_LONG_REQUESTS - (all->n - own)) / 2;
+}
+
+/* ---- running ---- */
+
+/* Each request brings one to the pool; whose request it is used for is decided when its turn comes. */
+typedef struct ticket {
+    tkc_job base;
+    tke_service *svc;
+} ticket;
+
+static void run_one(tkc_job *base)
+{
+    tke_service *svc = ((ticket *)base)->svc;
     tke_long_requests *all = svc->long_requests;
+    tkc_release(svc->a, base, sizeof(ticket));
     pthread_mutex_lock(&all->lock);
+    deferred *d = take_next(all);
+    tinkc_reply *reply = d->call.reply;
     bool wanted = !d->cancelled;
     pthread_mutex_unlock(&all->lock);
     if (wanted)
@@ -90,12 +145,14 @@ bool tke_defer(tke_call *call, tke_long_fn *run, tke_handle_fn *handler)
     tke_service *svc = call->svc;
     tke_long_requests *all = svc->long_requests;
     deferred *d = tkc_zalloc(svc->a, sizeof *d, &call->err);
+    ticket *t = tkc_zalloc(svc->a, sizeof *t, &call->err);
     pthread_mutex_lock(&all->lock);
-    bool room = all->n < MOST_REQUESTS;
-    all->n += room && d;
+    bool room = has_room(all, call->owner);
+    all->n += room && d && t;
     pthread_mutex_unlock(&all->lock);
-    if (!d || !room) {
+    if (!d || !t || !room) {
         tkc_release(svc->a, d, sizeof *d);
+        tkc_release(svc->a, t, sizeof *t);
         tke_refuse(call, room ? 503 : 429, room ? "memory" : "busy",
                    room ? "out of memory" : "Too many large requests are waiting; slow down");
         return false;
@@ -111,14 +168,13 @@ bool tke_defer(tke_call *call, tke_long_fn *run, tke_handle_fn *handler)
     d->caller.email = NULL; /* only a token exchange needs it */
     d->call.caller = &d->caller;
     tkc_arena_init(&call->arena, &svc->bodies.allocator, 0); /* the copy owns the old one */
-    d->base.run = run_deferred;
+    *t = (ticket){ .base = { .run = run_one }, .svc = svc };
     pthread_mutex_lock(&all->lock);
     d->next = all->first;
     all->first = d;
     pthread_mutex_unlock(&all->lock);
-    if (!tkc_pool_submit(all->threads, &d->base, &d->call.err)) {
-        d->call.err = (tinkc_error){ 0 };
-        run_deferred(&d->base); /* slow on this thread, but answered */
-    }
+    tinkc_error no_thread = { 0 };
+    if (!tkc_pool_submit(all->threads, &t->base, &no_thread))
+        run_one(&t->base); /* slow on this thread, but answered */
     return true;
 }

@@ -1,7 +1,8 @@
 /* long_requests.h - requests that take long, on threads of their own.
  *
  * The cost of a template or a pattern depends on its author, that of unpacking and decoding on the size of the
- * body. Both are bounded, but must not block a front thread, which also serves health checks and shutdown.
+ * body. Both are bounded, but must not block a front thread, which also serves health checks and shutdown. Owners
+ * are served in turn, and one of them leaves room for others.
  *
  * Locks: its own, inside which no other is taken; hold none when you call.
  */
@@ -13,11 +14,14 @@
 #include "base/pool.h"
 #include "service/chat/chat_paths.h"
 
+enum { TKE_LONG_REQUESTS = 256, /* waiting or running */ TKE_LATELY_SERVED = 8 };
+
 struct tke_long_requests {
     pthread_mutex_t lock;
     tkc_pool *threads;
-    struct tke_deferred *first;
+    struct tke_deferred *first; /* the newest */
     size_t n;
+    char served[TKE_LATELY_SERVED][64]; /* owners, the last one first */
 };
 
 bool tke_long_requests_open(tke_service *, tinkc_error *err);

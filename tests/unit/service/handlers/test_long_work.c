@@ -1,9 +1,12 @@
 /* test_long_work.c - which requests leave the thread that brings them: unpacking and decoding a large
- * body must not keep a front thread from health checks. */
+ * body must not keep a front thread from health checks. And in which order they are done. */
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "codec/zstd.h"
-#include "service/core/service.h"
+#include "service/core/service_state.h"
+#include "service/handlers/handler_call.h"
+#include "service/handlers/long_requests.h"
 #include "support/patience.h"
 #include "support/service/service_world.h"
 
@@ -49,7 +52,8 @@ static tinkc_engine *engine;
 static bool leaves(const char *path, const char *encoding, tinkc_str body, uint32_t flags,
                    int32_t status)
 {
-    noted n = { .reply = { note_status, note_header, note_write, note_end, note_fail, NULL, NULL } };
+    noted n = { .reply = { note_status, note_header, note_write, note_end, note_fail, NULL,
+                           NULL } };
     const char *const headers[] = { "Content-Encoding", encoding, NULL };
     const tinkc_request request = { .method = "POST",
                                     .path = path,
@@ -91,9 +95,14 @@ TEST(large_and_packed_bodies_leave_the_front)
         { telemetry, "", most, TKE_CALL_REMOTE, 200, false },
         { telemetry, "", large, TKE_CALL_REMOTE, 200, true },
         { telemetry, "zstd", tkc_buf_view(&packed), TKE_CALL_REMOTE, 200, true },
-        { telemetry, "zstd", small, TKE_CALL_REMOTE, 422, true }, /* and the refusal comes from there */
+        { telemetry, "zstd", small, TKE_CALL_REMOTE, 422,
+          true }, /* and the refusal comes from there */
         { telemetry, "zstd", tkc_buf_view(&packed), 0, 200, false }, /* in this process */
         { session, "zstd", tkc_buf_view(&packed), TKE_CALL_REMOTE, 422, false }, /* 1 MiB at most */
+        { "/v1/chat/completions", "", tkc_str("{}"), TKE_CALL_OPENAI, 400, true }, /* has texts */
+        { "/v1/messages/count_tokens", "", tkc_str("{}"), TKE_CALL_OPENAI, 400, true },
+        { "/api/v1/external_weights_upload_finish", "", tkc_str("{\"upload_id\":\"x\"}"), 0, 404,
+          true }, /* reads files */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (leaves(rows[i].path, rows[i].encoding, rows[i].body, rows[i].flags, rows[i].status) !=
@@ -101,6 +110,77 @@ TEST(large_and_packed_bodies_leave_the_front)
             fail_msg("row %zu", i);
     tinkc_engine_free(engine);
     tkc_buf_free(&packed);
+}
+
+/* ---- owners ---- */
+
+enum { THREADS = 2, FLOOD = 6, FEW = 2 };
+
+static sem_t gate;
+static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
+static char order[2 * TKE_LONG_REQUESTS]; /* the first letters of owners, as they were served */
+static atomic_size_t begun, served;
+
+static void serve(tke_call *call, tke_handle_fn *handler)
+{
+    (void)handler;
+    begun++;
+    while (sem_wait(&gate) != 0)
+        ;
+    pthread_mutex_lock(&order_lock);
+    order[served++] = call->owner[0];
+    pthread_mutex_unlock(&order_lock);
+    call->reply->end(call->reply);
+}
+
+static bool defer(noted *n, const char *owner)
+{
+    tke_service *svc = tke_engine_service(engine);
+    static const tinkc_request request = { .method = "POST", .path = "", .base_url = "" };
+    const tke_caller caller = { .owner = owner, .key_id = "" };
+    *n = (noted){ .reply = { note_status, note_header, note_write, note_end, note_fail, NULL,
+                             NULL } };
+    tke_call call = {
+        .svc = svc, .request = &request, .reply = &n->reply, .owner = owner, .caller = &caller
+    };
+    tkc_arena_init(&call.arena, &svc->bodies.allocator, 0);
+    bool taken = tke_defer(&call, serve, NULL);
+    tkc_arena_free(&call.arena);
+    return taken;
+}
+
+/* One owner's requests fill at most half of the places, and others do not wait behind all of them. */
+TEST(owners_take_turns)
+{
+    static noted all[2 * TKE_LONG_REQUESTS];
+    size_t n = 0, most = 0;
+    engine = world_open(NULL, 0, NULL);
+    sem_init(&gate, 0, 0);
+    for (; n < THREADS; n++)
+        assert_true(defer(&all[n], "a"));
+    wait_until(begun == THREADS);
+    for (; n < THREADS + FLOOD; n++)
+        assert_true(defer(&all[n], "a"));
+    for (; n < THREADS + FLOOD + FEW; n++)
+        assert_true(defer(&all[n], "b"));
+    for (size_t i = 0; i < n; i++)
+        sem_post(&gate);
+    wait_until(served == n);
+    assert_null(memchr(order + n - 2, 'b', 2));
+    assert_non_null(memchr(order + THREADS, 'b', 2));
+    wait_until(tke_engine_service(engine)->long_requests->n == 0);
+    served = begun = 0;
+    for (n = 0; n < TKE_LONG_REQUESTS && defer(&all[n], "a"); n++)
+        ;
+    assert_int_equal(n, TKE_LONG_REQUESTS / 2);
+    assert_int_equal(all[n].status, 429);
+    for (most = n; defer(&all[most], "b"); most++)
+        ;
+    assert_int_equal(most, n + TKE_LONG_REQUESTS / 4);
+    for (size_t i = 0; i < most; i++)
+        sem_post(&gate);
+    wait_until(served == most);
+    tinkc_engine_free(engine);
 }
 
 RUN_TESTS(setup, teardown)

@@ -345,6 +345,38 @@ TEST(requests_of_gone_clients_with_a_body_are_cancelled)
     }
 }
 
+static bool is_cancelled(const tke_exchange *x)
+{
+    pthread_mutex_lock(&http.lock);
+    bool cancelled = x->cancelled;
+    pthread_mutex_unlock(&http.lock);
+    return cancelled;
+}
+
+TEST(a_server_looks_for_clients_that_went)
+{
+    int ends[2];
+    tinkc_error err = { 0 };
+    tke_mhd mhd = scripted_mhd;
+    mhd.info = info_of;
+    tke_exchange *x = waiting(NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    close(ends[1]);
+    its_info.connect_fd = ends[0];
+    x->mhd = &mhd;
+    x->holds_body = x->listed = true;
+    http.active = x;
+    http.n_active = 1;
+    assert_true(tkc_cond_init(&http.tick, &err) && tke_peers_watch(&http, &err));
+    wait_until(is_cancelled(x));
+    tke_peers_unwatch(&http);
+    pthread_cond_destroy(&http.tick);
+    x->mhd = &scripted_mhd;
+    x->reply.end(&x->reply);
+    close(ends[0]);
+    tke_exchange_drop(x);
+}
+
 TEST(headers_that_came)
 {
     tke_exchange *x = tke_exchange_new(&http, &scripted_mhd, NULL, "/a?b");
