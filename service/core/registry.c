@@ -40,20 +40,37 @@ bool tke_registry_open(tke_service *svc, tinkc_error *err)
 
 /* ---- finding ---- */
 
+/* Does somebody hold svc->lock? It is not needed while there is one thread. */
+static bool is_locked(const tke_service *svc)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&svc->lock;
+    if (!atomic_load(&svc->threads_run) || pthread_mutex_trylock(lock) != 0)
+        return true;
+    pthread_mutex_unlock(lock);
+    return false;
+}
+
+static tkc_map *objects(const tke_service *svc, int32_t kind)
+{
+    assert(is_locked(svc));
+    (void)is_locked;
+    return &svc->registry->of[kind];
+}
+
 static void *next_of(tke_service *svc, int32_t kind, size_t *at)
 {
-    const tkc_map_entry *e = tkc_map_next(&svc->registry->of[kind], at);
+    const tkc_map_entry *e = tkc_map_next(objects(svc, kind), at);
     return e ? e->value : NULL;
 }
 
 static void *get(tke_service *svc, int32_t kind, const char *name)
 {
-    return name ? tkc_map_get(&svc->registry->of[kind], tkc_str(name)) : NULL;
+    return name ? tkc_map_get(objects(svc, kind), tkc_str(name)) : NULL;
 }
 
 size_t tke_count(const tke_service *svc, int32_t kind)
 {
-    return svc->registry->of[kind].n_live;
+    return objects(svc, kind)->n_live;
 }
 
 tke_base *tke_next_base(tke_service *svc, size_t *at)
@@ -108,12 +125,12 @@ tke_sampler *tke_find_sampler(tke_service *svc, const char *id)
 
 tke_run *tke_run_named(tke_service *svc, tinkc_str id)
 {
-    return tkc_map_get(&svc->registry->of[TKE_RUNS], id);
+    return tkc_map_get(objects(svc, TKE_RUNS), id);
 }
 
 tke_sampler *tke_sampler_named(tke_service *svc, tinkc_str id)
 {
-    return tkc_map_get(&svc->registry->of[TKE_SAMPLERS], id);
+    return tkc_map_get(objects(svc, TKE_SAMPLERS), id);
 }
 
 tke_job *tke_find_job(tke_service *svc, const char *id)
@@ -154,17 +171,17 @@ void tke_session_touch(tke_service *svc, tke_session *session)
 
 bool tke_base_add(tke_service *svc, tke_base *base, tinkc_error *err)
 {
-    return tkc_map_set(&svc->registry->of[TKE_BASES], tkc_str(base->name), base, NULL, err);
+    return tkc_map_set(objects(svc, TKE_BASES), tkc_str(base->name), base, NULL, err);
 }
 
 bool tke_job_add(tke_service *svc, tke_job *job, tinkc_error *err)
 {
-    return tkc_map_set(&svc->registry->of[TKE_JOBS], tkc_str(job->request_id), job, NULL, err);
+    return tkc_map_set(objects(svc, TKE_JOBS), tkc_str(job->request_id), job, NULL, err);
 }
 
 tke_job *tke_take_job(tke_service *svc, const char *id)
 {
-    return tkc_map_remove(&svc->registry->of[TKE_JOBS], tkc_str(id));
+    return tkc_map_remove(objects(svc, TKE_JOBS), tkc_str(id));
 }
 
 tke_session *tke_session_add(tke_service *svc, const char *id, const char *owner, tinkc_error *err)
@@ -177,7 +194,7 @@ tke_session *tke_session_add(tke_service *svc, const char *id, const char *owner
     s->created_us = tkc_wall_us(svc->clock);
     s->seen_ms = tkc_now_ms(svc->clock);
     if (tkc_failed(err) ||
-        !tkc_map_set(&svc->registry->of[TKE_SESSIONS], tkc_str(id), s, NULL, err)) {
+        !tkc_map_set(objects(svc, TKE_SESSIONS), tkc_str(id), s, NULL, err)) {
         forget(svc, s->id);
         forget(svc, s->owner);
         tkc_release(svc->a, s, sizeof *s);
@@ -197,7 +214,7 @@ tke_run *tke_run_add(tke_service *svc, const char *id, const char *owner, tinkc_
     r->created_us = r->last_request_us = tkc_wall_us(svc->clock);
     r->last_arrival_ms = tkc_now_ms(svc->clock);
     r->served = tke_next_turn(svc);
-    if (tkc_failed(err) || !tkc_map_set(&svc->registry->of[TKE_RUNS], tkc_str(id), r, NULL, err)) {
+    if (tkc_failed(err) || !tkc_map_set(objects(svc, TKE_RUNS), tkc_str(id), r, NULL, err)) {
         forget(svc, r->id);
         forget(svc, r->owner);
         tkc_release(svc->a, r, sizeof *r);
@@ -221,7 +238,7 @@ tke_sampler *tke_sampler_add(tke_service *svc, const char *id, const char *owner
     s->id = tke_copy(svc, id, err);
     s->owner = tke_copy(svc, owner, err);
     if (tkc_failed(err) ||
-        !tkc_map_set(&svc->registry->of[TKE_SAMPLERS], tkc_str(id), s, NULL, err)) {
+        !tkc_map_set(objects(svc, TKE_SAMPLERS), tkc_str(id), s, NULL, err)) {
         forget(svc, s->id);
         forget(svc, s->owner);
         tkc_release(svc->a, s, sizeof *s);
@@ -264,7 +281,7 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
     c->created_us = tkc_wall_us(svc->clock);
     tkc_buf_free(&path);
     if (tkc_failed(err) ||
-        !tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(c->path), c, &old, err)) {
+        !tkc_map_set(objects(svc, TKE_CHECKPOINTS), tkc_str(c->path), c, &old, err)) {
         free_checkpoint(svc, c);
         return NULL;
     }
@@ -273,7 +290,7 @@ tke_checkpoint *tke_checkpoint_add(tke_service *svc, const char *run_id, int32_t
         char key[48];
         (void)snprintf(key, sizeof key, "replaced %p", old);
         ((tke_checkpoint *)old)->state = TKE_CKPT_GONE;
-        tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key), old, NULL, &ignored);
+        tkc_map_set(objects(svc, TKE_CHECKPOINTS), tkc_str(key), old, NULL, &ignored);
     }
     return c;
 }
@@ -298,13 +315,13 @@ void tke_checkpoint_restore(tke_service *svc, tke_checkpoint *added, tke_checkpo
     char key[48];
     added->state = TKE_CKPT_GONE;
     added->disk = TKE_DISK_FAILED;
-    if (!old || tkc_map_get(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(added->path)) != added)
+    if (!old || tkc_map_get(objects(svc, TKE_CHECKPOINTS), tkc_str(added->path)) != added)
         return;
     (void)snprintf(key, sizeof key, "replaced %p", (void *)old);
-    tkc_map_remove(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key));
+    tkc_map_remove(objects(svc, TKE_CHECKPOINTS), tkc_str(key));
     (void)snprintf(key, sizeof key, "replaced %p", (void *)added);
-    if (tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(key), added, NULL, &ignored) &&
-        tkc_map_set(&svc->registry->of[TKE_CHECKPOINTS], tkc_str(added->path), old, NULL, &ignored))
+    if (tkc_map_set(objects(svc, TKE_CHECKPOINTS), tkc_str(key), added, NULL, &ignored) &&
+        tkc_map_set(objects(svc, TKE_CHECKPOINTS), tkc_str(added->path), old, NULL, &ignored))
         old->state = old->disk == TKE_DISK_THERE     ? TKE_CKPT_DONE
                      : old->disk == TKE_DISK_WRITING ? TKE_CKPT_PENDING
                                                      : TKE_CKPT_GONE;
@@ -402,21 +419,21 @@ bool tke_run_hide(tke_service *svc, tke_run *run, tinkc_error *err)
 {
     char key[32];
     (void)snprintf(key, sizeof key, "%p", (void *)run);
-    if (!tkc_map_set(&svc->registry->of[TKE_DELETED], tkc_str(key), run, NULL, err))
+    if (!tkc_map_set(objects(svc, TKE_DELETED), tkc_str(key), run, NULL, err))
         return false;
-    tkc_map_remove(&svc->registry->of[TKE_RUNS], tkc_str(run->id));
+    tkc_map_remove(objects(svc, TKE_RUNS), tkc_str(run->id));
     return true;
 }
 
 void tke_run_undo(tke_service *svc, tke_run *run)
 {
-    tkc_map_remove(&svc->registry->of[TKE_RUNS], tkc_str(run->id));
+    tkc_map_remove(objects(svc, TKE_RUNS), tkc_str(run->id));
     free_run(svc, run);
 }
 
 void tke_sampler_undo(tke_service *svc, tke_sampler *s)
 {
-    tkc_map_remove(&svc->registry->of[TKE_SAMPLERS], tkc_str(s->id));
+    tkc_map_remove(objects(svc, TKE_SAMPLERS), tkc_str(s->id));
     free_sampler(svc, s);
 }
 
@@ -470,7 +487,7 @@ static void forget_samplers(tke_service *svc, tke_txn *txn)
             continue;
         assert(!s->ephemeral && !s->snapshot && !s->spill); /* those come only from training */
         tke_txn_exec(txn, "DELETE FROM samplers WHERE id = ?", "t", s->id);
-        tkc_map_remove(&svc->registry->of[TKE_SAMPLERS], tkc_str(s->id));
+        tkc_map_remove(objects(svc, TKE_SAMPLERS), tkc_str(s->id));
         free_sampler(svc, s);
     }
 }
@@ -480,7 +497,7 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
     tinkc_error err = { 0 };
     size_t n = 0, n_gone = 0;
     pthread_mutex_lock(&svc->lock);
-    size_t cap = svc->registry->of[TKE_SESSIONS].n_live + 1;
+    size_t cap = objects(svc, TKE_SESSIONS)->n_live + 1;
     tke_session **idle = idle_sessions(svc, cap, &n);
     for (; n_gone < n; n_gone++) {
         bool many = (int64_t)(n - n_gone) > svc->set.max_idle_sessions;
@@ -500,7 +517,7 @@ void tke_sessions_forget(tke_service *svc, int64_t now_ms)
                            "ON CONFLICT(id) DO UPDATE SET finished = 'forgotten'"
                          : "DELETE FROM sessions WHERE id = ?",
                      "t", idle[i]->id);
-        tkc_map_remove(&svc->registry->of[TKE_SESSIONS], tkc_str(idle[i]->id));
+        tkc_map_remove(objects(svc, TKE_SESSIONS), tkc_str(idle[i]->id));
         free_session(svc, idle[i]);
     }
     pthread_mutex_unlock(&svc->lock);

@@ -402,6 +402,7 @@ static bool start(tke_service *svc, const tinkc_engine_options *o, tinkc_error *
     if (!tke_boot(svc, err))
         return false;
     svc->clock->attach(svc->clock->self, wake_housekeeper, svc);
+    atomic_store(&svc->threads_run, true);
     svc->has_housekeeper =
         tke_worker_start(svc, err) &&
         tkc_thread_start(&svc->housekeeper, tke_housekeeping_main, svc, "tinkc-cleanup", err);
@@ -422,6 +423,7 @@ static void stop_threads(tke_service *svc)
         pthread_join(svc->housekeeper, NULL);
         svc->clock->detach(svc->clock->self, svc);
     }
+    atomic_store(&svc->threads_run, false);
 }
 
 /* Fails the jobs that will never run, so that no future stays open. */

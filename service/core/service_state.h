@@ -78,6 +78,7 @@ struct tke_service {
     tke_held held;
     _Atomic int64_t gauges[TKE_N_GAUGES];
     atomic_bool draining;
+    atomic_bool threads_run; /* the worker and the housekeeper: from here on svc->lock is needed */
     _Atomic int64_t max_body;
     _Atomic(tke_gone_fn *) gone;
 

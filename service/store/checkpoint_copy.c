@@ -36,11 +36,18 @@ typedef struct copying {
     tinkc_error err;
 } copying;
 
+/* Before the answer: the client may copy again at once. */
+static void end_hold(copying *c)
+{
+    tke_quota_release(c->tenant, c->bytes);
+    c->tenant = NULL;
+}
+
 static void copying_free(copying *c)
 {
     tkc_arena_free(&c->arena);
     tke_service *svc = c->svc;
-    tke_quota_release(c->tenant, c->bytes);
+    end_hold(c);
     tkc_release(svc->a, c, sizeof *c);
     tke_file_work_end(svc);
 }
@@ -62,6 +69,7 @@ static void copy_failed(copying *c)
     tke_txn_commit(txn, NULL, NULL);
     if (c->temp) /* before the client gets the error */
         tkc_remove_tree(c->temp, &ignored);
+    end_hold(c);
     tke_send_failure(c->reply, svc->a, &c->err);
     copying_free(c);
 }
@@ -95,6 +103,7 @@ static void copy_recorded(void *user, const tinkc_error *err)
     pthread_cond_signal(&svc->work); /* a load may wait for it to be written */
     pthread_mutex_unlock(&svc->lock);
     tke_audit_add(svc, c->copy->owner, "checkpoint_copy", c->copy->run_id, c->source->path, NULL);
+    end_hold(c); /* it counts by itself now */
     send_path(c->reply, svc->a, c->copy->path);
     copying_free(c);
 }

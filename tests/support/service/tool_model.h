@@ -11,11 +11,12 @@
 static const char tool_template[] =
     "{%- if tools %}{{- '<|im_start|>system\\\\n' + (tools | tojson) + "
     "' <tool_call><|im_end|>\\\\n' }}{%- endif %}"
-    "{%- for message in messages %}{{- '<|im_start|>' + message['role'] "
+    "{%- for message in messages %}{%- if message['role'] == 'user' %}{%- for i in "
+    "range(loop.index) %}{{- ' the' }}{%- endfor %}{%- endif %}{{- '<|im_start|>' + message['role'] "
     "+ '\\\\n' + message['content'] }}{%- if message.tool_calls %}{{- "
     "message.tool_calls | tojson }}{%- endif %}{{- "
     "'<|im_end|>\\\\n' }}{%- endfor %}{%- if add_generation_prompt "
-    "%}{{- '<|im_start|>assistant\\\\n' }}{%- endif %}";
+    "%}{{- '<|im_start|>assistant\\\\n' }}{%- if enable_thinking %}{{- '<think>' }}{%- endif %}{%- endif %}";
 
 static tinkc_engine *engine;
 static const tinkc_transport *t;
@@ -27,7 +28,7 @@ static const char *const files[] = { "config.json",
                                      "model-00001-of-00002.safetensors",
                                      "model-00002-of-00002.safetensors" };
 
-/* The shipped model with a template that takes tools. */
+/* The shipped model with a template that takes tools. How many tokens a prompt has tells who said what, and in which order. */
 static inline void make_tool_model(void)
 {
     char from[600], to[200], here[400];

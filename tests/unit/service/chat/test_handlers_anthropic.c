@@ -32,9 +32,11 @@ static const json_t *block(const json_t *v, size_t i)
 TEST(a_message_is_answered)
 {
     static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
-    for (size_t i = 0; i < 2; i++) {
-        json_t *v =
-            post(paths[i], "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0," QUESTION "}");
+    for (size_t i = 0; i < 4; i++) {
+        char body[300]; /* of one token there is no other */
+        snprintf(body, sizeof body, "{\"model\":\"nano\",\"max_tokens\":9,%s," QUESTION "}",
+                 i < 2 ? "\"temperature\":0" : "\"temperature\":1,\"top_k\":1");
+        json_t *v = post(paths[i % 2], body);
         assert_string_equal(member(v, "type"), "message");
         assert_string_equal(member(v, "role"), "assistant");
         assert_string_equal(member(v, "model"), "nano");
@@ -78,18 +80,19 @@ TEST(conversations_are_translated)
           "{\"type\":\"text\",\"text\":\"brief.\"}]," QUESTION,
           "[{\"role\":\"system\",\"content\":\"Be brief.\"},{\"role\":\"user\",\"content\":\"What "
           "is 7 + 5?\"}]" },
-        /* results are messages of a tool, before what the user says after them */
+        /* results are messages of a tool, between what the user says before and after them */
         { "\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\","
           "\"content\":[{\"type\":"
           "\"thinking\",\"thinking\":\"hm\",\"signature\":\"\"},{\"type\":\"text\",\"text\":"
           "\"Calling\"}]},"
-          "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"a\","
+          "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Here\"},"
+          "{\"type\":\"tool_result\",\"tool_use_id\":\"a\","
           "\"content\":[{\"type\":"
           "\"text\",\"text\":\"twelve "
           "apples\"}]},{\"type\":\"tool_result\",\"tool_use_id\":\"b\",\"is_error\":true,"
           "\"content\":\"none\"},{\"type\":\"text\",\"text\":\"And now?\"}]}]",
           "[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":\"Calling\"}"
-          ",{\"role\":"
+          ",{\"role\":\"user\",\"content\":\"Here\"},{\"role\":"
           "\"tool\",\"content\":\"twelve apples\"},{\"role\":\"tool\",\"content\":\"Error: "
           "none\"},{\"role\":"
           "\"user\",\"content\":\"And now?\"}]" },
@@ -116,8 +119,9 @@ TEST(conversations_are_translated)
 TEST(calls_are_blocks)
 {
     static const char *const choices[] = { "{\"type\":\"any\"}",
+                                           "{\"type\":\"any\",\"disable_parallel_tool_use\":true}",
                                            "{\"type\":\"tool\",\"name\":\"add\"}" };
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char body[700];
         snprintf(body, sizeof body,
                  "{\"model\":\"tools\",\"max_tokens\":90," QUESTION "," TOOLS
@@ -133,13 +137,29 @@ TEST(calls_are_blocks)
     }
 }
 
+/* Where the prompt opens a thought, the answer begins with what the model thinks. */
+TEST(a_prompt_that_opens_a_thought_is_continued_as_one)
+{
+    static const char *const rows[][2] = { { "enabled", "thinking" }, { "disabled", "text" } };
+    for (size_t i = 0; i < 2; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"model\":\"tools\",\"max_tokens\":4,\"thinking\":{\"type\":\"%s\"}," QUESTION "}",
+                 rows[i][0]);
+        json_t *v = post(MESSAGES, body);
+        assert_string_equal(member(block(v, 0), "type"), rows[i][1]);
+        json_decref(v);
+    }
+}
+
 /* ---- events ---- */
 
-/* The names of the events, in order, and the text or JSON of the deltas. */
+/* The names of the events, in order, and the text or JSON of the deltas. Each says of which block it is. */
 static void events_of(const char *body, char *names, size_t size, char *deltas)
 {
     answer a = service_call(t, "POST", MESSAGES, NULL, body, strlen(body));
     char *rest = NULL;
+    int n_blocks = 0;
     assert_int_equal(a.status, 200);
     assert_string_equal(a.type, "text/event-stream");
     names[0] = deltas[0] = '\0';
@@ -151,6 +171,10 @@ static void events_of(const char *body, char *names, size_t size, char *deltas)
             }
         } else if (strncmp(line, "data: ", 6) == 0) {
             json_t *v = json_loads(line + 6, 0, NULL), *delta = json_object_get(v, "delta");
+            const json_t *index = json_object_get(v, "index");
+            n_blocks += strcmp(member(v, "type"), "content_block_start") == 0;
+            if (index)
+                assert_int_equal(json_integer_value(index), n_blocks - 1);
             strcat(deltas, member(delta, "text"));
             strcat(deltas, member(delta, "partial_json"));
             strcat(deltas, member(delta, "stop_reason"));
@@ -189,6 +213,8 @@ TEST(each_mistake_has_its_error)
           "messages is required" },
         { 400, "\"model\":\"nano\",\"max_tokens\":4,\"messages\":[]", "invalid_request_error",
           "at least one" },
+        { 400, "\"model\":\"nano\",\"max_tokens\":4,\"top_p\":1.5," QUESTION, "invalid_request_error",
+          "top_p must be" },
         { 404, "\"model\":\"other\",\"max_tokens\":4," QUESTION, "not_found_error", "other" },
         { 400, "\"model\":\"nano\",\"max_tokens\":4,\"temperature\":1.1," QUESTION,
           "invalid_request_error", "from 0 to 1" },

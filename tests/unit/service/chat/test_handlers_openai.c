@@ -144,6 +144,25 @@ TEST(events_add_up)
     }
 }
 
+TEST(each_penalty_changes_the_text)
+{
+    static const char *const rows[] = { "0,\"frequency_penalty\":0", "2,\"frequency_penalty\":0",
+                                        "0,\"frequency_penalty\":2" };
+    char texts[3][200];
+    for (size_t i = 0; i < 3; i++) {
+        char body[300];
+        snprintf(body, sizeof body,
+                 "{\"model\":\"nano\",\"prompt\":\"Once upon a time\",\"max_tokens\":24,\"temperature\":0,"
+                 "\"presence_penalty\":%s}",
+                 rows[i]);
+        json_t *v = ask("/v1/completions", body);
+        snprintf(texts[i], sizeof texts[i], "%s", text_at(v, 0));
+        json_decref(v);
+    }
+    assert_string_not_equal(texts[0], texts[1]);
+    assert_string_not_equal(texts[0], texts[2]);
+}
+
 TEST(stop_strings_are_cut_off)
 {
     json_t *whole =

@@ -99,9 +99,13 @@ TEST(conversations_are_translated)
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
                  rows[i].there);
         json_t *theirs = post("/v1/chat/completions", body);
-        assert_int_equal(
-            json_integer_value(json_object_get(json_object_get(mine, "usage"), "input_tokens")),
-            json_integer_value(json_object_get(json_object_get(theirs, "usage"), "prompt_tokens")));
+        static const char *const counts[][2] = { { "input_tokens", "prompt_tokens" },
+                                                 { "output_tokens", "completion_tokens" },
+                                                 { "total_tokens", "total_tokens" } };
+        for (size_t k = 0; k < 3; k++)
+            assert_int_equal(
+                json_integer_value(json_object_get(json_object_get(mine, "usage"), counts[k][0])),
+                json_integer_value(json_object_get(json_object_get(theirs, "usage"), counts[k][1])));
         json_decref(mine);
         json_decref(theirs);
     }

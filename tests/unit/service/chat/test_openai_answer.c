@@ -3,6 +3,7 @@
  * No model: a sequence grows by one token at a time, and after each the events that it made are
  * compared with those that are due.
  */
+#include <jansson.h>
 #include <math.h>
 
 #include "infer/infer_state.h"
@@ -13,7 +14,7 @@
 
 /* ---- a vocabulary, a request and its sequences ---- */
 
-enum { EOS = 9, END = 8, CALL = 10, BARE = 11, N_WORDS = 12 };
+enum { EOS = 9, END = 8, CALL = 10, BARE = 11, THINK = 12, THOUGHT = 13, N_WORDS = 14 };
 static const char *const words[N_WORDS] = {
     "",
     "a",
@@ -26,7 +27,9 @@ static const char *const words[N_WORDS] = {
     "<|end|>",
     "</s>",
     "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":1}}</tool_call>",
-    "{\"name\":\"g\",\"parameters\":{}}"
+    "{\"name\":\"g\",\"parameters\":{}}",
+    "<think>",
+    "</think>"
 };
 
 static size_t bytes_of(void *user, int32_t token, const char **bytes)
@@ -315,6 +318,90 @@ TEST(events_of_a_failed_part_end_with_its_error)
          "{\"error\":{\"message\":\"the sample failed\",\"type\":\"server_error\",\"param\":null,"
          "\"code\":\"server_error\"}}");
     over();
+}
+
+/* ---- the other forms ---- */
+
+/* The types of the events that were written, each with the place that it is about; the data of the last one that is
+ * not the end of the stream. */
+static json_t *list_events(char *list, size_t size)
+{
+    tinkc_error err = { 0 };
+    char *rest = NULL;
+    json_t *last = NULL;
+    list[0] = '\0';
+    assert_true(tkc_buf_terminate(&w.out, &err));
+    for (char *line = strtok_r(w.out.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (strncmp(line, "data: ", 6) != 0)
+            continue;
+        json_t *v = json_loads(line + 6, 0, NULL), *at = json_object_get(v, "index");
+        at = at ? at : json_object_get(v, "output_index");
+        const char *type = json_string_value(json_object_get(v, "type"));
+        type += strncmp(type, "response.", 9) == 0 ? 9 : 0;
+        size_t n = strlen(list);
+        if (at)
+            snprintf(list + n, size - n, "%s:%d ", type, (int)json_integer_value(at));
+        else
+            snprintf(list + n, size - n, "%s ", type);
+        json_decref(last);
+        last = v;
+    }
+    tkc_buf_clear(&w.out);
+    return last;
+}
+
+/* A thought, what is said, and two calls: four items, each with its place in all of its events. */
+TEST(each_event_names_its_item)
+{
+    static const struct {
+        const tke_stream_style *style;
+        const char *events;
+    } rows[] = {
+        { &tke_responses_events,
+          "created in_progress "
+          "output_item.added:0 content_part.added:0 reasoning_text.delta:0 reasoning_text.done:0 "
+          "content_part.done:0 output_item.done:0 "
+          "output_item.added:1 content_part.added:1 output_text.delta:1 output_text.done:1 "
+          "content_part.done:1 output_item.done:1 "
+          "output_item.added:2 function_call_arguments.delta:2 function_call_arguments.done:2 "
+          "output_item.done:2 "
+          "output_item.added:3 function_call_arguments.delta:3 function_call_arguments.done:3 "
+          "output_item.done:3 completed " },
+        { &tke_anthropic_events,
+          "message_start content_block_start:0 content_block_delta:0 content_block_stop:0 "
+          "content_block_start:1 content_block_delta:1 content_block_stop:1 "
+          "content_block_start:2 content_block_delta:2 content_block_stop:2 "
+          "content_block_start:3 content_block_delta:3 content_block_stop:3 "
+          "message_delta message_stop " },
+    };
+    static const int32_t said[] = { THINK, 1, THOUGHT, 2, CALL, CALL, EOS };
+    for (size_t i = 0; i < 2; i++) {
+        char list[1500];
+        tinkc_error err = { 0 };
+        begin((tke_chat_answer){ .chat = true, .calls = TKE_CALLS_TAGGED }, 1, 1, NULL, 0);
+        for (size_t k = 0; k < sizeof said / sizeof *said; k++)
+            add(0, 0, said[k]);
+        finish(0, 0, true);
+        rows[i].style->tokens(&w.answer->parts[0], &w.gens[0], &w.out, &err);
+        assert_ok(err);
+        assert_true(tkc_buf_terminate(&w.out, &err));
+        assert_non_null(strstr(w.out.data, "\"output_tokens\":7"));
+        json_t *last = list_events(list, sizeof list);
+        assert_string_equal(list, rows[i].events);
+        const json_t *items = json_object_get(json_object_get(last, "response"), "output");
+        if (items) {
+            char *all = json_dumps(items, JSON_COMPACT);
+            assert_int_equal(json_array_size(items), 4);
+            assert_non_null(strstr(all, "\"type\":\"reasoning_text\",\"text\":\"a\""));
+            assert_non_null(strstr(all, "\"type\":\"output_text\",\"text\":\"b\""));
+            assert_false(json_equal(json_object_get(json_array_get(items, 2), "call_id"),
+                                    json_object_get(json_array_get(items, 3), "call_id")));
+            free(all);
+        }
+        json_decref(last);
+        ends(rows[i].style, 0, NULL, 200, "");
+        over();
+    }
 }
 
 /* ---- whole answers, log-probs ---- */

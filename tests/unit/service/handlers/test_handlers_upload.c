@@ -51,6 +51,14 @@ static int close_world(void **state)
     return teardown(state);
 }
 
+static int64_t stored(tke_service *svc)
+{
+    pthread_mutex_lock(&svc->lock);
+    int64_t bytes = tke_tenant_storage(svc, "default");
+    pthread_mutex_unlock(&svc->lock);
+    return bytes;
+}
+
 static const char *start(int rank, const char *more)
 {
     return hold(json_field(service_json(t, 200, "POST", START,
@@ -108,7 +116,10 @@ TEST(finishing_twice_makes_one_checkpoint)
     const char *id = start(4, "");
     send_both(id);
     const char *path = hold(json_field(finish(id, 200), "tinker_path"));
+    const char *events = hold(service_json(t, 200, "GET", "/api/v1/audit", "%s", ""));
+    assert_non_null(strstr(events, path));
     assert_string_equal(json_field(finish(id, 200), "tinker_path"), path);
+    assert_string_equal(service_json(t, 200, "GET", "/api/v1/audit", "%s", ""), events);
     assert_int_equal(put(id, "adapter_config.json", config.body, NULL), 409);
 }
 
@@ -183,6 +194,7 @@ TEST(an_upload_ends_with_its_time_or_its_owner)
     svc->set.archive_ms = lasts_ms;
     const char *gone = start(4, "");
     assert_int_equal(put(late, "adapter_config.json", config.body, NULL), 404);
+    assert_true(tke_upload_is_open(svc, tkc_str(gone)) && !tke_upload_is_open(svc, tkc_str(late)));
     finish(late, 404);
     tke_service_end_links(svc, "somebody");
     assert_int_equal(put(gone, "adapter_config.json", config.body, NULL), 200);
@@ -206,7 +218,7 @@ TEST(an_upload_fits_into_the_quota)
     tke_service *svc = tke_engine_service(engine);
     const char *id = start(4, "");
     send_both(id);
-    int64_t used = tke_tenant_storage(svc, "default");
+    int64_t used = stored(svc);
     int64_t size = (int64_t)(config.body.len + tensors.body.len);
     tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = used + size - 1 });
     assert_non_null(strstr(finish(id, 403), "quota_storage"));
@@ -220,7 +232,7 @@ TEST(files_that_were_sent_count_towards_the_quota)
     tke_service *svc = tke_engine_service(engine);
     int64_t size = (int64_t)(config.body.len + tensors.body.len);
     tke_service_end_links(svc, "default");
-    int64_t used = tke_tenant_storage(svc, "default");
+    int64_t used = stored(svc);
     const char *one = start(4, ""), *two = start(4, "");
     tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = used + size });
     send_both(one);
@@ -231,7 +243,7 @@ TEST(files_that_were_sent_count_towards_the_quota)
     const char *three = start(4, "");
     send_both(three);
     finish(three, 200);
-    int64_t now = tke_tenant_storage(svc, "default");
+    int64_t now = stored(svc);
     tke_service_set_quota(svc, "default", &(tke_quota){ .storage_bytes = now + size });
     send_both(start(4, "")); /* nothing is held twice */
     tke_service_set_quota(svc, "default", &(tke_quota){ 0 });

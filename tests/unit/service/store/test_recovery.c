@@ -29,7 +29,7 @@ static void open_world(int32_t durability)
     bare_open(&svc, folder);
     tinkc_error err = { 0 };
     rows = tke_txn_new(svc.store, &err);
-    svc.set.lora_alpha = 32;
+    svc.set.lora_alpha = 24;
     svc.set.durability = durability;
 }
 
@@ -338,11 +338,12 @@ TEST(rows_of_runs)
     assert_null(tke_find_run(&svc, "lost"));
     assert_true(run && run->session == s && run->model_seq == 3 && run->spec.rank == 4);
     assert_true(run->spec.seed == 9 && run->spec.train == 3 && run->by_load && run->corrupted);
-    assert_true(run->spec.alpha == 32 && run->last_request_us == 77);
+    assert_true(run->spec.alpha == 24 && run->last_request_us == 77);
     assert_true(run->hash.lo == 1 && run->hash.hi == 0x0a00000000000002);
     assert_int_equal(run->is.life, TKE_RUN_READY);
     assert_string_equal(run->error, "why");
     assert_string_equal(run->user_metadata, "{}");
+    assert_int_equal(run->kept, 2);
     assert_string_equal(run->owner, "me");
     assert_true(plain && plain->hash.lo == 0 && !plain->by_load && !plain->corrupted);
     assert_int_equal(plain->is.life, TKE_RUN_FAILED);

@@ -49,7 +49,7 @@ static void change_rows(const char *store, const char *sql)
     tke_store_close(s);
 }
 
-/* A run with checkpoints 000001, final and mine, and an image that is newer; its engine has ended. */
+/* A run with checkpoints 000001, final and mine, a sampler's 000001, and an image that is newer; its engine has ended. */
 static const char *make_store(const char *store)
 {
     tinkc_engine *engine = world_open(store, TINKC_DURABILITY_JOURNAL, usual);
@@ -61,7 +61,8 @@ static const char *make_store(const char *store)
         snprintf(rest, sizeof rest, ",\"path\":\"%s\"", names[i]);
         service_wait(t, post(t, "/api/v1/save_weights", model, i + 1, rest));
     }
-    train(t, model, 4, 1);
+    service_wait(t, post(t, "/api/v1/save_weights_for_sampler", model, 4, ",\"path\":\"000001\""));
+    train(t, model, 5, 1);
     tinkc_engine_free(engine);
     return model;
 }
@@ -76,7 +77,9 @@ TEST(what_goes_is_decided_by_rows_and_options)
         { NULL, { 0 }, "" },
         { NULL, { .silent_s = 86400 }, "" },
         { "UPDATE runs SET last_request_us = 5", { .silent_s = 86400 }, "image.0 journal " },
+        { "UPDATE runs SET last_request_us = last_request_us - 86000000000", { .silent_s = 86400 }, "" },
         { "UPDATE runs SET last_request_us = 5", { 0 }, "" },
+        { "DELETE FROM runs", { .silent_s = 86400, .steps = true }, "" },
         { "UPDATE runs SET state = 2", { 0 }, "image.0 journal " },
         { NULL, { .steps = true }, "weights/000001 " },
         { "UPDATE checkpoints SET public = 1", { .steps = true }, "" },
@@ -116,6 +119,17 @@ TEST(a_store_in_use_is_only_looked_at)
     tiny_model_remove(store);
 }
 
+/* Are requests of the run refused as those of an unloaded model? */
+static bool is_unloaded(const tinkc_transport *t, const char *model)
+{
+    char body[200];
+    snprintf(body, sizeof body, "{\"model_id\":\"%s\"}", model);
+    answer a = service_call(t, "POST", "/api/v1/get_info", NULL, body, strlen(body));
+    bool unloaded = a.status == 404 && strstr(a.body.data, "unloaded");
+    answer_free(&a);
+    return unloaded;
+}
+
 static bool is_listed(const tinkc_transport *t, const char *name)
 {
     answer a = service_call(t, "GET", "/api/v1/checkpoints", NULL, NULL, 0);
@@ -129,7 +143,7 @@ TEST(an_end_in_the_middle_loses_nothing)
 {
     tinkc_error err = { 0 };
     char *store = tiny_folder();
-    (void)make_store(store);
+    const char *model = make_store(store);
     listing l = { .take_copies = true };
     tinkc_store_gc_options all = { .silent_s = 86400, .steps = true, .remove = true };
     change_rows(store, "UPDATE runs SET last_request_us = 5");
@@ -139,6 +153,7 @@ TEST(an_end_in_the_middle_loses_nothing)
         tinkc_engine *engine = world_open(l.copies[i], TINKC_DURABILITY_JOURNAL, usual);
         const tinkc_transport *t = tinkc_engine_transport(engine);
         assert_true(is_listed(t, "weights/final") && is_listed(t, "weights/mine"));
+        assert_true(is_unloaded(t, model)); /* before anything of it goes */
         tinkc_engine_free(engine);
         assert_true(tinkc_store_check(l.copies[i], NULL, NULL, NULL, &err));
         listing rest = { .bytes = 0 };
@@ -152,18 +167,29 @@ TEST(an_end_in_the_middle_loses_nothing)
     tiny_model_remove(store);
 }
 
-/* An image that was left beside a newer state goes; not while a request without an answer may need it. */
-TEST(an_older_image_goes_unless_a_journal_waits)
+/* An image that was left beside a newer state goes; not while a request without an answer may need it, and of two
+ * that are as new neither. */
+TEST(an_image_goes_if_a_newer_state_is_whole)
 {
-    for (int waits = 0; waits < 2; waits++) {
+    static const char *const rows[][2] = {
+        { "cp -r weights/final image.1 && : > journal", "image.1 " },
+        { "cp -r weights/final image.1 && echo x > journal", "" },
+        { "cp -r image.0 image.1 && : > journal", "" },
+        { "cp -r image.0 weights/late && : > journal", "image.0 " },
+        { "cp -r image.0 weights/late && rm weights/late/checkpoint_complete && : > journal", "" },
+        { "cp -r image.0 weights/late && for i in 1 2 3 4 5; do cp -r weights/final weights/x$i; done && "
+          ": > journal",
+          "image.0 " },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char *store = tiny_folder(), command[700];
         const char *model = make_store(store);
-        snprintf(command, sizeof command, "cd '%s/runs/%s' && cp -r weights/final image.1 && %s",
-                 store, model, waits ? "echo x > journal" : ": > journal");
+        snprintf(command, sizeof command, "cd '%s/runs/%s' && %s", store, model, rows[i][0]);
         assert_int_equal(system(command), 0);
         listing l = { .bytes = 0 };
         gc(store, (tinkc_store_gc_options){ 0 }, &l);
-        assert_string_equal(l.goes, waits ? "" : "image.1 ");
+        if (strcmp(l.goes, rows[i][1]) != 0)
+            fail_msg("%s: %s", rows[i][0], l.goes);
         tiny_model_remove(store);
     }
 }

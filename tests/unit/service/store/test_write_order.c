@@ -298,4 +298,36 @@ TEST(a_deleted_checkpoint_is_moved_away_before_its_row_goes)
     close_world(&w);
 }
 
+/* It has the files of the other one, whose names in the new folder must survive as well. */
+TEST(a_copy_is_whole_before_it_has_its_name)
+{
+    world w;
+    open_world(&w, TINKC_DURABILITY_CHECKPOINT);
+    service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"one\""));
+    forget();
+    service_json(w.t, 200, "POST", "/api/v1/copy_weights",
+                 "{\"destination_project_id\":\"p\",\"source_path\":\"tinker://%s/weights/one\"}", w.model);
+    expect_synced_files(w.store, find(0, RENAMED, "/weights/one"));
+    close_world(&w);
+}
+
+/* Removing takes many steps, and a folder that lacks some files must not have its name meanwhile. */
+TEST(what_gc_removes_is_moved_away_first)
+{
+    tinkc_error err = { 0 };
+    world w;
+    open_world(&w, TINKC_DURABILITY_CHECKPOINT);
+    service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 3, ",\"path\":\"000001\""));
+    service_wait(w.t, post(w.t, "/api/v1/save_weights", w.model, 4, ",\"path\":\"final\""));
+    tinkc_engine_free(w.engine);
+    w.engine = NULL;
+    forget();
+    assert_true(tinkc_store_gc(w.store, &(tinkc_store_gc_options){ .steps = true, .remove = true }, NULL, NULL, &err));
+    int moved = NONE;
+    for (int i = 0; i < (int)list.n && moved == NONE; i++)
+        moved = list.calls[i].what == RENAMED && strstr(list.calls[i].path, "/tmp/") ? i : NONE;
+    assert_true(moved != NONE);
+    close_world(&w);
+}
+
 RUN_TESTS(setup, teardown)

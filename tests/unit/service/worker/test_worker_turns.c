@@ -218,6 +218,22 @@ TEST_WITH(passes_share_a_work_item, setup, teardown)
     assert_int_equal(a->n_passes, 7); /* since the step */
 }
 
+/* One that is refused before they run takes nobody else's result. */
+TEST_WITH(a_refused_pass_leaves_the_others_theirs, setup, teardown)
+{
+    tke_job *jobs[4];
+    for (int i = 0; i < 4; i++)
+        tke_job_keep(jobs[i] = put(a, i % 2 ? 'f' : 'p', i + 1));
+    tkc_fail(&jobs[1]->invalid, TINKC_E_BAD_REQUEST, "refused");
+    step(5, 1, 1);
+    for (int i = 0; i < 4; i++) {
+        assert_true(jobs[i]->state == TKE_DONE && jobs[i]->failed == (i == 1));
+        tke_job_drop(jobs[i]);
+    }
+    assert_int_equal(a->n_passes, 2);
+    assert_int_equal(a->n_failed_passes, 0); /* it had no gradients */
+}
+
 /* Runs have even shares, and none less than one pass. */
 TEST_WITH(runs_share_a_work_item, setup, teardown)
 {
