@@ -442,7 +442,10 @@ TEST(options_in_range_are_kept)
 
 static size_t context_of(tinkc_engine *engine, const char *name)
 {
-    const tke_base *base = tke_find_base(tke_engine_service(engine), name);
+    tke_service *svc = tke_engine_service(engine);
+    pthread_mutex_lock(&svc->lock);
+    const tke_base *base = tke_find_base(svc, name);
+    pthread_mutex_unlock(&svc->lock);
     return base ? base->context : 0;
 }
 

@@ -39,7 +39,10 @@ static tinkc_engine *open_kept(int per_key, int in_all, int sessions)
 static size_t kept_by(tinkc_engine *engine)
 {
     tke_service *svc = tke_engine_service(engine);
-    return tke_kept_total(svc) - tke_count(svc, TKE_SESSIONS) * TKE_KEPT_SESSION;
+    pthread_mutex_lock(&svc->lock);
+    size_t n_sessions = tke_count(svc, TKE_SESSIONS);
+    pthread_mutex_unlock(&svc->lock);
+    return tke_kept_total(svc) - n_sessions * TKE_KEPT_SESSION;
 }
 
 /* GET of an archive's link: the status. */
