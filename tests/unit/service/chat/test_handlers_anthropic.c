@@ -144,7 +144,8 @@ TEST(a_prompt_that_opens_a_thought_is_continued_as_one)
     for (size_t i = 0; i < 2; i++) {
         char body[300];
         snprintf(body, sizeof body,
-                 "{\"model\":\"tools\",\"max_tokens\":4,\"thinking\":{\"type\":\"%s\"}," QUESTION "}",
+                 "{\"model\":\"tools\",\"max_tokens\":9,\"temperature\":0,\"thinking\":{\"type\":\"%s\"},"
+                 "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}]}",
                  rows[i][0]);
         json_t *v = post(MESSAGES, body);
         assert_string_equal(member(block(v, 0), "type"), rows[i][1]);
