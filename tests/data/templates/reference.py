@@ -79,8 +79,15 @@ def golden():
     return out
 
 
+def one_each(templates):
+    """A rendering on a line."""
+    results = lambda t: ",\n".join(f"  {json.dumps(name)}: {json.dumps(r)}" for name, r in t["results"].items())
+    heads = lambda t: "".join(f"{json.dumps(k)}: {json.dumps(v)}, " for k, v in t.items() if k != "results")
+    return "{\n" + ",\n".join(f'{json.dumps(n)}: {{{heads(t)}"results": {{\n{results(t)}\n}}}}' for n, t in templates.items()) + "\n}\n"
+
+
 if __name__ == "__main__":
     for path in (here / "units.json", here / "sweep.json"):
         path.write_text(units(path))
     if (here / "cases.json").exists():
-        (here / "golden.json").write_text(json.dumps(golden(), indent=1, ensure_ascii=True) + "\n")
+        (here / "golden.json").write_text(one_each(golden()))
