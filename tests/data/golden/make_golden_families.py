@@ -7,6 +7,19 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from safetensors.torch import save_file
 import transformers as tf
+
+def members(value):
+    """JSON with a member on a line, or on as many lines of 120 columns as it needs."""
+    out = []
+    for name, v in value.items():
+        lines = [f" {json.dumps(name)}:"]
+        for part in json.dumps(v, indent=1).split("\n"):
+            part = part.strip()
+            if len(lines[-1]) + 1 + len(part) < 120: lines[-1] += " " + part
+            else: lines.append("  " + part)
+        out.append("\n".join(lines))
+    return "{\n" + ",\n".join(out) + "\n}\n"
+
 torch.set_num_threads(1); torch.set_default_dtype(torch.float64)
 LIN,FULL,SLIDE="linear_attention","full_attention","sliding_attention"
 ROWS={
@@ -112,7 +125,7 @@ def save_model(fam,c,cfg,m,dst,packed=None):        # config.json and model.safe
            "image_token_id":c["V"]-1,"video_token_id":c["V"]-2,"vision_start_token_id":c["V"]-3,"vision_end_token_id":c["V"]-4}
     if c.get("legacy_rope"): rp=d.pop("rope_parameters"); d["rope_theta"]=rp.pop("rope_theta"); d["rope_scaling"]=rp
     if packed is not None: d["quantization_config"]={"quant_method":"mxfp4","modules_to_not_convert":["model.layers.*.self_attn","model.layers.*.mlp.router","model.embed_tokens","lm_head"]}
-    save(w,f"{dst}/model.safetensors"); json.dump(d,open(f"{dst}/config.json","w"),indent=1,sort_keys=True,default=str)
+    save(w,f"{dst}/model.safetensors"); open(f"{dst}/config.json","w").write(members(json.loads(json.dumps(d,sort_keys=True,default=str))))
 
 class Lora(torch.nn.Module):          # one or several A,B pairs on one frozen linear layer: outputs side by side
     def __init__(s,lin,outs,r,new):
@@ -273,7 +286,7 @@ def make(fam,c,out_dir):
     if fam=="nemotron_h": print("  shares: time steps clamped {:.3f}, below time_step_min {:.3f}; choice changed by the groups {:.3f}, by the bias {:.3f}".format(stat["clamped"]/stat["steps"],stat["below_min"]/stat["steps"],stat["by_group"]/stat["seen"],stat["by_bias"]/stat["seen"]))
     ok=worst<1e-7 and stat["router"]>(TINY if fam=="nemotron_h" else ROUTER_GAP) and rgap>RATIO_GAP and ggap>GREEDY_GAP and stat.get("clamp",9)>(TINY if fam=="nemotron_h" else CLAMP_GAP) and f32["greedy"]==0 and f32["logits"]<8e-6 and f32["grad"]<3e-5 and f32["adam2"]<4e-6
     for dst in [fam]+([fam+"_mxfp4"] if packed else []):
-        save(o,f"{out_dir}/{dst}/golden.safetensors"); json.dump(meta,open(f"{out_dir}/{dst}/golden.json","w"),indent=1)
+        save(o,f"{out_dir}/{dst}/golden.safetensors"); open(f"{out_dir}/{dst}/golden.json","w").write(members(meta))
     return ok
 
 if __name__=="__main__":
