@@ -203,7 +203,7 @@ INLINE void few_columns(const few *f, const few_tile *t, int rows)
         }
     }
     for (; t->columns == TILE_N && k + 2 * VW <= f->g->k; k += 2 * VW) {
-        fetch_soon(f, t, k);
+        fetch_next(f, t, k);
         few_pairs(f, t, TILE_N, k, 2 * VW, rows, acc);
     }
     for (; k < f->g->k; k += 2 * VW)

@@ -62,7 +62,7 @@ INLINE void few_columns(const few *f, const few_tile *t, int rows)
         load_tile(&where, rows, acc);
     if (g->b.dtype == TKE_BF16 && t->columns == TILE_N) {
         for (; k + 2 * VW <= g->k; k += 2 * VW) {
-            fetch_soon(f, t, k);
+            fetch_next(f, t, k);
             few_pairs(f, t, k, rows, acc);
         }
     }
