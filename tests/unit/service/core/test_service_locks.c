@@ -33,7 +33,7 @@ static void use_tokens(void *user)
 
 static void ask_for_tokens(void *user)
 {
-    (void)tke_quota_tokens(user, "me", NULL, 1, NULL, &(tinkc_error){ 0 });
+    (void)tke_quota_tokens(user, "me", NULL, 1, 0, NULL, &(tinkc_error){ 0 });
 }
 
 static void hold_storage(void *user)
