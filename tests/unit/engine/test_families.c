@@ -339,6 +339,52 @@ TEST(nemotron_that_does_not_fit_is_refused)
         refused(cases[i].text, cases[i].code, cases[i].named);
 }
 
+TEST(keys_of_nemotron_reach_the_layers)
+{
+    static const struct {
+        const char *extra;
+        bool normalised;
+        double scale;
+    } rows[] = { { "\"norm_topk_prob\": false, \"routed_scaling_factor\": 1.5, \"use_conv_bias\": false", false,
+                   1.5 },
+                 { "\"norm_topk_prob\": true, \"use_conv_bias\": true", true, 2.5 } };
+    for (size_t k = 0; k < 2; k++) {
+        tiny_world w = tiny_world_open(
+            &(tiny_model){ .family = "nemotron_h", .layers = 5, .extra = rows[k].extra }, 1);
+        size_t n = 0;
+        for (size_t i = 0; i < w.model->config.n_layers; i++) {
+            const tke_experts *x = w.model->layers[i].experts;
+            const tke_space *space = w.model->layers[i].space;
+            n += x != NULL;
+            assert_true(!space || (space->conv_bias != NULL) == rows[k].normalised);
+            assert_true(!x || (x->sigmoid.normalised == rows[k].normalised && x->sigmoid.scale == rows[k].scale));
+        }
+        assert_true(n > 0);
+        tiny_world_close(&w);
+    }
+}
+
+/* A quarter of each head rotates and nothing has a bias, unless the folder says otherwise. */
+TEST(keys_that_qwen3_5_may_leave_out)
+{
+    static const struct {
+        const char *text;
+        size_t rotary;
+        bool bias;
+    } rows[] = { { LINEAR(""), 4, false },
+                 { LINEAR(",\"partial_rotary_factor\":0.5,\"attention_bias\":true"), 8, true } };
+    for (size_t i = 0; i < 2; i++) {
+        tke_config c;
+        tinkc_error err = { 0 };
+        tkc_arena arena;
+        tkc_arena_init(&arena, NULL, 0);
+        assert_true(tke_config_parse(&c, tkc_str(rows[i].text), tkc_str(""), "config.json", &arena, &err));
+        assert_int_equal(c.rotary, rows[i].rotary);
+        assert_true(c.bias_qkv == rows[i].bias && c.bias_o == rows[i].bias);
+        tkc_arena_free(&arena);
+    }
+}
+
 /* What the plan of memory counts is what the device keeps: layers of linear attention have no keys. */
 TEST(the_plan_counts_the_layers_that_attend)
 {

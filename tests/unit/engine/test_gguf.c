@@ -191,12 +191,13 @@ static const char llama_tokenizer[] =
                          "2, \"c\": 3, "
                          "\"<s>\": 4, \"abc\": 6}, \"merges\": [\"a b\", [\"ab\", \"c\"]]}}";
 static const char qwen_tokenizer[] =
-    "{\"added_tokens\": [], \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": ["
+    "{\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": ["
     "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" REGEX(
         "\\\\p{N}") "\"}}, "
                     "{\"type\": \"ByteLevel\"}]}, \"post_processor\": null, \"model\": {\"type\": "
                     "\"BPE\", "
-                    "\"vocab\": {\"x\": 0, \"y\": 1, \"xy\": 7}, \"merges\": [\"x y\"]}}";
+                    "\"vocab\": {\"x\": 0, \"y\": 1, \"xy\": 7}, \"merges\": [\"x y\"]}, "
+                    "\"added_tokens\": [{\"id\": 1, \"content\": \"y\", \"special\": true}]}";
 static const char plain_tokenizer[] =
     "{\"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"vocab\": "
     "{\"x\": 0}, \"merges\": []}}";
@@ -383,7 +384,7 @@ TEST(keys_of_qwen)
               "tokenizer.ggml.pre=qwen2\n"
               "tokenizer.ggml.tokens=[101] x y [PAD2] [PAD3] [PAD4] [PAD5] [PAD6] xy [PAD8] [PAD9] "
               "[PAD10] [PAD11]\n"
-              "tokenizer.ggml.token_type=[101] 1 1 5 5 5 5 5 1 5 5 5 5\n"
+              "tokenizer.ggml.token_type=[101] 1 3 5 5 5 5 5 1 5 5 5 5\n"
               "tokenizer.ggml.merges=[1] x y\n"
               "tokenizer.ggml.eos_token_id=1\n"
               "tokenizer.ggml.add_bos_token=false\n");

@@ -203,6 +203,31 @@ TEST(wrong_tensors_are_named)
     whole_opens(&g, "its data overlap another tensor's");
 }
 
+TEST(frequencies_are_divided_by_the_factors_of_the_file)
+{
+    static const float factors[4] = { 1, 2, 4, 8 };
+    double plain[4];
+    for (int with = 0; with < 2; with++) {
+        char *folder = tiny_folder(), path[512];
+        tinkc_error err = { 0 };
+        gguf_bytes g;
+        small(&g, "");
+        if (with)
+            gguf_tensor(&g, "rope_freqs.weight", 0, (uint64_t[]){ 4 }, 1, factors, sizeof factors);
+        snprintf(path, sizeof path, "%s/x.gguf", folder);
+        gguf_save(&g, path);
+        tke_model *m = tke_model_open(path, &err);
+        assert_string_equal(err.message, "");
+        for (int i = 0; i < 4; i++) {
+            plain[i] = with ? plain[i] / (double)factors[i] : m->rope_frequency[i];
+            assert_true(m->rope_frequency[i] == plain[i]);
+        }
+        tke_model_drop(m);
+        gguf_bytes_free(&g);
+        tiny_model_remove(folder);
+    }
+}
+
 /* ---- parts ---- */
 
 static void save_part(const char *folder, int i, const char *without, const char *only)

@@ -2,7 +2,7 @@
  * log-probs are the training forward's. Also: stop rules, prompt log-probs, cancelling, memory. */
 #include <math.h>
 
-#include "infer/infer.h"
+#include "infer/infer_state.h"
 #include "support/engine/on_device.h"
 #include "support/engine/tiny_model.h"
 #include "support/test_case.h"
@@ -346,6 +346,15 @@ TEST(company_changes_no_penalty)
     tke_gen *got = add(f, &r);
     finish_all(f);
     assert_same(want, got);
+    for (size_t k = 0; k < r.n_samples; k++) { /* each count is that of its token */
+        const tke_seq *s = &got->seqs[k];
+        for (size_t i = 0; i < s->n_biases; i++) {
+            uint32_t n = 0;
+            for (size_t at = 0; at < s->n; at++)
+                n += s->tokens[at] == s->biases[i].token;
+            assert_int_equal(s->counts[i], n);
+        }
+    }
     r.presence_penalty = r.frequency_penalty = 0;
     tke_infer *h;
     tke_gen *plain = alone(w, &r, &h);

@@ -965,6 +965,7 @@ TEST(who_is_preempted)
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(tke_gen_sequence(a, i).n, 60);
     assert_int_equal(tke_gen_sequence(b, 0).n, 60);
+    assert_true(tke_gen_cache_hits(a) + tke_gen_cache_hits(b) == 0); /* what it finds again is its own */
     tke_infer_free(e);
     e = engine_of(9, 64, 16, 0); /* one each: the younger request */
     a = add_echo(e, 4, 16, 1, 100, 0);

@@ -109,9 +109,37 @@ TEST(llama3_rope_scaling_has_three_branches)
     assert_true(fabs(scale - (0.1 * log(4.0) + 1)) < 1e-15);
     assert_true(f[0] == 1.0);
     assert_true(fabs(f[7] - pow(10000.0, -14.0 / 16) / 4) < 1e-15);
+    assert_true(parse(LLAMA ",\"head_dim\":16,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0}}", "", &c, &err));
+    assert_true(c.rope_original == (double)c.context);
 }
 
 /* ---- folders ---- */
+
+/* A fine-tune may differ from its base in the last layers alone, or in a number of its configuration. */
+TEST(the_fingerprint_covers_the_configuration_and_both_ends_of_the_weights)
+{
+    char *folder = tiny_model_make(&(tiny_model){ .family = "llama", .vocab = 2000, .hidden = 64 });
+    char path[512], seen[4][65];
+    for (int i = 0; i < 4; i++) {
+        tinkc_error err = { 0 };
+        snprintf(path, sizeof path, "%s/%s", folder, i == 3 ? "config.json" : "model.safetensors");
+        FILE *f = fopen(path, i == 3 ? "a" : "r+");
+        assert_non_null(f);
+        static const unsigned char one[4] = { 0, 0, 0x80, 0x3f }; /* the number 1 */
+        assert_true(i == 3 || fseek(f, i == 2 ? -4 : -(256 << 10), SEEK_END) == 0);
+        if (i)
+            assert_true(i == 3 ? fputs(" ", f) >= 0 : fwrite(one, 1, 4, f) == 4);
+        assert_int_equal(fclose(f), 0);
+        tke_model *m = tke_model_open(folder, &err);
+        assert_string_equal(err.message, "");
+        memcpy(seen[i], m->fingerprint, 65);
+        tke_model_drop(m);
+    }
+    assert_string_equal(seen[0], seen[1]); /* between the ends */
+    assert_string_not_equal(seen[1], seen[2]);
+    assert_string_not_equal(seen[2], seen[3]);
+    tiny_model_remove(folder);
+}
 
 TEST(shards_equal_one_file)
 {

@@ -20,7 +20,8 @@ enum { NAME = 600, LARGEST = 16 << 20 };
 
 typedef struct scene {
     char *folder, cache[64], name[NAME], file[NAME];
-    int packed; /* how often the progress was reported */
+    int packed;   /* how often the progress was reported */
+    int64_t left; /* of the bytes, when it was last */
     bool stop;
 } scene;
 
@@ -31,6 +32,7 @@ static bool count(int64_t done, int64_t total, void *user)
     scene *s = user;
     assert_true(done >= 0 && done <= total);
     s->packed++;
+    s->left = total - done;
     return !s->stop;
 }
 
@@ -58,7 +60,7 @@ static void set_up_wide(scene *s, int bits, size_t inner)
     tke_model *m = opened(s, &problem);
     assert_non_null(m);
     snprintf(s->file, sizeof s->file, "%s/tinkc/packed/%s.safetensors", s->cache, m->pack_key);
-    assert_true(s->packed > 1);
+    assert_true(s->packed > 1 && s->left == 0);
     tke_model_drop(m);
 }
 

@@ -174,6 +174,15 @@ TEST(gpt_oss_comes_back_from_a_gguf_file)
     }
 }
 
+TEST(experts_come_back_from_a_gguf_file)
+{
+    scene s = open_scene(
+        &(tiny_model){ .family = "qwen3_moe", .layers = 1, .dtype = "BF16", .extra = "\"mlp_only_layers\": []" }, "moe.gguf");
+    quantize(&s, 0, "bf16");
+    (void)one_pass_same(s.target, s.folder, TKE_PRECISION_F32);
+    close_scene(&s);
+}
+
 TEST(other_tensors_are_copied)
 {
     scene s = open_scene(&dense, "nf4");
