@@ -94,8 +94,7 @@ static bool one_step(cli_epochs *e, tinkc_error *err)
         json_object_set_new(v, "time/step", json_real((double)(cli_now_ms() - begun_ms) / 1000));
         cli_job_span(j, "step", begun_ms, cli_now_ms());
         cli_job_write_spans(j, j->step);
-        if (!cli_trainlog_metrics(&j->log, v))
-            cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
+        cli_job_write_row(j, v);
         cli_job_tell(j, "step", v);
         cli_job_show_step(j, j->step, "%s %.4f  lr %.2e", e->watch,
                           json_number_value(json_object_get(v, e->watch)), rate);

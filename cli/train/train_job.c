@@ -577,6 +577,21 @@ void cli_job_show_step(cli_job *j, size_t step, const char *format, ...)
     cli_status(j->app, step + 1 == j->total_steps, "%s", j->app->status_line);
 }
 
+void cli_job_write_row(cli_job *j, const json_t *row)
+{
+    const json_t *rms = json_object_get(row, "optim/weights_too_large");
+    if (!cli_trainlog_metrics(&j->log, row))
+        cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
+    if (!json_is_number(rms) || j->warned_of_weights)
+        return;
+    j->warned_of_weights = true;
+    cli_warn(j->app,
+             "step %lld made very large weights (root mean square %.3g): the learning rate is too "
+             "high; begin again with a lower --lr",
+             (long long)json_integer_value(json_object_get(row, "step")) + 1,
+             json_number_value(rms));
+}
+
 double cli_job_speed(size_t tokens, int64_t ms)
 {
     return ms > 0 ? (double)tokens * 1000 / (double)ms : 0;
@@ -825,7 +840,8 @@ int cli_job_failed(cli_job *j, const tinkc_error *err)
         cli_note(j->app, "saved up to step %zu; to continue from there: tinkc train resume %s",
                  j->saved_step, j->log_dir);
     else
-        cli_note(j->app, "nothing was saved yet; to begin again: tinkc train resume %s", j->log_dir);
+        cli_note(j->app, "nothing was saved yet; to begin again: tinkc train resume %s",
+                 j->log_dir);
     return code;
 }
 

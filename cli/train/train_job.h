@@ -33,6 +33,7 @@ typedef struct cli_job {
     char *state_path, *sampler_path;
     bool saved; /* a checkpoint is recorded, of this step */
     size_t saved_step;
+    bool warned_of_weights;
     json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
     json_t *spans;   /* where the time of the next step's row went; NULL = nothing yet */
     /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */
@@ -77,6 +78,9 @@ bool cli_job_rolling_due(const cli_job *, size_t step);
 /* The checkpoint that is due after the current step, if one is. */
 bool cli_job_save_if_due(cli_job *, tinkc_error *err);
 
+/* Writes a step's row of metrics. Warns if it cannot, and once if the service says that the step made
+ * weights too large to compute with. */
+void cli_job_write_row(cli_job *, const json_t *row);
 /* The status line after a step: a bar, the recipe's own words, the time that is left. */
 void cli_job_show_step(cli_job *, size_t step, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

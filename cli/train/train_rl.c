@@ -340,8 +340,7 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     r->last_watched = r->how.distill ? json_number_value(kl) : report->reward;
     cli_job_span(j, "step", begun_ms, cli_now_ms());
     cli_job_write_spans(j, report->step);
-    if (!cli_trainlog_metrics(&j->log, v))
-        cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
+    cli_job_write_row(j, v);
     cli_job_tell(j, "step", v);
     note_samples(r, report);
     warn_failed(r, report);

@@ -139,8 +139,7 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
     cli_job_span(&s->job, "get_batch", f->begun_ms, f->sent_ms);
     cli_job_span(&s->job, "step", since_ms, now_ms);
     cli_job_write_spans(&s->job, f->step);
-    if (!cli_trainlog_metrics(&s->job.log, v))
-        cli_warn(s->job.app, "%s/metrics.jsonl cannot be written", s->job.log_dir);
+    cli_job_write_row(&s->job, v);
     cli_job_tell(&s->job, "step", v);
     show_step(s, f->step, mean_nll(sc), rate);
     json_decref(v);

@@ -27,8 +27,7 @@ static int setup(void **state)
                      .command = cli_find("train", "sft"),
                      .client = mock_client(mock, NULL, &err) };
     job = (cli_job){ .app = &app, .log_dir = strdup(folder), .n_batches = 4, .epochs = 2 };
-    job.trainer =
-        tinkc_trainer_new(app.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
+    job.trainer = tinkc_trainer_new(app.client, &(tinkc_lora_options){ .base_model = "mock/nano" }, &err);
     return err.code ? -1 : cli_trainlog_open(&app, folder, NULL, &job.log);
 }
 
@@ -140,6 +139,24 @@ TEST_WITH(a_record_says_where_the_run_continues, setup, teardown)
         assert_int_equal(json_integer_value(json_object_get(v, "epoch")), rows[i].epoch);
         json_decref(v);
     }
+}
+
+/* What nothing can be computed with any more is said at the step, once. */
+TEST_WITH(too_large_weights_are_warned_of_once, setup, teardown)
+{
+    json_t *fine = json_pack("{s:i,s:f}", "step", 2, "optim/param_norm", 1e30);
+    json_t *ruined = json_pack("{s:i,s:f}", "step", 3, "optim/weights_too_large", 7e29);
+    app.quiet = false;
+    hold_output();
+    cli_job_write_row(&job, fine);
+    cli_job_write_row(&job, ruined);
+    cli_job_write_row(&job, ruined);
+    char *said = release_output();
+    assert_string_equal(said, "warning: step 4 made very large weights (root mean square 7e+29): the "
+                              "learning rate is too high; begin again with a lower --lr\n");
+    free(said);
+    json_decref(fine);
+    json_decref(ruined);
 }
 
 RUN_TESTS(enter_folder, leave_folder)
