@@ -194,6 +194,26 @@ TEST(each_answer_without_sense_fails_the_opening)
     scene_end(s);
 }
 
+/* Accepted, then failed: the future names the request that the service knows, and keeps what it said. */
+TEST(a_failed_opening_names_its_request_and_keeps_the_answer)
+{
+    static const char failed[] = "{\"error\":\"it failed\",\"category\":\"user\"}";
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    begin_again(s, "{}", NULL);
+    answer(s, POLL, 200, failed);
+    tinkc_future *f = follow(s, "open",
+                             tinkc_trainer_open(scene_client(s),
+                                                &(tinkc_lora_options){ .base_model = "mock/nano" },
+                                                scene_err(s)));
+    finish(s, f, 10000);
+    const tinkc_bytes said = tinkc_future_error_body(f);
+    assert_non_null(strstr(tinkc_future_request_id(f), ":train:0:0"));
+    assert_int_equal(said.len, sizeof failed - 1);
+    assert_memory_equal(said.data, failed, said.len);
+    scene_forget(s);
+    scene_end(s);
+}
+
 /* A live model whose next number is unknown cannot be continued; the error says what it can be made from again. */
 TEST(a_live_model_without_a_number)
 {
