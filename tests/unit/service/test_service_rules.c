@@ -92,6 +92,7 @@
 #include "service/core/service_state.h"
 #include "service/core/usage.h"
 #include "service/handlers/downloads.h"
+#include "service/handlers/long_requests.h"
 #include "service/worker/worker_state.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
@@ -1821,12 +1822,12 @@ RULES_OF_TEXTS(stops)
 RULES_OF_TEXTS(openai_mistakes)
 
 /* Requests with texts whose clients hang up: two are under way and wait for a lock, the others wait
- * for a thread, as many as may. None of them is computed, and only those are cancelled. */
+ * for a thread, as many as one owner may have. None of them is computed, and only those are cancelled. */
 TEST(requests_whose_clients_hang_up_are_cancelled)
 {
     static const char line[] = "POST /v1/completions {\"model\":\"nano\",\"prompt\":\"a\","
                                "\"max_tokens\":1}";
-    enum { ALL = 256, STAYS = 4, ENOUGH = 1 << 30 };
+    enum { ALL = TKE_LONG_REQUESTS / 2, STAYS = 4, ENOUGH = 1 << 30 };
     static waiting *w[ALL];
     tkc_buf out;
     if (!openai_is_possible())
