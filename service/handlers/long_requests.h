@@ -14,7 +14,7 @@
 #include "base/pool.h"
 #include "service/chat/chat_paths.h"
 
-enum { TKE_LONG_REQUESTS = 256, /* waiting or running */ TKE_LATELY_SERVED = 8 };
+enum { TKE_LONG_REQUESTS = 512, /* waiting or running */ TKE_LATELY_SERVED = 8 };
 
 struct tke_long_requests {
     pthread_mutex_t lock;

@@ -1,4 +1,4 @@
-/* tokenizer_json.h - reads a tokenizer.json once, from front to back, for whoever needs a part of it:
+/* tokenizer_json.h - reads a tokenizer.json once, from front to back, for each of its users:
  * the tokenizer all of it, the service the bytes of each token, GGUF files the tables.
  *
  *     static const tkc_tokenizer_reader reader = { .token = keep_token };
@@ -41,8 +41,8 @@ typedef struct tkc_tokenizer_reader {
     bool (*token)(void *user, tinkc_str text, int64_t id);
     /* All tokens are known by then, wherever the merges are in the file. */
     bool (*merge)(void *user, tinkc_str left, tinkc_str right);
-    /* Another member of the model, or of the file; reads or skips its value. A vocabulary that is no
-     * object and merges that are no list are such members, too. */
+    /* Another member of the model, or of the file; reads or skips its value. A vocabulary that is not
+     * an object and merges that are not a list are such members, too. */
     void (*option)(void *user, tkc_json *, tinkc_str key);
     void (*other)(void *user, tkc_json *, tinkc_str key);
 } tkc_tokenizer_reader;
