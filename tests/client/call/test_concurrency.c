@@ -212,15 +212,17 @@ static bool poll_of_the_first(const tinkc_request *r, tinkc_mock_answer *a, void
     return true;
 }
 
-TEST(one_sample_is_progress_for_all)
+/* When a sample that never ends is given up, where a second one begins after 40 s. */
+static int64_t given_up_s(bool second_ends)
 {
     tinkc_retry_options minute = { .progress_timeout_ms = 60000 };
     scene x;
     open_scene(&x, "{}", &minute);
     tinkc_mock_compute(x.mock, poll_of_the_first, NULL, &x.err);
-    tinkc_mock_once(x.mock, NULL, SAMPLE,
-                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"first\"}" }, &x.err);
-    tinkc_future *stuck = sample_one(&x);
+    for (int i = 0; i < (second_ends ? 1 : 2); i++)
+        tinkc_mock_once(x.mock, NULL, SAMPLE,
+                        &(tinkc_mock_answer){ .body = "{\"request_id\":\"first\"}" }, &x.err);
+    tinkc_future *stuck = sample_one(&x), *second = NULL;
     int64_t ended_s = 0;
     for (int64_t s = 1; s <= 200 && !ended_s; s++) {
         tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
@@ -228,16 +230,22 @@ TEST(one_sample_is_progress_for_all)
         tinkc_mock_settle(x.mock, PATIENCE_MS, &x.err);
         if (tinkc_future_done(stuck))
             ended_s = s;
-        if (s == 40) {
-            tinkc_future *f = sample_one(&x);
-            assert_true(tinkc_future_wait(f, PATIENCE_MS, &x.err));
-            tinkc_future_free(f);
-        }
+        if (s == 40)
+            second = sample_one(&x);
+        if (s == 40 && second_ends)
+            assert_true(tinkc_future_wait(second, PATIENCE_MS, &x.err));
     }
     assert_ok(&x.err);
-    assert_int_equal(ended_s, 100);
     tinkc_future_free(stuck);
+    tinkc_future_free(second);
     close_scene(&x);
+    return ended_s;
+}
+
+TEST(one_sample_that_ends_is_progress_for_all_and_one_that_begins_is_not)
+{
+    assert_int_equal(given_up_s(true), 100);
+    assert_int_equal(given_up_s(false), 60);
 }
 
 /* An answer of some megabytes is nothing special. */

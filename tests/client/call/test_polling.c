@@ -151,6 +151,21 @@ TEST(what_a_poll_says)
     assert_string_equal(request_header(r, "X-Tinker-Request-Type"), "OptimStep");
     assert_string_equal(request_header(r, "X-Tinker-Create-Promise-Roundtrip-Time"), "1.5");
     assert_string_equal(request_header(r, "Accept"), "application/json");
+    scene_shows(s, 0);
+    tinkc_batch *b = make_batch(s, 1);
+    tinkc_mock_once(scene_mock(s), NULL, API "forward_backward",
+                    &(tinkc_mock_answer){ .body = "{\"request_id\":\"mock-session-1:train:0:2\"}",
+                                          .delay_ms = 2500 },
+                    scene_err(s));
+    tinkc_future *pass =
+        follow(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    live(s, 2500);
+    tinkc_future_cancel(pass);
+    scene_forget(s);
+    r = nth_request(scene_mock(s), POLL, before + 3);
+    assert_string_equal(request_header(r, "X-Tinker-Request-Type"), "ForwardBackward");
+    assert_string_equal(request_header(r, "X-Tinker-Create-Promise-Roundtrip-Time"), "2.5");
+    tinkc_batch_free(b);
     tinkc_trainer_free(t);
     scene_end(s);
 }

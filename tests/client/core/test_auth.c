@@ -207,6 +207,26 @@ TEST(the_way_to_a_credential_changes_while_one_waits)
     unlink(flag);
 }
 
+/* A token that does not say when it ends is renewed each minute, whatever the one before it said. */
+TEST(a_token_without_an_end_is_renewed_each_minute)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
+                      &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJ.no.token\"}" }, &err);
+    tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+    for (size_t n = 2; n <= 4; n++) { /* five minutes before the end of the first */
+        tinkc_mock_advance(mock, n == 2 ? 3300000 : 60000);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), n);
+    }
+    assert_ok(&err);
+    end(client, mock);
+}
+
 /* Where nothing is exchanged, only a passport's token says whose it is. */
 TEST(a_plain_key_names_nobody)
 {

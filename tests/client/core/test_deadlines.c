@@ -181,3 +181,34 @@ TEST_WITH(trouble_is_counted_from_its_beginning, setup, end_fixture)
     }
     tinkc_future_free(f);
 }
+
+/* An answer ends the trouble: what comes after it is counted from one again, and is not described any more. */
+TEST_WITH(trouble_after_an_answer_is_counted_anew, setup, end_fixture)
+{
+    fixture *x = *state;
+    int32_t attempts = 0;
+    tinkc_text text = { 0 };
+    tinkc_sampler *s = tinkc_sampler_new(x->client, &nano, &x->err);
+    for (int round = 0; round < 2; round++) {
+        once(x, API "retrieve_future", 503, "");
+        once(x, API "retrieve_future", 200, "{\"type\":\"try_again\"}");
+    }
+    tinkc_sampling how = TINKC_SAMPLING_INIT;
+    tinkc_future *f = tinkc_sample(s, (const int32_t[]){ 1 }, 1, 1, &how, &x->err);
+    for (int round = 0; round < 2; round++) {
+        (void)settle(x);
+        assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_E_SERVER);
+        assert_int_equal(attempts, 1);
+        assert_non_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
+        tinkc_mock_advance(x->mock, 100);
+        (void)settle(x);
+        if (round == 0) {
+            assert_int_equal(tinkc_future_retry_state(f, &attempts, NULL), TINKC_OK);
+            assert_null(strstr(tinkc_future_status(f, &text, &x->err), "503"));
+            tinkc_mock_advance(x->mock, 200);
+        }
+    }
+    tinkc_text_free(&text);
+    tinkc_future_free(f);
+    tinkc_sampler_free(s);
+}

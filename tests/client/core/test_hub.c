@@ -352,9 +352,13 @@ TEST(all_who_ask_wait_for_one_download)
     tinkc_future *all[N];
     world w;
     open_world(&w);
+    atomic_store(&w.h.holds, true);
     for (int i = 0; i < N; i++)
         all[i] = tinkc_tokenizer_fetch(w.client, "org/model", NULL, &w.o, &w.err);
-    tinkc_future_cancel(all[3]); /* one of them changes his mind */
+    wait_until(tinkc_future_stage(all[N - 1]) == TINKC_STAGE_FETCHING);
+    tinkc_future_cancel(all[3]); /* one of them changes his mind: the others still want it */
+    wait_until(tinkc_future_done(all[3]));
+    atomic_store(&w.h.holds, false);
     for (int i = 0; i < N; i++) {
         tinkc_error err = { 0 };
         tinkc_tokenizer *t = tinkc_future_tokenizer(all[i], PATIENCE_MS, &err);

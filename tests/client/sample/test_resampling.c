@@ -329,6 +329,9 @@ TEST(nobody_waits_any_more)
     scene_forget(s);
     tinkc_future_cancel(begin_sample(s, "", sampler));
     EXPECT(s, "asample #6; poll; CANCELLED, may have run \"sample: cancelled\"");
+    silence(s, SAMPLE); /* nor is it known what became of one that was being sent */
+    tinkc_future_cancel(begin_sample(s, "", sampler));
+    EXPECT(s, "asample #7; CANCELLED, may have run \"sample: cancelled\"");
     tinkc_sampler_free(sampler);
     scene_end(s);
 }

@@ -81,12 +81,14 @@ TEST_WITH(new_tokens_have_candidates_too, setup, teardown)
     tinkc_future *f = tinkc_sample(x->sampler, prompt, 5, 3, &o, &x->err);
     const tinkc_samples *s = tinkc_future_samples(f, PATIENCE_MS, &x->err);
     assert_ok(&x->err);
-    const int32_t *ids;
+    const int32_t *ids, *first = NULL;
     const float *logprobs;
     for (size_t k = 0; k < 3; k++)
         for (size_t i = 0; i < 6; i++) {
             assert_int_equal(tinkc_samples_sampled_topk(s, k, i, &ids, &logprobs), 2);
             assert_true(ids && logprobs && logprobs[0] > logprobs[1]);
+            assert_true(i || k || (first = ids));
+            assert_true(i || !k || ids != first); /* each sequence has its own */
         }
     assert_int_equal(tinkc_samples_sampled_topk(s, 2, 6, &ids, NULL), 0);
     assert_null(ids);
@@ -219,7 +221,7 @@ TEST_WITH(sequences_have_names, setup, teardown)
         char accepted[200];
         (void)snprintf(accepted, sizeof accepted, "{\"request_id\":\"mock-request-1\",%s}",
                        rows[i].accepted);
-        if (i == 0) { /* an attempt that is lost */
+        if (i < 2) { /* an attempt that is lost; its names are not those of the next */
             tinkc_mock_once(x->mock, NULL, "/api/v1/asample",
                             &(tinkc_mock_answer){ .body = "{\"request_id\":\"lost\","
                                                           "\"sample_sequence_ids\":[\"l\"]}" },

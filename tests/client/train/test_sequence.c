@@ -105,6 +105,19 @@ TEST(what_is_cancelled_while_it_is_sent_does_not_hold_up_what_follows)
           "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
           "+500 optim_step #1 again (1); +1000 optim_step #1 again (2); optim_step #2; poll; step: "
           "done" },
+        /* what could not be cleared up is tried once for each that comes after */
+        { TOGETHER,
+          { { STEP, SILENT }, { STEP, STATUS(403) }, { STEP, STATUS(503) } },
+          "ScSeSe",
+          "optim_step #1; step: CANCELLED, may have run \"optim_step: cancelled\"; optim_step #1; "
+          "step: SEQUENCE, cause CANCELLED \"an earlier request of this model was not confirmed: "
+          "optim_step: cancelled\"; optim_step #1; step: SEQUENCE, cause CANCELLED \"an earlier "
+          "request of this model was not confirmed: optim_step: cancelled\"" },
+        { SERIAL,
+          { { POLL, SILENT }, { POLL, SILENT }, { POLL, SILENT } },
+          "Pc",
+          "pass #1; pass #2; poll; pass #3; poll; poll; pass: CANCELLED, may have run "
+          "\"forward_backward: cancelled\"" },
         { TOGETHER,
           { { STEP, SILENT } },
           "SSlee",

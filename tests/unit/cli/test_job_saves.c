@@ -92,6 +92,13 @@ TEST_WITH(tokens_and_time_count_from_the_last_save, setup, teardown)
     assert_false(cli_job_save_due(&job, 2));
     job.elapsed_tokens = 200;
     assert_true(cli_job_save_due(&job, 2));
+    given("save-every-tokens", "0");
+    given("save-every-seconds", "1000");
+    assert_false(cli_job_save_due(&job, 2));
+    job.last_save_ms -= 1000 * 1000;
+    assert_true(cli_job_save_due(&job, 2));
+    assert_true(save(2, false, false));
+    assert_false(cli_job_save_due(&job, 3));
 }
 
 /* What a request to save says of its life; 0 = for good. */
@@ -125,6 +132,19 @@ TEST_WITH(a_rolling_state_goes_when_the_next_one_is_recorded, setup, teardown)
     job.log.checkpoints = fopen("checkpoints.jsonl", "w");
     assert_true(save(3, false, true));
     assert_int_equal(n_deleted(), 1);
+}
+
+/* A state whose sampler weights could not be saved is no checkpoint. */
+TEST_WITH(a_checkpoint_has_both_or_is_not_recorded, setup, teardown)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock_once(mock, NULL, API "save_weights_for_sampler", &(tinkc_mock_answer){ .status = 400, .body = "{}" },
+                    &err);
+    assert_false(save(1, false, false));
+    assert_null(job.state_path);
+    json_t *all = cli_trainlog_records(job.log_dir, "name");
+    assert_int_equal(json_array_size(all), 0);
+    json_decref(all);
 }
 
 TEST_WITH(a_record_says_where_the_run_continues, setup, teardown)

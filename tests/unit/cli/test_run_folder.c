@@ -1,6 +1,8 @@
 /* test_run_folder.c - a run's log directory: who may write into it, rows that are appended, taken back and read again,
  * hooks, and what a removed run leaves. */
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -153,10 +155,12 @@ TEST(a_full_disk_is_an_error)
         assert_int_equal(cli_trainlog_open(&app, path, NULL, &log), 0);
         assert_true(cli_trainlog_metrics(&log, row) == (i != 0));
         assert_true(cli_trainlog_spans(&log, row) == (i != 1));
-        if (i >= 2) /* /dev/full cannot be synced either */
-            assert_true(cli_trainlog_checkpoint(&log, row) == (i != 2));
+        assert_true(cli_trainlog_checkpoint(&log, row) == (i > 2)); /* /dev/full cannot be synced either */
         assert_true(cli_trainlog_sample(&log, row) == (i != 3));
         end_log(&log);
+        (void)snprintf(path, sizeof path, "full%zu/checkpoints.jsonl", i);
+        if (i < 2) /* a checkpoint whose rows are not on the disk is no place to continue from */
+            assert_holds(path, "");
     }
     cli_trainlog log;
     put("blocked", "x");
@@ -196,6 +200,23 @@ TEST(rewinding_drops_later_and_torn_rows)
     assert_int_equal(rmdir("back/samples.jsonl.new"), 0);
     assert_true(cli_trainlog_rewind("back", 0));
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
+}
+
+/* A run that cannot be taken back stays as it was. */
+TEST(rewinding_on_a_full_disk_loses_nothing)
+{
+    static const char rows[] = "{\"step\":0,\"a\":\"0123456789012345678901234567890123456789\"}\n{\"step\":1}\n{\"step\":2}\n";
+    struct rlimit before, none;
+    put("fits/metrics.jsonl", rows);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = (struct rlimit){ .rlim_cur = 20, .rlim_max = before.rlim_max };
+    void (*was)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    bool ok = cli_trainlog_rewind("fits", 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, was);
+    assert_false(ok);
+    assert_holds("fits/metrics.jsonl", rows);
 }
 
 TEST(records_are_listed_from_checkpoints)

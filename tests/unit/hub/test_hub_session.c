@@ -203,6 +203,15 @@ static void on_log(int32_t level, const char *line, void *user)
     (void)snprintf(user, 300, "%s", line);
 }
 
+TEST(a_pause_is_in_milliseconds)
+{
+    tinkc_hub *h = make("", NULL);
+    int64_t begun = tkc_monotonic_ns();
+    assert_true(tkc_hub_sleep(h, 30));
+    assert_true(tkc_monotonic_ns() - begun >= 30 * 1000000);
+    tinkc_hub_free(h);
+}
+
 TEST(numbers_and_their_defaults)
 {
     tinkc_error err = { 0 };

@@ -150,6 +150,43 @@ TEST(a_process_that_hangs_is_ended)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* What a process wrote explains its own end, not that of the next. */
+TEST(the_last_words_are_those_of_the_process_that_died)
+{
+    seen s;
+    char folder[] = "/tmp/tinkc-words-XXXXXX", command[200];
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "read -r l; rmdir %s 2>/dev/null && echo no such module >&2 && exit 4; exit 5", folder);
+    (void)ask_all(command, 1, 1, PATIENCE_MS, 1, &s);
+    assert_non_null(strstr(s.log, "ended with status 4: no such module"));
+    assert_non_null(strstr(s.log, "ended with status 5 ("));
+}
+
+/* Who polls wakes up for the first of the answers that is late. */
+TEST(the_next_deadline_is_the_earliest)
+{
+    tinkc_error err = { 0 };
+    seen s = { 0 };
+    int64_t first = 0;
+    tkr_children *c = tkr_children_new(&(tkr_children_options){ .command = "exec sleep 100",
+                                                                .name = "grader",
+                                                                .processes = 1,
+                                                                .asks_each = 2,
+                                                                .attempts = 1,
+                                                                .timeout_ms = PATIENCE_MS },
+                                       &err);
+    for (uint64_t id = 1; id <= 2; id++, skipped_ms += 1000) {
+        struct pollfd fds[4];
+        int64_t until = INT64_MAX;
+        assert_true(tkr_children_ask(c, id, "{}", TKR_ANY_CHILD, on_answer, &s, &err));
+        assert_true(tkr_children_run(c, &err));
+        (void)tkr_children_poll(c, fds, 4, &until);
+        first = first ? first : until;
+        assert_true(until == first && until < INT64_MAX);
+    }
+    tkr_children_free(c);
+}
+
 static void expect_rules(const char *command, const char *word)
 {
     seen s;

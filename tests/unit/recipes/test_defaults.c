@@ -17,10 +17,11 @@ TEST(a_reward_url_has_a_minute)
     }
 }
 
-static void no_verdict(void *user, size_t which, bool ok, double reward, const json_t *metrics,
-                       const char *why)
+static void note_verdict(void *user, size_t which, bool ok, double reward, const json_t *metrics,
+                         const char *why)
 {
-    (void)user, (void)which, (void)ok, (void)reward, (void)metrics, (void)why;
+    (void)which, (void)reward, (void)metrics;
+    (void)snprintf(user, 400, "%s: %s", ok ? "graded" : "failed", why);
 }
 
 /* Greedy, at most 512 tokens, and five minutes for them. */
@@ -41,7 +42,8 @@ TEST(a_rubric_has_five_minutes_for_512_tokens)
     tinkc_rollout rollout = { .row_json = "{}",
                               .messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
                               .text = "Ho" };
-    tkr_asking asking = { .fn = no_verdict };
+    char verdict[400] = "";
+    tkr_asking asking = { .fn = note_verdict, .user = verdict };
     assert_true(tkr_reward_begin(&asking, r, &rollout, 1, queue, &err));
     (void)tinkc_mock_settle(mock, PATIENCE_MS, &err);
     assert_ok(&err);
@@ -49,7 +51,9 @@ TEST(a_rubric_has_five_minutes_for_512_tokens)
     assert_non_null(sent);
     assert_non_null(memmem(sent->body.data, sent->body.len, "\"max_tokens\":512", 16));
     assert_non_null(memmem(sent->body.data, sent->body.len, "\"temperature\":0", 15));
-    tkr_reward_cancel(&asking);
+    tinkc_mock_advance(mock, 300000);
+    assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &err), 1);
+    assert_non_null(strstr(verdict, "failed: sample: not complete within its time"));
     tinkc_reward_free(r);
     tinkc_queue_free(queue);
     tinkc_tokenizer_free(tokenizer);

@@ -237,6 +237,7 @@ TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
     check_sent(&w, 2, 3, -3);
     assert_int_equal(w.report->trained, 3);
     assert_int_equal(w.report->failed, 1);
+    assert_int_equal(w.report->tokens, 4 * 3); /* the failed one was read and sampled, too */
     near(w.report->reward, 3);
     end(&w);
 }
@@ -344,6 +345,10 @@ TEST(recalled_rollouts_are_as_stale_as_they_were)
     world w;
     step(&w, all, 4, (tinkc_rl_options){ .max_steps_off_policy = 1, .first_step = 2 });
     assert_int_equal(w.report->staleness, 1);
+    near(metric(&w, "training_client/step"), 2);
+    near(metric(&w, "sampling_client/step_min"), 1);
+    near(metric(&w, "sampling_client/step_mean"), 1);
+    near(metric(&w, "sampling_client/step_max"), 1);
     end(&w);
 }
 

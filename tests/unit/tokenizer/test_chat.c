@@ -683,12 +683,12 @@ TEST(allocations_may_fail)
         tinkc_error err = { 0 };
         tinkc_chat_options o = { .split_turns = true, .train_on = TINKC_TRAIN_ALL_MESSAGES };
         c.left = n;
-        done = tinkc_chat_train(tok, row, &o, &ids, &weights, &ends, &err) &&
-               tinkc_chat_stops(tok, NULL, &err) != NULL;
-        if (!done) {
+        bool trained = tinkc_chat_train(tok, row, &o, &ids, &weights, &ends, &err);
+        done = trained && tinkc_chat_stops(tok, NULL, &err) != NULL;
+        if (!done)
             assert_int_equal(err.code, TINKC_E_MEMORY);
-            assert_int_equal(ids.len, weights.len);
-        }
+        if (!trained) /* no example of it stays */
+            assert_int_equal(ids.len + weights.len + ends.len, 0);
         tinkc_tokens_free(&ids);
         tinkc_floats_free(&weights);
         tinkc_sizes_free(&ends);
