@@ -141,7 +141,7 @@ static void graded(void *user, size_t which, bool ok, double reward, const json_
     tkr_rollout *r = record_of(e);
     tinkc_error err = { 0 };
     if (ok) {
-        r->reward += tkr_reward_weight(from) * reward;
+        r->reward += r->error ? 0 : tkr_reward_weight(from) * reward; /* what has failed has none */
         tkr_table_set(&r->metrics,
                       e->all->how.n_rewards == 1 && tkr_reward_is_grader(from)
                           ? "correct"

@@ -112,6 +112,16 @@ def pull_layout():
         r = w.run("pull", "org/model", "--json")
         check("pull again downloads nothing", r.returncode == 0 and json.loads(r.stdout)["downloaded_bytes"] == 0
               and not any("resolve" in l["line"] for l in w.hub.log[before:]), r.stdout)
+        link = w.repo("org/model") / "snapshots" / commit / "config.json"
+        link.unlink(), link.write_bytes(b"another")
+        r = w.run("pull", "org/model")
+        check("pull again: what is not the commit's makes room", r.returncode == 0 and w.snapshot("org/model", commit) == kept, r.stderr)
+        for blob in (w.repo("org/model") / "blobs").iterdir():
+            blob.rename(f"{blob}.incomplete")
+            with open(f"{blob}.incomplete", "ab") as f:
+                f.write(b"too much")
+        r = w.run("pull", "org/model")
+        check("pull again: more than a file has is no beginning of it", r.returncode == 0 and w.snapshot("org/model", commit) == kept, r.stderr)
         r = w.run("pull", "org/model", "--all", "--json")
         check("pull --all", w.snapshot("org/model", commit) == files, r.stderr)
 

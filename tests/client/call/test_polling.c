@@ -181,10 +181,18 @@ TEST(the_pace_of_polls)
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
     EXPECT(s, "optim_step #1; poll; +100 poll 1; +200 poll 2; +400 poll 3; +800 poll 4; +1000 poll "
               "5; +1000 poll 6; +1000 poll 7; +1000 poll 8; step: done");
+    for (int i = 0; i < 3; i++) { /* an answer begins the pauses again */
+        answer(s, POLL, 429, "");
+        answer(s, POLL, 429, "");
+        answer(s, POLL, i ? 408 : 200, i ? "" : "{\"type\":\"try_again\"}");
+    }
+    complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
+    EXPECT(s, "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +100 poll 3; +1000 poll 4; +2000 poll 5; "
+              "+200 poll 6; +1000 poll 7; +2000 poll 8; +400 poll 9; step: done");
     for (int i = 0; i < 7; i++)
         answer(s, POLL, 429, "");
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(s, "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; +8000 poll 4; +16000 "
+    EXPECT(s, "optim_step #3; poll; +1000 poll 1; +2000 poll 2; +4000 poll 3; +8000 poll 4; +16000 "
               "poll 5; +30000 poll 6; +30000 poll 7; step: done");
     tinkc_trainer_free(t);
     scene_end(s);

@@ -217,9 +217,34 @@ TEST(a_token_without_an_end_is_renewed_each_minute)
     tinkc_mock_always(mock, NULL, "/api/v1/auth/token",
                       &(tinkc_mock_answer){ .body = "{\"jwt\":\"eyJ.no.token\"}" }, &err);
     tinkc_client *client = mock_client(mock, &(tinkc_client_options){ .api_key = "tml-s" }, &err);
-    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+    assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
     for (size_t n = 2; n <= 4; n++) { /* five minutes before the end of the first */
         tinkc_mock_advance(mock, n == 2 ? 3300000 : 60000);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), n);
+    }
+    assert_non_null(tinkc_client_session_id(client, PATIENCE_MS, &err));
+    assert_int_equal(tinkc_mock_count(mock, "/api/v1/create_session"), 1); /* it lives on */
+    assert_ok(&err);
+    end(client, mock);
+}
+
+/* The next one a minute later is the retry: nobody waits for it, as for the first. */
+TEST(a_renewal_that_fails_is_tried_again_after_a_minute)
+{
+    tinkc_error err = { 0 };
+    tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
+    tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
+                    &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = 503 }, &err);
+    tinkc_client *client = mock_client(
+        mock, &(tinkc_client_options){ .api_key = "tml-s", .max_retries = TINKC_ZERO }, &err);
+    assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));
+    for (size_t n = 2; n <= 3; n++) {
+        tinkc_mock_advance(mock, n == 2 ? 3300000 : 1);
+        tinkc_mock_settle(mock, PATIENCE_MS, &err);
+        assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), n);
+        tinkc_mock_advance(mock, 59999);
         tinkc_mock_settle(mock, PATIENCE_MS, &err);
         assert_int_equal(tinkc_mock_count(mock, "/api/v1/auth/token"), n);
     }

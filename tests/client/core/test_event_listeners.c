@@ -151,6 +151,24 @@ TEST_WITH(events_end_with_their_queue, setup, end_fixture)
     assert_ok(&x->err);
 }
 
+/* A listener without events, or without a function, is none: its queue is not kept. */
+TEST_WITH(a_listener_that_is_taken_away_leaves_its_queue, setup, end_fixture)
+{
+    fixture *x = *state;
+    int n = 0;
+    tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
+    for (uint32_t round = 0; round < 3; round++) {
+        assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
+        assert_true(tinkc_client_on_event(x->client, queue, round, NULL, NULL, &x->err));
+    }
+    tinkc_future *f = tinkc_health_check(x->client, &x->err);
+    assert_true(tinkc_future_wait(f, PATIENCE_MS, &x->err));
+    tinkc_future_free(f);
+    assert_int_equal(tinkc_queue_run(queue, 0, &x->err), 0);
+    tinkc_queue_free(queue);
+    assert_int_equal(n, 0);
+}
+
 static void count_ready(tinkc_stream *s, void *user)
 {
     (void)s;

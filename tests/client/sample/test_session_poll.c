@@ -231,6 +231,7 @@ TEST(what_was_fetched_is_reported_again_after_a_failed_poll)
         complete(&x, sample(&x));
         assert_true(body_has(nth_request(x.mock, FUTURES, 1),
                              "\"retrieved_request_ids\":[\"mock-request-1\"]"));
+        assert_true(body_has(nth_request(x.mock, FUTURES, 1), "\"prev_cursor\":0")); /* after a sample that looked */
         assert_true(body_has(nth_request(x.mock, FUTURES, 2),
                              answered ? "\"retrieved_request_ids\":[]"
                                       : "\"retrieved_request_ids\":[\"mock-request-1\"]"));

@@ -254,6 +254,14 @@ TEST(positions_of_a_reverse_kl)
     assert_true(fabs(loss.value - N * log(2.0)) < 1e-6);
     tkc_arena_free(&loss.arena);
     close_bench(&b);
+    static const float both[LEN] = { 0, 0, 0.5f, 0.5f, 0, 0 };
+    open_bench(&b, (int64_t[]){ 2, 3 }, 2, both);
+    loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
+    assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
+    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) < 1e-7); /* a position, not an example */
+    assert_true(fabs(loss.value - 2 * N * log(2.0)) < 1e-6);
+    tkc_arena_free(&loss.arena);
+    close_bench(&b);
     open_bench(&b, (int64_t[]){ 2, 3 }, 2, none);
     loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
     assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
@@ -373,6 +381,27 @@ static bool through_constant(tinkc_loss *loss, void *user, tinkc_error *err)
     (void)user;
     return tinkc_tape_backward(
         t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
+}
+
+/* sum(logprobs) + 2 sum(logprobs), each asked for anew. */
+static bool asked_twice(tinkc_loss *loss, void *user, tinkc_error *err)
+{
+    (void)user;
+    tinkc_tape *t = tinkc_tape_new(loss, err);
+    tinkc_var once = tinkc_tape_sum(t, tinkc_tape_logprobs(t));
+    tinkc_var more = tinkc_tape_mul(t, tinkc_tape_logprobs(t), tinkc_tape_number(t, 2));
+    return tinkc_tape_backward(t, tinkc_tape_add(t, once, tinkc_tape_sum(t, more)), err);
+}
+
+TEST(log_probs_that_are_asked_for_twice_are_the_same)
+{
+    bench b;
+    open_bench(&b, (int64_t[]){ LEN }, 1, NULL);
+    evaluate(&b, asked_twice, NULL);
+    for (size_t i = 0; i < N; i++)
+        for (size_t k = 0; k < LEN; k++)
+            assert_true(b.grads[i][k] == 3);
+    close_bench(&b);
 }
 
 TEST(tape_of_everything)

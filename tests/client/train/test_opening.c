@@ -5,6 +5,9 @@
 #define PATH    "tinker://r/weights/c"
 #define INFO    API "weights_info"
 #define LORA_4  "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}"
+#define LORA_4_LION                                                                                \
+    "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"optimizer_config\":{\"type\":"  \
+    "\"lion\"}}"
 #define BY_LOAD "{\"create_model_via_load_weights\":true}"
 
 /* A client that has its session already. */
@@ -64,6 +67,27 @@ TEST(from_a_checkpoint)
           "load_weights #1 "
           "{\"model_id\":\"mock-session:train:0\",\"seq_id\":1,\"path\":\"tinker://r/weights/"
           "c\",\"optimizer\":false,\"type\":\"load_weights\"}; poll "
+          "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; done" },
+        /* the checkpoint's optimizer is for who takes its state, too */
+        { { .path = PATH }, "{}", LORA_4_LION,
+          "weights_info {\"tinker_path\":\"tinker://r/weights/c\"}; create_model "
+          "{\"session_id\":\"mock-session\",\"model_seq_id\":0,\"base_model\":\"mock/"
+          "nano\",\"lora_config\":{\"rank\":4,\"train_unembed\":true,\"train_mlp\":true,\"train_"
+          "attn\":true},\"type\":\"create_model\"}; poll "
+          "{\"request_id\":\"mock-session:train:0:0\",\"allow_metadata_only\":true}; "
+          "load_weights #1 "
+          "{\"model_id\":\"mock-session:train:0\",\"seq_id\":1,\"path\":\"tinker://r/weights/"
+          "c\",\"optimizer\":false,\"type\":\"load_weights\"}; poll "
+          "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; done" },
+        { { .path = PATH, .with_optimizer = true }, "{}", LORA_4_LION,
+          "weights_info {\"tinker_path\":\"tinker://r/weights/c\"}; create_model "
+          "{\"session_id\":\"mock-session\",\"model_seq_id\":0,\"base_model\":\"mock/"
+          "nano\",\"lora_config\":{\"rank\":4,\"train_unembed\":true,\"train_mlp\":true,\"train_"
+          "attn\":true},\"optimizer_config\":{\"type\":\"lion\"},\"type\":\"create_model\"}; poll "
+          "{\"request_id\":\"mock-session:train:0:0\",\"allow_metadata_only\":true}; "
+          "load_weights #1 "
+          "{\"model_id\":\"mock-session:train:0\",\"seq_id\":1,\"path\":\"tinker://r/weights/"
+          "c\",\"optimizer\":true,\"type\":\"load_weights\"}; poll "
           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; done" },
         { { .path = PATH },
           "{}",

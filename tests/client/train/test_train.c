@@ -100,6 +100,8 @@ TEST_WITH(saves_and_loads, setup, teardown)
     tinkc_future *load =
         tinkc_trainer_load(x->trainer, &(tinkc_state_options){ .path = path }, &x->err);
     assert_string_equal(tinkc_future_path(load, PATIENCE_MS, &x->err), path);
+    const tinkc_request *asked = nth_request(x->mock, "/api/v1/load_weights", 0);
+    assert_non_null(memmem(asked->body.data, asked->body.len, "\"optimizer\":false", 17));
     tinkc_trainer *again = tinkc_trainer_new_from(
         x->client, &(tinkc_state_options){ .path = path, .with_optimizer = true }, &x->err);
     assert_ok(&x->err);

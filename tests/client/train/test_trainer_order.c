@@ -578,6 +578,21 @@ TEST(a_long_id)
     scene_end(s);
 }
 
+/* A part that was refused gives its bytes back. */
+TEST(a_refused_part_leaves_its_room)
+{
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    tinkc_trainer *t = begin_again(s, "{\"fwdbwd_dispatch_bytes_semaphore_size\":1}", NULL);
+    tinkc_batch *b = make_batch(s, 1);
+    answer(s, PASS, 400, "{\"detail\":\"no\"}");
+    for (int i = 0; i < 2; i++)
+        complete(s, "pass", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    EXPECT(s, "pass #1; pass: BAD_REQUEST 400 \"HTTP 400: no\"; pass #1; poll; pass: done");
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+    scene_end(s);
+}
+
 /* A pass that fails while its next part waits for room gives up its turn at once. */
 TEST(a_part_that_waits_for_room)
 {

@@ -198,6 +198,8 @@ TEST(rewinding_drops_later_and_torn_rows)
     assert_int_equal(mkdir("back/samples.jsonl.new", 0700), 0);
     assert_false(cli_trainlog_rewind("back", 1));
     assert_int_equal(rmdir("back/samples.jsonl.new"), 0);
+    assert_int_equal(mkdir("odd", 0700) + mkdir("odd/samples.jsonl", 0700), 0); /* what cannot be replaced */
+    assert_false(cli_trainlog_rewind("odd", 0));
     assert_true(cli_trainlog_rewind("back", 0));
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
 }

@@ -79,8 +79,11 @@ TEST_WITH(event_records_are_framed, setup, teardown)
         json_pack("{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", json_null());
     assert_true(cli_tfevents_open(&t, folder, 3));
     assert_true(cli_tfevents_row(&t, row));
+    json_t *next = json_pack("{s:i,s:f}", "step", 4, "acc", 0.5);
+    assert_true(cli_tfevents_row(&t, next));
     cli_tfevents_close(&t);
     json_decref(row);
+    json_decref(next);
     snprintf(below, sizeof below, "%s/tensorboard", folder);
     only_entry(below, "events.out.tfevents.", path);
     size_t len, n = 0, at = 0;
@@ -94,15 +97,19 @@ TEST_WITH(event_records_are_framed, setup, teardown)
         assert_true(written_s > (double)time(NULL) - 1000 && written_s < (double)time(NULL) + 1000);
         if (n == 0)
             assert_non_null(memmem(data + at + 12, size, "brain.Event:2", 13));
+        if (n == 1) /* the session begins at this step */
+            assert_memory_equal(data + at + 12 + 9, "\x10\x03", 2);
         if (n == 2) { /* tag "loss", 1.5 as a float; nothing of the others */
             assert_non_null(memmem(data + at + 12, size, "\x0a\x04loss\x15\x00\x00\xc0\x3f", 11));
             assert_null(memmem(data + at + 12, size, "text", 4));
             assert_null(memmem(data + at + 12, size, "step", 4));
             assert_null(memmem(data + at + 12, size, "null", 4));
         }
+        if (n == 3) /* nothing of the row before */
+            assert_null(memmem(data + at + 12, size, "loss", 4));
         at += 12 + size + 4;
     }
-    assert_int_equal(n, 3);
+    assert_int_equal(n, 4);
     free(data);
     char other[300]; /* not ours: it stays, and the folder with it */
     snprintf(other, sizeof other, "%.200s/events.out.tfeventsX1234567.tinkc", below);

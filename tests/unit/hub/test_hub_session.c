@@ -245,6 +245,13 @@ TEST(numbers_and_their_defaults)
     assert_true(h->log.fn == on_log && h->log.user == said);
     assert_string_equal(h->fetch.proxy, "http://p");
     tinkc_hub_free(h);
+    h = make("", &(tinkc_hub_options){ .connect_timeout_ms = 11 });
+    assert_int_equal(h->fetch.idle_ms, 60000);
+    tinkc_hub_free(h);
+    h = make("", &(tinkc_hub_options){ .idle_timeout_ms = 12 });
+    assert_int_equal(h->fetch.idle_ms, 12);
+    assert_int_equal(h->fetch.connect_ms, 10000);
+    tinkc_hub_free(h);
     h = make("HTTPS_PROXY=http://q", &(tinkc_hub_options){ .proxy = "", .jobs = 1 });
     unsetenv("HTTPS_PROXY");
     assert_string_equal(h->fetch.proxy, ""); /* none at all, which NULL is not */

@@ -41,6 +41,20 @@ TEST_WITH(redirects_are_followed, setup, teardown)
     }
 }
 
+/* What another origin was told to ask next is its word: nobody it names gets the key, not even we. */
+TEST_WITH(a_key_does_not_come_back, setup, teardown)
+{
+    static const char *const ways[] = { "http://o/1", "http://o/2", "http://h/3" };
+    open_with(&(tkc_http_options){ .proxy = "" });
+    (void)sent(make("GET", "http://h", TINKC_POOL_TRAIN));
+    for (size_t i = 0; i < 3; i++) {
+        target = ways[i];
+        play(i, answer_redirect, "HTTP/1.1 302 x\r\n\r\n");
+        assert_null(strstr(settings(i + 1), "secret"));
+    }
+    play(3, head_and_end, "HTTP/1.1 200 OK\r\n\r\n");
+}
+
 /* A request with a body: 301 to 303 make it a GET without it, 307 and 308 send it again. */
 TEST_WITH(bodies_along_redirects, setup, teardown)
 {

@@ -150,6 +150,17 @@ TEST(a_process_that_hangs_is_ended)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* A process answers what it was asked, not what another was. */
+TEST(an_answer_in_the_place_of_another_process_is_none)
+{
+    seen s;
+    tinkc_error err = ask_all("read -r l; " ID "echo \"{\\\"id\\\":$((3 - i)),\\\"reward\\\":1}\"; exec sleep 100", 2, 1,
+                              PATIENCE_MS, 2, &s);
+    assert_ok(err);
+    assert_int_equal(s.answers, 0);
+    assert_non_null(strstr(s.log, "unknown id"));
+}
+
 /* What a process wrote explains its own end, not that of the next. */
 TEST(the_last_words_are_those_of_the_process_that_died)
 {

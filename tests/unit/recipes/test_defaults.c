@@ -24,7 +24,23 @@ static void note_verdict(void *user, size_t which, bool ok, double reward, const
     (void)snprintf(user, 400, "%s: %s", ok ? "graded" : "failed", why);
 }
 
-/* Greedy, at most 512 tokens, and five minutes for them. */
+/* The prompt of a request, as text. */
+static void read_prompt(const tinkc_request *r, const tinkc_tokenizer *tokenizer, tinkc_text *out)
+{
+    tinkc_error err = { 0 };
+    tinkc_tokens ids = { 0 };
+    const char *at = memmem(r->body.data, r->body.len, "\"tokens\":[", 10);
+    assert_non_null(at);
+    for (at += 9; *at != ']';) {
+        int32_t id = (int32_t)strtol(at + 1, (char **)(uintptr_t)&at, 10);
+        assert_true(tinkc_tokens_append(&ids, &id, 1, &err));
+    }
+    (void)tinkc_decode(tokenizer, ids.data, ids.len, out, &err);
+    assert_ok(&err);
+    tinkc_tokens_free(&ids);
+}
+
+/* Greedy, at most 512 tokens, and five minutes for them. A row's own rubric goes before the common one. */
 TEST(a_rubric_has_five_minutes_for_512_tokens)
 {
     tinkc_error err = { 0 };
@@ -39,7 +55,7 @@ TEST(a_rubric_has_five_minutes_for_512_tokens)
     assert_int_equal(tkr_reward_timeout_ms(r), 300000);
     tinkc_mock_always(mock, NULL, "/api/v1/asample",
                       &(tinkc_mock_answer){ .fault = TINKC_FAULT_SILENT }, &err);
-    tinkc_rollout rollout = { .row_json = "{}",
+    tinkc_rollout rollout = { .row_json = "{\"rubric\":\"Is it kind?\"}",
                               .messages_json = "[{\"role\":\"user\",\"content\":\"Hi\"}]",
                               .text = "Ho" };
     char verdict[400] = "";
@@ -51,6 +67,10 @@ TEST(a_rubric_has_five_minutes_for_512_tokens)
     assert_non_null(sent);
     assert_non_null(memmem(sent->body.data, sent->body.len, "\"max_tokens\":512", 16));
     assert_non_null(memmem(sent->body.data, sent->body.len, "\"temperature\":0", 15));
+    tinkc_text prompt = { 0 };
+    read_prompt(sent, tokenizer, &prompt);
+    assert_true(strstr(prompt.data, "Is it kind?") && !strstr(prompt.data, "Is it short?"));
+    tinkc_text_free(&prompt);
     tinkc_mock_advance(mock, 300000);
     assert_int_equal(tinkc_queue_run(queue, PATIENCE_MS, &err), 1);
     assert_non_null(strstr(verdict, "failed: sample: not complete within its time"));

@@ -30,11 +30,13 @@ static float good[] = { -9, -1, -2 }, bad[] = { -9, -2, -4 };
 static float *const two_pairs[] = { good, bad, good, bad };
 static const double reference[] = { -4, -5, -4, -5 };
 
+static bool rejects_one; /* of the rejected answers only the last token has a weight */
+
 static void open_bench(bench *b, size_t n)
 {
     static const int32_t ids[] = { 1, 2, 3 };
     static const int64_t targets[] = { 2, 3, 4 };
-    static const float weights[] = { 0, 1, 1 };
+    const float weights[] = { 0, 1, 1 }, shorter[] = { 0, 0, 1 };
     *b = (bench){ .names = { "logprobs" } };
     b->mock = tinkc_mock_new(TINKC_MOCK_EMPTY, &b->err);
     b->client = mock_client(b->mock, NULL, &b->err);
@@ -46,7 +48,7 @@ static void open_bench(bench *b, size_t n)
             &(tinkc_array){
                 .data = targets, .count = LEN, .shape = shape, .ndim = 1, .dtype = TINKC_I64 },
             &b->err);
-        tinkc_batch_set_f32(b->batch, "weights", weights, LEN, &b->err);
+        tinkc_batch_set_f32(b->batch, "weights", i % 2 && rejects_one ? shorter : weights, LEN, &b->err);
         b->tensors[i] = (tinkc_tensor){
             .dtype = TINKC_F32, .ndim = 1, .shape = shape, .data = two_pairs[i], .count = LEN
         };
@@ -136,6 +138,21 @@ TEST(by_length_divides_by_the_weights)
     check_grad(&b, 0, -0.5 * 0.377540669 / 2);
     check_grad(&b, 1, 0.5 * 0.377540669 / 2);
     near(metric(&b, "chosen_reward"), 0.25);
+    close_bench(&b);
+}
+
+/* Of the second s = -4 of one token, r = 1: m = 0.5 - 1; log(1 + e^0.25) = 0.825939420, sigmoid(0.25) = 0.562176501. Each is
+ * divided by its own length. */
+TEST(each_of_a_pair_has_its_own_length)
+{
+    bench b;
+    rejects_one = true;
+    run(&b, 2, (tinkc_preference){ .kind = TINKC_PREFER_DPO, .by_length = true });
+    rejects_one = false;
+    near(b.loss.value, 0.825939420);
+    near((double)b.grads[0][2], -0.5 * 0.562176501 / 2);
+    near((double)b.grads[1][2], 0.5 * 0.562176501);
+    near(metric(&b, "accuracy"), 0);
     close_bench(&b);
 }
 

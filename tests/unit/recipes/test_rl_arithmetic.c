@@ -51,6 +51,7 @@ typedef struct world {
     size_t n, n_trained, substeps, n_passes; /* of the rollouts; passes that were sent */
     size_t trained[MOST];                    /* those that did not fail */
     size_t batch;                            /* whose rollouts are recalled */
+    size_t more_tasks;                       /* than a batch has groups */
     char lines[4000], answer[4000];
 } world;
 
@@ -120,7 +121,7 @@ static void write_lines(world *w)
                                "{\"group_idx\":%zu,\"traj_idx\":%zu,\"group_size\":%d,"
                                "\"total_reward\":%g,%s\"turns\":1,\"text\":\"x\",\"tokens\":[1,2,"
                                "%zu],\"logprobs\":[0,0,%g],\"mask\":[0,0,1],\"ends\":[3]}\n",
-                               i / GROUP, i % GROUP, GROUP, w->all[i].reward,
+                               i / GROUP + w->batch * (w->n / GROUP), i % GROUP, GROUP, w->all[i].reward,
                                w->all[i].failed ? "\"error\":\"it broke\"," : "", 10 + i,
                                w->all[i].sampled);
 }
@@ -154,7 +155,7 @@ static void step_on_lines(world *w, const tinkc_rl_options *o)
     static const int32_t ids[] = { 1, 2 };
     w->rl = tinkc_rl_new(w->client, w->trainer, o, &(tinkc_rl_hooks){ .user = w, .recall = recall },
                          &w->err);
-    for (size_t i = 0; i < w->n / GROUP; i++)
+    for (size_t i = 0; i < w->n / GROUP + w->more_tasks; i++)
         tinkc_rl_add(w->rl, &(tinkc_task){ .tokens = ids, .n_tokens = 2 },
                      i < o->n_references ? i : 0, &w->err);
     w->report = tinkc_rl_step(w->rl, w->batch + 1, &w->err);
@@ -242,6 +243,20 @@ TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
     end(&w);
 }
 
+/* One that is alone has nothing to be compared with but a teacher. */
+TEST(the_last_of_a_group_is_trained_by_distillation_only)
+{
+    static const one all[] = { { .failed = true }, { .failed = true }, { .sampled = -1 }, { .failed = true } };
+    for (size_t distill = 0; distill < 2; distill++) {
+        world w;
+        step(&w, all, 4, (tinkc_rl_options){ .n_references = distill, .kl_coef = (double)distill, .distill = distill });
+        assert_int_equal(w.report->trained, distill);
+        near(metric(&w, "rollout_errors/groups_skipped"), 1 - (double)distill);
+        near(metric(&w, "rollout_errors/total"), 3);
+        end(&w);
+    }
+}
+
 /* d = sampled - reference = 2, 1, 0, 1: mean 1. Rewards 1, 0, 0, 1: mean 0.5. What is more probable here
  * than under the reference is made less so: 0.1 * (1 - d). */
 TEST(kl_pulls_the_advantages_towards_the_reference)
@@ -285,6 +300,24 @@ TEST(distillation_trains_on_the_teachers_log_probs_alone)
     near(metric(&w, "teacher_kl"), 0.5);
     near(metric(&w, "teacher_kl/dataset_0"), 2);
     near(metric(&w, "teacher_kl/dataset_1"), -1);
+    end(&w);
+}
+
+/* Three tasks, whose teachers are 0, 1 and 0, in groups of two: the second batch has the third task and the first again. */
+TEST(a_task_keeps_its_teacher_in_later_batches)
+{
+    static const one all[8] = { { .reward = 1 } };
+    tinkc_rl_options o = { .n_references = 2, .kl_coef = 1, .distill = true, .first_step = 1 };
+    world w;
+    open_world(&w, all, 8, &o);
+    w.more_tasks = 1;
+    write_lines(&w);
+    step_on_lines(&w, &o);
+    const char *teacher = tinkc_sampler_id(w.references[0]);
+    for (size_t i = 0; i < 8; i++) {
+        const tinkc_request *r = nth_request(w.mock, API "asample", i);
+        assert_non_null(memmem(r->body.data, r->body.len, teacher, strlen(teacher)));
+    }
     end(&w);
 }
 
@@ -416,6 +449,7 @@ TEST(each_answer_is_sampled_with_a_seed_of_its_own)
                            .adam = TINKC_ADAM_INIT,
                            .group_size = 2,
                            .groups_per_batch = 1,
+                           .max_steps_off_policy = 1, /* both are begun before the first step */
                            .seed = 7 };
     world w = { .n = 0 };
     w.mock = tinkc_mock_new(TINKC_MOCK_SERVICE, &w.err);

@@ -200,15 +200,20 @@ TEST(a_prompt_is_messages_or_tokens)
 
 /* ---- environments ---- */
 
+static unsigned long long seeds[3]; /* of the first episodes */
+static size_t n_seeds, n_closed;
+
 /* Asks for a sum, then once more; done at the second answer. */
 static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_error *err)
 {
     unsigned long long id = 0;
     int *never_ends = user;
     char line[300];
-    const char *at = strstr(request, "\"id\":");
+    const char *at = strstr(request, "\"id\":"), *seed = strstr(request, "\"seed\":");
     if (strstr(request, "\"close\""))
-        return true;
+        return ++n_closed;
+    if (seed && n_seeds < 3)
+        seeds[n_seeds++] = strtoull(seed + 7, NULL, 10);
     id = strtoull(at + 5, NULL, 10);
     if (strstr(request, "\"reset\""))
         (void)snprintf(
@@ -221,7 +226,8 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
                        id);
     else
         (void)snprintf(line, sizeof line,
-                       "{\"id\":%llu,\"reward\":0.5,\"done\":true,\"metrics\":{\"good\":1}}", id);
+                       "{\"id\":%llu,\"reward\":0.5,\"done\":true,\"metrics\":{\"good\":1},"
+                       "\"messages\":[{\"role\":\"user\",\"content\":\"Bye.\"}]}", id);
     return tinkc_text_append(answer, line, strlen(line), err);
 }
 
@@ -240,14 +246,18 @@ TEST(an_environment_has_turns)
             fail_msg("%s", r->error);
         assert_int_equal(r->turns, 2);
         assert_true(r->reward == 0.75);
+        assert_non_null(strstr(r->messages_json, "Bye.")); /* the last word is part of the talk */
         size_t runs = 0;
         for (size_t k = 1; k < r->tokens.len; k++)
             runs += r->mask.data[k] > 0 && r->mask.data[k - 1] == 0;
         assert_int_equal(runs, 2); /* two answers, what was read between them */
     }
+    assert_int_equal(n_seeds, 3);
+    assert_true(seeds[0] != seeds[1] && seeds[0] != seeds[2] && seeds[1] != seeds[2]);
     expect_exact(g, false);
     expect_exact(g, true);
     tinkc_group_free(g);
+    assert_int_equal(n_closed, 0); /* each came to its end */
     never = 1;
     o.max_turns = 3;
     g = roll(&o, &(tinkc_task){ .row_json = "{}", .where = "rows.jsonl:4" }, 1);
@@ -255,6 +265,7 @@ TEST(an_environment_has_turns)
     assert_int_equal(tinkc_group_at(g, 0)->turns, 3);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
     tinkc_group_free(g);
+    assert_int_equal(n_closed, 1); /* what does not end by itself is told */
     o.max_turns = 0; /* 16 */
     o.max_tokens = 1;
     g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 1);
@@ -442,6 +453,49 @@ static bool odd_reward(const tinkc_rollout *r, void *user, double *reward, tinkc
     if (r->index == 2)
         tinkc_error_set(err, TINKC_E_CALLBACK, "no opinion");
     return r->index != 2;
+}
+
+static bool two_or_none(const tinkc_rollout *r, void *user, double *out, tinkc_error *err)
+{
+    (void)user;
+    *out = 2;
+    if (r->index > 0)
+        tinkc_error_set(err, TINKC_E_CALLBACK, "the first has none");
+    return r->index == 0;
+}
+
+static bool three_or_none(const tinkc_rollout *r, void *user, double *out, tinkc_error *err)
+{
+    (void)user;
+    *out = 3;
+    if (r->index > 1)
+        tinkc_error_set(err, TINKC_E_CALLBACK, "the second has none");
+    return r->index <= 1;
+}
+
+/* 0.5 * 2 + 3. The metrics are what each said; of several that fail the first is named, and nothing is left of the others. */
+TEST(rewards_are_added_by_their_weights)
+{
+    tinkc_error err = { 0 };
+    tinkc_reward *both[] = { tinkc_reward_function("two", two_or_none, NULL, &err),
+                             tinkc_reward_function("three", three_or_none, NULL, &err) };
+    assert_true(tinkc_reward_weigh(both[0], 0.5, &err));
+    tinkc_rollout_options o = {
+        .tokenizer = tokenizer, .temperature = 1, .max_tokens = 4, .rewards = both, .n_rewards = 2
+    };
+    tinkc_group *g = roll(&o, &sum, 3);
+    const tinkc_rollout *r = tinkc_group_at(g, 0);
+    assert_true(!r->error && r->reward == 4);
+    for (size_t i = 0; r->metric_names[i]; i++)
+        if (strcmp(r->metric_names[i], "format") != 0)
+            assert_true(r->metric_values[i] == (strcmp(r->metric_names[i], "two") == 0 ? 2 : 3));
+    for (size_t i = 1; i < 3; i++) {
+        assert_non_null(strstr(tinkc_group_at(g, i)->error, "two: the first has none"));
+        assert_true(tinkc_group_at(g, i)->reward == 0);
+    }
+    tinkc_group_free(g);
+    tinkc_reward_free(both[0]);
+    tinkc_reward_free(both[1]);
 }
 
 TEST(a_rollout_without_a_reward_is_left_out)
@@ -652,6 +706,15 @@ TEST(settling_waits_for_what_is_sampled_ahead)
         tinkc_text_free(&d.text[i]);
 }
 
+static double metric(const tinkc_rl_report *r, const char *name)
+{
+    for (size_t i = 0; r->metric_names[i]; i++)
+        if (strcmp(r->metric_names[i], name) == 0)
+            return r->metric_values[i];
+    fail_msg("no metric %s", name);
+    return 0;
+}
+
 TEST(samples_are_as_stale_as_the_lag_allows)
 {
     tinkc_error err = { 0 };
@@ -664,6 +727,8 @@ TEST(samples_are_as_stale_as_the_lag_allows)
             const tinkc_rl_report *r = tinkc_rl_step(rl, STEPS, &err);
             assert_ok(err);
             assert_int_equal(r->staleness, step < lag ? step : lag);
+            if (step == 0) /* it was waited for its samples */
+                assert_true(metric(r, "time/train") < metric(r, "time/total"));
         }
         assert_int_equal(d.recorded, STEPS); /* nothing was sampled in vain */
         assert_null(tinkc_rl_step(rl, STEPS, &err));
@@ -674,15 +739,6 @@ TEST(samples_are_as_stale_as_the_lag_allows)
             tinkc_text_free(&d.text[i]);
     }
     tinkc_reward_free(reward);
-}
-
-static double metric(const tinkc_rl_report *r, const char *name)
-{
-    for (size_t i = 0; r->metric_names[i]; i++)
-        if (strcmp(r->metric_names[i], name) == 0)
-            return r->metric_values[i];
-    fail_msg("no metric %s", name);
-    return 0;
 }
 
 /* Every loss takes the examples; on policy the sampled and the trained log-probabilities agree, and

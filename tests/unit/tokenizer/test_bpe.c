@@ -186,6 +186,8 @@ static const char *spelled(const char *word)
     return out;
 }
 
+static bool whole_words; /* ignore_merges, in the next vocabulary */
+
 /* A tokenizer of these words and the other bytes, with merges of pairs of words. */
 static tinkc_tokenizer *odd_tokenizer(const words *w, int (*merges)[2], size_t n_merges)
 {
@@ -196,8 +198,9 @@ static tinkc_tokenizer *odd_tokenizer(const words *w, int (*merges)[2], size_t n
     tkc_buf_cstr(&out,
                  "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\","
                  "\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
-                 "\"model\":{\"type\":\"BPE\",\"vocab\":{",
+                 "\"model\":{\"type\":\"BPE\",",
                  &err);
+    tkc_buf_cstr(&out, whole_words ? "\"ignore_merges\":true,\"vocab\":{" : "\"vocab\":{", &err);
     for (size_t i = 0; i < w->n; i++)
         tkc_buf_printf(&out, &err, "%s\"%s\":%zu", i ? "," : "", spelled(w->text[i]), i);
     for (uint32_t c = 0x21; c < 0x144; c++) { /* all characters of the byte alphabet */
@@ -335,6 +338,29 @@ TEST(tokens_across_characters_agree_with_the_slow_encoder)
         tinkc_tokenizer *tok = odd_tokenizer(&w, merges, n_merges);
         for (int i = 0; i < 200; i++)
             check_piece(&tok->tables, text, random_chars(&d, alphabet, 14, text));
+        end_vocabulary(tok);
+    }
+}
+
+/* With ignore_merges a token that no merge makes is found for a whole word, and not for a part of a longer one, whichever
+ * comes first: what is remembered of one is not taken for the other. */
+TEST(a_word_and_the_same_part_of_another_are_remembered_apart)
+{
+    static words w = { .n = 4, .text = { "\xC3", "\xA1", "\xA2", "\xC3\xA1\xC3\xA2" } };
+    static const char word[] = "\xC3\xA1\xC3\xA2", longer[] = "\xC3\xA1\xC3\xA2\xC3\xA3";
+    for (int first = 0; first < 2; first++) {
+        whole_words = true;
+        tinkc_tokenizer *tok = odd_tokenizer(&w, NULL, 0);
+        whole_words = false;
+        for (int i = 0; i < 4; i++) {
+            tinkc_error err = { 0 };
+            tinkc_tokens ids = { 0 };
+            bool is_word = (i + first) % 2 == 0;
+            assert_true(tinkc_encode(tok, is_word ? word : longer, &ids, &err));
+            assert_int_equal(ids.len, is_word ? 1 : 6);
+            assert_int_equal(ids.data[0], is_word ? 3 : 0);
+            tinkc_tokens_free(&ids);
+        }
         end_vocabulary(tok);
     }
 }

@@ -576,6 +576,10 @@ TEST(renderers_of_the_cookbook)
     assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3" }, "Truetc");
     assert_text(thinking, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
                 "Falsetc");
+    assert_text(thinking, parts, /* the caller's word is the last */
+                &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking",
+                                       .variables_json = "{\"enable_thinking\": 7}" },
+                "7tc");
     assert_no_view(chatml, parts, &(tinkc_chat_options){ .renderer = "qwen3_disable_thinking" },
                    TINKC_E_ARGUMENT);
 }
@@ -621,6 +625,16 @@ TEST(models_may_have_several_templates)
                 "R");
     assert_no_view(several, talk, &(tinkc_chat_options){ .template_name = "nope" },
                    TINKC_E_TEMPLATE);
+    /* In turns, of one tokenizer. */
+    static const char *const names[] = { "rag", "default", "rag", "tool_use" };
+    tinkc_tokenizer *tok = small_tokenizer(several);
+    tinkc_text text = { 0 };
+    tinkc_error err = { 0 };
+    for (size_t i = 0; i < 4; i++)
+        tinkc_chat_render(tok, talk, &(tinkc_chat_options){ .template_name = names[i] }, &text, &err);
+    assert_str(((tinkc_str){ text.data, text.len }), "RDRT");
+    tinkc_text_free(&text);
+    tinkc_tokenizer_free(tok);
 }
 
 TEST(rows_bring_their_tools)

@@ -104,6 +104,27 @@ TEST(offsets_beside_normal_form)
     tinkc_tokenizer_free(tok);
 }
 
+/* An added token that is looked for in normalised text has its own place, too. */
+TEST(offsets_of_added_tokens)
+{
+    static const char json[] =
+        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":2,\"content\":\"zz\",\"single_word\":false,"
+        "\"lstrip\":false,\"rstrip\":false,\"normalized\":true,\"special\":false}],"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"z\":1},\"merges\":[]}}";
+    static const size_t want[] = { 0, 1, 1, 3, 3, 4 };
+    tinkc_error err = { 0 };
+    tinkc_tokens got = { 0 };
+    tinkc_sizes offsets = { 0 };
+    tinkc_tokenizer *tok = tinkc_tokenizer_parse(json, sizeof json - 1, NULL, 0, NULL, &err);
+    assert_true(tinkc_encode_span(tok, "azza", 4, NULL, &got, &offsets, &err));
+    assert_int_equal(offsets.len, 6);
+    assert_memory_equal(offsets.data, want, sizeof want);
+    tinkc_tokens_free(&got);
+    tinkc_sizes_free(&offsets);
+    tinkc_tokenizer_free(tok);
+}
+
 static char *long_text(size_t *len)
 {
     enum { LEN = 3 << 20 };
