@@ -449,6 +449,37 @@ TEST(tokens_go_to_the_hub)
     close_world(&w);
 }
 
+/* A service may be the hub of its own models: it is asked with the client's key, also where the hub is switched off, and keeps
+ * a cache of its own: what two services call so need not be the same. */
+TEST(a_service_gives_the_tokenizers_of_its_models)
+{
+    world w[2];
+    for (int i = 0; i < 2; i++)
+        open_world(&w[i]);
+    setenv("XDG_CACHE_HOME", w[0].cache, 1);
+    setenv("HF_ENDPOINT", "http://127.0.0.1:1", 1);
+    setenv("HF_HUB_OFFLINE", "1", 1);
+    setenv("HF_TOKEN", "hf_mine", 1);
+    for (int i = 0; i < 2; i++) {
+        tinkc_client_free(w[i].client);
+        w[i].client = tinkc_client_new(&(tinkc_client_options){ .api_key = "tml-test",
+                                                                .proxy = "",
+                                                                .base_url = stub_url(w[i].server),
+                                                                .telemetry = TINKC_TELEMETRY_OFF },
+                                       &w[i].err);
+        w[i].o = (tinkc_tokenizer_options){ .no_compiled_cache = true };
+        check_works(&w[i], fetch(&w[i], "org/model"));
+        assert_string_equal(w[i].h.token, "Bearer tml-test");
+        assert_int_equal(w[i].h.files, 2);
+    }
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_HUB_OFFLINE");
+    unsetenv("HF_TOKEN");
+    for (int i = 0; i < 2; i++)
+        close_world(&w[i]);
+}
+
 static void check_closed(world *w, const char *model)
 {
     char want[200];

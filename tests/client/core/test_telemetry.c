@@ -371,11 +371,11 @@ TEST(failed_calls_carry_their_fields)
     static const char event[] = "InternalClientHolder.execute_with_retries.exception";
     static const char *const fields[][2] = {
         { "\"is_retryable\":true,\"is_user_error\":false,\"attempt_count\":1,",
-          "\"elapsed_time\":0}" },
+          "\"elapsed_time\":0.0}" },
         { "\"is_retryable\":true,\"is_user_error\":true,\"attempt_count\":2,",
-          "\"elapsed_time\":1}" },
+          "\"elapsed_time\":1.0}" },
         { "\"is_retryable\":false,\"is_user_error\":true,\"attempt_count\":3,",
-          "\"elapsed_time\":3}" },
+          "\"elapsed_time\":3.0}" },
     };
     world w;
     open_world(&w, TINKC_TELEMETRY_ON);

@@ -159,6 +159,23 @@ TEST(how_a_batch_is_cut)
     scene_end(s);
 }
 
+/* A service that reads no protobuf reads nothing that is packed either. */
+TEST(json_is_not_compressed)
+{
+    scene *s = scene_new(TINKC_MOCK_SERVICE, NULL);
+    answer_always(s, CONFIG, 200, "{\"proto_compress_fwdbwd\":true}");
+    scene_renew(s, NULL);
+    tinkc_trainer *t = open_trainer(s);
+    tinkc_batch *b = make_batch(s, 1);
+    answer(s, API "forward_backward", 415, "");
+    complete(s, "", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
+    EXPECT(s, "pass #1 {Content-Encoding: zstd}; pass #1 {Content-Type: application/json}; UNPROCESSABLE 422 "
+              "\"HTTP 422: not a forward_backward request\"");
+    tinkc_batch_free(b);
+    tinkc_trainer_free(t);
+    scene_end(s);
+}
+
 /* ---- losses of one's own ---- */
 
 static bool half(tinkc_loss *loss, void *user, tinkc_error *err)

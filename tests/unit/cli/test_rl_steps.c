@@ -16,6 +16,8 @@ static tinkc_group *script_next(tinkc_rollouts *, int64_t timeout_ms, tinkc_erro
 static size_t script_count(const tinkc_group *);
 static const tinkc_rollout *script_at(const tinkc_group *, size_t);
 static const tinkc_rl_report *script_rl_step(tinkc_rl *, size_t total, tinkc_error *);
+#define tinkc_rl_settle script_settle
+static bool script_settle(tinkc_rl *, tinkc_error *);
 /* What other files of the command would do: the headers declare these instead. */
 #define cli_now_ms           script_now
 #define cli_status           script_line
@@ -228,6 +230,14 @@ static const tinkc_rl_report *script_rl_step(tinkc_rl *loop, size_t total, tinkc
     return &report;
 }
 
+static size_t n_settled;
+
+static bool script_settle(tinkc_rl *loop, tinkc_error *err)
+{
+    assert_true(loop && !err->code);
+    return ++n_settled;
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -257,6 +267,39 @@ static void assert_said(const char *wanted)
     char *text = release_output();
     assert_string_equal(text, wanted);
     free(text);
+}
+
+/* ---- what is saved ---- */
+
+/* What is sampled ahead is whole before a checkpoint is made. */
+TEST_WITH(a_checkpoint_waits_for_batches, setup, teardown)
+{
+    tinkc_error err = { 0 };
+    n_settled = 0;
+    assert_true(settle(&rl, &err)); /* before there are any */
+    rl.rl = (tinkc_rl *)(void *)&rl;
+    assert_true(settle(&rl, &err));
+    rl.rl = NULL;
+    assert_int_equal(n_settled, 1);
+}
+
+/* A resumed run would sample again what it cannot read. */
+TEST_WITH(rollouts_that_cannot_be_written_are_an_error, setup, teardown)
+{
+    tinkc_error err = { 0 };
+    char folder[] = "/tmp/tinkc-rollouts-XXXXXX", command[100];
+    assert_non_null(mkdtemp(folder));
+    rl.job.log_dir = folder;
+    (void)snprintf(command, sizeof command, "mkdir -p %s/iteration_000001/train_rollout_summaries.jsonl", folder);
+    assert_int_equal(system(command), 0);
+    assert_true(record(&rl, 0, NULL, 0, &err));
+    hold_output();
+    assert_false(record(&rl, 1, NULL, 0, &err)); /* a folder has its name */
+    free(release_output());
+    assert_int_equal(err.code, TINKC_E_FILE);
+    rl.job.log_dir = NULL;
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 /* ---- options ---- */

@@ -267,6 +267,14 @@ TEST(what_tells_a_run)
     }
 }
 
+/* Where there is no repository now, nothing tells of another. */
+TEST(the_changes_of_an_earlier_start_go)
+{
+    put("elsewhere/code.diff", "### repo: /old\n");
+    assert_int_equal(cli_trainlog_code(&app, "elsewhere"), 0);
+    assert_false(is_there("elsewhere/code.diff"));
+}
+
 TEST(removing_a_log_leaves_other_files)
 {
     assert_true(cli_trainlog_remove("nothing"));
