@@ -134,6 +134,35 @@ TEST_WITH(a_rolling_state_goes_when_the_next_one_is_recorded, setup, teardown)
     assert_int_equal(n_deleted(), 1);
 }
 
+/* The newest state, with the optimizer's, and what the record says of it; older ones are not asked for. */
+TEST_WITH(a_resumed_run_continues_from_its_newest_state, setup, teardown)
+{
+    job.elapsed_tokens = 50;
+    assert_true(save(3, false, false));
+    job.elapsed_tokens = 70;
+    assert_true(save(5, false, true));
+    cli_job again = { .app = &app,
+                      .model = "mock/nano",
+                      .log_dir = strdup(job.log_dir),
+                      .n_batches = 4,
+                      .epochs = 2,
+                      .total_steps = 8,
+                      .resumed = true };
+    json_t *config = json_object();
+    hold_output();
+    assert_int_equal(cli_job_open(&again, config), 0);
+    free(release_output());
+    json_decref(config);
+    assert_int_equal(again.step, 5);
+    assert_int_equal(again.saved_step, 5);
+    assert_int_equal(again.elapsed_tokens, 70);
+    assert_string_equal(again.last_rolling, again.state_path);
+    assert_int_equal(tinkc_mock_count(mock, API "load_weights"), 1);
+    const tinkc_request *r = nth_request(mock, API "load_weights", 0);
+    assert_non_null(memmem(r->body.data, r->body.len, "\"optimizer\":true", 16));
+    cli_job_free(&again);
+}
+
 /* A state whose sampler weights could not be saved is no checkpoint. */
 TEST_WITH(a_checkpoint_has_both_or_is_not_recorded, setup, teardown)
 {
