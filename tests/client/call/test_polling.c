@@ -187,8 +187,10 @@ TEST(the_pace_of_polls)
         answer(s, POLL, i ? 408 : 200, i ? "" : "{\"type\":\"try_again\"}");
     }
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));
-    EXPECT(s, "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +100 poll 3; +1000 poll 4; +2000 poll 5; "
-              "+200 poll 6; +1000 poll 7; +2000 poll 8; +400 poll 9; step: done");
+    EXPECT(
+        s,
+        "optim_step #2; poll; +1000 poll 1; +2000 poll 2; +100 poll 3; +1000 poll 4; +2000 poll 5; "
+        "+200 poll 6; +1000 poll 7; +2000 poll 8; +400 poll 9; step: done");
     for (int i = 0; i < 7; i++)
         answer(s, POLL, 429, "");
     complete(s, "step", tinkc_optim_step(t, &(tinkc_adam)TINKC_ADAM_INIT, scene_err(s)));

@@ -236,7 +236,8 @@ TEST(a_renewal_that_fails_is_tried_again_after_a_minute)
     tinkc_mock *mock = new_mock(CONFIG_JWT, &err);
     tinkc_mock_once(mock, NULL, "/api/v1/auth/token",
                     &(tinkc_mock_answer){ .body = token_answer("one", 3600) }, &err);
-    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = 503 }, &err);
+    tinkc_mock_always(mock, NULL, "/api/v1/auth/token", &(tinkc_mock_answer){ .status = 503 },
+                      &err);
     tinkc_client *client = mock_client(
         mock, &(tinkc_client_options){ .api_key = "tml-s", .max_retries = TINKC_ZERO }, &err);
     assert_true(tinkc_client_connect(client, PATIENCE_MS, &err));

@@ -158,7 +158,8 @@ TEST_WITH(a_listener_that_is_taken_away_leaves_its_queue, setup, end_fixture)
     int n = 0;
     tinkc_queue *queue = tinkc_queue_new(x->client, &x->err);
     for (uint32_t round = 0; round < 3; round++) {
-        assert_true(tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
+        assert_true(
+            tinkc_client_on_event(x->client, queue, TINKC_EVENT_EXCHANGE, take_event, &n, &x->err));
         assert_true(tinkc_client_on_event(x->client, queue, round, NULL, NULL, &x->err));
     }
     tinkc_future *f = tinkc_health_check(x->client, &x->err);

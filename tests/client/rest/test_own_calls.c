@@ -61,9 +61,12 @@ TEST(a_call_of_the_callers_own_is_retried_like_any_other)
           "/y?z=1 {Accept: application/json}; +5 /y?z=1 {Accept: application/json}; done; 200 "
           "hello from , X-A 1, 5 ms, 1 retries",
           "/y?z=1 {Accept: application/json}; HTTP 418 \"HTTP 418: no\"" },
-        { { .path = "https://elsewhere.test/y", .body = "{}", .body_len = 2 }, /* without a key, too */
+        { { .path = "https://elsewhere.test/y",
+            .body = "{}",
+            .body_len = 2 }, /* without a key, too */
           "/y {Accept: application/json} {Content-Type: application/json} {pool rest} {to "
-          "https://elsewhere.test} {no User-Agent}; +5 /y {Accept: application/json} {Content-Type: "
+          "https://elsewhere.test} {no User-Agent}; +5 /y {Accept: application/json} "
+          "{Content-Type: "
           "application/json} {pool rest} {to https://elsewhere.test} {no User-Agent}; done; 200 "
           "hello from , X-A 1, 5 ms, 1 retries",
           "/y {Accept: application/json} {Content-Type: application/json} {pool rest} {to "

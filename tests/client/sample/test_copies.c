@@ -15,7 +15,8 @@ static tinkc_sampler *copy_of(scene *s, const tinkc_client_options *o, tinkc_tex
     assert_non_null(tinkc_sampler_export(original, text, scene_err(s)));
     tinkc_sampler_free(original);
     scene_renew(s, NULL); /* one client at a time */
-    assert_int_equal(setenv("TINKER_CREDENTIAL_CMD", "echo tml-other", 1), 0); /* the copy's is the original's: none */
+    assert_int_equal(setenv("TINKER_CREDENTIAL_CMD", "echo tml-other", 1),
+                     0); /* the copy's is the original's: none */
     tinkc_sampler *copy = tinkc_sampler_import(
         text->data,
         &(tinkc_client_options){ .transport = tinkc_mock_transport(scene_mock(s)),

@@ -258,7 +258,8 @@ TEST(positions_of_a_reverse_kl)
     open_bench(&b, (int64_t[]){ 2, 3 }, 2, both);
     loss = (tinkc_loss){ .batch = b.batch, .forward = &b.forward, .grads = b.grad_rows };
     assert_true(tinkc_loss_reverse_kl(&loss, NULL, &err));
-    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) < 1e-7); /* a position, not an example */
+    assert_true(fabs(metric(&loss, "reverse_kl") - log(2.0)) <
+                1e-7); /* a position, not an example */
     assert_true(fabs(loss.value - 2 * N * log(2.0)) < 1e-6);
     tkc_arena_free(&loss.arena);
     close_bench(&b);

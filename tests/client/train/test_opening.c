@@ -6,7 +6,8 @@
 #define INFO    API "weights_info"
 #define LORA_4  "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"train_mlp\":false}"
 #define LORA_4_LION                                                                                \
-    "{\"base_model\":\"mock/nano\",\"is_lora\":true,\"lora_rank\":4,\"optimizer_config\":{\"type\":"  \
+    "{\"base_model\":\"mock/"                                                                      \
+    "nano\",\"is_lora\":true,\"lora_rank\":4,\"optimizer_config\":{\"type\":"                      \
     "\"lion\"}}"
 #define BY_LOAD "{\"create_model_via_load_weights\":true}"
 
@@ -69,7 +70,9 @@ TEST(from_a_checkpoint)
           "c\",\"optimizer\":false,\"type\":\"load_weights\"}; poll "
           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; done" },
         /* the checkpoint's optimizer is for who takes its state, too */
-        { { .path = PATH }, "{}", LORA_4_LION,
+        { { .path = PATH },
+          "{}",
+          LORA_4_LION,
           "weights_info {\"tinker_path\":\"tinker://r/weights/c\"}; create_model "
           "{\"session_id\":\"mock-session\",\"model_seq_id\":0,\"base_model\":\"mock/"
           "nano\",\"lora_config\":{\"rank\":4,\"train_unembed\":true,\"train_mlp\":true,\"train_"
@@ -79,7 +82,9 @@ TEST(from_a_checkpoint)
           "{\"model_id\":\"mock-session:train:0\",\"seq_id\":1,\"path\":\"tinker://r/weights/"
           "c\",\"optimizer\":false,\"type\":\"load_weights\"}; poll "
           "{\"request_id\":\"mock-session:train:0:1\",\"allow_metadata_only\":true}; done" },
-        { { .path = PATH, .with_optimizer = true }, "{}", LORA_4_LION,
+        { { .path = PATH, .with_optimizer = true },
+          "{}",
+          LORA_4_LION,
           "weights_info {\"tinker_path\":\"tinker://r/weights/c\"}; create_model "
           "{\"session_id\":\"mock-session\",\"model_seq_id\":0,\"base_model\":\"mock/"
           "nano\",\"lora_config\":{\"rank\":4,\"train_unembed\":true,\"train_mlp\":true,\"train_"

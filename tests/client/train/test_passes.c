@@ -169,7 +169,8 @@ TEST(json_is_not_compressed)
     tinkc_batch *b = make_batch(s, 1);
     answer(s, API "forward_backward", 415, "");
     complete(s, "", tinkc_forward_backward(t, b, TINKC_CROSS_ENTROPY, NULL, scene_err(s)));
-    EXPECT(s, "pass #1 {Content-Encoding: zstd}; pass #1 {Content-Type: application/json}; UNPROCESSABLE 422 "
+    EXPECT(s, "pass #1 {Content-Encoding: zstd}; pass #1 {Content-Type: application/json}; "
+              "UNPROCESSABLE 422 "
               "\"HTTP 422: not a forward_backward request\"");
     tinkc_batch_free(b);
     tinkc_trainer_free(t);

@@ -290,7 +290,8 @@ TEST_WITH(rollouts_that_cannot_be_written_are_an_error, setup, teardown)
     char folder[] = "/tmp/tinkc-rollouts-XXXXXX", command[100];
     assert_non_null(mkdtemp(folder));
     rl.job.log_dir = folder;
-    (void)snprintf(command, sizeof command, "mkdir -p %s/iteration_000001/train_rollout_summaries.jsonl", folder);
+    (void)snprintf(command, sizeof command,
+                   "mkdir -p %s/iteration_000001/train_rollout_summaries.jsonl", folder);
     assert_int_equal(system(command), 0);
     assert_true(record(&rl, 0, NULL, 0, &err));
     hold_output();

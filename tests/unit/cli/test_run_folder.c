@@ -155,7 +155,8 @@ TEST(a_full_disk_is_an_error)
         assert_int_equal(cli_trainlog_open(&app, path, NULL, &log), 0);
         assert_true(cli_trainlog_metrics(&log, row) == (i != 0));
         assert_true(cli_trainlog_spans(&log, row) == (i != 1));
-        assert_true(cli_trainlog_checkpoint(&log, row) == (i > 2)); /* /dev/full cannot be synced either */
+        assert_true(cli_trainlog_checkpoint(&log, row) ==
+                    (i > 2)); /* /dev/full cannot be synced either */
         assert_true(cli_trainlog_sample(&log, row) == (i != 3));
         end_log(&log);
         (void)snprintf(path, sizeof path, "full%zu/checkpoints.jsonl", i);
@@ -198,7 +199,8 @@ TEST(rewinding_drops_later_and_torn_rows)
     assert_int_equal(mkdir("back/samples.jsonl.new", 0700), 0);
     assert_false(cli_trainlog_rewind("back", 1));
     assert_int_equal(rmdir("back/samples.jsonl.new"), 0);
-    assert_int_equal(mkdir("odd", 0700) + mkdir("odd/samples.jsonl", 0700), 0); /* what cannot be replaced */
+    assert_int_equal(mkdir("odd", 0700) + mkdir("odd/samples.jsonl", 0700),
+                     0); /* what cannot be replaced */
     assert_false(cli_trainlog_rewind("odd", 0));
     assert_true(cli_trainlog_rewind("back", 0));
     assert_holds("back/metrics.jsonl", "{\"note\":1}\n{\"step\":\"4\"}\nnot JSON\n");
@@ -207,7 +209,8 @@ TEST(rewinding_drops_later_and_torn_rows)
 /* A run that cannot be taken back stays as it was. */
 TEST(rewinding_on_a_full_disk_loses_nothing)
 {
-    static const char rows[] = "{\"step\":0,\"a\":\"0123456789012345678901234567890123456789\"}\n{\"step\":1}\n{\"step\":2}\n";
+    static const char rows[] = "{\"step\":0,\"a\":\"0123456789012345678901234567890123456789\"}\n{"
+                               "\"step\":1}\n{\"step\":2}\n";
     struct rlimit before, none;
     put("fits/metrics.jsonl", rows);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -93,7 +93,8 @@ TEST_WITH(event_records_are_framed, setup, teardown)
         assert_int_equal(le(data + at + 8, 4), cli_masked_crc32c(data + at, 8));
         assert_int_equal(le(data + at + 12 + size, 4), cli_masked_crc32c(data + at + 12, size));
         double written_s;
-        memcpy(&written_s, data + at + 13, sizeof written_s); /* the first field: seconds since 1970 */
+        memcpy(&written_s, data + at + 13,
+               sizeof written_s); /* the first field: seconds since 1970 */
         assert_true(written_s > (double)time(NULL) - 1000 && written_s < (double)time(NULL) + 1000);
         if (n == 0)
             assert_non_null(memmem(data + at + 12, size, "brain.Event:2", 13));

@@ -154,8 +154,9 @@ TEST(a_process_that_hangs_is_ended)
 TEST(an_answer_in_the_place_of_another_process_is_none)
 {
     seen s;
-    tinkc_error err = ask_all("read -r l; " ID "echo \"{\\\"id\\\":$((3 - i)),\\\"reward\\\":1}\"; exec sleep 100", 2, 1,
-                              PATIENCE_MS, 2, &s);
+    tinkc_error err = ask_all("read -r l; " ID
+                              "echo \"{\\\"id\\\":$((3 - i)),\\\"reward\\\":1}\"; exec sleep 100",
+                              2, 1, PATIENCE_MS, 2, &s);
     assert_ok(err);
     assert_int_equal(s.answers, 0);
     assert_non_null(strstr(s.log, "unknown id"));
@@ -167,7 +168,9 @@ TEST(the_last_words_are_those_of_the_process_that_died)
     seen s;
     char folder[] = "/tmp/tinkc-words-XXXXXX", command[200];
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command, "read -r l; rmdir %s 2>/dev/null && echo no such module >&2 && exit 4; exit 5", folder);
+    snprintf(command, sizeof command,
+             "read -r l; rmdir %s 2>/dev/null && echo no such module >&2 && exit 4; exit 5",
+             folder);
     (void)ask_all(command, 1, 1, PATIENCE_MS, 1, &s);
     assert_non_null(strstr(s.log, "ended with status 4: no such module"));
     assert_non_null(strstr(s.log, "ended with status 5 ("));

@@ -48,7 +48,8 @@ static void open_bench(bench *b, size_t n)
             &(tinkc_array){
                 .data = targets, .count = LEN, .shape = shape, .ndim = 1, .dtype = TINKC_I64 },
             &b->err);
-        tinkc_batch_set_f32(b->batch, "weights", i % 2 && rejects_one ? shorter : weights, LEN, &b->err);
+        tinkc_batch_set_f32(b->batch, "weights", i % 2 && rejects_one ? shorter : weights, LEN,
+                            &b->err);
         b->tensors[i] = (tinkc_tensor){
             .dtype = TINKC_F32, .ndim = 1, .shape = shape, .data = two_pairs[i], .count = LEN
         };

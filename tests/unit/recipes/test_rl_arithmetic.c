@@ -121,9 +121,9 @@ static void write_lines(world *w)
                                "{\"group_idx\":%zu,\"traj_idx\":%zu,\"group_size\":%d,"
                                "\"total_reward\":%g,%s\"turns\":1,\"text\":\"x\",\"tokens\":[1,2,"
                                "%zu],\"logprobs\":[0,0,%g],\"mask\":[0,0,1],\"ends\":[3]}\n",
-                               i / GROUP + w->batch * (w->n / GROUP), i % GROUP, GROUP, w->all[i].reward,
-                               w->all[i].failed ? "\"error\":\"it broke\"," : "", 10 + i,
-                               w->all[i].sampled);
+                               i / GROUP + w->batch * (w->n / GROUP), i % GROUP, GROUP,
+                               w->all[i].reward, w->all[i].failed ? "\"error\":\"it broke\"," : "",
+                               10 + i, w->all[i].sampled);
 }
 
 static void open_world(world *w, const one *all, size_t n, tinkc_rl_options *o)
@@ -246,10 +246,14 @@ TEST(each_rollout_keeps_its_own_advantage_when_one_before_it_failed)
 /* One that is alone has nothing to be compared with but a teacher. */
 TEST(the_last_of_a_group_is_trained_by_distillation_only)
 {
-    static const one all[] = { { .failed = true }, { .failed = true }, { .sampled = -1 }, { .failed = true } };
+    static const one all[] = {
+        { .failed = true }, { .failed = true }, { .sampled = -1 }, { .failed = true }
+    };
     for (size_t distill = 0; distill < 2; distill++) {
         world w;
-        step(&w, all, 4, (tinkc_rl_options){ .n_references = distill, .kl_coef = (double)distill, .distill = distill });
+        step(&w, all, 4,
+             (tinkc_rl_options){
+                 .n_references = distill, .kl_coef = (double)distill, .distill = distill });
         assert_int_equal(w.report->trained, distill);
         near(metric(&w, "rollout_errors/groups_skipped"), 1 - (double)distill);
         near(metric(&w, "rollout_errors/total"), 3);

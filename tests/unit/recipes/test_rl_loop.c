@@ -227,7 +227,8 @@ static bool two_sums(const char *request, tinkc_text *answer, void *user, tinkc_
     else
         (void)snprintf(line, sizeof line,
                        "{\"id\":%llu,\"reward\":0.5,\"done\":true,\"metrics\":{\"good\":1},"
-                       "\"messages\":[{\"role\":\"user\",\"content\":\"Bye.\"}]}", id);
+                       "\"messages\":[{\"role\":\"user\",\"content\":\"Bye.\"}]}",
+                       id);
     return tinkc_text_append(answer, line, strlen(line), err);
 }
 

@@ -631,7 +631,8 @@ TEST(models_may_have_several_templates)
     tinkc_text text = { 0 };
     tinkc_error err = { 0 };
     for (size_t i = 0; i < 4; i++)
-        tinkc_chat_render(tok, talk, &(tinkc_chat_options){ .template_name = names[i] }, &text, &err);
+        tinkc_chat_render(tok, talk, &(tinkc_chat_options){ .template_name = names[i] }, &text,
+                          &err);
     assert_str(((tinkc_str){ text.data, text.len }), "RDRT");
     tinkc_text_free(&text);
     tinkc_tokenizer_free(tok);

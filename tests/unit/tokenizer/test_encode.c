@@ -110,7 +110,8 @@ TEST(offsets_of_added_tokens)
     static const char json[] =
         "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":2,\"content\":\"zz\",\"single_word\":false,"
         "\"lstrip\":false,\"rstrip\":false,\"normalized\":true,\"special\":false}],"
-        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{"
+        "\"type\":\"ByteLevel\"},"
         "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"z\":1},\"merges\":[]}}";
     static const size_t want[] = { 0, 1, 1, 3, 3, 4 };
     tinkc_error err = { 0 };
