@@ -355,9 +355,9 @@ TEST(each_event_names_its_item)
 {
     static const struct {
         const tke_stream_style *style;
-        const char *events;
+        const char *last_call, *events;
     } rows[] = {
-        { &tke_responses_events,
+        { &tke_responses_events, "\"call_x_3\"",
           "created in_progress "
           "output_item.added:0 content_part.added:0 reasoning_text.delta:0 reasoning_text.done:0 "
           "content_part.done:0 output_item.done:0 "
@@ -367,7 +367,7 @@ TEST(each_event_names_its_item)
           "output_item.done:2 "
           "output_item.added:3 function_call_arguments.delta:3 function_call_arguments.done:3 "
           "output_item.done:3 completed " },
-        { &tke_anthropic_events,
+        { &tke_anthropic_events, "\"toolu_x_1\"",
           "message_start content_block_start:0 content_block_delta:0 content_block_stop:0 "
           "content_block_start:1 content_block_delta:1 content_block_stop:1 "
           "content_block_start:2 content_block_delta:2 content_block_stop:2 "
@@ -386,6 +386,8 @@ TEST(each_event_names_its_item)
         assert_ok(err);
         assert_true(tkc_buf_terminate(&w.out, &err));
         assert_non_null(strstr(w.out.data, "\"output_tokens\":7"));
+        assert_non_null(strstr(w.out.data, "\"input_tokens\":3"));
+        assert_non_null(strstr(w.out.data, rows[i].last_call));
         json_t *last = list_events(list, sizeof list);
         assert_string_equal(list, rows[i].events);
         const json_t *items = json_object_get(json_object_get(last, "response"), "output");
