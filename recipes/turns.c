@@ -38,7 +38,8 @@ static bool render(const tkr_format *f, const json_t *messages, const json_t *to
     char *tools_text = json_array_size(tools) ? tkr_json_text(tools, err) : NULL;
     tinkc_chat_options o = { .renderer = f->renderer,
                              .tools_json = tools_text,
-                             .generation_prompt = prompt };
+                             .generation_prompt = prompt,
+                             .openai_calls = true };
     bool ok = said && (text ? tinkc_chat_render(f->tokenizer, said, &o, text, err)
                             : tinkc_chat_encode(f->tokenizer, said, &o, tokens, err));
     tkr_json_text_free(said);

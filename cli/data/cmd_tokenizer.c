@@ -277,7 +277,8 @@ int cli_tokenizer_chat_template(cli_app *app)
     if (!bad && cli_given(app, "tools"))
         tools = cli_read_all(app, cli_text(app, "tools"), &len, &bad);
     tinkc_chat_options how = { .renderer = cli_renderer(app, model_name(app)),
-                               .tools_json = tools };
+                               .tools_json = tools,
+                               .openai_calls = true };
     bool weights = cli_flag(app, "weights");
     how.generation_prompt = !weights && !cli_flag(app, "no-generation-prompt");
     if (!bad && cli_given(app, "train-on"))

@@ -89,7 +89,7 @@ static bool leaves_reasoning_out(const char *renderer)
 static char *rendered(const cli_example_options *how, const json_t *row)
 {
     tinkc_text out = { 0 };
-    tinkc_chat_options chat = { .renderer = how->renderer };
+    tinkc_chat_options chat = { .renderer = how->renderer, .openai_calls = true };
     char *text = cli_json_dump(row), *copy = NULL;
     if (text && tinkc_chat_render(how->tokenizer, text, &chat, &out, NULL))
         copy = strdup(out.data ? out.data : "");

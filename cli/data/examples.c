@@ -74,7 +74,8 @@ bool cli_examples_add(cli_examples *set, const cli_example_options *how, cli_spa
     char *text = strndup(line.data, line.len);
     tinkc_chat_options chat = { .renderer = how->renderer,
                                 .train_on = how->train_on,
-                                .split_turns = how->split_turns };
+                                .split_turns = how->split_turns,
+                                .openai_calls = true };
     bool ok = text && tinkc_chat_train(how->tokenizer, text, &chat, &ids, &weights, &ends, err);
     size_t from = 0;
     cli_example e = { .line = number };

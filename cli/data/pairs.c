@@ -24,7 +24,9 @@ static bool render(reading *r, const json_t *conversation, cli_side *out, tinkc_
 {
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
-    tinkc_chat_options how = { .renderer = r->renderer, .train_on = TINKC_TRAIN_LAST_ASSISTANT };
+    tinkc_chat_options how = { .renderer = r->renderer,
+                               .train_on = TINKC_TRAIN_LAST_ASSISTANT,
+                               .openai_calls = true };
     char *text = cli_json_dump(conversation);
     bool ok = text && tinkc_chat_train(r->tokenizer, text, &how, &ids, &weights, NULL, err);
     size_t len = ids.len < r->max_length ? ids.len : r->max_length, trained = 0;

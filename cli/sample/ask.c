@@ -290,6 +290,7 @@ bool cli_render_prompt(const cli_asked *asked, const json_t *messages, const jso
     char *offered = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
     tinkc_chat_options how = { .renderer = asked->renderer,
                                .generation_prompt = true,
+                               .openai_calls = true,
                                .tools_json = offered };
     bool memory = text && (offered || !tools);
     bool ok = memory && tinkc_chat_encode(asked->tokenizer, text, &how, out, err);

@@ -393,7 +393,7 @@ static int read_scored(cli_app *app, const cli_asked *asked, tinkc_tokens *ids)
         if (!ids_of(text, ids))
             bad = cli_fail(app, "data_invalid", NULL, "not a JSON array of token ids");
     } else if (cli_flag(app, "messages")) {
-        tinkc_chat_options how = { .renderer = asked->renderer };
+        tinkc_chat_options how = { .renderer = asked->renderer, .openai_calls = true };
         tinkc_chat_encode(asked->tokenizer, text, &how, ids, &err);
     } else {
         tinkc_encode_options how = { .add_special = true };

@@ -98,7 +98,9 @@ static int show_cost(const cli_rl *r)
     tinkc_error err = { 0 };
     cli_tokens_planned t = { 0 };
     size_t prompt = 0, rollouts = r->job.total_steps * r->groups_per_batch * r->group_size;
-    tinkc_chat_options chat = { .renderer = r->job.renderer, .generation_prompt = true };
+    tinkc_chat_options chat = { .renderer = r->job.renderer,
+                                .generation_prompt = true,
+                                .openai_calls = true };
     for (size_t i = 0; i < r->prompts.n && !err.code; i++) {
         tinkc_tokens ids = { 0 };
         if (r->prompts.items[i].messages_json)

@@ -126,6 +126,7 @@ static bool encode_chat(tke_call *call, const tke_chat_request *in, const tinkc_
                         tinkc_tokens *space)
 {
     tinkc_chat_options how = { .generation_prompt = !in->prefill,
+                               .openai_calls = true,
                                .continue_field = in->prefill ? "content" : NULL };
     if (!take_effort(call, in, template_of(tok), &how))
         return false;

@@ -312,7 +312,8 @@ bool tkc_chat_open(tkc_chat *c, const tkc_chat_source *source, const char *messa
             return false;
     }
     return merge_json(c, c->wins, source->preset, "renderer") &&
-           merge_json(c, c->wins, o->variables_json, "variables");
+           merge_json(c, c->wins, o->variables_json, "variables") &&
+           (!o->openai_calls || tkc_chat_adapt(c));
 }
 
 void tkc_chat_close(tkc_chat *c)

@@ -73,6 +73,9 @@ tkc_jv tkc_chat_first(tkc_chat *, size_t n);
 /* The string under a key of message i; data NULL = not a string. */
 tinkc_str tkc_chat_field(tkc_chat *, size_t i, const char *key);
 
+/* Tool calls and empty contents in the forms that the template reads (openai_calls). */
+bool tkc_chat_adapt(tkc_chat *);
+
 /* tinkc_chat_render without the search for the template. */
 bool tkc_chat_text(const tkc_chat_source *, const char *messages_json, const tinkc_chat_options *,
                    tinkc_text *out, tinkc_error *err);

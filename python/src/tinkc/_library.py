@@ -107,7 +107,8 @@ class ChatOptions(Structure):
         ("train_on", c_int32),
         ("generation_prompt", c_bool),
         ("split_turns", c_bool),
-        ("reserved_bools", c_bool * 2),
+        ("openai_calls", c_bool),
+        ("reserved_bools", c_bool * 1),
         ("reserved", c_uint64 * 6),
     )
 

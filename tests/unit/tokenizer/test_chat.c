@@ -543,6 +543,90 @@ TEST(the_last_message_goes_on)
     tinkc_tokenizer_free(tok);
 }
 
+/* A conversation that calls f({"a": 1}): its content and arguments as JSON. */
+static const char *call_of(char *out, size_t size, const char *content, const char *arguments)
+{
+    (void)snprintf(out, size,
+                   "[{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", %s"
+                   "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", "
+                   "\"arguments\": %s}}]}]",
+                   content, arguments);
+    return out;
+}
+
+/* A template that writes `show` for each call of each message m; a: the call's arguments. */
+static const char *shows(char *out, size_t size, const char *show)
+{
+    static const char before[] = "{% for m in messages %}{% for t in m.tool_calls %}"
+                                 "{% set a = t.function.arguments %}";
+    (void)snprintf(out, size, "%s%s{%% endfor %%}{%% endfor %%}", before, show);
+    return out;
+}
+
+TEST(arguments_reach_the_template_in_the_form_that_it_reads)
+{
+    static const char text[] = "\"{\\\"a\\\": 1}\"", none[] = "\"\\n\"", wrong[] = "\"{\"";
+    static const struct {
+        const char *show, *arguments, *wanted;
+    } rows[] = {
+        { "{{ a|tojson }}", text, "{\"a\": 1}" }, /* not once more as a string */
+        { "{{ a|tojson }}", "{\"a\": 1}", "{\"a\": 1}" },
+        { "{% for k, v in a|items %}{{ k }}={{ v }}{% endfor %}", text, "a=1" },
+        { "{{ a if a is string else a|tojson }}", text, "{\"a\": 1}" },
+        { "{{ '' + a }}", text, "{\"a\": 1}" }, /* an object fails here, */
+        { "{{ a }}", text, "{\"a\": 1}" },      /* and is shown as Python's here */
+        { "{{ a|tojson }}", none, "{}" },
+        { "{{ a|tojson }}", wrong, "\"{\"" },
+    };
+    char json[400], template[400];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_text(shows(template, sizeof template, rows[i].show),
+                    call_of(json, sizeof json, "\"content\": \"c\", ", rows[i].arguments),
+                    &(tinkc_chat_options){ .openai_calls = true }, rows[i].wanted);
+    }
+    assert_text(shows(template, sizeof template, "{{ a|tojson }}"),
+                call_of(json, sizeof json, "", text), NULL,
+                "\"{\\\"a\\\": 1}\""); /* unless asked for: as transformers does */
+}
+
+TEST(an_empty_content_is_null_or_empty_text_as_the_template_needs)
+{
+    static const char both[] =
+        "{{ 'n' if m.content is none else 'e' if m.content == '' else m.content }}";
+    static const struct {
+        const char *show, *content,
+            *wanted; /* what a template writes for a call, and the content sent */
+    } rows[] = {
+        { "{{ '+' in m.content }}", "\"content\": null, ", "False" },
+        { "{{ '+' in m.content }}", "", "False" },
+        { "[{{ m.content }}]", "\"content\": null, ", "[]" }, /* not [None] */
+        { "{% if m.content is none %}calls{% else %}{{ m.content + a }}{% endif %}",
+          "\"content\": null, ", "calls" },
+        { both, "\"content\": null, ", "n" },
+        { both, "", "n" },
+        { both, "\"content\": \"\", ", "e" },
+        { both, "\"content\": \"c\", ", "c" },
+    };
+    char json[400], show[400], template[800];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        (void)snprintf(show, sizeof show,
+                       "{%% if a.a %%}%s{%% else %%}{{ a|tojson }}%s{%% endif %%}", rows[i].show,
+                       rows[i].show);
+        assert_text(shows(template, sizeof template, show),
+                    call_of(json, sizeof json, rows[i].content, "{\"a\": 1}"),
+                    &(tinkc_chat_options){ .openai_calls = true }, rows[i].wanted);
+    }
+    /* a template that writes calls only where the content is null, though it is sent empty */
+    assert_text(
+        shows(template, sizeof template, "{% if m.content is none %}{{ a|tojson }}{% endif %}"),
+        call_of(json, sizeof json, "\"content\": \"\", ", "{\"a\": 1}"),
+        &(tinkc_chat_options){ .openai_calls = true }, "{\"a\": 1}");
+    /* an answer without text and calls is an empty one */
+    assert_text("{% for m in messages %}{{ m.content + '!' }}{% endfor %}",
+                "[{\"role\": \"assistant\", \"content\": null}]",
+                &(tinkc_chat_options){ .openai_calls = true }, "!");
+}
+
 TEST(limits_come_from_options)
 {
     assert_no_view("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", talk,
@@ -661,13 +745,16 @@ TEST(rows_bring_their_tools)
 
 typedef struct counted {
     size_t left, live;
+    bool once; /* the allocations after the one that fails succeed */
 } counted;
 
 static void *counted_resize(void *ptr, size_t old_size, size_t size, void *user)
 {
     counted *c = user;
-    if (c->left == 0)
+    if (c->left == 0) {
+        c->left = c->once ? SIZE_MAX : 0;
         return NULL;
+    }
     c->left--;
     c->live += size - old_size;
     return realloc(ptr, size ? size : 1);
@@ -689,7 +776,7 @@ TEST(allocations_may_fail)
     char row[1000]; /* with a name that must be copied to be read */
     (void)snprintf(row, sizeof row, "{\"messages\": %s, \"\\u0074ools\": [1]}", talk);
     for (size_t n = 0; !done && n < 3000; n++) {
-        counted c = { SIZE_MAX, 0 };
+        counted c = { SIZE_MAX, 0, false };
         tinkc_allocator a = { counted_alloc, counted_resize, counted_release, &c };
         tinkc_tokenizer *tok = small_tokenizer_of(chatml, &a);
         tinkc_tokens ids = { .a = &a };
@@ -707,6 +794,33 @@ TEST(allocations_may_fail)
         tinkc_tokens_free(&ids);
         tinkc_floats_free(&weights);
         tinkc_sizes_free(&ends);
+        tinkc_tokenizer_free(tok);
+        assert_int_equal(c.live, 0);
+    }
+    assert_true(done);
+}
+
+TEST(lack_of_memory_is_an_error_and_not_another_form_of_a_call)
+{
+    char json[400], template[400];
+    shows(template, sizeof template, "{{ m.content is none }}{{ a|tojson }}");
+    call_of(json, sizeof json, "\"content\": null, ", "\"{\\\"a\\\": 1}\"");
+    bool done = false;
+    for (size_t n = 0; !done && n < 3000; n++) {
+        counted c = { SIZE_MAX, 0, true };
+        tinkc_allocator a = { counted_alloc, counted_resize, counted_release, &c };
+        tinkc_tokenizer *tok = small_tokenizer_of(template, &a);
+        tinkc_text text = { .a = &a };
+        tinkc_error err = { 0 };
+        c.left = n;
+        bool ok = tinkc_chat_render(tok, json, &(tinkc_chat_options){ .openai_calls = true }, &text,
+                                    &err);
+        done = c.left < 3000; /* no allocation failed */
+        if (ok)
+            assert_memory_equal(text.data, "True{\"a\": 1}", 12);
+        else
+            assert_int_equal(err.code, TINKC_E_MEMORY);
+        tinkc_text_free(&text);
         tinkc_tokenizer_free(tok);
         assert_int_equal(c.live, 0);
     }
