@@ -647,12 +647,31 @@ static void find_defs(maker *m, tinkc_str text)
             tkc_json_skip(&j);
 }
 
+/* The texts of a schema; data NULL = any object. */
+static uint32_t add_schema(maker *m, tinkc_str text)
+{
+    if (text.data)
+        find_defs(m, text);
+    return child(m, text.data ? text : tkc_str("{\"type\":\"object\"}"));
+}
+
+static uint32_t add_calls(maker *m, const tke_called *calls, size_t n)
+{
+    tke_option *options = room(m, n, sizeof *options);
+    uint32_t at = add_node(m, (tke_node){ .kind = TKE_NODE_CHOICE });
+    for (size_t i = 0; options && i < n && !tkc_failed(m->err); i++) {
+        options[i] =
+            (tke_option){ .text = calls[i].text, .has_value = true, .tail = calls[i].tail };
+        options[i].node = add_schema(m, calls[i].schema);
+    }
+    (void)set_choice(m, at, options, n);
+    return at;
+}
+
 bool tke_json_grammar(tke_grammar *g, tkc_arena *arena, tinkc_str text, tinkc_error *err)
 {
     maker m = begin(g, arena, err);
-    if (text.data)
-        find_defs(&m, text);
-    g->root = child(&m, text.data ? text : tkc_str("{\"type\":\"object\"}"));
+    g->root = add_schema(&m, text);
     return !tkc_failed(err) && tke_grammar_settle(g, err);
 }
 
@@ -660,14 +679,23 @@ bool tke_call_grammar(tke_grammar *g, tkc_arena *arena, const tke_called *calls,
                       tinkc_error *err)
 {
     maker m = begin(g, arena, err);
-    tke_option *options = room(&m, n, sizeof *options);
-    g->root = add_node(&m, (tke_node){ .kind = TKE_NODE_CHOICE });
-    for (size_t i = 0; options && i < n && !tkc_failed(err); i++) {
-        tinkc_str text = calls[i].schema.data ? calls[i].schema : tkc_str("{\"type\":\"object\"}");
-        find_defs(&m, text);
-        options[i] =
-            (tke_option){ .text = calls[i].text, .has_value = true, .tail = calls[i].tail };
-        options[i].node = child(&m, text);
-    }
-    return set_choice(&m, g->root, options, n) && tke_grammar_settle(g, err);
+    g->root = add_calls(&m, calls, n);
+    return !tkc_failed(err) && tke_grammar_settle(g, err);
+}
+
+bool tke_call_or_json_grammar(tke_grammar *g, tkc_arena *arena, const tke_called *calls, size_t n,
+                              tinkc_str text, tinkc_error *err)
+{
+    maker m = begin(g, arena, err);
+    uint32_t *branches = room(&m, 2, sizeof *branches);
+    g->root = add_node(&m, (tke_node){ .kind = TKE_NODE_EITHER });
+    if (!branches || tkc_failed(err))
+        return false;
+    branches[0] = add_calls(&m, calls, n);
+    branches[1] = add_schema(&m, text);
+    if (tkc_failed(err))
+        return false;
+    g->nodes[g->root].branches = branches;
+    g->nodes[g->root].n = 2;
+    return tke_grammar_settle(g, err);
 }

@@ -13,5 +13,8 @@ typedef struct tke_called { /* a function as a model calls it: text, arguments, 
 } tke_called;
 /* One call of one of the functions. */
 bool tke_call_grammar(tke_grammar *, tkc_arena *, const tke_called *, size_t n, tinkc_error *err);
+/* Either of the two; the texts of the calls begin with a character with which no JSON begins. */
+bool tke_call_or_json_grammar(tke_grammar *, tkc_arena *, const tke_called *, size_t n,
+                              tinkc_str text, tinkc_error *err);
 
 #endif

@@ -81,11 +81,6 @@ bool tke_form_read(tke_answer_form *f, tkc_arena *arena, const char **param, tin
     read_choice(f, arena, err);
     if (!f->offers && f->must_call && !tkc_failed(err))
         tkc_fail(err, TINKC_E_BAD_REQUEST, "a call is required, and tools is empty");
-    if (f->must_call && f->response_format.data && !tkc_failed(err)) {
-        *param = "response_format";
-        tkc_fail(err, TINKC_E_BAD_REQUEST,
-                 "cannot be combined with a tool_choice that requires a call");
-    }
     return !tkc_failed(err);
 }
 
@@ -160,33 +155,35 @@ static tinkc_str call_text(int32_t style, tinkc_str name, tkc_arena *arena, tink
     return text;
 }
 
-static bool read_calls(const tke_answer_form *f, tkc_arena *arena, tke_grammar *g, tinkc_error *err)
+/* The functions that may be called, as the model writes calls; NULL: err says why. */
+static tke_called *read_calls(const tke_answer_form *f, tkc_arena *arena, size_t *count,
+                              tinkc_error *err)
 {
     tkc_json j = reader(f->tools, arena, err);
     tke_called *calls = tkc_arena_array(arena, MOST_TOOLS, sizeof *calls, err);
     size_t n = 0;
     if (!calls || !tkc_json_array(&j))
-        return false;
+        return NULL;
     while (tkc_json_item(&j)) {
         function one = read_function(&j);
-        if (tkc_failed(err))
-            return false;
-        if (!one.name.data)
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "tools: a function has no name");
-        if (f->only.data && !tkc_str_eq(f->only, one.name))
+        if (!one.name.data && !tkc_failed(err))
+            tkc_fail(err, TINKC_E_BAD_REQUEST, "tools: a function has no name");
+        if (!tkc_failed(err) && f->only.data && !tkc_str_eq(f->only, one.name))
             continue;
-        if (n == MOST_TOOLS)
-            return tkc_fail(err, TINKC_E_BAD_REQUEST, "tools: more than %d", MOST_TOOLS);
+        if (n == MOST_TOOLS && !tkc_failed(err))
+            tkc_fail(err, TINKC_E_BAD_REQUEST, "tools: more than %d", MOST_TOOLS);
+        if (tkc_failed(err))
+            return NULL;
         calls[n++] =
             (tke_called){ .text = call_text(f->style, one.name, arena, err),
                           .schema = one.parameters,
                           .tail = tkc_str(f->style == TKE_CALLS_TAGGED ? "}\n</tool_call>" : "}") };
     }
     if (!tkc_failed(err) && n == 0)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "tool_choice: no tool is called '%.*s'",
-                        (int)(f->only.len < 60 ? f->only.len : 60),
-                        f->only.data ? f->only.data : "");
-    return tke_call_grammar(g, arena, calls, n, err);
+        tkc_fail(err, TINKC_E_BAD_REQUEST, "tool_choice: no tool is called '%.*s'",
+                 (int)(f->only.len < 60 ? f->only.len : 60), f->only.data ? f->only.data : "");
+    *count = n;
+    return tkc_failed(err) ? NULL : calls;
 }
 
 /* {"name", "schema", "strict", "description"} */
@@ -208,51 +205,61 @@ static tinkc_str read_schema(tkc_json *j, tinkc_error *err)
     return found;
 }
 
-/* False without err: plain text, which needs no grammar. */
-static bool read_format(const tke_answer_form *f, tkc_arena *arena, tke_grammar *g,
+/* False without err: plain text, which needs no grammar. *schema: data NULL = any object. */
+static bool read_format(const tke_answer_form *f, tkc_arena *arena, tinkc_str *schema,
                         tinkc_error *err)
 {
     tkc_json j = reader(f->response_format, arena, err);
-    tinkc_str key, type = { 0 }, schema = { 0 };
+    tinkc_str key, type = { 0 };
+    *schema = (tinkc_str){ 0 };
     if (tkc_json_object(&j))
         while (tkc_json_key(&j, &key)) {
             if (tkc_str_is(key, "type"))
                 type = tkc_json_string(&j);
             else if (tkc_str_is(key, "json_schema"))
-                schema = read_schema(&j, err);
+                *schema = read_schema(&j, err);
             else if (!tkc_failed(err))
                 unknown_key(key, err);
         }
     if (tkc_failed(err) || tkc_str_is(type, "text"))
         return false;
-    if (tkc_str_is(type, "json_object"))
-        return tke_json_grammar(g, arena, (tinkc_str){ 0 }, err);
+    if (tkc_str_is(type, "json_object")) {
+        *schema = (tinkc_str){ 0 };
+        return true;
+    }
     if (!tkc_str_is(type, "json_schema"))
         return tkc_fail(err, TINKC_E_BAD_REQUEST, "type must be text, json_object or json_schema");
-    if (!schema.data)
-        return tkc_fail(err, TINKC_E_BAD_REQUEST, "json_schema is required with this type");
-    return tke_json_grammar(g, arena, schema, err);
+    return schema->data ||
+           tkc_fail(err, TINKC_E_BAD_REQUEST, "json_schema is required with this type");
 }
 
 const tke_grammar *tke_form_grammar(const tke_answer_form *f, tkc_arena *arena, const char **param,
                                     tinkc_error *err)
 {
-    *param = f->must_call ? "tools" : "response_format";
-    if (!f->must_call && !f->response_format.data)
+    tinkc_str schema = { 0 };
+    size_t n = 0;
+    *param = "response_format";
+    bool form = f->response_format.data && read_format(f, arena, &schema, err);
+    if (tkc_failed(err) || !(form || f->must_call))
         return NULL;
+    bool either = form && f->offers && !f->must_call; /* a call that is required has no text */
+    if (either && f->style != TKE_CALLS_TAGGED) {
+        tkc_fail(err, TINKC_E_BAD_REQUEST,
+                 "a type other than text cannot be combined with tools for this model, whose calls "
+                 "look like JSON or are not known to this server; leave the tools out, or set "
+                 "tool_choice to none or required");
+        return NULL;
+    }
     tke_grammar *g = tkc_arena_zalloc(arena, sizeof *g, err);
-    if (!g)
+    if (g && form && !f->must_call && !tke_json_grammar(g, arena, schema, err))
         return NULL;
-    if (f->must_call)
-        return read_calls(f, arena, g, err) ? g : NULL;
-    if (!read_format(f, arena, g, err))
-        return NULL;
-    if (f->offers)
-        tkc_fail(
-            err, TINKC_E_BAD_REQUEST,
-            "a type other than text cannot be combined with tools; leave the tools out, or set "
-            "tool_choice to none or required");
-    return tkc_failed(err) ? NULL : g;
+    if (form && !f->offers)
+        return g;
+    *param = "tools";
+    const tke_called *calls = g ? read_calls(f, arena, &n, err) : NULL;
+    bool ok = calls && (either ? tke_call_or_json_grammar(g, arena, calls, n, schema, err)
+                               : tke_call_grammar(g, arena, calls, n, err));
+    return ok ? g : NULL;
 }
 
 /* ---- answers ---- */

@@ -152,8 +152,12 @@ TEST_WITH(tools_and_formats_need_a_model_that_takes_them, set_up, tear_down)
         tagged, "tools", "no tool is called 'sub'");
     expect_refused((tke_answer_form){ .tools = tools, .tool_choice = tkc_str("\"required\"") },
                    "{{ tools }}<function=", "tool_choice", "not known");
-    expect_refused((tke_answer_form){ .tools = tools, .response_format = object }, tagged,
-                   "response_format", "cannot be combined with tools");
+    static const char bare[] = "{{ tools }} {\"name\": x, \"parameters\": y}";
+    expect_refused((tke_answer_form){ .tools = tools, .response_format = object }, bare,
+                   "response_format", "cannot be combined with tools for this model");
+    expect_refused((tke_answer_form){ .tools = tools, .response_format = object },
+                   "{{ tools }}<function=", "response_format",
+                   "cannot be combined with tools for this model");
     expect_refused((tke_answer_form){ .response_format = tkc_str("{\"type\":\"xml\"}") }, NULL,
                    "response_format", "type must be");
     expect_refused((tke_answer_form){ .response_format = tkc_str("{\"type\":\"json_schema\"}") },
@@ -184,8 +188,8 @@ TEST_WITH(each_mistake_is_named_with_its_parameter, set_up, tear_down)
           "must be none, auto, required or a function" },
         { "[]", "\"required\"", NULL, "tool_choice", "a call is required, and tools is empty" },
         { NULL, "\"required\"", NULL, "tool_choice", "a call is required, and tools is empty" },
-        { "[{\"function\":{\"name\":\"a\"}}]", "\"required\"", "{\"type\":\"json_object\"}",
-          "response_format", "cannot be combined with a tool_choice that requires a call" },
+        { "[{\"function\":{\"name\":\"a\"}}]", "\"required\"", "{}", "response_format",
+          "type must be text, json_object or json_schema" },
         { "[{\"type\":\"function\",\"function\":{\"parameters\":{}}}]", "\"required\"", NULL,
           "tools", "tools: a function has no name" },
         { "[{\"function\":{\"name\":\"a\"}},7]", "\"required\"", NULL, "tools",
@@ -206,10 +210,11 @@ TEST_WITH(each_mistake_is_named_with_its_parameter, set_up, tear_down)
         { NULL, NULL, "{\"type\":\"json_schema\"}", "response_format",
           "json_schema is required with this type" },
         { NULL, NULL, "{}", "response_format", "type must be text, json_object or json_schema" },
-        { "[{\"function\":{\"name\":\"a\"}}]", "\"auto\"", "{\"type\":\"json_object\"}",
-          "response_format",
-          "a type other than text cannot be combined with tools; leave the tools out, or set "
-          "tool_choice to none or required" },
+        { "[{\"function\":{\"parameters\":{}}}]", "\"auto\"", "{\"type\":\"json_object\"}", "tools",
+          "tools: a function has no name" },
+        { "[{\"function\":{\"name\":\"a\"}}]", "\"auto\"",
+          "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"format\":\"date\"}}}",
+          "response_format", "this keyword of JSON schema is not supported: 'format'" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
@@ -267,6 +272,14 @@ TEST_WITH(a_request_becomes_the_grammar_of_its_answers, set_up, tear_down)
         { NULL, NULL, "{\"type\":\"json_object\"}", "{\"a\": [1]}", true },
         { NULL, NULL, "{\"type\":\"json_object\"}", "5", false },
         { tagged, "\"none\"", "{\"type\":\"json_object\"}", "{}", true },
+        /* a call, or a text of the form; if a call is required, there is no text */
+        { tagged, "\"auto\"", schema, call_a, true },
+        { tagged, NULL, schema, call_b, true },
+        { tagged, "\"auto\"", schema, "5", true },
+        { tagged, "\"auto\"", schema, "6", false },
+        { tagged, "\"auto\"", "{\"type\":\"json_object\"}", "{}", true },
+        { tagged, "\"required\"", schema, call_a, true },
+        { tagged, "\"required\"", schema, "5", false },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_error err = { 0 };
