@@ -13,7 +13,8 @@
 
 #include "base/json_write.h"
 
-void tke_anthropic_error(tkc_buf *out, int32_t status, const char *text, tinkc_error *err)
+void tke_anthropic_error(tkc_buf *out, int32_t status, const char *code, const char *text,
+                         tinkc_error *err)
 {
     tkc_jsonw w;
     tkc_jsonw_open(&w, out, err);
@@ -33,6 +34,14 @@ void tke_anthropic_error(tkc_buf *out, int32_t status, const char *text, tinkc_e
                                        : "invalid_request_error");
     tkc_jsonw_key(&w, "message");
     tkc_jsonw_message(&w, text);
+    if (tkc_cstr_eq(code,
+                    TKE_THREAD_UNSUPPORTED)) { /* its client then sends the whole conversation */
+        tkc_jsonw_key(&w, "details");
+        tkc_jsonw_object(&w);
+        tkc_jsonw_key(&w, "error_code");
+        tkc_jsonw_cstr(&w, code);
+        tkc_jsonw_end(&w);
+    }
     tkc_jsonw_end(&w);
     tkc_jsonw_end(&w);
 }
@@ -178,7 +187,7 @@ static int32_t whole_end(void *user, const tke_gen *gen, const tinkc_error *why,
     if (tkc_failed(&a->failed)) {
         const char *code;
         status = tke_failure_status(&a->failed, &code);
-        tke_anthropic_error(out, status, a->failed.message, err);
+        tke_anthropic_error(out, status, code, a->failed.message, err);
     }
     tke_chat_answer_free(a, 1);
     return status;
@@ -348,8 +357,10 @@ static int32_t events_end(void *user, const tke_gen *gen, const tinkc_error *why
     (void)tke_chat_part_over(p, gen, why);
     if (tkc_failed(&a->failed)) {
         const char *code;
+        int32_t status;
         tkc_buf_cstr(out, "event: error\ndata: ", err);
-        tke_anthropic_error(out, tke_failure_status(&a->failed, &code), a->failed.message, err);
+        status = tke_failure_status(&a->failed, &code);
+        tke_anthropic_error(out, status, code, a->failed.message, err);
         tkc_buf_cstr(out, "\n\n", err);
     }
     tke_chat_answer_free(a, 1);

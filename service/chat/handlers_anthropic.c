@@ -5,6 +5,7 @@
  * result and are not supported are refused by name. Thread: any front thread. May touch: the call.
  */
 #include "base/str.h"
+#include "service/chat/chat_paths.h"
 #include "service/chat/chat_state.h"
 #include "service/handlers/handler_call.h"
 #include "service/handlers/unknown_fields.h"
@@ -14,7 +15,8 @@
 #include "service/chat/chat_translate.h"
 
 typedef struct message_body { /* as received; data NULL = not given */
-    tinkc_str system, messages, tools, tool_choice, thinking, output_config;
+    tinkc_str system, messages, tools, tool_choice, thinking, output_config, context_management,
+        thread;
 } message_body;
 
 /* ---- blocks ---- */
@@ -190,8 +192,9 @@ static void write_tool(tkc_json *j, tkc_jsonw *w, tinkc_error *err)
             schema = tkc_json_skip(j);
         else if (tkc_str_is(key, "type") && !tkc_json_null(j))
             type = tkc_json_string(j);
-        else if (is_hint(key) || tkc_str_is(key, "strict"))
-            tkc_json_skip(j);
+        else if (is_hint(key) || tkc_str_is(key, "strict") ||
+                 tkc_str_is(key, "eager_input_streaming"))
+            tkc_json_skip(j); /* an input is sent in one piece, when it is complete */
         else if (tkc_json_is_set(j))
             tke_chat_wrong_member(err, "tools", key);
     if (type.data && !tkc_str_is(type, "custom"))
@@ -292,6 +295,43 @@ static void read_output_config(tinkc_str text, tkc_arena *arena, tke_chat_reques
         out->form.response_format = tkc_str(made);
 }
 
+/* One edit of context_management; true: it leaves the messages as they were sent. */
+static bool changes_nothing(tkc_json *j)
+{
+    tinkc_str key, type = { 0 }, keep = { 0 };
+    bool other = false;
+    if (!tkc_json_object(j))
+        return false;
+    while (tkc_json_key(j, &key)) {
+        if (tkc_str_is(key, "type"))
+            type = tkc_json_string(j);
+        else if (tkc_str_is(key, "keep"))
+            keep = tkc_json_skip(j);
+        else
+            other = tkc_json_is_set(j) || other;
+    }
+    return !other && tkc_str_is(type, "clear_thinking_20251015") && tkc_str_is(keep, "\"all\"");
+}
+
+static void check_edits(tinkc_str text, tkc_arena *arena, tinkc_error *err)
+{
+    tkc_json j = tke_chat_reader(text, arena, err);
+    tinkc_str key;
+    if (!tkc_json_object(&j))
+        return;
+    while (tkc_json_key(&j, &key)) {
+        bool edits = tkc_str_is(key, "edits");
+        if (!edits && tkc_json_is_set(&j))
+            tke_chat_wrong_member(err, "context_management", key);
+        if (!edits || tkc_json_null(&j) || !tkc_json_array(&j))
+            continue;
+        while (tkc_json_item(&j))
+            if (!changes_nothing(&j))
+                tke_chat_wrong(err, "context_management: this server does not edit messages; send "
+                                    "those that the model is to see");
+    }
+}
+
 /* ---- the request ---- */
 
 static void read_stops(tkc_json *j, tke_chat_request *out)
@@ -317,7 +357,8 @@ static bool read_member(tkc_json *j, tinkc_str key, message_body *in, tke_chat_r
         tinkc_str *to;
     } raw[] = { { "system", &in->system },     { "messages", &in->messages },
                 { "tools", &in->tools },       { "tool_choice", &in->tool_choice },
-                { "thinking", &in->thinking }, { "output_config", &in->output_config } };
+                { "thinking", &in->thinking }, { "output_config", &in->output_config },
+                { "thread", &in->thread },     { "context_management", &in->context_management } };
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++)
         if (tkc_str_is(key, raw[i].name)) {
             *raw[i].to = tkc_json_skip(j);
@@ -361,7 +402,7 @@ static void check_numbers(const tke_chat_request *in, bool count, tinkc_error *e
         tke_chat_wrong(err, "top_k must be 0 or more");
 }
 
-/* False: call->err says why. */
+/* False: call->err says why, or the call is answered. */
 static bool read_request(tke_call *call, bool count, tke_chat_request *out)
 {
     message_body in = { 0 };
@@ -372,10 +413,17 @@ static bool read_request(tke_call *call, bool count, tke_chat_request *out)
             if (!tkc_json_null(&j) && !read_member(&j, key, &in, out) && tkc_json_is_set(&j))
                 tke_chat_wrong_member(&call->err, "the request", key);
     tkc_json_close(&j);
+    if (!tkc_failed(&call->err) && in.thread.data) {
+        tke_openai_refuse(call, 400, TKE_THREAD_UNSUPPORTED, NULL,
+                          "thread: this server stores no messages; send the whole conversation");
+        return false;
+    }
     if (!tkc_failed(&call->err))
         check_numbers(out, count, &call->err);
     if (!tkc_failed(&call->err) && !in.messages.data)
         tke_chat_wrong(&call->err, "messages is required");
+    if (!tkc_failed(&call->err) && in.context_management.data)
+        check_edits(in.context_management, &call->arena, &call->err);
     if (!tkc_failed(&call->err))
         out->messages = translate(&in, &call->arena, &out->prefill, &call->err);
     if (!tkc_failed(&call->err) && in.tools.data)
@@ -386,7 +434,7 @@ static bool read_request(tke_call *call, bool count, tke_chat_request *out)
         read_thinking(in.thinking, &call->arena, out, &call->err);
     if (!tkc_failed(&call->err) && in.output_config.data)
         read_output_config(in.output_config, &call->arena, out, &call->err);
-    return !tkc_failed(&call->err);
+    return !tkc_failed(&call->err) || tke_chat_refuse_failure(call, NULL);
 }
 
 static void handle(tke_call *call, bool count)
@@ -403,8 +451,8 @@ static void handle(tke_call *call, bool count)
                             .whole = &tke_anthropic_whole,
                             .events = &tke_anthropic_events };
     if (!read_request(call, count, &in))
-        tke_chat_refuse_failure(call, NULL);
-    else if (count)
+        return;
+    if (count)
         tke_chat_count(call, &in);
     else
         tke_chat_complete(call, &in);

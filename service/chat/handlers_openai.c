@@ -37,7 +37,7 @@ void tke_openai_refuse(tke_call *call, int32_t status, const char *code, const c
     }
     tkc_buf_init(&body, call->svc->a, TKC_BUF_NO_MAX);
     if (call->anthropic)
-        tke_anthropic_error(&body, status, text, &err);
+        tke_anthropic_error(&body, status, code, text, &err);
     else
         tke_openai_error(&body, status, code, param, text, &err);
     if (tkc_failed(&err))

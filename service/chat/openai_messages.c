@@ -15,9 +15,16 @@
  * refused before, which templates leave out on purpose. */
 static bool is_harmless(tinkc_str key)
 {
-    static const char *const names[] = { "name",      "tool_call_id", "cache_control",
-                                         "id",        "annotations",  "refusal",
-                                         "reasoning", "phase",        "reasoning_content" };
+    static const char *const names[] = { "name",
+                                         "tool_call_id",
+                                         "cache_control",
+                                         "id",
+                                         "annotations",
+                                         "refusal",
+                                         "reasoning",
+                                         "phase",
+                                         "reasoning_content",
+                                         "provider_specific_fields" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (tkc_str_is(key, names[i]))
             return true;

@@ -129,7 +129,10 @@ bool tke_service_openai(const tke_service *, bool wanted, bool *on, tinkc_error 
  * {"error": {"message", "type", "param", "code"}}; param NULL = null. */
 void tke_openai_error(tkc_buf *out, int32_t status, const char *code, const char *param,
                       const char *text, tinkc_error *err);
-void tke_anthropic_error(tkc_buf *out, int32_t status, const char *text, tinkc_error *err);
+/* In Anthropic's: {"type": "error", "error": {"type", "message"}}, with the codes that its clients act on. */
+#define TKE_THREAD_UNSUPPORTED "thread_unsupported_request"
+void tke_anthropic_error(tkc_buf *out, int32_t status, const char *code, const char *text,
+                         tinkc_error *err);
 /* Has the peer of a TKE_CALL_REMOTE reply disconnected without notice? Any thread. */
 typedef bool tke_gone_fn(tinkc_reply *);
 void tke_service_set_gone(tke_service *, tke_gone_fn *);

@@ -491,8 +491,9 @@ void tke_handle_checkpoint_search(tke_call *call)
     }
     out.checkpoints.data = found;
     out.checkpoints.len = found ? page : 0;
-    if (found && page && first + page < n)
-        out.next_cursor = checkpoint_cursor(call, all[first + page - 1]);
+    out.next_cursor = found && page && first + page < n
+                          ? checkpoint_cursor(call, all[first + page - 1])
+                          : tkc_str("null");
     tke_answer_locked(call, &tkc_checkpoint_search_response_type, &out);
 }
 

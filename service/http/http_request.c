@@ -52,7 +52,7 @@ static void refuse(tke_exchange *x, int32_t status, const char *code, const char
 {
     tinkc_error err = { 0 };
     if (is_openai(x->http, x) && tke_service_is_anthropic(tkc_str(x->uri)))
-        tke_anthropic_error(&x->out, status, detail, &err);
+        tke_anthropic_error(&x->out, status, code, detail, &err);
     else if (is_openai(x->http, x))
         tke_openai_error(&x->out, status, code, NULL, detail, &err);
     else

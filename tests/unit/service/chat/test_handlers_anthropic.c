@@ -94,6 +94,15 @@ TEST(conversations_are_translated)
           "\"tool\",\"content\":\"twelve apples\"},{\"role\":\"tool\",\"content\":\"Error: "
           "none\"},{\"role\":"
           "\"user\",\"content\":\"And now?\"}]" },
+        /* calls: OpenAI's clients send null as the content, and the arguments as text */
+        { "\"messages\":[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\","
+          "\"content\":[{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"add\",\"input\":{\"a\": "
+          "1}}]},"
+          "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
+          "\"content\":\"2\"}]}]",
+          "[{\"role\":\"user\",\"content\":\"Go\"},{\"role\":\"assistant\",\"content\":null,"
+          "\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{\"name\":\"add\","
+          "\"arguments\":\"{\\\"a\\\":1}\"}}]},{\"role\":\"tool\",\"content\":\"2\"}]" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[1200];
@@ -248,6 +257,14 @@ TEST(each_mistake_has_its_error)
           "invalid_request_error", "web_search" },
         { 400, "\"model\":\"nano\",\"max_tokens\":4,\"thinking\":{\"type\":\"enabled\"}," QUESTION,
           "invalid_request_error", "thinking" },
+        { 400,
+          "\"model\":\"nano\",\"max_tokens\":4,\"context_management\":{\"edits\":[{\"type\":"
+          "\"clear_thinking_20251015\",\"keep\":1}]}," QUESTION,
+          "invalid_request_error", "context_management" },
+        { 400,
+          "\"model\":\"nano\",\"max_tokens\":4,\"context_management\":{\"edits\":[{\"type\":"
+          "\"clear_tool_uses_20250919\",\"keep\":\"all\"}]}," QUESTION,
+          "invalid_request_error", "context_management" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[500];
@@ -261,6 +278,38 @@ TEST(each_mistake_has_its_error)
             fail_msg("%s: %s", rows[i].rest, member(e, "message"));
         json_decref(v);
     }
+}
+
+/* What other servers act on, and what changes nothing here. */
+TEST(hints_are_accepted)
+{
+    static const char *const rows[] = {
+        "\"context_management\":{\"edits\":[{\"type\":\"clear_thinking_20251015\",\"keep\":\"all\"}"
+        "]}",
+        "\"context_management\":{\"edits\":[]}",
+        "\"thread\":null",
+        "\"tools\":[{\"name\":\"f\",\"input_schema\":{},\"eager_input_streaming\":true,\"strict\":"
+        "true}]",
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char body[400];
+        snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":2," QUESTION ",%s}",
+                 rows[i]);
+        json_decref(post(MESSAGES, body));
+    }
+}
+
+/* A client that asks for it sends the whole conversation when the refusal has this code. */
+TEST(a_conversation_that_the_server_is_to_store_is_refused_by_code)
+{
+    json_t *v = json_loads(service_json(t, 400, "POST", MESSAGES,
+                                        "{\"model\":\"nano\",\"max_tokens\":4,\"thread\":{\"type\":"
+                                        "\"create\"}," QUESTION "}"),
+                           0, NULL);
+    const json_t *error = json_object_get(v, "error");
+    assert_string_equal(member(json_object_get(error, "details"), "error_code"),
+                        "thread_unsupported_request");
+    json_decref(v);
 }
 
 RUN_TESTS(setup, teardown)

@@ -628,7 +628,7 @@ TEST(errors_are_valid_utf8)
         tkc_buf out;
         tkc_buf_init(&out, NULL, TKC_BUF_NO_MAX);
         if (anthropic)
-            tke_anthropic_error(&out, 400, "no '\xc3\xa9\xf0\x9f\x98'", &err);
+            tke_anthropic_error(&out, 400, NULL, "no '\xc3\xa9\xf0\x9f\x98'", &err);
         else
             tke_openai_error(&out, 400, "c", NULL, "no '\xc3\xa9\xf0\x9f\x98'", &err);
         assert_int_equal(err.code, 0);
