@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/platform.h"
+#include "base/processor.h"
 #include "cli/main/commands.h"
 #include "cli/main/config_file.h"
 #include "cli/doctor/doctor.h"
@@ -246,17 +247,6 @@ static void check_space(doctor *d, const char *id, const char *path)
                      "free some space", "%s: %s free", path, text);
 }
 
-static void cpu_features(char *out, size_t cap)
-{
-#if defined(__x86_64__)
-    (void)snprintf(out, cap, "%s%s%s", __builtin_cpu_supports("avx2") ? " avx2" : "",
-                   __builtin_cpu_supports("avx512f") ? " avx512" : "",
-                   __builtin_cpu_supports("avx512bf16") ? " bf16" : "");
-#else
-    (void)snprintf(out, cap, " none that the engine uses");
-#endif
-}
-
 /* Who has the local store open, and whether commands share it. */
 static void check_store(doctor *d)
 {
@@ -290,7 +280,7 @@ static void check_machine(doctor *d)
     if (uname(&u) == 0)
         cli_config_value(d, "machine.system", CHECK_OK, NULL, "%s %s, %s", u.sysname, u.release,
                          u.machine);
-    cpu_features(features, sizeof features);
+    tkc_vector_units(features, sizeof features);
     cli_format_size((int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), memory);
     cli_config_value(d, "machine.cpu", CHECK_OK, NULL, "%ld cores, %s memory, vector units:%s",
                      sysconf(_SC_NPROCESSORS_ONLN), memory, features);

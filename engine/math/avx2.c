@@ -17,12 +17,13 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_avx2.h"
 #include "math/fast_set.h"
+#include "base/processor.h"
 
 static const tke_kernel_set set = FAST_SET("avx2", TKE_ISA_AVX2, gemm, NULL, NULL);
 
 const tke_kernel_set *tke_set_avx2(void)
 {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    if (!(tkc_processor() & TKC_HAS_AVX2))
         return NULL;
     return &set;
 }

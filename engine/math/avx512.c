@@ -19,6 +19,7 @@
 enum { TILE_M = TILE_M_COUNT };
 #include "math/simd_avx512.h"
 #include "math/fast_set.h"
+#include "base/processor.h"
 
 static const tke_kernel_set plain_set = FAST_SET("avx512", TKE_ISA_AVX512, gemm, NULL, NULL);
 /* The same bits, on processors that round to bf16. */
@@ -35,10 +36,9 @@ void tke_gemm_avx512(const tke_gemm *g, int64_t m0, int64_t m1, int64_t n0, int6
 
 const tke_kernel_set *tke_set_avx512(bool bf16)
 {
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+    if (!(tkc_processor() & TKC_HAS_AVX512))
         return NULL;
-    if (!__builtin_cpu_supports("avx512bf16"))
+    if (!(tkc_processor() & TKC_HAS_BF16))
         return &plain_set;
     return bf16 ? &bf16_set : &newer_set;
 }
@@ -46,7 +46,7 @@ const tke_kernel_set *tke_set_avx512(bool bf16)
 /* AMD's take twice the numbers in the same time. On Intel's they measured no gain. */
 bool tke_avx512_fast_bf16(void)
 {
-    return __builtin_cpu_is("amd") && tke_set_avx512(true) == &bf16_set;
+    return (tkc_processor() & TKC_HAS_AMD) && tke_set_avx512(true) == &bf16_set;
 }
 
 #if defined(__clang__)

@@ -13,7 +13,7 @@ static const tke_kernel_set *find_set(int32_t isa, bool bf16)
     case TKE_ISA_REF:
         return &tke_set_ref;
     case TKE_ISA_NEON:
-        return tke_set_neon();
+        return tke_set_neon(bf16);
     case TKE_ISA_AVX2:
         return tke_set_avx2();
     case TKE_ISA_AVX512:

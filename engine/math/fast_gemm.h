@@ -207,17 +207,41 @@ INLINE void send_for_next(const tile *t, int rows, int64_t k)
             __builtin_prefetch((const void *)(at + (uintptr_t)(r * t->next_ld + line)), 0, 2);
 }
 
+/* Some of a tile's columns, in a set without masks: they go through a whole tile in memory. Expanded in
+ * place, loads of single lanes are so much code that compilers leave the loop over the rows as it is, and
+ * with it the sums in memory. */
+static __attribute__((noinline)) void take_columns(const tile *t, int64_t rows, float *whole)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < TILE_N; j++)
+            whole[r * TILE_N + j] = j < t->columns ? t->c[r * t->ldc + j] : 0;
+}
+
+static __attribute__((noinline)) void put_columns(const tile *t, int64_t rows, const float *whole)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < t->columns; j++)
+            t->c[r * t->ldc + j] = whole[r * TILE_N + j];
+}
+
 INLINE void load_tile(const tile *t, int rows, vf acc[][2])
 {
-    int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
-    for (int r = 0; r < rows; r++) {
-        const float *c = t->c + r * t->ldc;
-        if (t->columns == TILE_N) {
-            acc[r][0] = v_load(c);
-            acc[r][1] = v_load(c + VW);
+    int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo, ldc = t->ldc;
+    bool part = t->columns != TILE_N;
+    float whole[TILE_M * TILE_N], *c = t->c;
+    if (part && !V_MASKS) {
+        take_columns(t, rows, whole);
+        c = whole;
+        ldc = TILE_N;
+    }
+    EACH(r, rows)
+    {
+        if (part && V_MASKS) {
+            acc[r][0] = v_load_part(c + r * ldc, lo);
+            acc[r][1] = hi > 0 ? v_load_part(c + r * ldc + VW, hi) : v_zero();
         } else {
-            acc[r][0] = v_load_part(c, lo);
-            acc[r][1] = hi > 0 ? v_load_part(c + VW, hi) : v_zero();
+            acc[r][0] = v_load(c + r * ldc);
+            acc[r][1] = v_load(c + r * ldc + VW);
         }
     }
 }
@@ -225,17 +249,22 @@ INLINE void load_tile(const tile *t, int rows, vf acc[][2])
 INLINE void store_tile(const tile *t, int rows, vf acc[][2])
 {
     int64_t lo = t->columns < VW ? t->columns : VW, hi = t->columns - lo;
-    for (int r = 0; r < rows; r++) {
-        float *c = t->c + r * t->ldc;
-        if (t->columns == TILE_N) {
-            v_store(c, acc[r][0]);
-            v_store(c + VW, acc[r][1]);
-        } else {
-            v_store_part(c, lo, acc[r][0]);
+    bool part = t->columns != TILE_N, copy = part && !V_MASKS;
+    float whole[TILE_M * TILE_N], *c = copy ? whole : t->c;
+    int64_t ldc = copy ? TILE_N : t->ldc;
+    EACH(r, rows)
+    {
+        if (part && V_MASKS) {
+            v_store_part(c + r * ldc, lo, acc[r][0]);
             if (hi > 0)
-                v_store_part(c + VW, hi, acc[r][1]);
+                v_store_part(c + r * ldc + VW, hi, acc[r][1]);
+        } else {
+            v_store(c + r * ldc, acc[r][0]);
+            v_store(c + r * ldc + VW, acc[r][1]);
         }
     }
+    if (copy)
+        put_columns(t, rows, whole);
 }
 
 /* rows, row_step and k_step are constants wherever this is expanded. */
@@ -245,14 +274,14 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
     if (t->from_c)
         load_tile(t, rows, acc);
     else
-        for (int r = 0; r < rows; r++)
-            acc[r][0] = acc[r][1] = v_zero();
+        EACH(r, rows)
+    acc[r][0] = acc[r][1] = v_zero();
     const float *a = t->a, *b = t->b;
     if (t->columns <= VW) /* small ranks: the other half is empty */
         for (int64_t k = t->k; k > 0; k--, a += k_step, b += TILE_N) {
             vf b0 = v_load(b);
-            for (int r = 0; r < rows; r++)
-                acc[r][0] = v_fma(v_set(a[r * row_step]), b0, acc[r][0]);
+            EACH(r, rows)
+            acc[r][0] = v_fma(v_set(a[r * row_step]), b0, acc[r][0]);
         }
     else
         for (int64_t k = 0; k < t->k;) {
@@ -261,7 +290,8 @@ INLINE void run_tile(const tile *t, int rows, int64_t row_step, int64_t k_step)
                 send_for_next(t, rows, k);
             for (; k < end; k++, a += k_step, b += TILE_N) {
                 vf b0 = v_load(b), b1 = v_load(b + VW);
-                for (int r = 0; r < rows; r++) {
+                EACH(r, rows)
+                {
                     vf x = v_set(a[r * row_step]);
                     acc[r][0] = v_fma(x, b0, acc[r][0]);
                     acc[r][1] = v_fma(x, b1, acc[r][1]);

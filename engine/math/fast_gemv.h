@@ -21,7 +21,8 @@ INLINE void few_pairs(const few *f, const few_tile *t, int64_t k, int rows, vf a
             r[i] = vi_load((const uint16_t *)f->g->b.data + few_at(f, t, half * VW + i, k));
         v_transpose(r);
         for (int i = 0; i < VW; i++)
-            for (int m = 0; m < rows; m++) {
+            EACH(m, rows)
+            {
                 const float *x = (const float *)f->a + m * f->lda + k + 2 * i;
                 acc[m][half] = v_fma(v_set(x[0]), v_pair_first(r[i]), acc[m][half]);
                 acc[m][half] = v_fma(v_set(x[1]), v_pair_second(r[i]), acc[m][half]);
@@ -31,8 +32,9 @@ INLINE void few_pairs(const few *f, const few_tile *t, int64_t k, int rows, vf a
 
 /* VW columns from the first-th of the tile, any type, any number of them, n_k <= VW along k. */
 INLINE void few_square(const few *f, const few_tile *t, int64_t first, int64_t k, int64_t n_k,
-                       int rows, vf *acc)
+                       int rows, vf acc[][2])
 {
+    const int half = first > 0;
     const tke_matrix *b = &f->g->b;
     union {
         vi bits[VW];
@@ -44,9 +46,10 @@ INLINE void few_square(const few *f, const few_tile *t, int64_t first, int64_t k
                         : v_zero();
     v_transpose(r.bits);
     for (int64_t i = 0; i < n_k; i++)
-        for (int m = 0; m < rows; m++) {
+        EACH(m, rows)
+        {
             const float *x = (const float *)f->a + m * f->lda + k + i;
-            acc[2 * m] = v_fma(v_set(*x), r.wide[i], acc[2 * m]);
+            acc[m][half] = v_fma(v_set(*x), r.wide[i], acc[m][half]);
         }
 }
 
@@ -56,8 +59,8 @@ INLINE void few_columns(const few *f, const few_tile *t, int rows)
     tile where = { .c = t->c, .ldc = t->ldc, .columns = t->columns };
     vf acc[FEW_ROWS][2];
     int64_t k = 0;
-    for (int m = 0; m < rows; m++)
-        acc[m][0] = acc[m][1] = v_zero();
+    EACH(m, rows)
+    acc[m][0] = acc[m][1] = v_zero();
     if (g->accumulate)
         load_tile(&where, rows, acc);
     if (g->b.dtype == TKE_BF16 && t->columns == TILE_N) {
@@ -66,10 +69,15 @@ INLINE void few_columns(const few *f, const few_tile *t, int rows)
             few_pairs(f, t, k, rows, acc);
         }
     }
+    if (!V_MASKS) /* a constant VW spares lanes one by one */
+        for (; k + VW <= g->k; k += VW) {
+            few_square(f, t, 0, k, VW, rows, acc);
+            few_square(f, t, VW, k, VW, rows, acc);
+        }
     for (; k < g->k; k += VW) {
         int64_t n_k = g->k - k < VW ? g->k - k : VW;
-        few_square(f, t, 0, k, n_k, rows, &acc[0][0]);
-        few_square(f, t, VW, k, n_k, rows, &acc[0][1]);
+        few_square(f, t, 0, k, n_k, rows, acc);
+        few_square(f, t, VW, k, n_k, rows, acc);
     }
     store_tile(&where, rows, acc);
 }

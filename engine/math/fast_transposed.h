@@ -111,10 +111,11 @@ INLINE void run_stored(const tile *t, int rows, const uint16_t *w, int64_t ld)
     if (t->from_c)
         load_tile(t, rows, acc);
     else
-        for (int r = 0; r < rows; r++)
-            acc[r][0] = acc[r][1] = v_zero();
+        EACH(r, rows)
+    acc[r][0] = acc[r][1] = v_zero();
     vf b0 = v_load(b), b1 = v_load(b + VW);
-    for (int r = 0; r < rows; r++) { /* the first of a row has nothing before it */
+    EACH(r, rows)
+    { /* the first of a row has nothing before it */
         vf x = v_set(tke_bf16_to_f32(w[r * ld]));
         acc[r][0] = v_fma(x, b0, acc[r][0]);
         acc[r][1] = v_fma(x, b1, acc[r][1]);
@@ -130,7 +131,8 @@ INLINE void run_stored(const tile *t, int rows, const uint16_t *w, int64_t ld)
         for (; k < end; k++, b += TILE_N) {
             b0 = v_load(b);
             b1 = v_load(b + VW);
-            for (int r = 0; r < rows; r++) {
+            EACH(r, rows)
+            {
                 vf x = v_set_bf16(base[r / STEP] + r % STEP * ld);
                 acc[r][0] = v_fma(x, b0, acc[r][0]);
                 acc[r][1] = v_fma(x, b1, acc[r][1]);

@@ -93,9 +93,17 @@ typedef struct tke_kernel_set {
 
 enum { TKE_SUM_BLOCK = 8192 };
 
+/* A loop over the rows or columns of a tile, n a constant: unrolled before the compiler decides what it keeps
+ * in registers. Left as a loop it has the tile's sums in memory. */
+#if defined(__clang__)
+#define EACH(i, n) _Pragma("clang loop unroll(full)") for (int i = 0; i < (n); i++)
+#else
+#define EACH(i, n) _Pragma("GCC unroll 16") for (int i = 0; i < (n); i++)
+#endif
+
 extern const tke_kernel_set tke_set_ref;
 /* NULL if the compiler does not support the target. */
-const tke_kernel_set *tke_set_neon(void);
+const tke_kernel_set *tke_set_neon(bool bf16);
 const tke_kernel_set *tke_set_avx2(void);
 const tke_kernel_set *tke_set_avx512(bool bf16);
 /* Has this processor dot products of bf16 numbers that are faster than fp32 ones? */
@@ -109,6 +117,10 @@ void tke_gemm_avx512(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64
                      void *scratch);
 void tke_gemm_avx512bf16(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                          void *scratch);
+/* Between neon.c and neonbf16.c. */
+void tke_gemm_neon(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1, void *scratch);
+void tke_gemm_neonbf16(const tke_gemm *, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                       void *scratch);
 
 struct tke_cpu {
     const tke_kernel_set *set;

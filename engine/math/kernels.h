@@ -38,7 +38,7 @@ typedef struct tke_cpu_options {
 /* options NULL = all zero. */
 tke_cpu *tke_cpu_new(const tke_cpu_options *options, tinkc_error *err);
 void tke_cpu_free(tke_cpu *); /* NULL allowed */
-/* "ref", "neon", "avx2", "avx512", "avx512+bf16": static. */
+/* "ref", "neon", "neon+bf16", "avx2", "avx512", "avx512+bf16": static. */
 const char *tke_cpu_name(const tke_cpu *);
 tke_threads *tke_cpu_threads(tke_cpu *);
 /* True if this machine can run the set. */

@@ -16,7 +16,7 @@
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 #define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 
-enum { VW = 8 };
+enum { VW = 8, V_MASKS = 1 };
 typedef __m256 vf;
 typedef __m256i vi;
 

@@ -17,7 +17,7 @@
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 #define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 
-enum { VW = 16 }; /* numbers in a vector */
+enum { VW = 16, V_MASKS = 1 }; /* numbers in a vector; are parts of it loaded like all? */
 typedef __m512 vf;
 
 INLINE __mmask16 first_of(int64_t n)

@@ -15,7 +15,7 @@
 #define TILE_CODE __attribute__((no_sanitize("address", "undefined", "thread")))
 #define INLINE    static inline __attribute__((always_inline)) TILE_CODE
 
-enum { VW = 4 };
+enum { VW = 4, V_MASKS = 0 };
 typedef float32x4_t vf;
 typedef uint32x4_t vi;
 
@@ -51,10 +51,11 @@ INLINE vi vi_load_part(const void *from, int64_t words)
 {
     const uint32_t *p = from;
     vi x = vdupq_n_u32(0);
+    if (words == VW)
+        return vld1q_u32(p);
     x = words > 0 ? vld1q_lane_u32(p, x, 0) : x;
     x = words > 1 ? vld1q_lane_u32(p + 1, x, 1) : x;
-    x = words > 2 ? vld1q_lane_u32(p + 2, x, 2) : x;
-    return words > 3 ? vld1q_lane_u32(p + 3, x, 3) : x;
+    return words > 2 ? vld1q_lane_u32(p + 2, x, 2) : x;
 }
 INLINE vf v_load_part(const float *p, int64_t n)
 {
@@ -66,14 +67,16 @@ INLINE void v_store(float *p, vf x)
 }
 INLINE void v_store_part(float *p, int64_t n, vf x)
 {
+    if (n == VW) {
+        vst1q_f32(p, x);
+        return;
+    }
     if (n > 0)
         vst1q_lane_f32(p, x, 0);
     if (n > 1)
         vst1q_lane_f32(p + 1, x, 1);
     if (n > 2)
         vst1q_lane_f32(p + 2, x, 2);
-    if (n > 3)
-        vst1q_lane_f32(p + 3, x, 3);
 }
 INLINE vf v_add(vf a, vf b)
 {
@@ -165,10 +168,11 @@ INLINE vf widen_f16(uint16x4_t x)
 INLINE uint16x4_t load_16_part(const uint16_t *p, int64_t n)
 {
     uint16x4_t x = vdup_n_u16(0);
+    if (n == VW)
+        return vld1_u16(p);
     x = n > 0 ? vld1_lane_u16(p, x, 0) : x;
     x = n > 1 ? vld1_lane_u16(p + 1, x, 1) : x;
-    x = n > 2 ? vld1_lane_u16(p + 2, x, 2) : x;
-    return n > 3 ? vld1_lane_u16(p + 3, x, 3) : x;
+    return n > 2 ? vld1_lane_u16(p + 2, x, 2) : x;
 }
 INLINE vf v_load_bf16(const uint16_t *p)
 {
@@ -245,7 +249,7 @@ INLINE void vi_store(void *p, vi x)
 }
 INLINE vf v_set_bf16(const uint16_t *p)
 {
-    return v_from_bits(vdupq_n_u32((uint32_t)*p << 16));
+    return widen_bf16(vld1_dup_u16(p));
 }
 INLINE vf v_pair_first(vi pairs_of_bf16)
 {

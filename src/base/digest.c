@@ -4,8 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/processor.h"
+
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -56,13 +57,6 @@ static void block256(uint32_t s[8], const unsigned char *p)
 
 #if defined(__x86_64__)
 
-static bool has_instructions(void)
-{
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("sse4.1") && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
-           (b & 1u << 29) != 0;
-}
-
 /* The same block with the processor's SHA instructions, which take the state as ABEF and CDGH and
  * do two rounds at a time; w holds the last sixteen words of the schedule in groups of four. */
 __attribute__((target("sha,sse4.1"))) static void block256_hardware(uint32_t s[8],
@@ -93,11 +87,6 @@ __attribute__((target("sha,sse4.1"))) static void block256_hardware(uint32_t s[8
 }
 
 #else
-
-static bool has_instructions(void)
-{
-    return false;
-}
 
 static void block256_hardware(uint32_t s[8], const unsigned char *p)
 {
@@ -138,7 +127,7 @@ void tkc_sha256_init(tkc_digest *d)
 {
     static const uint32_t start[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
-    *d = (tkc_digest){ .hardware = has_instructions() };
+    *d = (tkc_digest){ .hardware = (tkc_processor() & TKC_HAS_SHA) != 0 };
     memcpy(d->state, start, sizeof start);
 }
 

@@ -4,8 +4,9 @@ set -eu
 build=$1
 golden=tests/data/golden
 has() { grep -qw "$1" /proc/cpuinfo; }
-for isa in ref avx2 avx512; do
+for isa in ref neon avx2 avx512; do
     case $isa in
+    neon) [ "$(uname -m)" = aarch64 ] || continue ;;
     avx2) has avx2 || { echo "left out: avx2 (not on this machine)"; continue; } ;;
     avx512) has avx512f || { echo "left out: avx512 (not on this machine)"; continue; } ;;
     esac

@@ -4,6 +4,7 @@
  * May touch: what it is given, sysctl, the Mach calls on this task. Must not: log, lock.
  */
 #include "base/platform.h"
+#include "base/processor.h"
 
 #include <crt_externs.h>
 #include <dlfcn.h>
@@ -77,6 +78,13 @@ int tkc_open_again(int fd, int flags)
 }
 
 /* ---- processors, memory ---- */
+
+bool tkc_arm_bf16(void)
+{
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname("hw.optional.arm.FEAT_BF16", &has, &size, NULL, 0) == 0 && has != 0;
+}
 
 int32_t tkc_cpu_count(void)
 {

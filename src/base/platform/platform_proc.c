@@ -14,12 +14,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/processor.h"
 #include "base/str.h"
 
 /* ---- programs and libraries ---- */
@@ -90,6 +92,15 @@ int tkc_open_again(int fd, int flags)
 }
 
 /* ---- processors, memory ---- */
+
+bool tkc_arm_bf16(void)
+{
+#ifdef HWCAP2_BF16 /* defined for arm64 alone */
+    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+#else
+    return false;
+#endif
+}
 
 int32_t tkc_cpu_count(void)
 {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/platform.h"
+#include "base/processor.h"
 #include "base/thread.h"
 #include "support/check.h"
 #include "support/cli/own_folder.h"
@@ -422,3 +424,18 @@ TEST(the_machine_has_processors_memory_and_a_stack)
 }
 
 RUN_TESTS(enter_folder, leave_folder)
+
+/* ---- the processor ---- */
+
+TEST(vector_units_are_named_where_the_processor_has_them)
+{
+    static const struct {
+        uint32_t bit;
+        const char *name;
+    } units[] = { { TKC_HAS_AVX2, " avx2" }, { TKC_HAS_AVX512, " avx512" }, { TKC_HAS_NEON, " neon" }, { TKC_HAS_BF16, " bf16" } };
+    char text[64];
+    tkc_vector_units(text, sizeof text);
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        assert_int_equal(strstr(text, units[i].name) != NULL, (tkc_processor() & units[i].bit) != 0);
+    assert_true(text[0] == ' ' && text[1]);
+}
