@@ -115,6 +115,20 @@ TEST(llama3_rope_scaling_has_three_branches)
 
 /* ---- folders ---- */
 
+TEST(a_folder_whose_name_ends_as_bits_do_is_opened_as_it_is)
+{
+    tinkc_error err = { 0 };
+    char *folder = tiny_model_make(&(tiny_model){ .family = "llama" }), named[300];
+    snprintf(named, sizeof named, "%s#4bit", folder);
+    assert_int_equal(rename(folder, named), 0);
+    tke_model *m = tke_model_open(named, &err);
+    assert_string_equal(err.message, "");
+    assert_int_equal(m->packed_bits, 0);
+    tke_model_drop(m);
+    assert_int_equal(rename(named, folder), 0);
+    tiny_model_remove(folder);
+}
+
 /* A fine-tune may differ from its base in the last layers alone, or in a number of its configuration. */
 TEST(the_fingerprint_covers_the_configuration_and_both_ends_of_the_weights)
 {
