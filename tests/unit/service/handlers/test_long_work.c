@@ -128,7 +128,8 @@ static void serve(tke_call *call, tke_handle_fn *handler)
     while (sem_wait(&gate) != 0)
         ;
     pthread_mutex_lock(&order_lock);
-    order[served++] = call->owner[0];
+    order[served] = call->owner[0];
+    served++;
     pthread_mutex_unlock(&order_lock);
     call->reply->end(call->reply);
 }
@@ -147,6 +148,15 @@ static bool defer(noted *n, const char *owner)
     bool taken = tke_defer(&call, serve, NULL);
     tkc_arena_free(&call.arena);
     return taken;
+}
+
+static size_t n_waiting(void)
+{
+    tke_long_requests *requests = tke_engine_service(engine)->long_requests;
+    pthread_mutex_lock(&requests->lock);
+    size_t n = requests->n;
+    pthread_mutex_unlock(&requests->lock);
+    return n;
 }
 
 /* One owner's requests fill at most half of the places, and others do not wait behind all of them. */
@@ -168,7 +178,7 @@ TEST(owners_take_turns)
     wait_until(served == n);
     assert_null(memchr(order + n - 2, 'b', 2));
     assert_non_null(memchr(order + THREADS, 'b', 2));
-    wait_until(tke_engine_service(engine)->long_requests->n == 0);
+    wait_until(n_waiting() == 0);
     served = begun = 0;
     for (n = 0; n < TKE_LONG_REQUESTS && defer(&all[n], "a"); n++)
         ;
