@@ -121,7 +121,7 @@ def pull_layout():
             with open(f"{blob}.incomplete", "ab") as f:
                 f.write(b"too much")
         r = w.run("pull", "org/model")
-        check("pull again: more than a file has is no beginning of it", r.returncode == 0 and w.snapshot("org/model", commit) == kept, r.stderr)
+        check("pull again: more than a file has is not taken for its beginning", r.returncode == 0 and w.snapshot("org/model", commit) == kept, r.stderr)
         r = w.run("pull", "org/model", "--all", "--json")
         check("pull --all", w.snapshot("org/model", commit) == files, r.stderr)
 

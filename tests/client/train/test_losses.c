@@ -384,7 +384,7 @@ static bool through_constant(tinkc_loss *loss, void *user, tinkc_error *err)
         t, tinkc_tape_sum(t, tinkc_tape_mul(t, tinkc_tape_constant(t, lp), lp)), err);
 }
 
-/* sum(logprobs) + 2 sum(logprobs), each asked for anew. */
+/* sum(logprobs) + 2 sum(logprobs), each asked for again. */
 static bool asked_twice(tinkc_loss *loss, void *user, tinkc_error *err)
 {
     (void)user;

@@ -163,7 +163,7 @@ TEST_WITH(a_resumed_run_continues_from_its_newest_state, setup, teardown)
     cli_job_free(&again);
 }
 
-/* A state whose sampler weights could not be saved is no checkpoint. */
+/* A state whose sampler weights could not be saved is not a checkpoint. */
 TEST_WITH(a_checkpoint_has_both_or_is_not_recorded, setup, teardown)
 {
     tinkc_error err = { 0 };

@@ -160,7 +160,7 @@ TEST(a_full_disk_is_an_error)
         assert_true(cli_trainlog_sample(&log, row) == (i != 3));
         end_log(&log);
         (void)snprintf(path, sizeof path, "full%zu/checkpoints.jsonl", i);
-        if (i < 2) /* a checkpoint whose rows are not on the disk is no place to continue from */
+        if (i < 2) /* a checkpoint whose rows are not on the disk is not one to continue from */
             assert_holds(path, "");
     }
     cli_trainlog log;

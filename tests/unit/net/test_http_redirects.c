@@ -41,7 +41,7 @@ TEST_WITH(redirects_are_followed, setup, teardown)
     }
 }
 
-/* What another origin was told to ask next is its word: nobody it names gets the key, not even we. */
+/* Where another origin redirects to is its choice: the key is sent to nobody it names, not even back to us. */
 TEST_WITH(a_key_does_not_come_back, setup, teardown)
 {
     static const char *const ways[] = { "http://o/1", "http://o/2", "http://h/3" };

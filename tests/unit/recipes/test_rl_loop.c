@@ -266,7 +266,7 @@ TEST(an_environment_has_turns)
     assert_int_equal(tinkc_group_at(g, 0)->turns, 3);
     assert_non_null(strstr(tinkc_group_at(g, 0)->error, "rows.jsonl:4"));
     tinkc_group_free(g);
-    assert_int_equal(n_closed, 1); /* what does not end by itself is told */
+    assert_int_equal(n_closed, 1); /* what does not end by itself is closed */
     o.max_turns = 0; /* 16 */
     o.max_tokens = 1;
     g = roll(&o, &(tinkc_task){ .row_json = "{}" }, 1);
