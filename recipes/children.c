@@ -242,7 +242,7 @@ static void release_ask(ask *a)
 }
 
 /* Removes it from the list before the callback, which may ask more. */
-static void finish(tkr_children *c, ask *a, const json_t *answer, const char *why)
+static void finish(tkr_children *c, ask *a, const tkc_tree *answer, const char *why)
 {
     for (ask **at = &c->first; *at; at = &(*at)->next)
         if (*at == a) {
@@ -372,12 +372,12 @@ static void flush_child(child *p)
 
 /* ---- receiving ---- */
 
-static ask *waiting_for(const tkr_children *c, const child *p, const json_t *id)
+static ask *waiting_for(const tkr_children *c, const child *p, const tkc_tree *id)
 {
-    if (!json_is_integer(id) || json_integer_value(id) < 0)
+    if (!tkc_tree_is(id, TKC_TREE_I64) || tkc_tree_i64(id) < 0)
         return NULL;
     for (ask *a = c->first; a; a = a->next)
-        if (a->sent && a->child == (int)(p - c->all) && a->id == (uint64_t)json_integer_value(id))
+        if (a->sent && a->child == (int)(p - c->all) && a->id == (uint64_t)tkc_tree_i64(id))
             return a;
     return NULL;
 }
@@ -385,20 +385,20 @@ static ask *waiting_for(const tkr_children *c, const child *p, const json_t *id)
 /* One line of a child. False if it breaks the rules; *why then says how. */
 static bool take_line(tkr_children *c, child *p, const char *line, size_t len, char why[WHY])
 {
-    json_error_t where;
-    json_t *v = json_loadb(line, len, JSON_REJECT_DUPLICATES, &where);
-    ask *a = json_is_object(v) ? waiting_for(c, p, json_object_get(v, "id")) : NULL;
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = tkc_tree_read(&arena, (tinkc_str){ line, len }, TKC_TREE_UNIQUE);
+    ask *a = tkc_tree_is(v, TKC_TREE_OBJECT) ? waiting_for(c, p, tkc_tree_get(v, "id")) : NULL;
     if (a) {
         c->deaths = 0;
         finish(c, a, v, NULL);
-    } else if (!json_is_object(v)) {
+    } else if (!tkc_tree_is(v, TKC_TREE_OBJECT)) {
         (void)snprintf(why, WHY, "wrote a line that is not a JSON object: %.*s",
                        (int)(len > 80 ? 80 : len), line);
     } else {
         (void)snprintf(why, WHY, "answered an unknown id, or one that has its answer already: %.*s",
                        (int)(len > 80 ? 80 : len), line);
     }
-    json_decref(v);
+    tkc_arena_free(&arena);
     return a != NULL;
 }
 

@@ -14,7 +14,7 @@
 typedef struct tkr_children tkr_children;
 
 /* Called once for each request: with the answer, or with NULL and the reason. */
-typedef void tkr_answer_fn(void *user, const json_t *answer, const char *why);
+typedef void tkr_answer_fn(void *user, const tkc_tree *answer, const char *why);
 
 typedef struct tkr_children_options {
     const char *command, *name; /* name: for messages, "reward command" */

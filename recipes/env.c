@@ -102,26 +102,27 @@ static void ask_function(tinkc_env *e, const char *line, tkr_answer_fn *fn, void
 {
     tinkc_error err = { 0 };
     tinkc_text text = { 0 };
-    json_t *v = NULL;
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = NULL;
     if (!e->fn(line, &text, e->user, &err))
         tinkc_error_set(&err, TINKC_E_CALLBACK, "the environment's function failed");
     else
-        v = tkr_json_parse(text.data ? text.data : "", text.len, "environment", &err);
+        v = tkr_json_parse(&arena, text.data ? text.data : "", text.len, "environment", &err);
     fn(user, v, err.message);
-    json_decref(v);
+    tkc_arena_free(&arena);
     tinkc_text_free(&text);
 }
 
-bool tkr_env_ask(tinkc_env *e, int child, json_t *request, tkr_answer_fn *fn, void *user,
+bool tkr_env_ask(tinkc_env *e, int child, tkc_tree *request, tkr_answer_fn *fn, void *user,
                  tinkc_error *err)
 {
     uint64_t id = ++e->last_id;
-    json_object_set_new(request, "id", json_integer((json_int_t)id));
+    tkc_tree_set_i64(request, "id", (int64_t)id);
     char *line = tkr_json_text(request, err);
     bool ok = line && (e->fn || tkr_children_ask(e->children, id, line, child, fn, user, err));
     if (ok && e->fn)
         ask_function(e, line, fn, user);
-    tkr_json_text_free(line);
+    tkc_release_str(NULL, line);
     return ok;
 }
 
@@ -147,65 +148,65 @@ static bool broken(char why[TKR_ENV_WHY], const char *what)
     return false;
 }
 
-static bool are_messages(const json_t *list)
+static bool are_messages(const tkc_tree *list)
 {
     size_t i;
-    json_t *m;
-    if (!json_is_array(list))
+    tkc_tree *m;
+    if (!tkc_tree_is(list, TKC_TREE_ARRAY))
         return false;
-    json_array_foreach((json_t *)(uintptr_t)list, i, m)
-    {
-        const json_t *content = json_object_get(m, "content");
-        if (!tkr_json_string(m, "role") || !(json_is_string(content) || json_is_array(content)))
+    for (i = 0; (m = tkc_tree_at(list, i)); i++) {
+        const tkc_tree *content = tkc_tree_get(m, "content");
+        if (!tkc_tree_get_text(m, "role") ||
+            !(tkc_tree_is(content, TKC_TREE_TEXT) || tkc_tree_is(content, TKC_TREE_ARRAY)))
             return false;
     }
     return true;
 }
 
-static bool are_numbers(const json_t *metrics)
+static bool are_numbers(const tkc_tree *metrics)
 {
     const char *name;
-    json_t *one;
-    if (!json_is_object(metrics))
+    tkc_tree *one;
+    if (!tkc_tree_is(metrics, TKC_TREE_OBJECT))
         return false;
-    json_object_foreach((json_t *)(uintptr_t)metrics, name, one)
-    {
-        if (!json_is_number(one))
+    TKC_TREE_EACH (metrics, name, one) {
+        if (!tkc_tree_is_number(one))
             return false;
     }
     return true;
 }
 
-bool tkr_env_read(const json_t *v, bool reset, tkr_env_answer *out, char why[TKR_ENV_WHY])
+bool tkr_env_read(const tkc_tree *v, bool reset, tkr_env_answer *out, char why[TKR_ENV_WHY])
 {
-    const json_t *reward = json_object_get(v, "reward"), *done = json_object_get(v, "done");
-    const char *said = tkr_json_string(v, "error");
-    *out = (tkr_env_answer){ .messages = json_object_get(v, "messages"),
-                             .tools = json_object_get(v, "tools"),
-                             .metrics = json_object_get(v, "metrics"),
-                             .done = json_is_true(done) };
+    const tkc_tree *reward = tkc_tree_get(v, "reward"), *done = tkc_tree_get(v, "done");
+    const char *said = tkc_tree_get_text(v, "error");
+    *out = (tkr_env_answer){ .messages = tkc_tree_get(v, "messages"),
+                             .tools = tkc_tree_get(v, "tools"),
+                             .metrics = tkc_tree_get(v, "metrics"),
+                             .done = tkc_tree_is_true(done) };
     if (said) {
         (void)snprintf(why, TKR_ENV_WHY, "the environment reports: %.150s", said);
         return false;
     }
-    if (!json_is_object(v))
+    if (!tkc_tree_is(v, TKC_TREE_OBJECT))
         return broken(why, "the answer is not an object");
     if (out->messages && !are_messages(out->messages))
         return broken(why, "\"messages\" is not a list of {\"role\", \"content\"}");
-    if (out->tools && !json_is_array(out->tools))
+    if (out->tools && !tkc_tree_is(out->tools, TKC_TREE_ARRAY))
         return broken(why, "\"tools\" is not a list");
     if (out->metrics && !are_numbers(out->metrics))
         return broken(why, "\"metrics\" is not an object of numbers");
-    if (reward && !json_is_null(reward) && !tkr_json_number(v, "reward", &out->reward))
+    if (reward && !tkc_tree_is(reward, TKC_TREE_NULL) &&
+        !tkr_json_number(v, "reward", &out->reward))
         return broken(why, "\"reward\" is not a finite number");
-    if (done && !json_is_boolean(done))
+    if (done && !tkc_tree_is(done, TKC_TREE_BOOL))
         return broken(why, "\"done\" is not true or false");
     if (reset && out->done)
         return broken(why, "an episode cannot be done at its reset");
-    if (!out->done && json_array_size(out->messages) == 0)
+    if (!out->done && tkc_tree_length(out->messages) == 0)
         return broken(
             why, "neither \"messages\" nor \"done\": true, so the model has nothing to answer");
-    if (out->done && (!reward || json_is_null(reward)))
+    if (out->done && (!reward || tkc_tree_is(reward, TKC_TREE_NULL)))
         return broken(why, "\"done\" without a \"reward\"");
     return true;
 }

@@ -9,7 +9,7 @@ int tkr_env_assign(tinkc_env *);
 /* Whether the process that an episode began in still runs; *starts is set at its first ask. */
 size_t tkr_env_starts(const tinkc_env *, int child);
 /* Sends a request (an object; its "id" is put in here). fn may be called before this returns. */
-bool tkr_env_ask(tinkc_env *, int child, json_t *request, tkr_answer_fn *fn, void *user,
+bool tkr_env_ask(tinkc_env *, int child, tkc_tree *request, tkr_answer_fn *fn, void *user,
                  tinkc_error *err);
 /* Tells the environment that the episode is over. */
 void tkr_env_close(tinkc_env *, int child, uint64_t episode);
@@ -18,13 +18,13 @@ tkr_children *tkr_env_children(const tinkc_env *); /* NULL = a function */
 
 /* What an environment may answer; false with *why if it breaks the rules. */
 typedef struct tkr_env_answer {
-    const json_t *messages; /* array, or NULL                 */
-    const json_t *tools;    /* array, or NULL                 */
-    const json_t *metrics;  /* object, or NULL                */
-    double reward;          /* of this step; 0 if it gave none */
+    const tkc_tree *messages; /* array, or NULL                 */
+    const tkc_tree *tools;    /* array, or NULL                 */
+    const tkc_tree *metrics;  /* object, or NULL                */
+    double reward;            /* of this step; 0 if it gave none */
     bool done;
 } tkr_env_answer;
 enum { TKR_ENV_WHY = 200 };
-bool tkr_env_read(const json_t *answer, bool reset, tkr_env_answer *out, char why[TKR_ENV_WHY]);
+bool tkr_env_read(const tkc_tree *answer, bool reset, tkr_env_answer *out, char why[TKR_ENV_WHY]);
 
 #endif

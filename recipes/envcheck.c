@@ -17,20 +17,22 @@ typedef struct checking {
     void *user;
     uint64_t last_id;
     bool all_passed;
-    json_t *row;
+    tkc_tree *row;
+    tkc_arena arena; /* of row, requests and answers */
 } checking;
 
 typedef struct reply {
-    json_t *answer;
+    tkc_arena *arena;
+    tkc_tree *answer;
     char why[TKR_ENV_WHY];
     bool came;
 } reply;
 
-static void on_answer(void *user, const json_t *answer, const char *why)
+static void on_answer(void *user, const tkc_tree *answer, const char *why)
 {
     reply *r = user;
     r->came = true;
-    r->answer = answer ? json_deep_copy(answer) : NULL;
+    r->answer = tkc_tree_clone(r->arena, answer);
     (void)snprintf(r->why, sizeof r->why, "%s", why ? why : "");
 }
 
@@ -41,13 +43,13 @@ static bool verdict(checking *c, const char *check, bool passed, const char *det
     return passed;
 }
 
-/* Asks and waits for the answer. The request is taken over. */
-static void ask(checking *c, json_t *request, reply *out)
+/* Asks and waits for the answer. */
+static void ask(checking *c, tkc_tree *request, reply *out)
 {
     tinkc_error err = { 0 };
     uint64_t id = ++c->last_id;
-    *out = (reply){ 0 };
-    json_object_set_new(request, "id", json_integer((json_int_t)id));
+    *out = (reply){ .arena = &c->arena };
+    tkc_tree_set_i64(request, "id", (int64_t)id);
     char *line = tkr_json_text(request, &err);
     if (line)
         tkr_children_ask(c->child, id, line, 0, on_answer, out, &err);
@@ -63,26 +65,25 @@ static void ask(checking *c, json_t *request, reply *out)
         tkr_children_forget(c->child, out);
         (void)snprintf(out->why, sizeof out->why, "%.190s", err.message);
     }
-    tkr_json_text_free(line);
-    json_decref(request);
+    tkc_release_str(NULL, line);
 }
 
-static json_t *reset_of(const checking *c, int episode, int seed)
+static tkc_tree *reset_of(checking *c, int episode, int seed)
 {
-    return json_pack("{s:s,s:i,s:O,s:i}", "type", "reset", "episode", episode, "row", c->row,
-                     "seed", seed);
+    return tkc_tree_pack(&c->arena, "{s:s,s:i,s:o,s:i}", "type", "reset", "episode", episode, "row",
+                         c->row, "seed", seed);
 }
 
-static json_t *step_of(int episode, const char *text, size_t turn)
+static tkc_tree *step_of(checking *c, int episode, const char *text, size_t turn)
 {
-    return json_pack("{s:s,s:i,s:{s:s,s:s},s:I,s:s}", "type", "step", "episode", episode, "message",
-                     "role", "assistant", "content", text, "turn", (json_int_t)turn, "stop_reason",
-                     "stop");
+    return tkc_tree_pack(&c->arena, "{s:s,s:i,s:{s:s,s:s},s:I,s:s}", "type", "step", "episode",
+                         episode, "message", "role", "assistant", "content", text, "turn",
+                         (int64_t)turn, "stop_reason", "stop");
 }
 
 /* ---- the checks ---- */
 
-static bool check_reset(checking *c, int episode, int seed, const char *name, json_t **messages)
+static bool check_reset(checking *c, int episode, int seed, const char *name, tkc_tree **messages)
 {
     reply r;
     tkr_env_answer a;
@@ -92,20 +93,17 @@ static bool check_reset(checking *c, int episode, int seed, const char *name, js
         return verdict(c, name, false, r.why);
     bool ok = tkr_env_read(r.answer, true, &a, why);
     if (ok && messages)
-        *messages = json_deep_copy(a.messages);
-    json_decref(r.answer);
+        *messages = (tkc_tree *)(uintptr_t)a.messages;
     return verdict(c, name, ok, why);
 }
 
 static void check_seed(checking *c)
 {
-    json_t *first = NULL, *second = NULL;
+    tkc_tree *first = NULL, *second = NULL;
     if (check_reset(c, 1, 7, "reset gives messages", &first) &&
         check_reset(c, 2, 7, "a second episode begins beside the first", &second))
-        verdict(c, "the same row and seed give the same messages", json_equal(first, second) != 0,
+        verdict(c, "the same row and seed give the same messages", tkc_tree_equal(first, second),
                 "two resets with seed 7 differ");
-    json_decref(first);
-    json_decref(second);
 }
 
 /* Plays a complete episode with answers that every environment must accept. */
@@ -115,12 +113,11 @@ static bool play(checking *c, int episode, const char *const *texts, size_t n,
     for (size_t turn = 0; turn < MOST_TURNS; turn++) {
         reply r;
         tkr_env_answer a;
-        ask(c, step_of(episode, texts[turn % n], turn + 1), &r);
+        ask(c, step_of(c, episode, texts[turn % n], turn + 1), &r);
         bool ok = r.answer && tkr_env_read(r.answer, false, &a, why);
         bool done = ok && a.done;
         if (!r.answer)
             (void)snprintf(why, TKR_ENV_WHY, "%s", r.why);
-        json_decref(r.answer);
         if (!ok || done)
             return ok;
     }
@@ -143,16 +140,14 @@ static void check_steps(checking *c)
 static void check_faults(checking *c)
 {
     reply r;
-    ask(c, step_of(1, "1", 1), &r);
+    ask(c, step_of(c, 1, "1", 1), &r);
     verdict(c, "a step of an episode that is over is answered with an error",
-            r.answer && tkr_json_string(r.answer, "error"),
+            r.answer && tkc_tree_get_text(r.answer, "error"),
             r.answer ? "the answer has no \"error\"" : r.why);
-    json_decref(r.answer);
-    ask(c, json_pack("{s:s,s:i}", "type", "sing", "episode", 1), &r);
+    ask(c, tkc_tree_pack(&c->arena, "{s:s,s:i}", "type", "sing", "episode", 1), &r);
     verdict(c, "an unknown type is answered with an error",
-            r.answer && tkr_json_string(r.answer, "error"),
+            r.answer && tkc_tree_get_text(r.answer, "error"),
             r.answer ? "the answer has no \"error\"" : r.why);
-    json_decref(r.answer);
 }
 
 static void check_close(checking *c)
@@ -186,7 +181,7 @@ bool tinkc_env_check_passing(const char *const *pass, const char *command, const
         .timeout_ms = timeout_ms ? timeout_ms : 10000, .say = say, .user = user, .all_passed = true
     };
     const char *row = row_json ? row_json : "{}";
-    c.row = tkr_json_parse(row, strlen(row), "row", err);
+    c.row = tkr_json_parse(&c.arena, row, strlen(row), "row", err);
     tkr_children_options how = { .command = command,
                                  .name = "environment",
                                  .processes = 1,
@@ -205,6 +200,6 @@ bool tinkc_env_check_passing(const char *const *pass, const char *command, const
         }
     }
     tkr_children_free(c.child);
-    json_decref(c.row);
+    tkc_arena_free(&c.arena);
     return c.all_passed && !tkc_failed(err);
 }

@@ -26,7 +26,8 @@ typedef struct episode {
     size_t index;
     uint64_t number; /* unique in the pool: the episode's and the grader's id */
     tinkc_future *sample;
-    json_t *messages, *tools;
+    tkc_arena arena; /* of messages and tools */
+    tkc_tree *messages, *tools;
     tkr_asking *asks;
     size_t waiting; /* rewards that have not answered */
     int child;
@@ -40,8 +41,9 @@ struct job { /* one group in progress */
     job *next;
     tinkc_group *group;
     tinkc_sampler *sampler;
-    json_t *messages; /* of the prompt; NULL = the environment's, or tokens */
-    json_t *tools;    /* that the prompt offers; NULL = none */
+    tkc_arena arena;    /* of messages and tools */
+    tkc_tree *messages; /* of the prompt; NULL = the environment's, or tokens */
+    tkc_tree *tools;    /* that the prompt offers; NULL = none */
     tinkc_tokens prompt;
     uint64_t seed;
     size_t begun, ended;
@@ -104,9 +106,8 @@ static void ended(episode *e)
         e->next->from = e->from;
     p->n_running--;
     p->happened++;
-    json_decref(e->messages);
-    json_decref(e->tools);
     tkc_release(NULL, e->asks, p->how.n_rewards * sizeof *e->asks);
+    tkc_arena_free(&e->arena);
     tkc_release(NULL, e, sizeof *e);
     if (++j->ended == j->group->n)
         unlink_job(p, j);
@@ -121,19 +122,18 @@ static void failed(episode *e, const char *what, const char *why)
 
 /* ---- rewards ---- */
 
-static void add_metrics(tkr_rollout *r, const json_t *metrics, tinkc_error *err)
+static void add_metrics(tkr_rollout *r, const tkc_tree *metrics, tinkc_error *err)
 {
     const char *name;
-    json_t *one;
-    json_object_foreach((json_t *)(uintptr_t)metrics, name, one)
-    {
-        double value = json_number_value(one);
+    tkc_tree *one;
+    TKC_TREE_EACH (metrics, name, one) {
+        double value = tkc_tree_number(one);
         if (isfinite(value))
             tkr_table_set(&r->metrics, name, value, err);
     }
 }
 
-static void graded(void *user, size_t which, bool ok, double reward, const json_t *metrics,
+static void graded(void *user, size_t which, bool ok, double reward, const tkc_tree *metrics,
                    const char *why)
 {
     episode *e = user;
@@ -190,7 +190,7 @@ static void grade(episode *e)
         if (!tkr_reward_begin(&e->asks[i], p->rewards[i], seen, e->number, p->queue, &why))
             graded(e, i, false, 0, NULL, why.message);
     }
-    tkr_json_text_free(r->messages);
+    tkc_release_str(NULL, r->messages);
     r->messages = NULL;
     if (err.code)
         tkr_rollout_fail(r, "%s", err.message);
@@ -235,15 +235,12 @@ static void sampled(tinkc_future *f, void *user)
     tinkc_error err = { 0 };
     const tinkc_sequence *s = tinkc_samples_at(tinkc_future_samples(f, 0, &err), 0);
     bool ok = !err.code && take_sample(e, s, &err);
-    json_t *message =
-        ok ? tkr_turn_message(record_of(e)->text.data ? record_of(e)->text.data : "") : NULL;
+    const char *text = record_of(e)->text.data;
     /* The history keeps the text as it was sampled, including calls. */
-    json_t *plain = message ? json_copy(message) : NULL;
-    json_object_del(plain, "tool_calls");
-    if (ok && (!plain || json_array_append_new(e->messages, plain) != 0))
+    if (ok && !tkc_tree_add(e->messages, tkc_tree_pack(&e->arena, "{s:s,s:s}", "role", "assistant",
+                                                       "content", text ? text : "")))
         ok = tkc_fail_memory(&err);
     e->sample = NULL;
-    json_decref(message);
     e->all->happened++;
     if (!ok)
         failed(e, "", err.message);
@@ -298,7 +295,7 @@ static void begin_turn(episode *e)
 /* ---- environments ---- */
 
 /* After the first turn: appends the environment's messages to the sampled tokens. */
-static bool extend(episode *e, const json_t *before, tinkc_error *err)
+static bool extend(episode *e, const tkc_tree *before, tinkc_error *err)
 {
     tkr_rollout *r = record_of(e);
     tinkc_tokens more = { 0 };
@@ -322,15 +319,12 @@ static bool take_messages(episode *e, const tkr_env_answer *a, tinkc_error *err)
 {
     tkr_rollout *r = record_of(e);
     bool first = r->tokens.len == 0;
-    json_t *before = first ? NULL : json_copy(e->messages);
-    if (a->tools) {
-        json_decref(e->tools);
-        e->tools = json_deep_copy(a->tools);
-    }
-    json_t *more = json_deep_copy(a->messages);
-    bool ok = more && json_array_extend(e->messages, more) == 0;
-    json_decref(more);
-    if (!ok) {
+    tkc_arena arena = { 0 };
+    const tkc_tree *before = first ? NULL : tkc_tree_copy(&arena, e->messages);
+    if (a->tools)
+        e->tools = tkc_tree_clone(&e->arena, a->tools);
+    tkc_tree_add_all(e->messages, tkc_tree_clone(&e->arena, a->messages));
+    if (e->arena.failed || arena.failed) {
         tkc_fail_memory(err);
     } else if (first) {
         tinkc_tokens prompt = { 0 };
@@ -340,11 +334,11 @@ static bool take_messages(episode *e, const tkr_env_answer *a, tinkc_error *err)
     } else {
         extend(e, before, err);
     }
-    json_decref(before);
+    tkc_arena_free(&arena);
     return !tkc_failed(err);
 }
 
-static void env_said(void *user, const json_t *answer, const char *why)
+static void env_said(void *user, const tkc_tree *answer, const char *why)
 {
     episode *e = user;
     tkr_rollout *r = record_of(e);
@@ -367,10 +361,7 @@ static void env_said(void *user, const json_t *answer, const char *why)
     r->reward += a.reward;
     add_metrics(r, a.metrics, &err);
     if (a.done) {
-        json_t *last = a.messages ? json_deep_copy(a.messages) : NULL;
-        if (last)
-            json_array_extend(e->messages, last);
-        json_decref(last);
+        tkc_tree_add_all(e->messages, tkc_tree_clone(&e->arena, a.messages));
         e->in_env = false;
         grade(e);
     } else if (!first && r->turns >= (size_t)e->all->how.max_turns) {
@@ -382,14 +373,13 @@ static void env_said(void *user, const json_t *answer, const char *why)
     }
 }
 
-static void ask_env(episode *e, json_t *request)
+static void ask_env(episode *e, tkc_tree *request)
 {
     tinkc_error err = { 0 };
     if (!request)
         tkc_fail_memory(&err);
     else
         tkr_env_ask(e->all->how.env, e->child, request, env_said, e, &err);
-    json_decref(request);
     if (err.code)
         failed(e, "environment", err.message);
 }
@@ -402,21 +392,25 @@ static void step_env(episode *e)
         failed(e, "", "the environment's process was started again during the episode");
         return;
     }
-    ask_env(e, json_pack("{s:s,s:I,s:o?,s:I,s:s}", "type", "step", "episode", (json_int_t)e->number,
-                         "message", tkr_turn_message(r->text.data ? r->text.data : ""), "turn",
-                         (json_int_t)r->turns, "stop_reason",
-                         r->stop_reason == TINKC_STOP ? "stop" : "length"));
+    tkc_arena arena = { 0 };
+    ask_env(e, tkc_tree_pack(&arena, "{s:s,s:I,s:o?,s:I,s:s}", "type", "step", "episode",
+                             (int64_t)e->number, "message",
+                             tkr_turn_message(&arena, r->text.data ? r->text.data : ""), "turn",
+                             (int64_t)r->turns, "stop_reason",
+                             r->stop_reason == TINKC_STOP ? "stop" : "length"));
+    tkc_arena_free(&arena);
 }
 
 static void reset_env(episode *e)
 {
-    json_error_t where;
-    json_t *row = json_loads(e->job->group->row, 0, &where);
+    tkc_arena arena = { 0 };
+    const tkc_tree *row = tkc_tree_read(&arena, tkc_str(e->job->group->row), 0);
     e->in_env = true;
     e->child = tkr_env_assign(e->all->how.env);
-    ask_env(e, json_pack("{s:s,s:I,s:o?,s:I}", "type", "reset", "episode", (json_int_t)e->number,
-                         "row", row, "seed",
-                         (json_int_t)tinkc_recipe_seed(e->job->seed, e->index, 0, 1)));
+    ask_env(e, tkc_tree_pack(&arena, "{s:s,s:I,s:o?,s:I}", "type", "reset", "episode",
+                             (int64_t)e->number, "row", row, "seed",
+                             (int64_t)tinkc_recipe_seed(e->job->seed, e->index, 0, 1)));
+    tkc_arena_free(&arena);
 }
 
 /* ---- beginning ---- */
@@ -437,7 +431,7 @@ static void begin(tinkc_rollouts *p, job *j, tinkc_error *err)
         e->next->from = &e->next;
     p->running = e;
     p->n_running++;
-    e->messages = j->messages ? json_copy(j->messages) : json_array();
+    e->messages = j->messages ? tkc_tree_copy(&e->arena, j->messages) : tkc_tree_array(&e->arena);
     tinkc_error why = { 0 };
     if (!e->messages) {
         failed(e, "", "out of memory");
@@ -468,18 +462,18 @@ static void begin_more(tinkc_rollouts *p, tinkc_error *err)
 
 static void take_prompt(const tinkc_rollouts *p, job *j, const tinkc_task *task, tinkc_error *err)
 {
-    j->messages = tkr_turn_task(task, &j->tools, err);
+    j->messages = tkr_turn_task(&j->arena, task, &j->tools, err);
     if (j->messages && p->how.system)
-        json_array_insert_new(j->messages, 0,
-                              json_pack("{s:s,s:s}", "role", "system", "content", p->how.system));
+        tkc_tree_insert(
+            j->messages, 0,
+            tkc_tree_pack(&j->arena, "{s:s,s:s}", "role", "system", "content", p->how.system));
 }
 
 static void free_job(job *j)
 {
     tinkc_group_free(j->group);
-    json_decref(j->messages);
-    json_decref(j->tools);
     tinkc_tokens_free(&j->prompt);
+    tkc_arena_free(&j->arena);
     tkc_release(NULL, j, sizeof *j);
 }
 
@@ -725,9 +719,8 @@ static void drop_episode(episode *e)
         tkr_reward_cancel(&e->asks[i]);
     if (p->how.env)
         tkr_env_forget(p->how.env, e);
-    json_decref(e->messages);
-    json_decref(e->tools);
     tkc_release(NULL, e->asks, p->how.n_rewards * sizeof *e->asks);
+    tkc_arena_free(&e->arena);
     tkc_release(NULL, e, sizeof *e);
 }
 

@@ -61,18 +61,17 @@ static double grade_schema(const tkr_grader *g, const char *text, const char *an
                            const char *row, tinkc_error *err)
 {
     (void)answer;
-    json_error_t where;
-    json_t *whole = g->schema ? NULL : tkr_json_parse(row, strlen(row), "row", err);
-    const json_t *schema = g->schema ? g->schema : json_object_get(whole, "schema");
+    tkc_arena arena = { 0 };
+    const tkc_tree *whole = g->schema ? NULL : tkr_json_parse(&arena, row, strlen(row), "row", err);
+    const tkc_tree *schema = g->schema ? g->schema : tkc_tree_get(whole, "schema");
     tinkc_str body = tkc_str_trim(tkc_str(text));
-    json_t *v = json_loadb(body.data, body.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &where);
+    const tkc_tree *v = tkc_tree_read(&arena, body, TKC_TREE_UNIQUE | TKC_TREE_ANY);
     bool ok = false;
     if (!schema && !tkc_failed(err))
         tkc_fail(err, TINKC_E_ARGUMENT, "the row has no \"schema\" and no schema file was given");
     else if (g->schema || tkr_schema_check(schema, err))
         ok = v && tkr_schema_conforms(schema, v, err);
-    json_decref(v);
-    json_decref(whole);
+    tkc_arena_free(&arena);
     return ok;
 }
 
@@ -90,8 +89,9 @@ static bool read_schema(tkr_grader *g, const char *path, tinkc_error *err)
     tkc_arena arena;
     tkc_arena_init(&arena, NULL, 0);
     tinkc_bytes text = tkc_read_file(&arena, path, 16 << 20, err);
-    g->schema =
-        tkc_failed(err) ? NULL : tkr_json_parse((const char *)text.data, text.len, path, err);
+    g->schema = tkc_failed(err)
+                    ? NULL
+                    : tkr_json_parse(&g->arena, (const char *)text.data, text.len, path, err);
     tkc_arena_free(&arena);
     return g->schema && tkr_schema_check(g->schema, err);
 }
@@ -127,6 +127,6 @@ bool tkr_grader_open(tkr_grader *g, const char *spec, tinkc_error *err)
 void tkr_grader_close(tkr_grader *g)
 {
     tkr_pattern_free(g->pattern);
-    json_decref(g->schema);
+    tkc_arena_free(&g->arena);
     *g = (tkr_grader){ 0 };
 }

@@ -10,7 +10,8 @@ typedef struct tkr_grader {
     double (*grade)(const struct tkr_grader *, const char *text, const char *answer,
                     const char *row_json, tinkc_error *err);
     tkr_pattern *pattern;
-    json_t *schema;
+    tkc_tree *schema;
+    tkc_arena arena; /* of the schema */
     bool needs_answer;
 } tkr_grader;
 

@@ -1,50 +1,37 @@
-/* jsontext.c - converts between jansson values and text. */
+/* jsontext.c - converts between JSON trees and text. */
 #include "recipes/jsontext.h"
 
 #include <math.h>
-#include <string.h>
 
-json_t *tkr_json_parse(const char *text, size_t len, const char *what, tinkc_error *err)
+
+tkc_tree *tkr_json_parse(tkc_arena *arena, const char *text, size_t len, const char *what,
+                         tinkc_error *err)
 {
-    json_error_t why;
     if (tkc_failed(err))
         return NULL;
-    json_t *v = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-    if (!v)
-        tkc_fail(err, TINKC_E_BAD_RESPONSE, "%s: not JSON: %s", what, why.text);
+    tkc_tree *v = tkc_tree_parse(arena, tkc_strn(text, len), TKC_TREE_UNIQUE | TKC_TREE_ANY, err);
+    (void)tkc_fail_before(err, "%s: not ", what);
     return v;
 }
 
-char *tkr_json_text(const json_t *v, tinkc_error *err)
+char *tkr_json_text(const tkc_tree *v, tinkc_error *err)
 {
+    tkc_buf text;
     if (tkc_failed(err))
         return NULL;
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
-    if (!text)
-        tkc_fail_memory(err);
-    return text;
+    tkc_buf_init(&text, NULL, TKC_BUF_NO_MAX);
+    char *copy = tkc_tree_write(&text, v, TKC_TREE_COMPACT, err)
+                     ? tkc_copy_str(NULL, tkc_buf_view(&text), err)
+                     : NULL;
+    tkc_buf_free(&text);
+    return copy;
 }
 
-void tkr_json_text_free(char *text)
+bool tkr_json_number(const tkc_tree *v, const char *key, double *out)
 {
-    if (!text)
-        return;
-    json_malloc_t alloc;
-    json_free_t release;
-    json_get_alloc_funcs(&alloc, &release);
-    release(text);
-}
-
-const char *tkr_json_string(const json_t *v, const char *key)
-{
-    return json_string_value(json_object_get(v, key));
-}
-
-bool tkr_json_number(const json_t *v, const char *key, double *out)
-{
-    const json_t *n = json_object_get(v, key);
-    if (!json_is_number(n))
+    const tkc_tree *n = tkc_tree_get(v, key);
+    if (!tkc_tree_is_number(n))
         return false;
-    *out = json_number_value(n);
+    *out = tkc_tree_number(n);
     return isfinite(*out);
 }

@@ -20,28 +20,29 @@ struct tkr_reference_ask {
 };
 
 /* The conversation before its last message, with the context before it. */
-static json_t *teacher_messages(const tinkc_rollout *r, const char *system, tinkc_error *err)
+static tkc_tree *teacher_messages(tkc_arena *arena, const tinkc_rollout *r, const char *system,
+                                  tinkc_error *err)
 {
-    json_t *v = tkr_json_parse(r->messages_json, strlen(r->messages_json), "messages", err);
-    if (!json_is_array(v) || json_array_size(v) < 2)
+    tkc_tree *v =
+        tkr_json_parse(arena, r->messages_json, strlen(r->messages_json), "messages", err);
+    if (!tkc_tree_is(v, TKC_TREE_ARRAY) || tkc_tree_length(v) < 2)
         tkc_fail(err, TINKC_E_ARGUMENT,
                  "a context for the teacher needs prompts of messages, not of tokens");
-    else if (json_array_remove(v, json_array_size(v) - 1) != 0 ||
-             json_array_insert_new(
-                 v, 0, json_pack("{s:s,s:s}", "role", "system", "content", system)) != 0)
-        tkc_fail_memory(err);
+    tkc_tree_take_out(v, tkc_tree_length(v) - 1);
+    tkc_tree_insert(v, 0, tkc_tree_pack(arena, "{s:s,s:s}", "role", "system", "content", system));
     return v;
 }
 
 static bool teacher_prompt(const tkr_reference_job *job, const tinkc_rollout *r, tinkc_tokens *out,
                            tinkc_error *err)
 {
-    json_t *v = teacher_messages(r, job->system, err), *tools = NULL;
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = teacher_messages(&arena, r, job->system, err);
+    tkc_tree *tools = NULL;
     if (!tkc_failed(err))
-        json_decref(tkr_turn_task(&job->tasks[r->group % job->n_tasks], &tools, err));
+        (void)tkr_turn_task(&arena, &job->tasks[r->group % job->n_tasks], &tools, err);
     bool ok = !tkc_failed(err) && tkr_turn_prompt(job->format, v, tools, out, err);
-    json_decref(v);
-    json_decref(tools);
+    tkc_arena_free(&arena);
     return ok;
 }
 

@@ -39,7 +39,7 @@ static tinkc_reward *make(int kind, const char *name, tinkc_error *err)
         return NULL;
     r->kind = kind;
     r->weight = 1;
-    r->name = tkc_copy_str(NULL, tkc_str(name), err);
+    r->name = name ? tkc_copy_str(NULL, tkc_str(name), err) : NULL;
     return r;
 }
 
@@ -69,18 +69,15 @@ void tinkc_reward_free(tinkc_reward *r)
 tinkc_reward *tinkc_reward_grader(const char *spec, tinkc_error *err)
 {
     tinkc_error local;
-    tkr_grader g;
     if (!tkc_enter(&err, &local))
         return NULL;
-    if (!spec || !tkr_grader_open(&g, spec, err)) {
+    if (!spec)
         tkc_fail(err, TINKC_E_ARGUMENT, "spec: must not be NULL");
+    tinkc_reward *r = tkc_failed(err) ? NULL : make(GRADER, NULL, err);
+    if (!r)
         return NULL;
-    }
-    tinkc_reward *r = make(GRADER, g.name, err);
-    if (r)
-        r->grader = g;
-    else
-        tkr_grader_close(&g);
+    if (tkr_grader_open(&r->grader, spec, err)) /* in its place: what it has read does not move */
+        r->name = tkc_copy_str(NULL, tkc_str(r->grader.name), err);
     return whole(r, err);
 }
 
@@ -254,15 +251,15 @@ static bool grade_here(tkr_asking *a, const tinkc_rollout *rollout)
 
 /* ---- answers from outside ---- */
 
-static void deliver(tkr_asking *a, const json_t *answer, const char *why)
+static void deliver(tkr_asking *a, const tkc_tree *answer, const char *why)
 {
     double value = 0;
     char text[240];
-    const char *said = tkr_json_string(answer, "error");
-    const json_t *metrics = json_object_get(answer, "metrics");
+    const char *said = tkc_tree_get_text(answer, "error");
+    const tkc_tree *metrics = tkc_tree_get(answer, "metrics");
     bool ok = answer && !said && tkr_json_number(answer, "reward", &value);
     const char *name;
-    json_t *one;
+    tkc_tree *one;
     a->waits = false;
     if (!answer)
         (void)snprintf(text, sizeof text, "%s", why);
@@ -270,13 +267,12 @@ static void deliver(tkr_asking *a, const json_t *answer, const char *why)
         (void)snprintf(text, sizeof text, "the grader reports: %.200s", said);
     else if (!ok)
         (void)snprintf(text, sizeof text, "the answer has no finite number under \"reward\"");
-    if (ok && metrics && !json_is_object(metrics)) {
+    if (ok && metrics && !tkc_tree_is(metrics, TKC_TREE_OBJECT)) {
         ok = false;
         (void)snprintf(text, sizeof text, "\"metrics\" in the answer is not an object");
     }
-    json_object_foreach((json_t *)(uintptr_t)metrics, name, one)
-    {
-        if (ok && !json_is_number(one)) {
+    TKC_TREE_EACH (metrics, name, one) {
+        if (ok && !tkc_tree_is_number(one)) {
             ok = false;
             (void)snprintf(text, sizeof text, "metric %.60s in the answer is not a number", name);
         }
@@ -284,7 +280,7 @@ static void deliver(tkr_asking *a, const json_t *answer, const char *why)
     a->fn(a->user, a->which, ok, value, metrics, text);
 }
 
-static void on_line(void *user, const json_t *answer, const char *why)
+static void on_line(void *user, const tkc_tree *answer, const char *why)
 {
     deliver(user, answer, why);
 }
@@ -293,18 +289,20 @@ static void on_response(tinkc_future *f, void *user)
 {
     tkr_asking *a = user;
     tinkc_error err = { 0 };
+    tkc_arena arena = { 0 };
     tinkc_bytes body = tinkc_response_body(tinkc_future_response(f, 0, &err));
-    json_t *v =
-        err.code ? NULL : tkr_json_parse((const char *)body.data, body.len, a->reward->url, &err);
+    tkc_tree *v =
+        err.code ? NULL
+                 : tkr_json_parse(&arena, (const char *)body.data, body.len, a->reward->url, &err);
     if (err.code == TINKC_E_DEADLINE) {
         err = (tinkc_error){ 0 };
         tkc_fail(&err, TINKC_E_DEADLINE, "%s did not answer within %lld ms", a->reward->url,
                  (long long)tkr_reward_timeout_ms(a->reward));
     }
     a->future = NULL;
-    deliver(a, json_is_object(v) ? v : NULL,
+    deliver(a, tkc_tree_is(v, TKC_TREE_OBJECT) ? v : NULL,
             err.code ? err.message : "the answer is not an object");
-    json_decref(v);
+    tkc_arena_free(&arena);
     tinkc_future_free(f);
 }
 
@@ -313,18 +311,19 @@ static void on_response(tinkc_future *f, void *user)
 /* {"id", "row", "messages", "text", "answer", "stop_reason"}, one line. */
 static char *request_line(const tinkc_rollout *rollout, uint64_t id, tinkc_error *err)
 {
-    json_t *row = tkr_json_parse(rollout->row_json, strlen(rollout->row_json), "row", err);
-    json_t *messages =
-        tkr_json_parse(rollout->messages_json, strlen(rollout->messages_json), "messages", err);
-    json_t *v = json_pack("{s:I,s:O?,s:O?,s:s,s:s?,s:s}", "id", (json_int_t)id, "row", row,
-                          "messages", messages, "text", rollout->text, "answer", rollout->answer,
-                          "stop_reason", rollout->stop_reason == TINKC_STOP ? "stop" : "length");
+    tkc_arena arena = { 0 };
+    const tkc_tree *row =
+        tkr_json_parse(&arena, rollout->row_json, strlen(rollout->row_json), "row", err);
+    tkc_tree *messages = tkr_json_parse(&arena, rollout->messages_json,
+                                        strlen(rollout->messages_json), "messages", err);
+    tkc_tree *v =
+        tkc_tree_pack(&arena, "{s:I,s:o?,s:o?,s:s,s:s?,s:s}", "id", (int64_t)id, "row", row,
+                      "messages", messages, "text", rollout->text, "answer", rollout->answer,
+                      "stop_reason", rollout->stop_reason == TINKC_STOP ? "stop" : "length");
     if (!v)
         tkc_fail_memory(err);
     char *line = v ? tkr_json_text(v, err) : NULL;
-    json_decref(v);
-    json_decref(row);
-    json_decref(messages);
+    tkc_arena_free(&arena);
     return line;
 }
 
@@ -341,13 +340,12 @@ static tinkc_future *post(const tinkc_reward *r, const char *line, tinkc_error *
 
 /* ---- a rubric ---- */
 
-static void add_speech(tkc_buf *out, const json_t *messages, tinkc_error *err)
+static void add_speech(tkc_buf *out, const tkc_tree *messages, tinkc_error *err)
 {
     size_t i;
-    json_t *m;
-    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
-    {
-        const char *role = tkr_json_string(m, "role"), *content = tkr_json_string(m, "content");
+    tkc_tree *m;
+    for (i = 0; (m = tkc_tree_at(messages, i)); i++) {
+        const char *role = tkc_tree_get_text(m, "role"), *content = tkc_tree_get_text(m, "content");
         tkc_buf_printf(out, err, "[%s]\n%s\n\n", role ? role : "?", content ? content : "");
     }
 }
@@ -356,10 +354,12 @@ static char *rubric_prompt(const tinkc_reward *r, const tinkc_rollout *rollout, 
 {
     tkc_buf text;
     tkc_buf_init(&text, NULL, 64 << 20);
-    json_t *row = tkr_json_parse(rollout->row_json, strlen(rollout->row_json), "row", err);
-    json_t *said =
-        tkr_json_parse(rollout->messages_json, strlen(rollout->messages_json), "messages", err);
-    const char *own = tkr_json_string(row, "rubric"), *rubric = own ? own : r->rubric;
+    tkc_arena arena = { 0 };
+    const tkc_tree *row =
+        tkr_json_parse(&arena, rollout->row_json, strlen(rollout->row_json), "row", err);
+    tkc_tree *said = tkr_json_parse(&arena, rollout->messages_json, strlen(rollout->messages_json),
+                                    "messages", err);
+    const char *own = tkc_tree_get_text(row, "rubric"), *rubric = own ? own : r->rubric;
     if (!rubric && !tkc_failed(err))
         tkc_fail(err, TINKC_E_ARGUMENT, "the row has no \"rubric\" and no rubric was given");
     tkc_buf_printf(&text, err,
@@ -370,12 +370,11 @@ static char *rubric_prompt(const tinkc_reward *r, const tinkc_rollout *rollout, 
     tkc_buf_cstr(&text, "Answer with one number from 0 (worst) to 10 (best), and nothing else.",
                  err);
     tkc_buf_terminate(&text, err);
-    json_t *v =
-        tkc_failed(err) ? NULL : json_pack("[{s:s,s:s}]", "role", "user", "content", text.data);
+    tkc_tree *v = tkc_failed(err)
+                      ? NULL
+                      : tkc_tree_pack(&arena, "[{s:s,s:s}]", "role", "user", "content", text.data);
     char *line = v ? tkr_json_text(v, err) : NULL;
-    json_decref(v);
-    json_decref(row);
-    json_decref(said);
+    tkc_arena_free(&arena);
     tkc_buf_free(&text);
     return line;
 }
@@ -421,7 +420,7 @@ static tinkc_future *ask_model(const tinkc_reward *r, const tinkc_rollout *rollo
             tinkc_future_limit(f, r->timeout_ms, err);
     }
     tinkc_tokens_free(&prompt);
-    tkr_json_text_free(messages);
+    tkc_release_str(NULL, messages);
     return f;
 }
 
@@ -443,7 +442,7 @@ bool tkr_reward_begin(tkr_asking *a, tinkc_reward *r, const tinkc_rollout *rollo
         a->future = ask_model(r, rollout, err);
     if (a->future)
         tinkc_future_on_done(a->future, queue, r->kind == URL ? on_response : on_verdict, a, err);
-    tkr_json_text_free(line);
+    tkc_release_str(NULL, line);
     if (tkc_failed(err))
         tkr_reward_cancel(a);
     return !tkc_failed(err);

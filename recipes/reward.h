@@ -6,8 +6,8 @@
 #include "recipes/pattern.h"
 
 /* Called once for each that was begun: the reward, or why there is none. metrics may be NULL. */
-typedef void tkr_graded_fn(void *user, size_t which, bool ok, double reward, const json_t *metrics,
-                           const char *why);
+typedef void tkr_graded_fn(void *user, size_t which, bool ok, double reward,
+                           const tkc_tree *metrics, const char *why);
 
 typedef struct tkr_asking { /* must not move while it waits */
     tinkc_reward *reward;

@@ -51,7 +51,7 @@ static void free_rollout(tkr_rollout *r)
     tkc_release(NULL, r->ends, r->ends_cap * sizeof *r->ends);
     tkr_table_free(&r->metrics);
     tinkc_text_free(&r->text);
-    tkr_json_text_free(r->messages);
+    tkc_release_str(NULL, r->messages);
     tkc_release_str(NULL, r->error);
 }
 
@@ -365,11 +365,10 @@ static void fill_rollout(tkr_rollout *r, line_read *l, tinkc_error *err)
         r->ends[r->n_ends++] = (size_t)l->ends.data[i];
     fill_metrics(r, l, err);
     tinkc_text_append(&r->text, l->text.data, l->text.len, err);
-    json_t *messages = l->messages.data
-                           ? tkr_json_parse(l->messages.data, l->messages.len, "messages", err)
-                           : NULL;
+    const tkc_tree *messages = l->messages.data ? tkr_json_parse(&l->arena, l->messages.data,
+                                                                 l->messages.len, "messages", err)
+                                                : NULL;
     r->messages = messages ? tkr_json_text(messages, err) : NULL;
-    json_decref(messages);
     if (l->error.data)
         r->error = tkc_copy_str(NULL, l->error, err);
     r->reward = l->reward;

@@ -15,7 +15,7 @@ typedef struct tkr_rollout { /* starts from {0} */
     size_t n_ends, ends_cap;
     tkr_table metrics;
     tinkc_text text;
-    char *messages; /* jansson's */
+    char *messages;
     char *error;
     double reward;
     size_t turns, sampled, read;

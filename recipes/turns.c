@@ -8,46 +8,48 @@
  */
 #include "recipes/turns.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/str.h"
 
-json_t *tkr_turn_task(const tinkc_task *task, json_t **tools, tinkc_error *err)
+tkc_tree *tkr_turn_task(tkc_arena *arena, const tinkc_task *task, tkc_tree **tools,
+                        tinkc_error *err)
 {
-    json_t *v = tkr_json_parse(task->messages_json, strlen(task->messages_json), "the prompt", err);
-    json_t *list = json_is_object(v) ? json_object_get(v, "messages") : v;
-    json_t *offered = json_object_get(v, "tools");
+    tkc_tree *v =
+        tkr_json_parse(arena, task->messages_json, strlen(task->messages_json), "the prompt", err);
+    tkc_tree *list = tkc_tree_is(v, TKC_TREE_OBJECT) ? tkc_tree_get(v, "messages") : v;
+    tkc_tree *offered = tkc_tree_get(v, "tools");
     *tools = NULL;
-    if (v && json_array_size(list) == 0)
+    if (v && tkc_tree_length(list) == 0)
         tkc_fail(err, TINKC_E_ARGUMENT, "the prompt has no messages");
-    else if (offered && !json_is_null(offered) && !json_is_array(offered))
+    else if (offered && !tkc_tree_is(offered, TKC_TREE_NULL) &&
+             !tkc_tree_is(offered, TKC_TREE_ARRAY))
         tkc_fail(err, TINKC_E_ARGUMENT, "\"tools\" is not a list");
-    bool ok = !tkc_failed(err);
-    if (ok && json_array_size(offered))
-        *tools = json_incref(offered);
-    if (ok)
-        json_incref(list);
-    json_decref(v);
-    return ok ? list : NULL;
+    if (tkc_failed(err))
+        return NULL;
+    if (tkc_tree_length(offered))
+        *tools = offered;
+    return list;
 }
 
-static bool render(const tkr_format *f, const json_t *messages, const json_t *tools, bool prompt,
-                   tinkc_text *text, tinkc_tokens *tokens, tinkc_error *err)
+static bool render(const tkr_format *f, const tkc_tree *messages, const tkc_tree *tools,
+                   bool prompt, tinkc_text *text, tinkc_tokens *tokens, tinkc_error *err)
 {
     char *said = tkr_json_text(messages, err);
-    char *tools_text = json_array_size(tools) ? tkr_json_text(tools, err) : NULL;
+    char *tools_text = tkc_tree_length(tools) ? tkr_json_text(tools, err) : NULL;
     tinkc_chat_options o = { .renderer = f->renderer,
                              .tools_json = tools_text,
                              .generation_prompt = prompt,
                              .openai_calls = true };
     bool ok = said && (text ? tinkc_chat_render(f->tokenizer, said, &o, text, err)
                             : tinkc_chat_encode(f->tokenizer, said, &o, tokens, err));
-    tkr_json_text_free(said);
-    tkr_json_text_free(tools_text);
+    tkc_release_str(NULL, said);
+    tkc_release_str(NULL, tools_text);
     return ok && !tkc_failed(err);
 }
 
-bool tkr_turn_prompt(const tkr_format *f, const json_t *messages, const json_t *tools,
+bool tkr_turn_prompt(const tkr_format *f, const tkc_tree *messages, const tkc_tree *tools,
                      tinkc_tokens *out, tinkc_error *err)
 {
     return render(f, messages, tools, true, NULL, out, err);
@@ -67,8 +69,8 @@ static size_t end_of_last(const tinkc_text *text, const tinkc_text *part)
     return found;
 }
 
-bool tkr_turn_between(const tkr_format *f, const json_t *before, const json_t *after,
-                      const json_t *tools, const int32_t *sampled, size_t n, tinkc_tokens *out,
+bool tkr_turn_between(const tkr_format *f, const tkc_tree *before, const tkc_tree *after,
+                      const tkc_tree *tools, const int32_t *sampled, size_t n, tinkc_tokens *out,
                       bool *extends, tinkc_error *err)
 {
     tinkc_text a = { 0 }, b = { 0 }, said = { 0 };
@@ -116,32 +118,30 @@ bool tkr_turn_text(const tkr_format *f, const int32_t *sampled, size_t n, bool s
 }
 
 /* One call as OpenAI's clients write it; NULL = the block does not hold one. */
-static json_t *tool_call(const char *from, size_t len, size_t number)
+static tkc_tree *tool_call(tkc_arena *arena, const char *from, size_t len, size_t number)
 {
-    json_error_t where;
-    json_t *v = json_loadb(from, len, 0, &where), *out = NULL;
-    const char *name = tkr_json_string(v, "name");
-    json_t *arguments = json_object_get(v, "arguments");
-    if (name)
-        out = json_pack("{s:o,s:s,s:{s:s,s:O?}}", "id", json_sprintf("call_%zu", number), "type",
-                        "function", "function", "name", name, "arguments", arguments);
-    json_decref(v);
-    return out;
+    const tkc_tree *v = tkc_tree_read(arena, tkc_strn(from, len), 0);
+    char id[32];
+    const char *name = tkc_tree_get_text(v, "name");
+    const tkc_tree *arguments = tkc_tree_get(v, "arguments");
+    (void)snprintf(id, sizeof id, "call_%zu", number);
+    return name ? tkc_tree_pack(arena, "{s:s,s:s,s:{s:s,s:o?}}", "id", id, "type", "function",
+                                "function", "name", name, "arguments", arguments)
+                : NULL;
 }
 
-json_t *tkr_turn_message(const char *text)
+tkc_tree *tkr_turn_message(tkc_arena *arena, const char *text)
 {
     static const char open[] = "<tool_call>", close[] = "</tool_call>";
-    json_t *m = json_pack("{s:s,s:s}", "role", "assistant", "content", text), *calls = json_array();
+    tkc_tree *m = tkc_tree_pack(arena, "{s:s,s:s}", "role", "assistant", "content", text),
+             *calls = tkc_tree_array(arena);
     for (const char *p = text; calls && (p = strstr(p, open));) {
         p += sizeof open - 1;
         const char *end = strstr(p, close);
-        json_t *call = end ? tool_call(p, (size_t)(end - p), json_array_size(calls)) : NULL;
-        if (call)
-            json_array_append_new(calls, call);
+        if (end)
+            tkc_tree_add(calls, tool_call(arena, p, (size_t)(end - p), tkc_tree_length(calls)));
     }
-    if (m && json_array_size(calls))
-        json_object_set(m, "tool_calls", calls);
-    json_decref(calls);
+    if (tkc_tree_length(calls))
+        tkc_tree_set(m, "tool_calls", calls);
     return m;
 }

@@ -43,6 +43,7 @@ void tkc_arena_reset(tkc_arena *arena)
     for (tkc_arena_block *b = arena->blocks; b; b = b->older)
         if (b->size > largest->size)
             largest = b;
+    arena->failed = false;
     if (!largest)
         return;
     assert(largest->size >= header_size());
@@ -97,12 +98,15 @@ void *tkc_arena_alloc(tkc_arena *arena, size_t size, tinkc_error *err)
     assert(!arena->blocks == !arena->at); /* an arena that was neither initialised nor zeroed */
     size_t need;
     if (!tkc_add_size(size ? size : 1, ALIGN - 1, &need)) {
+        arena->failed = true;
         tkc_fail_memory(err);
         return NULL;
     }
     need = need / ALIGN * ALIGN;
-    if ((size_t)(arena->end - arena->at) < need && !add_block(arena, need, err))
+    if ((size_t)(arena->end - arena->at) < need && !add_block(arena, need, err)) {
+        arena->failed = true;
         return NULL;
+    }
     void *ptr = arena->at;
     arena->at += need;
     assert(arena->at <= arena->end);

@@ -17,6 +17,7 @@ typedef struct tkc_arena {
     unsigned char *at, *end; /* free part of the newest block */
     size_t taken;            /* bytes of all blocks */
     size_t max;
+    bool failed; /* something was not allocated, since init, free or reset */
 } tkc_arena;
 
 /* Allocates nothing yet; max 0 = no limit. An arena of all zero bytes is empty and unlimited. */

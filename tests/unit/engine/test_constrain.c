@@ -3,6 +3,7 @@
 #include "constrain/json_grammar.h"
 #include "constrain/token_mask.h"
 #include "recipes/schema.h"
+#include "support/json_trees.h"
 #include "support/check.h"
 #include "support/scratch.h"
 
@@ -78,15 +79,12 @@ static size_t wander(const tke_grammar *g, size_t most, char *text)
 static void expect_valid(const char *schema, const char *text, size_t n)
 {
     tinkc_error err = { 0 };
-    json_error_t where;
-    json_t *s = json_loads(schema, JSON_DECODE_ANY, &where);
-    json_t *v = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+    tkc_tree *s = json_of(schema);
+    tkc_tree *v = json_of_any(text, n);
     if (!v)
-        fail_msg("%s\nnot JSON (%s): %s", schema, where.text, text);
+        fail_msg("%s\nnot JSON: %s", schema, text);
     if (!tkr_schema_conforms(s, v, &err) || err.code)
         fail_msg("%s\ndoes not fit (%s): %s", schema, err.message, text);
-    json_decref(s);
-    json_decref(v);
 }
 
 TEST_WITH(texts_of_a_grammar_are_accepted_byte_by_byte, set_up, tear_down)

@@ -1,8 +1,8 @@
 /* test_loss_graph.c - custom losses: every operation as PyTorch has it and against finite differences,
  * what is refused and how, and the built-in losses written as nodes. */
 #include <math.h>
-#include <jansson.h>
 
+#include "support/json_trees.h"
 #include "support/test_case.h"
 #include "train/loss.h"
 
@@ -11,7 +11,7 @@
 enum { MOST = 64 };
 
 typedef struct loaded {
-    json_t *json;
+    tkc_tree *json;
     const char *name;
     tke_graph *graph;
     tke_graph_datum datum;
@@ -21,11 +21,11 @@ typedef struct loaded {
     tke_graph_tensor tensors[2];
 } loaded;
 
-static size_t numbers(const json_t *list, double *out)
+static size_t numbers(const tkc_tree *list, double *out)
 {
-    for (size_t i = 0; i < json_array_size(list); i++)
-        out[i] = json_number_value(json_array_get(list, i));
-    return json_array_size(list);
+    for (size_t i = 0; i < tkc_tree_length(list); i++)
+        out[i] = tkc_tree_number(tkc_tree_at(list, i));
+    return tkc_tree_length(list);
 }
 
 static void load(loaded *c, const char *line)
@@ -33,27 +33,26 @@ static void load(loaded *c, const char *line)
     tinkc_error err = { 0 };
     tke_graph_input inputs[3];
     double w[MOST], n[MOST];
-    *c = (loaded){ .json = json_loads(line, 0, NULL) };
+    *c = (loaded){ .json = json_of(line) };
     assert_non_null(c->json);
-    c->name = json_string_value(json_object_get(c->json, "name"));
-    json_t *list = json_object_get(c->json, "inputs");
+    c->name = tkc_tree_get_text(c->json, "name");
+    tkc_tree *list = tkc_tree_get(c->json, "inputs");
     for (size_t i = 0; i < 3; i++) {
-        json_t *one = json_array_get(list, i);
-        inputs[i] = (tke_graph_input){ json_string_value(json_object_get(one, "name")),
-                                       json_integer_value(json_object_get(one, "rank")) };
+        tkc_tree *one = tkc_tree_at(list, i);
+        inputs[i] =
+            (tke_graph_input){ tkc_tree_get_text(one, "name"), tkc_tree_get_i64(one, "rank") };
     }
-    size_t n_lp = numbers(json_object_get(c->json, "logprobs"), c->logprobs);
-    size_t n_w = numbers(json_object_get(c->json, "w"), w);
-    size_t n_n = numbers(json_object_get(c->json, "n"), n);
+    size_t n_lp = numbers(tkc_tree_get(c->json, "logprobs"), c->logprobs);
+    size_t n_w = numbers(tkc_tree_get(c->json, "w"), w);
+    size_t n_n = numbers(tkc_tree_get(c->json, "n"), n);
     for (size_t i = 0; i < n_w; i++)
         c->w[i] = (float)w[i];
     for (size_t i = 0; i < n_n; i++)
         c->n[i] = (int64_t)n[i];
-    char *nodes = json_dumps(json_object_get(c->json, "graph"), JSON_COMPACT);
+    char *nodes = json_print(tkc_tree_get(c->json, "graph"));
     c->graph = tke_graph_new(&(tke_graph_spec){ c->name, inputs, 3, tkc_str(nodes) }, &err);
     if (!c->graph)
         fail_msg("%s: %s", c->name, err.message);
-    free(nodes);
     size_t cols = inputs[1].rank == 2 ? 3 : 1;
     c->tensors[0] = (tke_graph_tensor){ c->w, true, n_w / cols, cols };
     c->tensors[1] = (tke_graph_tensor){ c->n, false, n_n, 1 };
@@ -82,17 +81,16 @@ static void compare(loaded *c)
 {
     double grads[MOST], want[MOST], metrics[TKE_GRAPH_METRICS];
     const double h = 1e-5;
-    size_t n = numbers(json_object_get(c->json, "grads"), want);
-    near(c, "the loss", loss_of(c, grads, metrics),
-         json_number_value(json_object_get(c->json, "loss")), 1e-12);
+    size_t n = numbers(tkc_tree_get(c->json, "grads"), want);
+    near(c, "the loss", loss_of(c, grads, metrics), tkc_tree_get_number(c->json, "loss"), 1e-12);
     for (size_t i = 0; i < n; i++)
         near(c, "a gradient", grads[i], want[i], 1e-11);
-    json_t *named = json_object_get(c->json, "metrics");
-    assert_int_equal(json_object_size(named), tke_graph_n_metrics(c->graph));
+    tkc_tree *named = tkc_tree_get(c->json, "metrics");
+    assert_int_equal(tkc_tree_members(named), tke_graph_n_metrics(c->graph));
     for (size_t i = 0; i < tke_graph_n_metrics(c->graph); i++)
-        near(c, "a metric", metrics[i],
-             json_number_value(json_object_get(named, tke_graph_metric(c->graph, i))), 1e-12);
-    for (size_t i = 0; json_is_true(json_object_get(c->json, "smooth")) && i < n; i++) {
+        near(c, "a metric", metrics[i], tkc_tree_get_number(named, tke_graph_metric(c->graph, i)),
+             1e-12);
+    for (size_t i = 0; tkc_tree_get_true(c->json, "smooth") && i < n; i++) {
         double x = c->logprobs[i];
         c->logprobs[i] = x + h;
         double above = loss_of(c, NULL, NULL);
@@ -114,7 +112,6 @@ TEST(every_operation_agrees_with_torch)
         load(&c, line);
         compare(&c);
         tke_graph_free(c.graph);
-        json_decref(c.json);
     }
     assert_true(n > 100);
     fclose(file);

@@ -26,12 +26,12 @@ typedef struct seen {
     char log[4000];
 } seen;
 
-static void on_answer(void *user, const json_t *answer, const char *why)
+static void on_answer(void *user, const tkc_tree *answer, const char *why)
 {
     seen *s = user;
     if (answer) {
         s->answers++;
-        s->last = json_number_value(json_object_get(answer, "reward"));
+        s->last = tkc_tree_get_number(answer, "reward");
     } else {
         s->failures++;
         (void)snprintf(s->why, sizeof s->why, "%s", why);
@@ -145,7 +145,8 @@ TEST(a_process_that_hangs_is_ended)
     assert_non_null(strstr(s.why, "did not answer within 120000 ms"));
     const char *said = strstr(s.log, "did not answer within");
     assert_non_null(said);
-    assert_null(strstr(said + 1, "did not answer within")); /* the next process is not tried with it */
+    assert_null(
+        strstr(said + 1, "did not answer within")); /* the next process is not tried with it */
     hangs_at[0] = '\0';
     assert_int_equal(rmdir(folder), 0);
 }

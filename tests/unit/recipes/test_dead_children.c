@@ -10,7 +10,7 @@ typedef struct seen {
     char log[4000];
 } seen;
 
-static void on_answer(void *user, const json_t *answer, const char *why)
+static void on_answer(void *user, const tkc_tree *answer, const char *why)
 {
     seen *s = user;
     (void)why;

@@ -17,7 +17,7 @@ TEST(a_reward_url_has_a_minute)
     }
 }
 
-static void note_verdict(void *user, size_t which, bool ok, double reward, const json_t *metrics,
+static void note_verdict(void *user, size_t which, bool ok, double reward, const tkc_tree *metrics,
                          const char *why)
 {
     (void)which, (void)reward, (void)metrics;

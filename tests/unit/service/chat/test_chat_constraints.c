@@ -6,6 +6,7 @@
 
 #include "recipes/schema.h"
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/service/service_call.h"
 #include "support/service/tool_model.h"
 
@@ -24,102 +25,91 @@ static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"ad
                             "\"a\",\"b\"]}}},{\"type\":\"function\",\"function\":{"
                             "\"name\":\"look_up\",\"parameters\":{\"type\":\"object\","
                             "\"properties\":{\"word\":{\"type\":\"string\"}}}}}]";
-static json_t *ask(const char *model, const char *rest)
+static tkc_tree *ask(const char *model, const char *rest)
 {
-    json_t *v =
-        json_loads(service_json(t, 200, "POST", "/v1/chat/completions",
-                                "{\"model\":\"%s\",\"messages\":%s,%s}", model, question, rest),
-                   0, NULL);
+    tkc_tree *v =
+        json_of(service_json(t, 200, "POST", "/v1/chat/completions",
+                             "{\"model\":\"%s\",\"messages\":%s,%s}", model, question, rest));
     assert_non_null(v);
     return v;
 }
 
-static const json_t *choice(const json_t *v, size_t i)
+static const tkc_tree *choice(const tkc_tree *v, size_t i)
 {
-    return json_array_get(json_object_get(v, "choices"), i);
+    return tkc_tree_at(tkc_tree_get(v, "choices"), i);
 }
 
-static const char *text_of(const json_t *v, size_t i)
+static const char *text_of(const tkc_tree *v, size_t i)
 {
-    return json_string_value(json_object_get(json_object_get(choice(v, i), "message"), "content"));
+    return tkc_tree_get_text(tkc_tree_get(choice(v, i), "message"), "content");
 }
 
-static void expect_fits(const json_t *rules, const char *text)
+static void expect_fits(const tkc_tree *rules, const char *text)
 {
     tinkc_error err = { 0 };
-    json_error_t where;
-    json_t *v = json_loads(text ? text : "", JSON_DECODE_ANY | JSON_ALLOW_NUL, &where);
+    tkc_tree *v = json_of_any(text ? text : "", text ? strlen(text) : 0);
     if (!v)
-        fail_msg("not JSON (%s): %s", where.text, text);
+        fail_msg("not JSON: %s", text);
     if (!tkr_schema_conforms(rules, v, &err) || err.code)
         fail_msg("does not fit (%s): %s", err.message, text);
-    json_decref(v);
 }
 
 /* 200 seeds, at temperatures up to 2 and with as few tokens as can be. */
 TEST(whatever_the_seed_the_text_fits_its_schema)
 {
     char rest[1600];
-    json_t *rules = json_loads(schema, 0, NULL);
+    tkc_tree *rules = json_of(schema);
     for (int i = 0; i < 25; i++) {
         snprintf(rest, sizeof rest,
                  "\"seed\":%d,\"n\":8,\"max_tokens\":%d,\"temperature\":%g,\"response_format\":{"
                  "\"type\":\"json_schema\","
                  "\"json_schema\":{\"name\":\"x\",\"schema\":%s}}",
                  i, 36 + i, 0.25 * (i % 9), schema);
-        json_t *v = ask("nano", rest);
+        tkc_tree *v = ask("nano", rest);
         for (size_t k = 0; k < 8; k++) {
             expect_fits(rules, text_of(v, k));
-            assert_string_equal(json_string_value(json_object_get(choice(v, k), "finish_reason")),
-                                "stop");
+            assert_string_equal(tkc_tree_get_text(choice(v, k), "finish_reason"), "stop");
         }
-        json_decref(v);
     }
-    json_decref(rules);
 }
 
 TEST(json_object_gives_an_object)
 {
-    json_t *rules = json_loads("{\"type\":\"object\"}", 0, NULL);
+    tkc_tree *rules = json_of("{\"type\":\"object\"}");
     for (int i = 0; i < 8; i++) {
         char rest[200];
         snprintf(rest, sizeof rest,
                  "\"seed\":%d,\"n\":4,\"temperature\":1.7,\"max_tokens\":%d,\"response_format\":{"
                  "\"type\":\"json_object\"}",
                  i, 2 + 6 * i);
-        json_t *v = ask("nano", rest);
+        tkc_tree *v = ask("nano", rest);
         for (size_t k = 0; k < 4; k++)
             expect_fits(rules, text_of(v, k));
-        json_decref(v);
     }
-    json_decref(rules);
 }
 
-static double first_logprob(const json_t *v, size_t top)
+static double first_logprob(const tkc_tree *v, size_t top)
 {
-    const json_t *token =
-        json_array_get(json_object_get(json_object_get(choice(v, 0), "logprobs"), "content"), 0);
-    const json_t *at =
-        top ? json_array_get(json_object_get(token, "top_logprobs"), top - 1) : token;
+    const tkc_tree *token =
+        tkc_tree_at(tkc_tree_get(tkc_tree_get(choice(v, 0), "logprobs"), "content"), 0);
+    const tkc_tree *at = top ? tkc_tree_at(tkc_tree_get(token, "top_logprobs"), top - 1) : token;
     assert_non_null(at);
-    return json_number_value(json_object_get(at, "logprob"));
+    return tkc_tree_get_number(at, "logprob");
 }
 
 /* The likeliest tokens and their log-probs are the model's own; what is drawn has its own too, however
  * unlikely the constraint makes it. */
 TEST(logprobs_are_the_models_own)
 {
-    json_t *freely =
+    tkc_tree *freely =
         ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
-    json_t *bound =
+    tkc_tree *bound =
         ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3,"
                     "\"response_format\":{\"type\":\"json_object\"}");
     for (size_t i = 1; i <= 3; i++)
         assert_true(first_logprob(freely, i) == first_logprob(bound, i));
     assert_true(first_logprob(freely, 0) == first_logprob(freely, 1));
     assert_true(first_logprob(bound, 0) < first_logprob(bound, 3)); /* not renormalised */
-    json_decref(freely);
-    json_decref(bound);
 }
 
 /* The same sample alone and among others, each with a state of its own. */
@@ -132,18 +122,16 @@ TEST(a_constraint_has_a_state_of_its_own)
             "\"json_schema\":{\"name\":\"x\",\"schema\":%s}}";
         snprintf(one, sizeof one, form, i, 1, schema);
         snprintf(many, sizeof many, form, i, 7, schema);
-        json_t *a = ask("nano", one), *b = ask("nano", many);
+        tkc_tree *a = ask("nano", one), *b = ask("nano", many);
         assert_string_equal(text_of(a, 0), text_of(b, 0));
-        json_decref(a);
-        json_decref(b);
     }
 }
 
-static const json_t *call_of(const json_t *message, const char *name)
+static const tkc_tree *call_of(const tkc_tree *message, const char *name)
 {
-    const json_t *f =
-        json_object_get(json_array_get(json_object_get(message, "tool_calls"), 0), "function");
-    const char *called = json_string_value(json_object_get(f, "name"));
+    const tkc_tree *f =
+        tkc_tree_get(tkc_tree_at(tkc_tree_get(message, "tool_calls"), 0), "function");
+    const char *called = tkc_tree_get_text(f, "name");
     assert_non_null(called);
     if (name)
         assert_string_equal(called, name);
@@ -153,31 +141,26 @@ static const json_t *call_of(const json_t *message, const char *name)
 TEST(a_required_call_fits_its_parameters)
 {
     char rest[1500];
-    json_t *rules = json_loads("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{"
-                               "\"a\":{\"type\":\"integer\"},"
-                               "\"b\":{\"type\":\"integer\"}}}",
-                               0, NULL);
+    tkc_tree *rules = json_of("{\"type\":\"object\",\"required\":[\"a\",\"b\"],\"properties\":{"
+                              "\"a\":{\"type\":\"integer\"},"
+                              "\"b\":{\"type\":\"integer\"}}}");
     for (int i = 0; i < 10; i++) {
         const char *how =
             i % 2 ? "\"required\"" : "{\"type\":\"function\",\"function\":{\"name\":\"add\"}}";
         snprintf(rest, sizeof rest, "\"seed\":%d,\"max_tokens\":90,\"tools\":%s,\"tool_choice\":%s",
                  i, tools, how);
-        json_t *v = ask("tools", rest);
-        const json_t *message = json_object_get(choice(v, 0), "message");
-        assert_true(json_is_null(json_object_get(message, "content")));
-        assert_string_equal(json_string_value(json_object_get(choice(v, 0), "finish_reason")),
-                            "tool_calls");
-        const json_t *f = call_of(message, i % 2 ? NULL : "add");
-        if (strcmp(json_string_value(json_object_get(f, "name")), "add") == 0)
-            expect_fits(rules, json_string_value(json_object_get(f, "arguments")));
-        json_decref(v);
+        tkc_tree *v = ask("tools", rest);
+        const tkc_tree *message = tkc_tree_get(choice(v, 0), "message");
+        assert_true(tkc_tree_is(tkc_tree_get(message, "content"), TKC_TREE_NULL));
+        assert_string_equal(tkc_tree_get_text(choice(v, 0), "finish_reason"), "tool_calls");
+        const tkc_tree *f = call_of(message, i % 2 ? NULL : "add");
+        if (strcmp(tkc_tree_get_text(f, "name"), "add") == 0)
+            expect_fits(rules, tkc_tree_get_text(f, "arguments"));
     }
-    json_decref(rules);
-    json_t *v = ask("tools", "\"max_tokens\":4,\"tools\":[{\"type\":\"function\",\"function\":{"
-                             "\"name\":\"a\"}}],\"tool_choice\":"
-                             "\"none\"");
+    tkc_tree *v = ask("tools", "\"max_tokens\":4,\"tools\":[{\"type\":\"function\",\"function\":{"
+                               "\"name\":\"a\"}}],\"tool_choice\":"
+                               "\"none\"");
     assert_non_null(text_of(v, 0));
-    json_decref(v);
 }
 
 /* As events: the role, one delta with the call, the reason, the end. */
