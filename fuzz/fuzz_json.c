@@ -1,8 +1,9 @@
-/* The JSON reader: any text, passed over, walked through and read as numbers; what it accepts is
- * written back and must be accepted again with the same meaning. */
+/* The JSON reader: any text, passed over, walked through, read as numbers and as a tree; what it accepts
+ * is written back and must be accepted again with the same meaning. */
 #include "harness.h"
 
 #include "base/json_read.h"
+#include "base/json_tree.h"
 #include "base/json_write.h"
 
 static void copy_value(tkc_json *j, tkc_jsonw *w)
@@ -69,6 +70,16 @@ static void read_numbers(tinkc_str text, tkc_arena *arena)
     (void)tkc_json_i64s(&j);
 }
 
+/* The tree refuses some texts that the reader takes: with NUL, or numbers that it cannot hold. */
+static void read_tree(tinkc_str text, tkc_arena *arena, bool accepted)
+{
+    const tkc_tree *v = tkc_tree_read(arena, text, TKC_TREE_ANY);
+    const char *first = v ? tkc_tree_print(arena, v, TKC_TREE_COMPACT) : NULL;
+    const tkc_tree *again = tkc_tree_read(arena, tkc_str(first), TKC_TREE_ANY);
+    MUST(!v || accepted);
+    MUST(!first || arena->failed || (tkc_tree_equal(v, again) && tkc_tree_equal(again, v)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > FUZZ_MAX_INPUT)
@@ -88,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tkc_buf_free(&again);
     }
     read_numbers(text, &room->arena);
+    read_tree(text, &room->arena, accepted);
     fuzz_end(room);
     return 0;
 }

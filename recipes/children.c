@@ -374,7 +374,7 @@ static void flush_child(child *p)
 
 static ask *waiting_for(const tkr_children *c, const child *p, const tkc_tree *id)
 {
-    if (!tkc_tree_is(id, TKC_TREE_I64) || tkc_tree_i64(id) < 0)
+    if (!tkc_tree_is_i64(id) || tkc_tree_i64(id) < 0)
         return NULL;
     for (ask *a = c->first; a; a = a->next)
         if (a->sent && a->child == (int)(p - c->all) && a->id == (uint64_t)tkc_tree_i64(id))
@@ -387,11 +387,11 @@ static bool take_line(tkr_children *c, child *p, const char *line, size_t len, c
 {
     tkc_arena arena = { 0 };
     const tkc_tree *v = tkc_tree_read(&arena, (tinkc_str){ line, len }, TKC_TREE_UNIQUE);
-    ask *a = tkc_tree_is(v, TKC_TREE_OBJECT) ? waiting_for(c, p, tkc_tree_get(v, "id")) : NULL;
+    ask *a = tkc_tree_is_object(v) ? waiting_for(c, p, tkc_tree_get(v, "id")) : NULL;
     if (a) {
         c->deaths = 0;
         finish(c, a, v, NULL);
-    } else if (!tkc_tree_is(v, TKC_TREE_OBJECT)) {
+    } else if (!tkc_tree_is_object(v)) {
         (void)snprintf(why, WHY, "wrote a line that is not a JSON object: %.*s",
                        (int)(len > 80 ? 80 : len), line);
     } else {

@@ -152,12 +152,12 @@ static bool are_messages(const tkc_tree *list)
 {
     size_t i;
     tkc_tree *m;
-    if (!tkc_tree_is(list, TKC_TREE_ARRAY))
+    if (!tkc_tree_is_array(list))
         return false;
     for (i = 0; (m = tkc_tree_at(list, i)); i++) {
         const tkc_tree *content = tkc_tree_get(m, "content");
         if (!tkc_tree_get_text(m, "role") ||
-            !(tkc_tree_is(content, TKC_TREE_TEXT) || tkc_tree_is(content, TKC_TREE_ARRAY)))
+            !(tkc_tree_is_text(content) || tkc_tree_is_array(content)))
             return false;
     }
     return true;
@@ -167,7 +167,7 @@ static bool are_numbers(const tkc_tree *metrics)
 {
     const char *name;
     tkc_tree *one;
-    if (!tkc_tree_is(metrics, TKC_TREE_OBJECT))
+    if (!tkc_tree_is_object(metrics))
         return false;
     TKC_TREE_EACH (metrics, name, one) {
         if (!tkc_tree_is_number(one))
@@ -188,25 +188,24 @@ bool tkr_env_read(const tkc_tree *v, bool reset, tkr_env_answer *out, char why[T
         (void)snprintf(why, TKR_ENV_WHY, "the environment reports: %.150s", said);
         return false;
     }
-    if (!tkc_tree_is(v, TKC_TREE_OBJECT))
+    if (!tkc_tree_is_object(v))
         return broken(why, "the answer is not an object");
     if (out->messages && !are_messages(out->messages))
         return broken(why, "\"messages\" is not a list of {\"role\", \"content\"}");
-    if (out->tools && !tkc_tree_is(out->tools, TKC_TREE_ARRAY))
+    if (out->tools && !tkc_tree_is_array(out->tools))
         return broken(why, "\"tools\" is not a list");
     if (out->metrics && !are_numbers(out->metrics))
         return broken(why, "\"metrics\" is not an object of numbers");
-    if (reward && !tkc_tree_is(reward, TKC_TREE_NULL) &&
-        !tkr_json_number(v, "reward", &out->reward))
+    if (reward && !tkc_tree_is_null(reward) && !tkr_json_number(v, "reward", &out->reward))
         return broken(why, "\"reward\" is not a finite number");
-    if (done && !tkc_tree_is(done, TKC_TREE_BOOL))
+    if (done && !tkc_tree_is_bool(done))
         return broken(why, "\"done\" is not true or false");
     if (reset && out->done)
         return broken(why, "an episode cannot be done at its reset");
     if (!out->done && tkc_tree_length(out->messages) == 0)
         return broken(
             why, "neither \"messages\" nor \"done\": true, so the model has nothing to answer");
-    if (out->done && (!reward || tkc_tree_is(reward, TKC_TREE_NULL)))
+    if (out->done && (!reward || tkc_tree_is_null(reward)))
         return broken(why, "\"done\" without a \"reward\"");
     return true;
 }

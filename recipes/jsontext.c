@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-
 tkc_tree *tkr_json_parse(tkc_arena *arena, const char *text, size_t len, const char *what,
                          tinkc_error *err)
 {

@@ -25,7 +25,7 @@ static tkc_tree *teacher_messages(tkc_arena *arena, const tinkc_rollout *r, cons
 {
     tkc_tree *v =
         tkr_json_parse(arena, r->messages_json, strlen(r->messages_json), "messages", err);
-    if (!tkc_tree_is(v, TKC_TREE_ARRAY) || tkc_tree_length(v) < 2)
+    if (!tkc_tree_is_array(v) || tkc_tree_length(v) < 2)
         tkc_fail(err, TINKC_E_ARGUMENT,
                  "a context for the teacher needs prompts of messages, not of tokens");
     tkc_tree_take_out(v, tkc_tree_length(v) - 1);

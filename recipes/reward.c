@@ -267,7 +267,7 @@ static void deliver(tkr_asking *a, const tkc_tree *answer, const char *why)
         (void)snprintf(text, sizeof text, "the grader reports: %.200s", said);
     else if (!ok)
         (void)snprintf(text, sizeof text, "the answer has no finite number under \"reward\"");
-    if (ok && metrics && !tkc_tree_is(metrics, TKC_TREE_OBJECT)) {
+    if (ok && metrics && !tkc_tree_is_object(metrics)) {
         ok = false;
         (void)snprintf(text, sizeof text, "\"metrics\" in the answer is not an object");
     }
@@ -300,7 +300,7 @@ static void on_response(tinkc_future *f, void *user)
                  (long long)tkr_reward_timeout_ms(a->reward));
     }
     a->future = NULL;
-    deliver(a, tkc_tree_is(v, TKC_TREE_OBJECT) ? v : NULL,
+    deliver(a, tkc_tree_is_object(v) ? v : NULL,
             err.code ? err.message : "the answer is not an object");
     tkc_arena_free(&arena);
     tinkc_future_free(f);

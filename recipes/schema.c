@@ -52,26 +52,26 @@ static const tkc_tree *resolve(const tkc_tree *root, const char *ref)
 static bool is_type(const tkc_tree *v, const char *type)
 {
     if (strcmp(type, "integer") == 0)
-        return tkc_tree_is(v, TKC_TREE_I64) ||
-               (tkc_tree_is(v, TKC_TREE_REAL) && tkc_tree_number(v) == floor(tkc_tree_number(v)));
-    return strcmp(type, "object") == 0    ? tkc_tree_is(v, TKC_TREE_OBJECT)
-           : strcmp(type, "array") == 0   ? tkc_tree_is(v, TKC_TREE_ARRAY)
-           : strcmp(type, "string") == 0  ? tkc_tree_is(v, TKC_TREE_TEXT)
+        return tkc_tree_is_i64(v) ||
+               (tkc_tree_is_real(v) && tkc_tree_number(v) == floor(tkc_tree_number(v)));
+    return strcmp(type, "object") == 0    ? tkc_tree_is_object(v)
+           : strcmp(type, "array") == 0   ? tkc_tree_is_array(v)
+           : strcmp(type, "string") == 0  ? tkc_tree_is_text(v)
            : strcmp(type, "number") == 0  ? tkc_tree_is_number(v)
-           : strcmp(type, "boolean") == 0 ? tkc_tree_is(v, TKC_TREE_BOOL)
-           : strcmp(type, "null") == 0    ? tkc_tree_is(v, TKC_TREE_NULL)
+           : strcmp(type, "boolean") == 0 ? tkc_tree_is_bool(v)
+           : strcmp(type, "null") == 0    ? tkc_tree_is_null(v)
                                           : false;
 }
 
 static bool type_fits(const tkc_tree *type, const tkc_tree *v)
 {
-    if (tkc_tree_is(type, TKC_TREE_TEXT))
+    if (tkc_tree_is_text(type))
         return is_type(v, tkc_tree_text(type));
     for (size_t i = 0; i < tkc_tree_length(type); i++)
-        if (tkc_tree_is(tkc_tree_at(type, i), TKC_TREE_TEXT) &&
+        if (tkc_tree_is_text(tkc_tree_at(type, i)) &&
             is_type(v, tkc_tree_text(tkc_tree_at(type, i))))
             return true;
-    return !tkc_tree_is(type, TKC_TREE_ARRAY);
+    return !tkc_tree_is_array(type);
 }
 
 /* 1 and 1.0 are the same number in JSON Schema. */
@@ -87,7 +87,7 @@ static bool among(const tkc_tree *list, const tkc_tree *v)
     for (size_t i = 0; i < tkc_tree_length(list); i++)
         if (equal(tkc_tree_at(list, i), v))
             return true;
-    return !tkc_tree_is(list, TKC_TREE_ARRAY);
+    return !tkc_tree_is_array(list);
 }
 
 static bool limit(const tkc_tree *schema, const char *key, double *out)
@@ -242,8 +242,8 @@ static bool combinations_fit(const run *r, const tkc_tree *s, const tkc_tree *v,
 
 static bool conforms(const run *r, const tkc_tree *schema, const tkc_tree *v, int depth)
 {
-    if (!tkc_tree_is(schema, TKC_TREE_OBJECT))
-        return !(tkc_tree_is(schema, TKC_TREE_BOOL) && !tkc_tree_is_true(schema));
+    if (!tkc_tree_is_object(schema))
+        return !(tkc_tree_is_bool(schema) && !tkc_tree_is_true(schema));
     if (depth >= MOST_DEPTH || tkc_failed(r->err))
         return false;
     depth++;
@@ -253,11 +253,11 @@ static bool conforms(const run *r, const tkc_tree *schema, const tkc_tree *v, in
     if ((ref && !conforms(r, resolve(r->root, ref), v, depth)) || (type && !type_fits(type, v)) ||
         (constant && !equal(constant, v)) || (listed && !among(listed, v)))
         return false;
-    bool ok = tkc_tree_is_number(v)             ? number_fits(schema, tkc_tree_number(v))
-              : tkc_tree_is(v, TKC_TREE_TEXT)   ? string_fits(r, schema, v)
-              : tkc_tree_is(v, TKC_TREE_ARRAY)  ? array_fits(r, schema, v, depth)
-              : tkc_tree_is(v, TKC_TREE_OBJECT) ? object_fits(r, schema, v, depth)
-                                                : true;
+    bool ok = tkc_tree_is_number(v)   ? number_fits(schema, tkc_tree_number(v))
+              : tkc_tree_is_text(v)   ? string_fits(r, schema, v)
+              : tkc_tree_is_array(v)  ? array_fits(r, schema, v, depth)
+              : tkc_tree_is_object(v) ? object_fits(r, schema, v, depth)
+                                      : true;
     return ok && combinations_fit(r, schema, v, depth);
 }
 
@@ -376,9 +376,9 @@ static bool check(const tkc_tree *root, const tkc_tree *s, int depth, tinkc_erro
 {
     const char *name;
     tkc_tree *member;
-    if (tkc_tree_is(s, TKC_TREE_BOOL))
+    if (tkc_tree_is_bool(s))
         return true;
-    if (!tkc_tree_is(s, TKC_TREE_OBJECT))
+    if (!tkc_tree_is_object(s))
         return tkc_fail(err, TINKC_E_ARGUMENT,
                         "JSON schema: a schema must be an object or a boolean");
     if (depth >= MOST_DEPTH)
@@ -388,11 +388,10 @@ static bool check(const tkc_tree *root, const tkc_tree *s, int depth, tinkc_erro
             return tkc_fail(err, TINKC_E_UNSUPPORTED, "JSON schema: keyword %s is not supported",
                             name);
         if (strcmp(name, "$ref") == 0 &&
-            (!tkc_tree_is(member, TKC_TREE_TEXT) || !resolve(root, tkc_tree_text(member))))
+            (!tkc_tree_is_text(member) || !resolve(root, tkc_tree_text(member))))
             return tkc_fail(err, TINKC_E_ARGUMENT, "JSON schema: $ref leads nowhere: %s",
-                            tkc_tree_is(member, TKC_TREE_TEXT) ? tkc_tree_text(member)
-                                                               : "not a string");
-        if (strcmp(name, "pattern") == 0 && tkc_tree_is(member, TKC_TREE_TEXT))
+                            tkc_tree_is_text(member) ? tkc_tree_text(member) : "not a string");
+        if (strcmp(name, "pattern") == 0 && tkc_tree_is_text(member))
             (void)tkr_pattern_found(tkc_tree_text(member), "", err);
         if ((holds_schema(name) && !check(root, member, depth + 1, err)) ||
             (holds_schemas(name) && !check_each(root, member, depth + 1, err)) || tkc_failed(err))

@@ -18,13 +18,12 @@ tkc_tree *tkr_turn_task(tkc_arena *arena, const tinkc_task *task, tkc_tree **too
 {
     tkc_tree *v =
         tkr_json_parse(arena, task->messages_json, strlen(task->messages_json), "the prompt", err);
-    tkc_tree *list = tkc_tree_is(v, TKC_TREE_OBJECT) ? tkc_tree_get(v, "messages") : v;
+    tkc_tree *list = tkc_tree_is_object(v) ? tkc_tree_get(v, "messages") : v;
     tkc_tree *offered = tkc_tree_get(v, "tools");
     *tools = NULL;
     if (v && tkc_tree_length(list) == 0)
         tkc_fail(err, TINKC_E_ARGUMENT, "the prompt has no messages");
-    else if (offered && !tkc_tree_is(offered, TKC_TREE_NULL) &&
-             !tkc_tree_is(offered, TKC_TREE_ARRAY))
+    else if (offered && !tkc_tree_is_null(offered) && !tkc_tree_is_array(offered))
         tkc_fail(err, TINKC_E_ARGUMENT, "\"tools\" is not a list");
     if (tkc_failed(err))
         return NULL;

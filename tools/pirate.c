@@ -9,12 +9,15 @@
  * word of the quiz never occurs in a lesson in any phrasing; a capital or opposite may, asked in
  * other words, because nano has too few of them to learn the way from the others.
  */
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/json_tree.h"
+
+static tkc_arena arena; /* ends with the program */
 
 typedef struct fact {
     const char *subject, *answer;
@@ -180,78 +183,74 @@ static void print_quiz(const question *q, size_t i)
 /* The quiz asks nothing twice; its first questions are what the quickstart shows. */
 static int generate(bool quiz, size_t n, uint64_t seed)
 {
-    json_t *seen = json_object();
+    tkc_tree *seen = tkc_tree_object(&arena);
     for (size_t i = 0, tries = 0; i < n && tries < 100000; tries++) {
         question q;
         make_question(&seed, &q);
-        if (is_quiz(q.subject) != quiz || (quiz && json_object_get(seen, q.ask)))
+        if (is_quiz(q.subject) != quiz || (quiz && tkc_tree_get(seen, q.ask)))
             continue;
-        json_object_set_new(seen, q.ask, json_true());
+        tkc_tree_set_bool(seen, q.ask, true);
         if (quiz)
             print_quiz(&q, i);
         else
             print_lesson(&q);
         i++;
     }
-    json_decref(seen);
     return 0;
 }
 
 /* ---- grading ---- */
 
-static json_t *read_lines(const char *path)
+static tkc_tree *read_lines(const char *path)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t cap = 0;
-    json_t *all = json_array();
+    tkc_tree *all = tkc_tree_array(&arena);
     while (f && getline(&line, &cap, f) > 0)
-        json_array_append_new(all, json_loads(line, 0, NULL));
+        tkc_tree_add(all, tkc_tree_read(&arena, tkc_str(line), 0));
     if (f)
         fclose(f);
     free(line);
     return all;
 }
 
-static const char *text_of(const json_t *row)
+static const char *text_of(const tkc_tree *row)
 {
-    const json_t *first = json_array_get(json_object_get(row, "sequences"), 0);
-    const char *text = json_string_value(json_object_get(first, "text"));
+    const tkc_tree *first = tkc_tree_at(tkc_tree_get(row, "sequences"), 0);
+    const char *text = tkc_tree_get_text(first, "text");
     return text ? text : "";
 }
 
 /* Right and in persona: exactly "Arr, ANSWER, matey!". */
-static bool is_right(const json_t *row)
+static bool is_right(const tkc_tree *row)
 {
     char wanted[128];
-    const char *answer = json_string_value(json_object_get(row, "answer"));
+    const char *answer = tkc_tree_get_text(row, "answer");
     (void)snprintf(wanted, sizeof wanted, "Arr, %s, matey!", answer ? answer : "");
     return strcmp(text_of(row), wanted) == 0;
 }
 
 static int share(const char *path)
 {
-    json_t *rows = read_lines(path);
-    size_t right = 0, n = json_array_size(rows);
+    tkc_tree *rows = read_lines(path);
+    size_t right = 0, n = tkc_tree_length(rows);
     for (size_t i = 0; i < n; i++)
-        right += is_right(json_array_get(rows, i));
+        right += is_right(tkc_tree_at(rows, i));
     printf("%zu %zu\n", right, n);
-    json_decref(rows);
     return n == 0;
 }
 
 static int compare(const char *before, const char *after, size_t n)
 {
-    json_t *a = read_lines(before), *b = read_lines(after);
+    tkc_tree *a = read_lines(before), *b = read_lines(after);
     printf("  %-38.38s %-22.22s %s\n", "question", "before", "after");
-    for (size_t i = 0; i < n && i < json_array_size(a); i++) {
-        const json_t *x = json_array_get(a, i), *y = json_array_get(b, i);
-        printf("%s %-38.38s %-22.22s %s\n", is_right(y) ? "*" : " ",
-               json_string_value(json_object_get(x, "prompt")), text_of(x), text_of(y));
+    for (size_t i = 0; i < n && i < tkc_tree_length(a); i++) {
+        const tkc_tree *x = tkc_tree_at(a, i), *y = tkc_tree_at(b, i);
+        printf("%s %-38.38s %-22.22s %s\n", is_right(y) ? "*" : " ", tkc_tree_get_text(x, "prompt"),
+               text_of(x), text_of(y));
     }
     puts("  * right and in persona");
-    json_decref(a);
-    json_decref(b);
     return 0;
 }
 

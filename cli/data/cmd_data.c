@@ -18,7 +18,7 @@
 
 typedef struct report {
     const cli_app *app;
-    json_t *problems;
+    tkc_tree *problems;
     size_t errors, warnings;
 } report;
 
@@ -30,10 +30,11 @@ static void note_problem(const char *file, size_t line, int level, const char *c
     r->errors += error;
     r->warnings += !error;
     if (r->problems) {
-        json_array_append_new(r->problems, json_pack("{s:o,s:I,s:s,s:s,s:o}", "path",
-                                                     cli_json_text(file), "line", (json_int_t)line,
-                                                     "level", error ? "error" : "warning", "code",
-                                                     code, "message", cli_json_text(message)));
+        tkc_tree_add(r->problems,
+                     cli_pack(r->app, "{s:o,s:I,s:s,s:s,s:o}", "path",
+                              cli_json_text(cli_arena(r->app), file), "line", (int64_t)line,
+                              "level", error ? "error" : "warning", "code", code, "message",
+                              cli_json_text(cli_arena(r->app), message)));
         return;
     }
     char *safe = cli_escape(message), *name = cli_escape(file);
@@ -80,15 +81,16 @@ typedef struct file_report {
     report *r;
     const char *path;
     size_t good, tokens;
-    json_t *unused; /* what was said of members that are not used: said for their first line only */
+    tkc_tree
+        *unused; /* what was said of members that are not used: said for their first line only */
 } file_report;
 
 static bool was_said(file_report *f, const cli_said *said)
 {
     if (strcmp(said->code, "unused") != 0)
         return false;
-    bool known = json_object_get(f->unused, said->message) != NULL;
-    json_object_set_new(f->unused, said->message, json_true());
+    bool known = tkc_tree_get(f->unused, said->message) != NULL;
+    tkc_tree_set_bool(f->unused, said->message, true);
     return known;
 }
 
@@ -104,7 +106,7 @@ static void check_block(cli_block *b, size_t before, void *user)
 }
 
 static int check_file(cli_app *app, report *r, const char *path, const cli_example_options *how,
-                      json_t *files)
+                      tkc_tree *files)
 {
     cli_data_file f;
     file_report result = { .r = r, .path = path };
@@ -112,21 +114,20 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
     int bad = cli_data_open(app, path, &f);
     if (bad)
         return bad;
-    result.unused = json_object();
+    result.unused = cli_object(app);
     cli_convos convos = {
         .app = app, .file = &f, .label = path, .how = how, .deliver = check_block, .user = &result
     };
     bad = cli_convos_read(&convos, &lines);
-    json_decref(result.unused);
     if (!bad && !result.good && r->errors == errors)
         note_problem(path, 0, CLI_LEVEL_ERROR, "empty",
                      lines ? "there are only blank lines" : "the file is empty", r);
-    json_t *v = json_pack("{s:o,s:I,s:I,s:o,s:I,s:I}", "path", cli_json_text(path), "lines",
-                          (json_int_t)lines, "conversations", (json_int_t)result.good, "tokens",
-                          how->tokenizer ? json_integer((json_int_t)result.tokens) : json_null(),
-                          "errors", (json_int_t)(r->errors - errors), "warnings",
-                          (json_int_t)(r->warnings - warnings));
-    json_array_append_new(files, v);
+    tkc_tree *v = cli_pack(
+        app, "{s:o,s:I,s:I,s:o,s:I,s:I}", "path", cli_json_text(cli_arena(app), path), "lines",
+        (int64_t)lines, "conversations", (int64_t)result.good, "tokens",
+        how->tokenizer ? tkc_tree_new_i64(cli_arena(app), (int64_t)result.tokens) : tkc_tree_null(),
+        "errors", (int64_t)(r->errors - errors), "warnings", (int64_t)(r->warnings - warnings));
+    tkc_tree_add(files, v);
     if (!bad && !json_wanted(app))
         cli_note(app, "%s: %zu conversation%s, %zu error%s, %zu warning%s", path, result.good,
                  plural(result.good), r->errors - errors, plural(r->errors - errors),
@@ -137,20 +138,17 @@ static int check_file(cli_app *app, report *r, const char *path, const cli_examp
 
 int cli_data_check(cli_app *app)
 {
-    report r = { .app = app, .problems = json_wanted(app) ? json_array() : NULL };
+    report r = { .app = app, .problems = json_wanted(app) ? cli_array(app) : NULL };
     cli_example_options how;
     tinkc_tokenizer *t = NULL;
-    json_t *files = json_array();
+    tkc_tree *files = cli_array(app);
     int bad = model_view(app, &how, &t);
     for (size_t i = 0; !bad && i < app->n_args; i++)
         bad = check_file(app, &r, app->args[i], &how, files);
     if (!bad && r.problems) {
-        json_t *v = json_pack("{s:O,s:O}", "files", files, "problems", r.problems);
+        tkc_tree *v = cli_pack(app, "{s:o,s:o}", "files", files, "problems", r.problems);
         bad = cli_print_json(app, v);
-        json_decref(v);
     }
-    json_decref(files);
-    json_decref(r.problems);
     tinkc_tokenizer_free(t);
     return bad ? bad : r.errors ? CLI_EXIT_CHECK : 0;
 }
@@ -239,15 +237,16 @@ static int stats_file(cli_app *app, const char *path, const cli_example_options 
     return bad;
 }
 
-static void add_count(json_t *rows, json_t *v, const char *label, const char *key, size_t n)
+static void add_count(const cli_app *app, tkc_tree *rows, tkc_tree *v, const char *label,
+                      const char *key, size_t n)
 {
     char text[CLI_SHORT_TEXT];
     cli_format_count((int64_t)n, text);
-    cli_row(rows, label, text);
-    json_object_set_new(v, key, json_integer((json_int_t)n));
+    cli_row(app, rows, label, text);
+    tkc_tree_set_i64(v, key, (int64_t)n);
 }
 
-static void add_percentiles(json_t *rows, json_t *v, stats *s)
+static void add_percentiles(const cli_app *app, tkc_tree *rows, tkc_tree *v, stats *s)
 {
     static const int points[] = { 50, 90, 99, 100 };
     size_t total = 0;
@@ -256,12 +255,13 @@ static void add_percentiles(json_t *rows, json_t *v, stats *s)
     qsort(s->lengths, s->n_lengths, sizeof *s->lengths, compare_size);
     for (size_t i = 0; i < s->n_lengths; i++)
         total += s->lengths[i];
-    add_count(rows, v, "Tokens", "tokens", total);
+    add_count(app, rows, v, "Tokens", "tokens", total);
     for (size_t i = 0; i < 4; i++) {
         char label[32], key[32];
         (void)snprintf(label, sizeof label, "Tokens, %d%%", points[i]);
         (void)snprintf(key, sizeof key, "tokens_p%d", points[i]);
-        add_count(rows, v, label, key, s->lengths[(s->n_lengths - 1) * (size_t)points[i] / 100]);
+        add_count(app, rows, v, label, key,
+                  s->lengths[(s->n_lengths - 1) * (size_t)points[i] / 100]);
     }
 }
 
@@ -274,20 +274,20 @@ int cli_data_stats(cli_app *app)
     for (size_t i = 0; !bad && i < app->n_args; i++)
         bad = stats_file(app, app->args[i], &how, &s);
     if (!bad) {
-        json_t *rows = json_array(), *v = json_object();
+        tkc_tree *rows = cli_array(app), *v = cli_object(app);
         if (s.n_hashes)
             qsort(s.hashes, s.n_hashes, sizeof *s.hashes, compare_u64);
         for (size_t i = 1; i < s.n_hashes; i++)
             s.duplicates += s.hashes[i] == s.hashes[i - 1];
-        add_count(rows, v, "Conversations", "conversations", s.conversations);
-        add_count(rows, v, "Broken lines", "broken_lines", s.broken);
-        add_count(rows, v, "Duplicates", "duplicates", s.duplicates);
-        add_count(rows, v, "Messages", "messages", s.sum.n_messages);
-        add_count(rows, v, "  user", "user_messages", s.sum.n_user);
-        add_count(rows, v, "  assistant", "assistant_messages", s.sum.n_assistant);
-        add_count(rows, v, "  system", "system_messages", s.sum.n_system);
-        add_count(rows, v, "  tool", "tool_messages", s.sum.n_tool);
-        add_percentiles(rows, v, &s);
+        add_count(app, rows, v, "Conversations", "conversations", s.conversations);
+        add_count(app, rows, v, "Broken lines", "broken_lines", s.broken);
+        add_count(app, rows, v, "Duplicates", "duplicates", s.duplicates);
+        add_count(app, rows, v, "Messages", "messages", s.sum.n_messages);
+        add_count(app, rows, v, "  user", "user_messages", s.sum.n_user);
+        add_count(app, rows, v, "  assistant", "assistant_messages", s.sum.n_assistant);
+        add_count(app, rows, v, "  system", "system_messages", s.sum.n_system);
+        add_count(app, rows, v, "  tool", "tool_messages", s.sum.n_tool);
+        add_percentiles(app, rows, v, &s);
         bad = cli_show_record(app, NULL, rows, v);
     }
     free(s.hashes);
@@ -298,12 +298,12 @@ int cli_data_stats(cli_app *app)
 
 /* ---- preview ---- */
 
-static void print_message(const cli_app *app, const json_t *m)
+static void print_message(const cli_app *app, const tkc_tree *m)
 {
-    const json_t *content = json_object_get(m, "content");
-    const char *role = json_string_value(json_object_get(m, "role"));
-    char *other = json_is_string(content) ? NULL : json_dumps(content, JSON_ENCODE_ANY);
-    const char *text = other ? other : json_string_value(content);
+    const tkc_tree *content = tkc_tree_get(m, "content");
+    const char *role = tkc_tree_get_text(m, "role");
+    char *other = tkc_tree_is_text(content) ? NULL : cli_json_print(content, TKC_TREE_SPACED);
+    const char *text = other ? other : tkc_tree_text(content);
     cli_put_text(app, stdout, role ? role : "?", strlen(role ? role : "?"));
     fputs(": ", stdout);
     cli_put_text(app, stdout, text ? text : "", strlen(text ? text : ""));
@@ -312,7 +312,7 @@ static void print_message(const cli_app *app, const json_t *m)
 }
 
 /* The first lines as they are; in JSON as items of `out`. */
-static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
+static int preview_plain(cli_app *app, const cli_data_file *f, tkc_tree *out)
 {
     cli_lines lines;
     cli_span line;
@@ -320,47 +320,45 @@ static int preview_plain(cli_app *app, const cli_data_file *f, json_t *out)
     cli_bad_lines_begin(&broken, app);
     cli_lines_open(&lines, f);
     for (int64_t n = cli_int(app, "number"); n > 0 && cli_lines_next(&lines, &line); n--) {
-        json_t *v = json_loadb(line.data, line.len, 0, NULL), *m;
+        const tkc_tree *v = tkc_tree_read(cli_arena(app), tkc_strn(line.data, line.len), 0);
         cli_row_fault why = { "" };
-        json_t *whole = v ? cli_row_conversation(v, NULL, &why) : NULL;
-        json_t *messages = json_object_get(whole, "messages");
-        size_t i;
+        const tkc_tree *whole = v ? cli_row_conversation(cli_arena(app), v, NULL, &why) : NULL;
+        const tkc_tree *messages = tkc_tree_get(whole, "messages");
         if (!messages)
             cli_bad_line(&broken, f->path, lines.number, "messages",
                          !v          ? "not JSON"
                          : *why.text ? why.text
                                      : "there is no list of \"messages\"");
         else if (out)
-            json_array_append_new(out, json_pack("{s:I,s:O}", "line", (json_int_t)lines.number,
-                                                 "messages", messages));
-        json_array_foreach(out ? NULL : messages, i, m) print_message(app, m);
+            tkc_tree_add(out, cli_pack(app, "{s:I,s:o}", "line", (int64_t)lines.number, "messages",
+                                       messages));
+        for (size_t i = 0; !out && i < tkc_tree_length(messages); i++)
+            print_message(app, tkc_tree_at(messages, i));
         if (messages && !out)
             putchar('\n');
-        json_decref(whole);
-        json_decref(v);
     }
     return cli_bad_lines_end(&broken, f->path, "see: tinkc data check");
 }
 
-static json_t *example_json(const tinkc_tokenizer *t, const cli_example *e)
+static tkc_tree *example_json(tkc_arena *arena, const tinkc_tokenizer *t, const cli_example *e)
 {
-    json_t *tokens = json_array(), *weights = json_array();
+    tkc_tree *tokens = tkc_tree_array(arena), *weights = tkc_tree_array(arena);
     tinkc_text text = { 0 };
     tinkc_decode_span(t, e->ids, e->len, NULL, &text, NULL);
     for (size_t i = 0; i < e->len; i++) {
-        json_array_append_new(tokens, json_integer(e->ids[i]));
-        json_array_append_new(weights, json_real((double)e->weights[i]));
+        tkc_tree_add_i64(tokens, e->ids[i]);
+        tkc_tree_add_real(weights, (double)e->weights[i]);
     }
-    json_t *v =
-        json_pack("{s:I,s:o,s:o,s:o}", "line", (json_int_t)e->line, "text",
-                  cli_json_text(text.data ? text.data : ""), "tokens", tokens, "weights", weights);
+    tkc_tree *v = tkc_tree_pack(arena, "{s:I,s:o,s:o,s:o}", "line", (int64_t)e->line, "text",
+                                cli_json_text(arena, text.data ? text.data : ""), "tokens", tokens,
+                                "weights", weights);
     tinkc_text_free(&text);
     return v;
 }
 
 /* The first lines as the model reads them. */
 static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_example_options *how,
-                            json_t *out)
+                            tkc_tree *out)
 {
     cli_examples set = { 0 };
     cli_lines lines;
@@ -381,7 +379,7 @@ static int preview_rendered(cli_app *app, const cli_data_file *f, const cli_exam
     }
     for (size_t i = 0; i < set.n; i++) {
         if (out)
-            json_array_append_new(out, example_json(how->tokenizer, &set.items[i]));
+            tkc_tree_add(out, example_json(cli_arena(app), how->tokenizer, &set.items[i]));
         else
             cli_preview(app, stdout, how->tokenizer, &set.items[i]);
     }
@@ -399,15 +397,13 @@ int cli_data_preview(cli_app *app)
         bad = cli_data_open(app, app->args[0], &f);
     if (bad)
         return tinkc_tokenizer_free(t), bad;
-    json_t *out = json_wanted(app) ? json_array() : NULL;
+    tkc_tree *out = json_wanted(app) ? cli_array(app) : NULL;
     how.mean = false;
     bad = t ? preview_rendered(app, &f, &how, out) : preview_plain(app, &f, out);
     if (!bad && out) {
-        json_t *v = json_pack("{s:O}", "examples", out);
+        tkc_tree *v = cli_pack(app, "{s:o}", "examples", out);
         bad = cli_print_json(app, v);
-        json_decref(v);
     }
-    json_decref(out);
     cli_data_close(&f);
     tinkc_tokenizer_free(t);
     return bad;
@@ -416,7 +412,7 @@ int cli_data_preview(cli_app *app)
 /* ---- split ---- */
 
 static int write_part(cli_app *app, const char *folder, const char *name, const cli_span *lines,
-                      const size_t *order, size_t n, json_t *files)
+                      const size_t *order, size_t n, tkc_tree *files)
 {
     char *path = cli_printf("%s/%s", folder, name);
     cli_save s;
@@ -428,8 +424,8 @@ static int write_part(cli_app *app, const char *folder, const char *name, const 
     int bad = cli_save_end(&s, app, true);
     if (!bad && !json_wanted(app))
         cli_note(app, "%s: %zu conversation%s", path, n, plural(n));
-    json_array_append_new(
-        files, json_pack("{s:o,s:I}", "path", cli_json_text(path), "conversations", (json_int_t)n));
+    tkc_tree_add(files, cli_pack(app, "{s:o,s:I}", "path", cli_json_text(cli_arena(app), path),
+                                 "conversations", (int64_t)n));
     free(path);
     return bad;
 }
@@ -460,7 +456,7 @@ int cli_data_split(cli_app *app)
         all[n++] = line;
     }
     size_t *order = cli_shuffled(n, (uint64_t)cli_int(app, "seed"));
-    json_t *files = json_array(), *v = json_pack("{s:o}", "files", files);
+    tkc_tree *files = cli_array(app), *v = cli_pack(app, "{s:o}", "files", files);
     if (held >= n)
         bad = cli_fail(app, "data_invalid", NULL,
                        "%s has %zu conversations; %zu cannot be held out", app->args[0], n, held);
@@ -472,7 +468,6 @@ int cli_data_split(cli_app *app)
         bad = write_part(app, folder, "train.jsonl", all, order + held, n - held, files);
     if (!bad && json_wanted(app))
         bad = cli_print_json(app, v);
-    json_decref(v);
     free(order);
     free(all);
     cli_data_close(&f);

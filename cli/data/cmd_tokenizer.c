@@ -39,11 +39,16 @@ static char *input_text(cli_app *app, size_t *len, int *bad)
     return cli_read_all(app, file ? file : "-", len, bad);
 }
 
-static json_t *ids_json(const int32_t *ids, size_t n)
+static tkc_tree *text_json(const cli_app *app, const tinkc_text *text)
 {
-    json_t *out = json_array();
+    return tkc_tree_new_str(cli_arena(app), tkc_strn(text->data ? text->data : "", text->len));
+}
+
+static tkc_tree *ids_json(const cli_app *app, const int32_t *ids, size_t n)
+{
+    tkc_tree *out = cli_array(app);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(out, json_integer(ids[i]));
+        tkc_tree_add_i64(out, ids[i]);
     return out;
 }
 
@@ -77,10 +82,9 @@ int cli_tokenizer_encode(cli_app *app)
     if (text && !tinkc_encode_span(t, text, len, &how, &ids, NULL, &err))
         bad = cli_fail_error(app, &err, NULL);
     if (!bad && (app->format == CLI_JSON || app->format == CLI_JSONL)) {
-        json_t *v = json_pack("{s:o,s:I}", "tokens", ids_json(ids.data, ids.len), "count",
-                              (json_int_t)ids.len);
+        tkc_tree *v = cli_pack(app, "{s:o,s:I}", "tokens", ids_json(app, ids.data, ids.len),
+                               "count", (int64_t)ids.len);
         bad = cli_print_json(app, v);
-        json_decref(v);
     } else if (!bad) {
         print_ids(app, t, &ids);
     }
@@ -142,10 +146,9 @@ int cli_tokenizer_decode(cli_app *app)
     if (!bad && !tinkc_decode_span(t, ids.data, ids.len, &how, &text, &err))
         bad = cli_fail_error(app, &err, NULL);
     if (!bad && app->format == CLI_JSON) {
-        json_t *v = json_pack("{s:s#,s:I}", "text", text.data ? text.data : "", (int)text.len,
-                              "count", (json_int_t)ids.len);
+        tkc_tree *v =
+            cli_pack(app, "{s:o,s:I}", "text", text_json(app, &text), "count", (int64_t)ids.len);
         bad = v ? cli_print_json(app, v) : cli_fail(app, "data_invalid", NULL, "not UTF-8");
-        json_decref(v);
     } else if (!bad) {
         fwrite(text.data ? text.data : "", 1, text.len, stdout);
         if (app->stdout_tty)
@@ -167,7 +170,7 @@ int cli_tokenizer_count(cli_app *app)
     };
     int bad;
     tinkc_tokenizer *t = open_tokenizer(app, &bad);
-    json_t *items = json_array();
+    tkc_tree *items = cli_array(app);
     int64_t total = 0;
     size_t n = app->n_args ? app->n_args : 1;
     for (size_t i = 0; t && !bad && i < n; i++) {
@@ -183,29 +186,26 @@ int cli_tokenizer_count(cli_app *app)
         if (err.code)
             bad = cli_fail_error(app, &err, file);
         total += (int64_t)count;
-        json_array_append_new(items, json_pack("{s:I,s:o}", "tokens", (json_int_t)count, "file",
-                                               cli_json_text(file)));
+        tkc_tree_add(items, cli_pack(app, "{s:I,s:o}", "tokens", (int64_t)count, "file",
+                                     cli_json_text(cli_arena(app), file)));
     }
     if (!bad && n > 1 && app->format != CLI_JSON)
-        json_array_append_new(items,
-                              json_pack("{s:I,s:s}", "tokens", (json_int_t)total, "file", "total"));
-    json_t *head = json_pack("{s:I}", "total", (json_int_t)total);
+        tkc_tree_add(items, cli_pack(app, "{s:I,s:s}", "tokens", (int64_t)total, "file", "total"));
+    tkc_tree *head = cli_pack(app, "{s:I}", "total", (int64_t)total);
     cli_list list = { .key = "files", .columns = columns, .head = head, .no_counts = true };
     if (!bad)
         bad = cli_print_list(app, &list, items);
-    json_decref(head);
-    json_decref(items);
     tinkc_tokenizer_free(t);
     return bad;
 }
 
 /* ---- chat templates ---- */
 
-static json_t *floats_json(const tinkc_floats *f)
+static tkc_tree *floats_json(const cli_app *app, const tinkc_floats *f)
 {
-    json_t *out = json_array();
+    tkc_tree *out = cli_array(app);
     for (size_t i = 0; i < f->len; i++)
-        json_array_append_new(out, json_real((double)f->data[i]));
+        tkc_tree_add_real(out, (double)f->data[i]);
     return out;
 }
 
@@ -216,15 +216,15 @@ typedef struct rendered {
 } rendered;
 
 /* What ends an answer: the chat format's own, else the tokens that the model ends with. */
-static json_t *stops_json(const tinkc_tokenizer *t, const char *renderer)
+static tkc_tree *stops_json(const cli_app *app, const tinkc_tokenizer *t, const char *renderer)
 {
-    json_t *out = json_array();
+    tkc_tree *out = cli_array(app);
     tinkc_i32s ends = tinkc_tokenizer_ends(t);
     for (const char *const *s = tinkc_chat_stops(t, renderer, NULL); s && *s; s++)
-        json_array_append_new(out, json_string(*s));
-    for (size_t i = 0; json_array_size(out) == 0 && i < ends.len; i++) {
+        tkc_tree_add_text(out, *s);
+    for (size_t i = 0; tkc_tree_length(out) == 0 && i < ends.len; i++) {
         char *piece = cli_piece(t, ends.data[i]);
-        json_array_append_new(out, cli_json_text(piece));
+        tkc_tree_add(out, cli_json_text(cli_arena(app), piece));
         free(piece);
     }
     return out;
@@ -242,14 +242,12 @@ static void print_weights(const tinkc_tokenizer *t, const rendered *r)
 static int show_rendered(cli_app *app, const tinkc_tokenizer *t, const rendered *r)
 {
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
-        json_t *v = json_pack("{s:s#,s:o,s:o}", "text", r->text.data ? r->text.data : "",
-                              (int)r->text.len, "tokens", ids_json(r->ids.data, r->ids.len), "stop",
-                              stops_json(t, cli_renderer(app, model_name(app))));
+        tkc_tree *v = cli_pack(app, "{s:o,s:o,s:o}", "text", text_json(app, &r->text), "tokens",
+                               ids_json(app, r->ids.data, r->ids.len), "stop",
+                               stops_json(app, t, cli_renderer(app, model_name(app))));
         if (r->weights.len)
-            json_object_set_new(v, "weights", floats_json(&r->weights));
-        int bad = cli_print_json(app, v);
-        json_decref(v);
-        return bad;
+            tkc_tree_set(v, "weights", floats_json(app, &r->weights));
+        return cli_print_json(app, v);
     }
     if (cli_flag(app, "text") + cli_flag(app, "weights") + cli_flag(app, "ids") > 1)
         return cli_fail(app, "usage", NULL, "give one of --text, --ids and --weights");
@@ -313,24 +311,26 @@ int cli_tokenizer_info(cli_app *app)
     tinkc_tokenizer *t = open_tokenizer(app, &bad);
     if (!t)
         return bad;
-    json_t *rows = json_array();
-    json_t *v = json_pack("{s:o,s:i}", "source", cli_json_text(tinkc_tokenizer_source(t)),
-                          "vocabulary", (int)tinkc_tokenizer_size(t));
-    cli_row(rows, "Source", tinkc_tokenizer_source(t));
+    tkc_tree *rows = cli_array(app);
+    tkc_tree *v = cli_pack(app, "{s:o,s:i}", "source",
+                           cli_json_text(cli_arena(app), tinkc_tokenizer_source(t)), "vocabulary",
+                           (int)tinkc_tokenizer_size(t));
+    cli_row(app, rows, "Source", tinkc_tokenizer_source(t));
     cli_format_count(tinkc_tokenizer_size(t), text);
-    cli_row(rows, "Vocabulary", text);
+    cli_row(app, rows, "Vocabulary", text);
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         int32_t id = tinkc_tokenizer_special(t, marks[i].which);
         char *piece = id < 0 ? NULL : cli_piece(t, id);
         char *mark = piece ? cli_printf("%d  %s", (int)id, piece) : NULL;
-        json_object_set_new(v, marks[i].key, id < 0 ? json_null() : json_integer(id));
-        cli_row(rows, marks[i].label, mark);
+        tkc_tree_set(v, marks[i].key,
+                     id < 0 ? tkc_tree_null() : tkc_tree_new_i64(cli_arena(app), id));
+        cli_row(app, rows, marks[i].label, mark);
         free(mark);
         free(piece);
     }
     bool chat = tinkc_tokenizer_template(t, NULL) != NULL;
-    json_object_set_new(v, "chat_template", json_boolean(chat));
-    cli_row(rows, "Chat template", chat ? "Yes" : "No");
+    tkc_tree_set_bool(v, "chat_template", chat);
+    cli_row(app, rows, "Chat template", chat ? "Yes" : "No");
     bad = cli_show_record(app, NULL, rows, v);
     tinkc_tokenizer_free(t);
     return bad;

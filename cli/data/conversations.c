@@ -86,7 +86,7 @@ static bool leaves_reasoning_out(const char *renderer)
                  (n > sizeof suffix - 1 && strcmp(renderer + n - sizeof suffix + 1, suffix) == 0));
 }
 
-static char *rendered(const cli_example_options *how, const json_t *row)
+static char *rendered(const cli_example_options *how, const tkc_tree *row)
 {
     tinkc_text out = { 0 };
     tinkc_chat_options chat = { .renderer = how->renderer, .openai_calls = true };
@@ -101,18 +101,19 @@ static char *rendered(const cli_example_options *how, const json_t *row)
 /* Whether the row reads the same without its tools, or without the calls in its messages. */
 static bool leaves_out(const cli_example_options *how, cli_span line, bool calls)
 {
-    json_t *row = json_loadb(line.data, line.len, 0, NULL), *m;
+    tkc_arena arena = { 0 };
+    tkc_tree *row = tkc_tree_read(&arena, tkc_strn(line.data, line.len), 0);
+    const tkc_tree *messages = calls ? tkc_tree_get(row, "messages") : NULL;
     char *with = rendered(how, row), *without;
-    size_t i;
     if (!calls)
-        json_object_del(row, "tools");
-    json_array_foreach(calls ? json_object_get(row, "messages") : NULL, i, m)
-        json_object_del(m, "tool_calls");
+        tkc_tree_remove(row, "tools");
+    for (size_t i = 0; i < tkc_tree_length(messages); i++)
+        tkc_tree_remove(tkc_tree_at(messages, i), "tool_calls");
     without = rendered(how, row);
     bool same = with && without && strcmp(with, without) == 0;
+    tkc_arena_free(&arena);
     free(with);
     free(without);
-    json_decref(row);
     return same;
 }
 

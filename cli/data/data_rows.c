@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/output/out.h"
+
 static int note_path(const cli_app *app, char ***paths, size_t *n, const char *path)
 {
     char *copy = strdup(path);
@@ -23,24 +25,27 @@ int cli_data_rows(cli_app *app, const char *path, char ***paths, size_t *n_paths
     cli_data_file f;
     cli_lines lines;
     cli_span line;
+    tkc_arena arena = { 0 };
     int bad = cli_data_open(app, path, &f);
     if (bad)
         return bad;
     bad = note_path(app, paths, n_paths, path);
     cli_lines_open(&lines, &f);
     while (!bad && cli_lines_next(&lines, &line)) {
-        json_error_t why;
-        char text[300];
-        json_t *row = json_loadb(line.data, line.len, JSON_REJECT_DUPLICATES, &why);
-        if (json_is_object(row)) {
-            take(user, row, line, lines.number);
+        tinkc_error why = { 0 };
+        char text[480];
+        const tkc_tree *row =
+            tkc_tree_parse(&arena, tkc_strn(line.data, line.len), TKC_TREE_UNIQUE, &why);
+        if (tkc_tree_is_object(row)) {
+            take(user, &arena, row, line, lines.number);
         } else {
             (void)snprintf(text, sizeof text, "not a JSON object%s%s", row ? "" : ": ",
-                           row ? "" : why.text);
+                           row ? "" : cli_json_why(&why));
             cli_bad_line(bad_lines, path, lines.number, "json", text);
         }
-        json_decref(row);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     cli_data_close(&f);
     return bad;
 }

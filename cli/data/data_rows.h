@@ -4,9 +4,9 @@
 
 #include "cli/data/dataset.h"
 
-/* Reads a file: `take` gets every object, other lines are reported to `bad`. *paths grows by
+/* Reads a file: `take` gets every object and the arena it ends with; other lines are reported to `bad`. *paths grows by
  * a copy of `path`. 0, or an exit code after reporting. */
-typedef void cli_row_fn(void *user, const json_t *row, cli_span line, size_t number);
+typedef void cli_row_fn(void *user, tkc_arena *, const tkc_tree *row, cli_span line, size_t number);
 int cli_data_rows(cli_app *, const char *path, char ***paths, size_t *n_paths, cli_bad_lines *bad,
                   cli_row_fn *take, void *user);
 

@@ -261,11 +261,11 @@ static void check_content(check *c, size_t i)
 /* `text`: what is between the quotes of a JSON string. */
 static bool is_json(cli_span text)
 {
-    json_t *string = json_loadb(text.data - 1, text.len + 2, JSON_DECODE_ANY, NULL);
-    json_t *value = json_loads(string ? json_string_value(string) : "", JSON_DECODE_ANY, NULL);
-    bool good = value != NULL;
-    json_decref(value);
-    json_decref(string);
+    tkc_arena arena = { 0 };
+    const tkc_tree *string =
+        tkc_tree_read(&arena, tkc_strn(text.data - 1, text.len + 2), TKC_TREE_ANY);
+    bool good = tkc_tree_read(&arena, tkc_tree_str(string), TKC_TREE_ANY) != NULL;
+    tkc_arena_free(&arena);
     return good;
 }
 

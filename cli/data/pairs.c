@@ -20,7 +20,7 @@ typedef struct reading {
 
 /* ---- tokens ---- */
 
-static bool render(reading *r, const json_t *conversation, cli_side *out, tinkc_error *err)
+static bool render(reading *r, const tkc_tree *conversation, cli_side *out, tinkc_error *err)
 {
     tinkc_tokens ids = { 0 };
     tinkc_floats weights = { 0 };
@@ -85,7 +85,8 @@ static void keep(reading *r, const cli_row_sides *s, bool good, size_t number)
     cli_bad_line(&r->bad, r->path, number, "render", err.code ? err.message : "out of memory");
 }
 
-static void take_row(void *user, const json_t *row, cli_span line, size_t number)
+static void take_row(void *user, tkc_arena *arena, const tkc_tree *row, cli_span line,
+                     size_t number)
 {
     reading *r = user;
     cli_row_fault why;
@@ -93,20 +94,18 @@ static void take_row(void *user, const json_t *row, cli_span line, size_t number
     bool good = false, pair = !r->out->unpaired;
     (void)line;
     if (pair)
-        s = cli_row_preference(row, &why);
+        s = cli_row_preference(arena, row, &why);
     else
-        s.chosen = cli_row_marked(row, &good, &why);
+        s.chosen = cli_row_marked(arena, row, &good, &why);
     if (s.tie)
         ;
     else if (!s.chosen || (pair && !s.rejected))
         cli_bad_line(&r->bad, r->path, number, "pair", why.text);
-    else if (pair && json_equal(s.chosen, s.rejected))
+    else if (pair && tkc_tree_equal(s.chosen, s.rejected))
         cli_bad_line(&r->bad, r->path, number, "equal",
                      "chosen and rejected are equal: there is nothing to prefer");
     else
         keep(r, &s, good, number);
-    json_decref(s.chosen);
-    json_decref(s.rejected);
 }
 
 /* ---- mismatched answers ---- */

@@ -9,9 +9,10 @@
 
 /* What a form finds in a row. */
 typedef struct parts {
-    json_t *asked;        /* yours: the messages before the answer, or all; NULL = none */
-    const json_t *better; /* the answer; NULL = it is among the messages */
-    const json_t *worse;  /* an answer that is not to be given; NULL = none */
+    tkc_arena *arena;       /* of what is made */
+    tkc_tree *asked;        /* the messages before the answer, or all; NULL = none */
+    const tkc_tree *better; /* the answer; NULL = it is among the messages */
+    const tkc_tree *worse;  /* an answer that is not to be given; NULL = none */
     bool tie;
     const char *used[8]; /* members of the row that were read */
     size_t n_used;
@@ -20,23 +21,24 @@ typedef struct parts {
 struct cli_row_form {
     const char *name;                                                /* as --from takes it */
     const char *example;                                             /* one line */
-    bool (*read)(const json_t *row, parts *out, cli_row_fault *why); /* false = not of this form */
+    bool (*read)(const tkc_tree *row, parts *out,
+                 cli_row_fault *why); /* false = not of this form */
 };
 
-static const json_t *at(const json_t *v, const char *key)
+static const tkc_tree *at(const tkc_tree *v, const char *key)
 {
-    return json_object_get(v, key);
+    return tkc_tree_get(v, key);
 }
 
-static const char *text_of(const json_t *v, const char *key)
+static const char *text_of(const tkc_tree *v, const char *key)
 {
-    return json_string_value(at(v, key));
+    return tkc_tree_text(at(v, key));
 }
 
 /* A member that the form reads; NULL = it is not there. */
-static const json_t *take(const json_t *row, const char *key, parts *out)
+static const tkc_tree *take(const tkc_tree *row, const char *key, parts *out)
 {
-    const json_t *v = at(row, key);
+    const tkc_tree *v = at(row, key);
     if (v && out->n_used < sizeof out->used / sizeof *out->used)
         out->used[out->n_used++] = key;
     return v;
@@ -45,9 +47,9 @@ static const json_t *take(const json_t *row, const char *key, parts *out)
 /* ---- the forms ---- */
 
 /* `name`: of the member, for the fault. */
-static bool read_asked(const json_t *v, const char *name, parts *out, cli_row_fault *why)
+static bool read_asked(const tkc_tree *v, const char *name, parts *out, cli_row_fault *why)
 {
-    out->asked = json_is_number(v) ? NULL : cli_turns_of(v, "user", false);
+    out->asked = tkc_tree_is_number(v) ? NULL : cli_turns_of(out->arena, v, "user", false);
     if (!out->asked)
         cli_row_fault_set(why, "\"%s\" is neither a text nor a list of messages", name);
     return out->asked != NULL;
@@ -55,32 +57,33 @@ static bool read_asked(const json_t *v, const char *name, parts *out, cli_row_fa
 
 /* The last answer may stand apart, beside one that is worse. A whole conversation there says again
  * what the messages say. */
-static void read_choice(const json_t *row, parts *out)
+static void read_choice(const tkc_tree *row, parts *out)
 {
-    const json_t *chosen = take(row, "chosen", out), *rejected = take(row, "rejected", out);
-    if (json_is_object(chosen) || json_is_string(chosen)) {
+    const tkc_tree *chosen = take(row, "chosen", out), *rejected = take(row, "rejected", out);
+    if (tkc_tree_is_object(chosen) || tkc_tree_is_text(chosen)) {
         out->better = chosen;
         out->worse = rejected;
     }
 }
 
 /* Faults in them are left to the check of messages, which says more. */
-static bool read_openai(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_openai(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
-    const json_t *messages = take(row, "messages", out);
+    const tkc_tree *messages = take(row, "messages", out);
     (void)why;
-    out->asked = json_is_array(messages) ? cli_turns_of(messages, NULL, true) : NULL;
+    out->asked =
+        tkc_tree_is_array(messages) ? cli_turns_of(out->arena, messages, NULL, true) : NULL;
     read_choice(row, out);
     return out->asked != NULL;
 }
 
-static bool read_sharegpt(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_sharegpt(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
     const char *name = at(row, "conversations") ? "conversations" : "conversation";
-    const json_t *turns = take(row, name, out);
+    const tkc_tree *turns = take(row, name, out);
     if (!turns)
         return false;
-    out->asked = json_is_array(turns) ? cli_turns_of(turns, NULL, false) : NULL;
+    out->asked = tkc_tree_is_array(turns) ? cli_turns_of(out->arena, turns, NULL, false) : NULL;
     read_choice(row, out);
     if (!out->asked)
         cli_row_fault_set(why,
@@ -91,38 +94,39 @@ static bool read_sharegpt(const json_t *row, parts *out, cli_row_fault *why)
 }
 
 /* Turns before the request, as pairs of texts. */
-static bool put_history(const json_t *history, json_t *asked)
+static bool put_history(tkc_arena *arena, const tkc_tree *history, tkc_tree *asked)
 {
-    for (size_t i = json_array_size(history); i-- > 0;) {
-        const json_t *pair = json_array_get(history, i);
-        const char *ask = json_string_value(json_array_get(pair, 0)),
-                   *answer = json_string_value(json_array_get(pair, 1));
-        if (!ask || !answer || json_array_size(pair) != 2)
+    for (size_t i = tkc_tree_length(history); i-- > 0;) {
+        const tkc_tree *pair = tkc_tree_at(history, i);
+        const char *ask = tkc_tree_text(tkc_tree_at(pair, 0)),
+                   *answer = tkc_tree_text(tkc_tree_at(pair, 1));
+        if (!ask || !answer || tkc_tree_length(pair) != 2)
             return false;
-        json_array_insert_new(asked, 0,
-                              json_pack("{s:s,s:s}", "role", "assistant", "content", answer));
-        json_array_insert_new(asked, 0, json_pack("{s:s,s:s}", "role", "user", "content", ask));
+        tkc_tree_insert(asked, 0,
+                        tkc_tree_pack(arena, "{s:s,s:s}", "role", "assistant", "content", answer));
+        tkc_tree_insert(asked, 0,
+                        tkc_tree_pack(arena, "{s:s,s:s}", "role", "user", "content", ask));
     }
-    return !history || json_is_null(history) || json_is_array(history);
+    return !history || tkc_tree_is_null(history) || tkc_tree_is_array(history);
 }
 
 /* Alpaca's, Dolly's with other names, and LLaMA-Factory's with two answers. */
-static bool read_alpaca(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_alpaca(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
-    const char *ask = json_string_value(take(row, "instruction", out));
+    const char *ask = tkc_tree_text(take(row, "instruction", out));
     if (!ask)
         return false;
-    const char *more = json_string_value(take(row, at(row, "input") ? "input" : "context", out));
+    const char *more = tkc_tree_text(take(row, at(row, "input") ? "input" : "context", out));
     char *whole = more && *more ? cli_printf("%s\n\n%s", ask, more) : strdup(ask);
     if (whole)
-        out->asked = json_pack("[{s:s,s:s}]", "role", "user", "content", whole);
+        out->asked = tkc_tree_pack(out->arena, "[{s:s,s:s}]", "role", "user", "content", whole);
     free(whole);
     out->better = take(row, at(row, "output") ? "output" : "response", out);
     if (!out->better)
         read_choice(row, out);
     if (!out->better)
         cli_row_fault_set(why, "\"instruction\" needs \"output\", \"response\" or \"chosen\"");
-    else if (out->asked && !put_history(take(row, "history", out), out->asked))
+    else if (out->asked && !put_history(out->arena, take(row, "history", out), out->asked))
         cli_row_fault_set(why, "\"history\" must be a list of [request, answer], both texts");
     else
         return out->asked != NULL;
@@ -130,23 +134,23 @@ static bool read_alpaca(const json_t *row, parts *out, cli_row_fault *why)
 }
 
 /* OpenAI's old form and TRL's: texts, or messages on both sides. */
-static bool read_completion(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_completion(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
     out->better = take(row, "completion", out);
     return out->better && read_asked(take(row, "prompt", out), "prompt", out, why);
 }
 
 /* The cookbook's: two answers, and which of them is better. */
-static bool read_comparison(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_comparison(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
-    const json_t *c = take(row, "comparison", out), *a = at(c, "completion_A"),
-                 *b = at(c, "completion_B");
-    const char *label = json_string_value(take(row, "label", out));
+    const tkc_tree *c = take(row, "comparison", out), *a = at(c, "completion_A"),
+                   *b = at(c, "completion_B");
+    const char *label = tkc_tree_text(take(row, "label", out));
     bool second = label && strcmp(label, "B") == 0;
     out->tie = label && strcmp(label, "Tie") == 0;
     out->better = second ? b : a;
     out->worse = second ? a : b;
-    out->asked = cli_turns_of(at(c, "prompt_conversation"), "user", false);
+    out->asked = cli_turns_of(out->arena, at(c, "prompt_conversation"), "user", false);
     if (out->asked && a && b && label && (second || out->tie || strcmp(label, "A") == 0))
         return true;
     cli_row_fault_set(why, "\"comparison\" needs prompt_conversation, completion_A, completion_B, "
@@ -154,7 +158,7 @@ static bool read_comparison(const json_t *row, parts *out, cli_row_fault *why)
     return false;
 }
 
-static bool read_preferred_output(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_preferred_output(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
     out->better = take(row, "preferred_output", out);
     out->worse = take(row, "non_preferred_output", out);
@@ -162,7 +166,7 @@ static bool read_preferred_output(const json_t *row, parts *out, cli_row_fault *
 }
 
 /* Sft learns the better answer; both are for `train dpo`. Answers may be whole conversations. */
-static bool read_preference(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_preference(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
     if (at(row, "comparison"))
         return read_comparison(row, out, why);
@@ -171,18 +175,18 @@ static bool read_preference(const json_t *row, parts *out, cli_row_fault *why)
     out->better = take(row, "chosen", out);
     out->worse = take(row, "rejected", out);
     const char *name = at(row, "prompt") ? "prompt" : "question";
-    const json_t *ask = out->better ? take(row, name, out) : NULL;
+    const tkc_tree *ask = out->better ? take(row, name, out) : NULL;
     return out->better && (!ask || read_asked(ask, name, out, why));
 }
 
 /* verl: the prompt's messages, and the answer that a reward compares with. */
-static bool read_verl(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_verl(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
-    const json_t *model = take(row, "reward_model", out);
+    const tkc_tree *model = take(row, "reward_model", out);
     if (!model)
         return false;
     out->better = at(model, "ground_truth");
-    if (json_is_string(out->better) || json_is_number(out->better))
+    if (tkc_tree_is_text(out->better) || tkc_tree_is_number(out->better))
         return read_asked(take(row, "prompt", out), "prompt", out, why);
     cli_row_fault_set(why,
                       "reward_model.ground_truth is not a text or a number that can be learnt; "
@@ -190,14 +194,14 @@ static bool read_verl(const json_t *row, parts *out, cli_row_fault *why)
     return false;
 }
 
-static const char *first_of(const json_t *row, const char *const *names)
+static const char *first_of(const tkc_tree *row, const char *const *names)
 {
     while (*names && !at(row, *names))
         names++;
     return *names;
 }
 
-static bool read_pairs(const json_t *row, parts *out, cli_row_fault *why)
+static bool read_pairs(const tkc_tree *row, parts *out, cli_row_fault *why)
 {
     static const char *const asks[] = { "prompt", "question", "problem", "input", "query", NULL },
                              *const answers[] = { "answer", "response", "output", "solution",
@@ -256,46 +260,47 @@ const cli_row_form *cli_row_form_named(const char *name)
 /* ---- members ---- */
 
 /* Nothing is lost with it. */
-static bool is_empty(const json_t *v)
+static bool is_empty(const tkc_tree *v)
 {
-    return json_is_null(v) || (json_is_string(v) && json_string_length(v) == 0) ||
-           (json_is_array(v) && json_array_size(v) == 0) ||
-           (json_is_object(v) && json_object_size(v) == 0);
+    return tkc_tree_is_null(v) || (tkc_tree_is_text(v) && tkc_tree_str(v).len == 0) ||
+           (tkc_tree_is_array(v) && tkc_tree_length(v) == 0) ||
+           (tkc_tree_is_object(v) && tkc_tree_members(v) == 0);
 }
 
 /* ---- whole rows ---- */
 
 /* Which member is now the first message; NULL = none, as the messages bring their own. */
-static const char *put_system(const json_t *row, json_t *messages)
+static const char *put_system(tkc_arena *arena, const tkc_tree *row, tkc_tree *messages)
 {
     const char *name = text_of(row, "system") ? "system" : "system_prompt",
                *text = text_of(row, name);
     if (!text || !*text || strcmp(cli_turns_begin(messages), "system") == 0)
         return NULL;
-    json_array_insert_new(messages, 0, json_pack("{s:s,s:s}", "role", "system", "content", text));
+    tkc_tree_insert(messages, 0,
+                    tkc_tree_pack(arena, "{s:s,s:s}", "role", "system", "content", text));
     return name;
 }
 
 /* true and false, which some data sets write as 1 and 0. */
-static bool is_label(const json_t *v)
+static bool is_label(const tkc_tree *v)
 {
-    return json_is_boolean(v) ||
-           (json_is_integer(v) && (json_integer_value(v) == 0 || json_integer_value(v) == 1));
+    return tkc_tree_is_bool(v) ||
+           (tkc_tree_is_i64(v) && (tkc_tree_i64(v) == 0 || tkc_tree_i64(v) == 1));
 }
 
 /* The member that marks an answer as good or bad, as KTO needs it; NULL = there is none. */
-static const char *label_of(const json_t *row)
+static const char *label_of(const tkc_tree *row)
 {
-    const json_t *label = at(row, "label");
+    const tkc_tree *label = at(row, "label");
     if (is_label(at(row, "kto_tag")))
         return "kto_tag";
-    bool answer = json_is_boolean(label) || (at(row, "prompt") && at(row, "completion"));
+    bool answer = tkc_tree_is_bool(label) || (at(row, "prompt") && at(row, "completion"));
     return answer && is_label(label) ? "label" : NULL;
 }
 
-static bool is_good(const json_t *label)
+static bool is_good(const tkc_tree *label)
 {
-    return json_is_true(label) || json_integer_value(label) == 1;
+    return tkc_tree_is_true(label) || tkc_tree_i64(label) == 1;
 }
 
 static bool was_read(const parts *p, const char *member)
@@ -307,48 +312,47 @@ static bool was_read(const parts *p, const char *member)
            strcmp(member, "functions") == 0;
 }
 
-/* The row around messages (taken; NULL gives NULL): its tools, and what was not read. */
-static json_t *whole_row(const json_t *row, const parts *p, json_t *messages, cli_row_fault *why)
+/* The row around messages (NULL gives NULL): its tools, and what was not read. */
+static tkc_tree *whole_row(const tkc_tree *row, const parts *p, tkc_tree *messages,
+                           cli_row_fault *why)
 {
-    json_t *tools = messages ? cli_turns_tools(row, why) : NULL, *value;
+    tkc_tree *tools = messages ? cli_turns_tools(p->arena, row, why) : NULL, *value;
     if (!messages || (!tools && why->text[0]))
-        return json_decref(messages), NULL;
-    const char *system = put_system(row, messages), *label = label_of(row), *key;
-    json_t *out = json_pack("{s:o}", "messages", messages);
+        return NULL;
+    const char *system = put_system(p->arena, row, messages), *label = label_of(row), *key;
+    tkc_tree *out = tkc_tree_pack(p->arena, "{s:o}", "messages", messages);
     if (tools)
-        json_object_set_new(out, "tools", tools);
-    json_object_foreach((json_t *)(uintptr_t)row, key, value)
-    {
+        tkc_tree_set(out, "tools", tools);
+    TKC_TREE_EACH (row, key, value) {
         bool used = was_read(p, key) || (system && strcmp(key, system) == 0) ||
                     (label && strcmp(key, label) == 0);
         if (!used && !is_empty(value))
-            json_object_set(out, key, value);
+            tkc_tree_set(out, key, value);
     }
     return out;
 }
 
-/* The messages with this answer; yours, NULL = it does not fit (why). */
-static json_t *answered(const parts *p, const json_t *answer, cli_row_fault *why)
+/* The messages with this answer; NULL = it does not fit (why). */
+static tkc_tree *answered(const parts *p, const tkc_tree *answer, cli_row_fault *why)
 {
     if (!answer)
-        return json_copy(p->asked);
-    json_t *said = cli_turns_of(answer, "assistant", false);
+        return tkc_tree_copy(p->arena, p->asked);
+    tkc_tree *said = cli_turns_of(p->arena, answer, "assistant", false);
     const char *first = cli_turns_begin(said);
     if (said && strcmp(first, "assistant") != 0)
         return said; /* a whole conversation */
-    json_t *all = said && p->asked ? json_copy(p->asked) : NULL;
+    tkc_tree *all = said && p->asked ? tkc_tree_copy(p->arena, p->asked) : NULL;
     if (all)
-        json_array_extend(all, said);
+        tkc_tree_add_all(all, said);
     else
         cli_row_fault_set(why, said ? "the answer needs a \"prompt\", or messages that begin with "
                                       "the request"
                                     : "the answer is neither a text nor messages");
-    json_decref(said);
     return all;
 }
 
 /* Rows that no form may take, with what to do. */
-static bool is_refused(const json_t *row, cli_row_fault *why)
+static bool is_refused(const tkc_tree *row, cli_row_fault *why)
 {
     static const struct {
         const char *member, *why;
@@ -367,10 +371,10 @@ static bool is_refused(const json_t *row, cli_row_fault *why)
 }
 
 /* Both answers, or the better one alone, in this form. */
-static cli_row_sides read_as(const json_t *row, const cli_row_form *form, bool both,
-                             cli_row_fault *why)
+static cli_row_sides read_as(tkc_arena *arena, const tkc_tree *row, const cli_row_form *form,
+                             bool both, cli_row_fault *why)
 {
-    parts p = { 0 };
+    parts p = { .arena = arena };
     cli_row_sides s = { 0 };
     cli_row_fault own = { "" };
     if (form->read(row, &p, &own) && (p.worse || !both)) {
@@ -380,19 +384,19 @@ static cli_row_sides read_as(const json_t *row, const cli_row_form *form, bool b
         if (s.chosen && both)
             s.rejected = whole_row(row, &p, answered(&p, p.worse, &own), &own);
     }
-    json_decref(p.asked);
     bool meant = !both || p.worse || form->read == read_preference;
     if (own.text[0] && meant)
         cli_row_fault_set(why, "%s", own.text);
     return s;
 }
 
-static json_t *any_conversation(const json_t *row, const cli_row_form *form, cli_row_fault *why)
+static tkc_tree *any_conversation(tkc_arena *arena, const tkc_tree *row, const cli_row_form *form,
+                                  cli_row_fault *why)
 {
     cli_row_sides s = { 0 };
     for (size_t i = 0; i < FORMS && !s.chosen && !s.tie; i++)
         if (!form || form == &forms[i])
-            s = read_as(row, &forms[i], false, why);
+            s = read_as(arena, row, &forms[i], false, why);
     if (s.chosen)
         why->text[0] = '\0';
     else if (s.tie)
@@ -402,25 +406,27 @@ static json_t *any_conversation(const json_t *row, const cli_row_form *form, cli
     return s.chosen;
 }
 
-json_t *cli_row_conversation(const json_t *row, const cli_row_form *form, cli_row_fault *why)
+tkc_tree *cli_row_conversation(tkc_arena *arena, const tkc_tree *row, const cli_row_form *form,
+                               cli_row_fault *why)
 {
     const char *label = label_of(row);
     why->text[0] = '\0';
-    if (!json_is_object(row) || is_refused(row, why))
+    if (!tkc_tree_is_object(row) || is_refused(row, why))
         return NULL;
     if (label && !is_good(at(row, label)))
         return cli_row_fault_set(why, "the answer is marked as a bad one, and sft would learn it: "
                                       "remove such rows, or use tinkc train dpo --loss kto");
-    return any_conversation(row, form, why);
+    return any_conversation(arena, row, form, why);
 }
 
-json_t *cli_row_marked(const json_t *row, bool *good, cli_row_fault *why)
+tkc_tree *cli_row_marked(tkc_arena *arena, const tkc_tree *row, bool *good, cli_row_fault *why)
 {
     const char *label = label_of(row);
     why->text[0] = '\0';
     *good = label && is_good(at(row, label));
-    json_t *made = label && !is_refused(row, why) ? any_conversation(row, NULL, why) : NULL;
-    const json_t *given = at(row, "label");
+    tkc_tree *made =
+        label && !is_refused(row, why) ? any_conversation(arena, row, NULL, why) : NULL;
+    const tkc_tree *given = at(row, "label");
     if (made)
         return made;
     return cli_row_fault_set(why, given && !is_label(given)
@@ -429,15 +435,13 @@ json_t *cli_row_marked(const json_t *row, bool *good, cli_row_fault *why)
                                         "false");
 }
 
-cli_row_sides cli_row_preference(const json_t *row, cli_row_fault *why)
+cli_row_sides cli_row_preference(tkc_arena *arena, const tkc_tree *row, cli_row_fault *why)
 {
     cli_row_sides s = { 0 };
     why->text[0] = '\0';
     bool refused = is_refused(row, why);
-    for (size_t i = 0; i < FORMS && !refused && !s.rejected && !s.tie; i++) {
-        json_decref(s.chosen);
-        s = read_as(row, &forms[i], true, why);
-    }
+    for (size_t i = 0; i < FORMS && !refused && !s.rejected && !s.tie; i++)
+        s = read_as(arena, row, &forms[i], true, why);
     if (!s.rejected && !s.tie)
         cli_row_fault_set(why, "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or "
                                "messages");
@@ -487,10 +491,10 @@ cli_span cli_row_line(cli_span line, char **owned, cli_row_fault *why)
     why->text[0] = '\0';
     if (is_plain(line))
         return line;
-    json_t *row = json_loadb(line.data, line.len, 0, NULL);
-    json_t *whole = row ? cli_row_conversation(row, NULL, why) : NULL;
+    tkc_arena arena = { 0 };
+    const tkc_tree *row = tkc_tree_read(&arena, tkc_strn(line.data, line.len), 0);
+    const tkc_tree *whole = row ? cli_row_conversation(&arena, row, NULL, why) : NULL;
     *owned = whole ? cli_json_dump(whole) : NULL;
-    json_decref(whole);
-    json_decref(row);
+    tkc_arena_free(&arena);
     return *owned ? (cli_span){ *owned, strlen(*owned) } : line;
 }

@@ -17,17 +17,18 @@ bool cli_row_form_at(size_t i, const char **name, const char **example);
 const cli_row_form *cli_row_form_named(const char *name); /* NULL = there is none */
 
 /* A row of this form (NULL = of any) as {"messages": [...]}, with "tools" where it has some, and the
- * members that the form does not read. Yours; NULL = of none, or it must not be learnt (why). */
-json_t *cli_row_conversation(const json_t *row, const cli_row_form *form, cli_row_fault *why);
+ * members that the form does not read. NULL = of none, or it must not be learnt (why). */
+tkc_tree *cli_row_conversation(tkc_arena *, const tkc_tree *row, const cli_row_form *form,
+                               cli_row_fault *why);
 
 /* Two answers to one request, as two conversations. */
 typedef struct cli_row_sides {
-    json_t *chosen, *rejected; /* yours; NULL = it is not such a row (why), or a tie */
+    tkc_tree *chosen, *rejected; /* NULL = it is not such a row (why), or a tie */
     bool tie;
 } cli_row_sides;
-cli_row_sides cli_row_preference(const json_t *row, cli_row_fault *why);
-/* One answer that is marked good or bad. Yours; NULL = it is not such a row (why). */
-json_t *cli_row_marked(const json_t *row, bool *good, cli_row_fault *why);
+cli_row_sides cli_row_preference(tkc_arena *, const tkc_tree *row, cli_row_fault *why);
+/* One answer that is marked good or bad. NULL = it is not such a row (why). */
+tkc_tree *cli_row_marked(tkc_arena *, const tkc_tree *row, bool *good, cli_row_fault *why);
 
 /* A line as {"messages": [...]}: itself where it has them, or no form fits; else what it means, in
  * *owned, which is yours. */

@@ -9,7 +9,7 @@
 
 #include "cli/output/out.h"
 
-json_t *cli_row_fault_set(cli_row_fault *why, const char *format, ...)
+tkc_tree *cli_row_fault_set(cli_row_fault *why, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -19,14 +19,15 @@ json_t *cli_row_fault_set(cli_row_fault *why, const char *format, ...)
     return NULL;
 }
 
-static const char *text_of(const json_t *v, const char *key)
+static const char *text_of(const tkc_tree *v, const char *key)
 {
-    return json_string_value(json_object_get(v, key));
+    return tkc_tree_get_text(v, key);
 }
 
-static json_t *message(const char *role, const char *content, size_t len)
+static tkc_tree *message(tkc_arena *arena, const char *role, const char *content, size_t len)
 {
-    return json_pack("{s:s,s:s%}", "role", role, "content", content, len);
+    return tkc_tree_pack(arena, "{s:s,s:o}", "role", role, "content",
+                         tkc_tree_new_str(arena, tkc_strn(content, len)));
 }
 
 /* ---- roles ---- */
@@ -50,111 +51,108 @@ static const char *role_of(const char *given, bool openai)
 /* ---- tool calls ---- */
 
 /* {"name", "arguments"} as a tool call of a message; NULL = it is not one. */
-static json_t *tool_call(const json_t *v)
+static tkc_tree *tool_call(tkc_arena *arena, const tkc_tree *v)
 {
-    const json_t *given = json_object_get(v, "arguments");
-    char *dumped = json_is_object(given) ? cli_json_dump(given) : NULL;
-    const char *arguments = dumped ? dumped : json_string_value(given), *name = text_of(v, "name");
-    json_t *call = name && arguments ? json_pack("{s:s,s:{s:s,s:s}}", "type", "function",
-                                                 "function", "name", name, "arguments", arguments)
-                                     : NULL;
+    const tkc_tree *given = tkc_tree_get(v, "arguments");
+    char *dumped = tkc_tree_is_object(given) ? cli_json_dump(given) : NULL;
+    const char *arguments = dumped ? dumped : tkc_tree_text(given), *name = text_of(v, "name");
+    tkc_tree *call = name && arguments
+                         ? tkc_tree_pack(arena, "{s:s,s:{s:s,s:s}}", "type", "function", "function",
+                                         "name", name, "arguments", arguments)
+                         : NULL;
     free(dumped);
     return call;
 }
 
 /* One call, or a list of them; NULL = something else is among them. */
-static json_t *tool_calls(const json_t *v)
+static tkc_tree *tool_calls(tkc_arena *arena, const tkc_tree *v)
 {
-    json_t *calls = json_array();
-    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    tkc_tree *calls = tkc_tree_array(arena);
+    size_t n = tkc_tree_is_array(v) ? tkc_tree_length(v) : 1;
     for (size_t i = 0; i < n; i++) {
-        json_t *call = tool_call(json_is_array(v) ? json_array_get(v, i) : v);
+        tkc_tree *call = tool_call(arena, tkc_tree_is_array(v) ? tkc_tree_at(v, i) : v);
         if (!call)
-            return json_decref(calls), NULL;
-        json_array_append_new(calls, call);
+            return NULL;
+        tkc_tree_add(calls, call);
     }
-    return n ? calls : (json_decref(calls), NULL);
+    return n ? calls : NULL;
 }
 
 /* ---- contents ---- */
 
-static bool is_text_part(const json_t *part)
+static bool is_text_part(const tkc_tree *part)
 {
     const char *type = text_of(part, "type");
     return type && strcmp(type, "text") == 0 && text_of(part, "text") &&
-           json_object_size(part) == 2;
+           tkc_tree_members(part) == 2;
 }
 
 /* Parts of text as one text, which every template takes; other contents as they are. */
-static json_t *content_of(const json_t *v)
+static const tkc_tree *content_of(tkc_arena *arena, const tkc_tree *v)
 {
-    size_t len = 0, n = json_array_size(v);
+    size_t len = 0, n = tkc_tree_length(v);
     for (size_t i = 0; i < n; i++)
-        if (!is_text_part(json_array_get(v, i)))
+        if (!is_text_part(tkc_tree_at(v, i)))
             n = 0;
         else
-            len += json_string_length(json_object_get(json_array_get(v, i), "text"));
+            len += tkc_tree_str(tkc_tree_get(tkc_tree_at(v, i), "text")).len;
     char *all = n ? malloc(len + 1) : NULL, *end = all;
     if (!all)
-        return json_incref((json_t *)(uintptr_t)v);
+        return v;
     for (size_t i = 0; i < n; i++) {
-        const json_t *text = json_object_get(json_array_get(v, i), "text");
-        memcpy(end, json_string_value(text), json_string_length(text));
-        end += json_string_length(text);
+        const tkc_tree *text = tkc_tree_get(tkc_tree_at(v, i), "text");
+        memcpy(end, tkc_tree_text(text), tkc_tree_str(text).len);
+        end += tkc_tree_str(text).len;
     }
-    json_t *out = json_stringn(all, len);
+    tkc_tree *out = tkc_tree_new_str(arena, tkc_strn(all, len));
     free(all);
     return out;
 }
 
 /* ---- turns ---- */
 
-static bool fill_turn(json_t *m, const json_t *given, bool calling)
+static bool fill_turn(tkc_arena *arena, tkc_tree *m, const tkc_tree *given, bool calling)
 {
-    const json_t *content = json_object_get(given, "value"),
-                 *old = json_object_get(given, "function_call");
-    content = content ? content : json_object_get(given, "content");
-    json_t *text = calling
-                       ? json_loads(json_string_value(content) ? json_string_value(content) : "", 0,
-                                    NULL)
-                       : NULL,
-           *calls = calling || old ? tool_calls(calling ? text : old) : NULL;
-    bool ok = calls || (!calling && !old && (content || json_object_get(given, "tool_calls")));
-    if (calls && !json_is_string(old ? content : NULL))
-        json_object_set_new(m, "content", json_string(""));
+    const tkc_tree *content = tkc_tree_get(given, "value"),
+                   *old = tkc_tree_get(given, "function_call");
+    content = content ? content : tkc_tree_get(given, "content");
+    const tkc_tree *text = calling ? tkc_tree_read(arena, tkc_tree_str(content), 0) : NULL;
+    const tkc_tree *calls = calling || old ? tool_calls(arena, calling ? text : old) : NULL;
+    bool ok = calls || (!calling && !old && (content || tkc_tree_get(given, "tool_calls")));
+    if (calls && !tkc_tree_is_text(old ? content : NULL))
+        tkc_tree_set_text(m, "content", "");
     else if (ok && content)
-        json_object_set_new(m, "content", content_of(content));
+        tkc_tree_set(m, "content", content_of(arena, content));
     if (calls)
-        json_object_set(m, "tool_calls", calls);
-    json_decref(calls);
-    json_decref(text);
+        tkc_tree_set(m, "tool_calls", calls);
     return ok;
 }
 
 /* {"from", "value"} or {"role", "content"}, with members of their own; NULL = not a turn. */
-static json_t *turn(const json_t *given, bool openai)
+static tkc_tree *turn(tkc_arena *arena, const tkc_tree *given, bool openai)
 {
     static const char *const spelt[] = { "from", "value", "function_call" };
     const char *from = text_of(given, "from"), *who = from ? from : text_of(given, "role");
     bool calling = who && strcmp(who, CALL) == 0;
-    json_t *m =
-        who ? json_pack("{s:s}", "role", calling ? "assistant" : role_of(who, openai && !from))
-            : NULL;
-    if (!m || !fill_turn(m, given, calling))
-        return json_decref(m), NULL;
-    json_object_update_missing(m, (json_t *)(uintptr_t)given);
+    tkc_tree *m = who ? tkc_tree_pack(arena, "{s:s}", "role",
+                                      calling ? "assistant" : role_of(who, openai && !from))
+                      : NULL;
+    if (!m || !fill_turn(arena, m, given, calling))
+        return NULL;
+    tkc_tree_update_missing(m, given);
     for (size_t i = 0; i < sizeof spelt / sizeof *spelt; i++)
-        json_object_del(m, spelt[i]);
+        tkc_tree_remove(m, spelt[i]);
     return m;
 }
 
-static void put_trimmed(json_t *out, const char *role, const char *from, const char *to)
+static void put_trimmed(tkc_arena *arena, tkc_tree *out, const char *role, const char *from,
+                        const char *to)
 {
     while (from < to && isspace((unsigned char)*from))
         from++;
     while (from < to && isspace((unsigned char)to[-1]))
         to--;
-    json_array_append_new(out, message(role, from, (size_t)(to - from)));
+    tkc_tree_add(out, message(arena, role, from, (size_t)(to - from)));
 }
 
 /* The nearer of the two beginnings of a turn in hh-rlhf's texts; NULL = there is none. */
@@ -169,85 +167,84 @@ static const char *next_speaker(const char *text, const char **role, size_t *len
 }
 
 /* A prompt may end with "\n\nAssistant:" and nothing behind it. */
-static json_t *turns_in_text(const char *text)
+static tkc_tree *turns_in_text(tkc_arena *arena, const char *text)
 {
     const char *role, *at = text, *next;
     size_t len;
-    json_t *out = json_array();
+    tkc_tree *out = tkc_tree_array(arena);
     while ((at = next_speaker(at, &role, &len))) {
         const char *said = at + len, *unused;
         next = next_speaker(said, &unused, &len);
-        put_trimmed(out, role, said, next ? next : said + strlen(said));
+        put_trimmed(arena, out, role, said, next ? next : said + strlen(said));
         at = said;
     }
-    size_t n = json_array_size(out);
-    if (n && json_string_length(json_object_get(json_array_get(out, n - 1), "content")) == 0)
-        json_array_remove(out, n - 1);
-    return json_array_size(out) ? out : (json_decref(out), NULL);
+    size_t n = tkc_tree_length(out);
+    if (n && tkc_tree_str(tkc_tree_get(tkc_tree_at(out, n - 1), "content")).len == 0)
+        tkc_tree_take_out(out, n - 1);
+    return tkc_tree_length(out) ? out : NULL;
 }
 
-static json_t *turns_of_text(const char *text, const char *role)
+static tkc_tree *turns_of_text(tkc_arena *arena, const char *text, const char *role)
 {
     static const char start[] = "\n\nHuman:";
-    json_t *turns = strncmp(text, start, sizeof start - 1) == 0 ? turns_in_text(text) : NULL;
-    return turns ? turns : json_pack("[o]", message(role, text, strlen(text)));
+    tkc_tree *turns =
+        strncmp(text, start, sizeof start - 1) == 0 ? turns_in_text(arena, text) : NULL;
+    return turns ? turns : tkc_tree_pack(arena, "[o]", message(arena, role, text, strlen(text)));
 }
 
-static json_t *turns_of_number(const json_t *v, const char *role)
+static tkc_tree *turns_of_number(tkc_arena *arena, const tkc_tree *v, const char *role)
 {
     char *text = cli_json_dump(v);
-    json_t *out = text ? turns_of_text(text, role) : NULL;
+    tkc_tree *out = text ? turns_of_text(arena, text, role) : NULL;
     free(text);
     return out;
 }
 
-json_t *cli_turns_of(const json_t *v, const char *role, bool openai)
+tkc_tree *cli_turns_of(tkc_arena *arena, const tkc_tree *v, const char *role, bool openai)
 {
-    if (json_is_string(v))
-        return turns_of_text(json_string_value(v), role);
-    if (json_is_number(v))
-        return turns_of_number(v, role);
-    size_t n = json_is_array(v) ? json_array_size(v) : json_is_object(v);
-    json_t *out = json_array();
+    if (tkc_tree_is_text(v))
+        return turns_of_text(arena, tkc_tree_text(v), role);
+    if (tkc_tree_is_number(v))
+        return turns_of_number(arena, v, role);
+    size_t n = tkc_tree_is_array(v) ? tkc_tree_length(v) : tkc_tree_is_object(v);
+    tkc_tree *out = tkc_tree_array(arena);
     for (size_t i = 0; i < n; i++) {
-        json_t *m = turn(json_is_array(v) ? json_array_get(v, i) : v, openai);
+        tkc_tree *m = turn(arena, tkc_tree_is_array(v) ? tkc_tree_at(v, i) : v, openai);
         if (!m)
-            return json_decref(out), NULL;
-        json_array_append_new(out, m);
+            return NULL;
+        tkc_tree_add(out, m);
     }
-    return n ? out : (json_decref(out), NULL);
+    return n ? out : NULL;
 }
 
-const char *cli_turns_begin(const json_t *messages)
+const char *cli_turns_begin(const tkc_tree *messages)
 {
-    const char *role = text_of(json_array_get(messages, 0), "role");
+    const char *role = text_of(tkc_tree_at(messages, 0), "role");
     return role ? role : "";
 }
 
 /* ---- tools ---- */
 
 /* Some data sets leave OpenAI's wrapper out. */
-static json_t *tool(const json_t *v)
+static const tkc_tree *tool(tkc_arena *arena, const tkc_tree *v)
 {
-    return json_is_object(v) && text_of(v, "name") && !json_object_get(v, "function")
-               ? json_pack("{s:s,s:O}", "type", "function", "function", v)
-               : json_incref((json_t *)(uintptr_t)v);
+    return tkc_tree_is_object(v) && text_of(v, "name") && !tkc_tree_get(v, "function")
+               ? tkc_tree_pack(arena, "{s:s,s:o}", "type", "function", "function", v)
+               : v;
 }
 
-json_t *cli_turns_tools(const json_t *row, cli_row_fault *why)
+tkc_tree *cli_turns_tools(tkc_arena *arena, const tkc_tree *row, cli_row_fault *why)
 {
-    const json_t *v = json_object_get(row, "tools");
-    v = v ? v : json_object_get(row, "functions");
-    v = v ? v : json_object_get(json_object_get(row, "input"), "tools");
-    if (!v || json_is_null(v) || (json_is_string(v) && json_string_length(v) == 0))
+    const tkc_tree *v = tkc_tree_get(row, "tools");
+    v = v ? v : tkc_tree_get(row, "functions");
+    v = v ? v : tkc_tree_get(tkc_tree_get(row, "input"), "tools");
+    if (!v || tkc_tree_is_null(v) || (tkc_tree_is_text(v) && tkc_tree_str(v).len == 0))
         return NULL;
-    json_t *list = json_is_string(v) ? json_loads(json_string_value(v), 0, NULL)
-                                     : json_incref((json_t *)(uintptr_t)v);
-    json_t *out = json_is_array(list) ? json_array() : NULL;
-    for (size_t i = 0; i < json_array_size(list); i++)
-        json_array_append_new(out, tool(json_array_get(list, i)));
-    json_decref(list);
+    const tkc_tree *list = tkc_tree_is_text(v) ? tkc_tree_read(arena, tkc_tree_str(v), 0) : v;
+    tkc_tree *out = tkc_tree_is_array(list) ? tkc_tree_array(arena) : NULL;
+    for (size_t i = 0; i < tkc_tree_length(list); i++)
+        tkc_tree_add(out, tool(arena, tkc_tree_at(list, i)));
     if (!out)
         return cli_row_fault_set(why, "\"tools\" must be a list, or a list as JSON in a text");
-    return json_array_size(out) ? out : (json_decref(out), NULL);
+    return tkc_tree_length(out) ? out : NULL;
 }

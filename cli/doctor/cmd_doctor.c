@@ -29,11 +29,10 @@ void cli_config_value(doctor *d, const char *id, int status, const char *hint, c
     va_start(args, format);
     (void)vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    json_array_append_new(d->checks,
-                          json_pack("{s:s,s:s,s:s,s:s?,s:I}", "id", id, "status",
-                                    status_names[status], "message", message, "hint",
-                                    status == CHECK_WARN || status == CHECK_FAIL ? hint : NULL,
-                                    "ms", (json_int_t)(cli_now_ms() - d->begun_ms)));
+    tkc_tree_add(d->checks, cli_pack(d->app, "{s:s,s:s,s:s,s:s?,s:I}", "id", id, "status",
+                                     status_names[status], "message", message, "hint",
+                                     status == CHECK_WARN || status == CHECK_FAIL ? hint : NULL,
+                                     "ms", (int64_t)(cli_now_ms() - d->begun_ms)));
     d->counts[status]++;
     d->begun_ms = cli_now_ms();
 }
@@ -179,9 +178,9 @@ static int64_t token_end(const char *token)
             text[n++] = (char)(bits >> held & 0xFF);
         }
     }
-    json_t *v = text ? json_loadb(text, n, 0, NULL) : NULL;
-    int64_t end = json_integer_value(json_object_get(v, "exp"));
-    json_decref(v);
+    tkc_arena arena = { 0 };
+    int64_t end = tkc_tree_get_i64(tkc_tree_read(&arena, tkc_strn(text, n), 0), "exp");
+    tkc_arena_free(&arena);
     free(text);
     return end;
 }
@@ -259,17 +258,16 @@ static void check_store(doctor *d)
                          "off (%s): one command at a time can use the store", off);
         return;
     }
-    json_t *status = cli_store_link_status(store);
-    const json_t *users = json_object_get(status, "users");
+    tkc_tree *status = cli_store_link_status(cli_arena(d->app), store);
+    const tkc_tree *users = tkc_tree_get(status, "users");
     if (!status)
         cli_config_value(d, "store.sharing", CHECK_OK, NULL, "on; no command uses the store now");
     else
-        cli_config_value(
-            d, "store.sharing", CHECK_OK, NULL, "on; process %lld serves it to %zu command%s%s%s",
-            (long long)json_integer_value(json_object_get(status, "pid")), json_array_size(users),
-            json_array_size(users) == 1 ? "" : "s", json_array_size(users) ? ": " : "",
-            json_array_size(users) ? json_string_value(json_array_get(users, 0)) : "");
-    json_decref(status);
+        cli_config_value(d, "store.sharing", CHECK_OK, NULL,
+                         "on; process %lld serves it to %zu command%s%s%s",
+                         (long long)tkc_tree_get_i64(status, "pid"), tkc_tree_length(users),
+                         tkc_tree_length(users) == 1 ? "" : "s", tkc_tree_length(users) ? ": " : "",
+                         tkc_tree_length(users) ? tkc_tree_text(tkc_tree_at(users, 0)) : "");
 }
 
 static void check_machine(doctor *d)
@@ -368,13 +366,11 @@ static int print_checks(doctor *d, const cli_column *columns)
         cli_list list = { .key = "checks", .columns = columns };
         return cli_print_list(d->app, &list, d->checks);
     }
-    json_t *summary = json_object();
+    tkc_tree *summary = cli_object(d->app);
     for (size_t i = 0; i < 4; i++)
-        json_object_set_new(summary, status_names[i], json_integer((json_int_t)d->counts[i]));
-    json_t *v = json_pack("{s:O,s:o}", "checks", d->checks, "summary", summary);
-    int bad = cli_print_json(d->app, v);
-    json_decref(v);
-    return bad;
+        tkc_tree_set_i64(summary, status_names[i], (int64_t)d->counts[i]);
+    tkc_tree *v = cli_pack(d->app, "{s:o,s:o}", "checks", d->checks, "summary", summary);
+    return cli_print_json(d->app, v);
 }
 
 int cli_doctor(cli_app *app)
@@ -394,12 +390,10 @@ int cli_doctor(cli_app *app)
           .is_default = true },
         { 0 }
     };
-    doctor d = { .app = app, .checks = json_array(), .begun_ms = cli_now_ms() };
+    doctor d = { .app = app, .checks = cli_array(app), .begun_ms = cli_now_ms() };
     d.online = cli_flag(app, "online");
-    if (d.online && app->offline) {
-        json_decref(d.checks);
+    if (d.online && app->offline)
         return cli_fail(app, "usage", NULL, "--online and --offline exclude each other");
-    }
     bool begun = cli_doctor_begin_hub(&d);
     check_tool(&d);
     check_path(&d);
@@ -413,6 +407,5 @@ int cli_doctor(cli_app *app)
     if (!bad && cli_now_ms() >= app->deadline_ms)
         bad = cli_fail(app, "timeout", "give it more time with --timeout",
                        "the time given with --timeout has run out");
-    json_decref(d.checks);
     return bad ? bad : d.counts[CHECK_FAIL] ? CLI_EXIT_CHECK : 0;
 }

@@ -10,7 +10,7 @@ enum { CHECK_SECONDS = 5 }; /* what one check may take */
 
 typedef struct doctor {
     cli_app *app;
-    json_t *checks;
+    tkc_tree *checks;
     int64_t begun_ms; /* of the check that is running */
     size_t counts[4]; /* by status */
     cli_tls tls;      /* what a handshake settled on; empty = there was none */

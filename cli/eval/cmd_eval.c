@@ -54,38 +54,38 @@ static int settle_names(evaluation *e)
 /* The row's own id, else where it stands. */
 static char *example_id(const tinkc_task *t)
 {
-    json_t *row = json_loads(t->row_json, 0, NULL);
-    const json_t *id = json_object_get(row, "id");
+    tkc_arena arena = { 0 };
+    const tkc_tree *row = tkc_tree_read(&arena, tkc_str(t->row_json), 0);
+    const tkc_tree *id = tkc_tree_get(row, "id");
     if (!id)
-        id = json_object_get(row, "example_id");
+        id = tkc_tree_get(row, "example_id");
     const char *slash = strrchr(t->where, '/');
-    char *text = json_is_string(id)    ? strdup(json_string_value(id))
-                 : json_is_integer(id) ? cli_printf("%lld", (long long)json_integer_value(id))
+    char *text = tkc_tree_is_text(id)  ? strdup(tkc_tree_text(id))
+                 : tkc_tree_is_i64(id) ? cli_printf("%lld", (long long)tkc_tree_i64(id))
                                        : strdup(slash ? slash + 1 : t->where);
-    json_decref(row);
+    tkc_arena_free(&arena);
     return text;
 }
 
 /* Answers are kept by id: two prompts with one id would overwrite each other. */
 static int settle_ids(evaluation *e)
 {
-    json_t *seen = json_object();
+    tkc_tree *seen = cli_object(e->app);
     int bad = 0;
     e->ids = calloc(e->prompts.n + 1, sizeof *e->ids);
     for (size_t i = 0; e->ids && i < e->prompts.n && !bad; i++) {
         const tinkc_task *t = &e->prompts.items[i];
         e->ids[i] = example_id(t);
-        const json_t *before = e->ids[i] ? json_object_get(seen, e->ids[i]) : NULL;
+        const tkc_tree *before = e->ids[i] ? tkc_tree_get(seen, e->ids[i]) : NULL;
         if (!e->ids[i])
             bad = cli_fail(e->app, "internal", NULL, "out of memory");
         else if (before)
             bad = cli_fail(e->app, "data_invalid", "give every row an \"id\" of its own, or none",
                            "%s: id \"%s\" is also that of %s", t->where, e->ids[i],
-                           json_string_value(before));
+                           tkc_tree_text(before));
         else
-            json_object_set_new(seen, e->ids[i], cli_json_text(t->where));
+            tkc_tree_set(seen, e->ids[i], cli_json_text(cli_arena(e->app), t->where));
     }
-    json_decref(seen);
     return e->ids ? bad : cli_fail(e->app, "internal", NULL, "out of memory");
 }
 
@@ -115,26 +115,27 @@ static int check(evaluation *e)
 }
 
 /* What decides the answers and their grades: all options but where results go and how fast. */
-static json_t *settings_of(const evaluation *e)
+static tkc_tree *settings_of(const evaluation *e)
 {
     static const char *const free_to_change[] = { "number",    "concurrency", "limit",
                                                   "save-dir",  "min-score",   "reward-procs",
                                                   "env-procs", "data" };
-    json_t *v = json_pack("{s:s?,s:s?}", "base_model", e->model.base_model, "model_path",
-                          e->model.model_path);
+    tkc_tree *v = cli_pack(e->app, "{s:s?,s:s?}", "base_model", e->model.base_model, "model_path",
+                           e->model.model_path);
     for (const cli_option *o = e->app->command->options; o->name; o++) {
         bool skip = strcmp(o->name, "model") == 0;
         for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
             skip = skip || strcmp(o->name, free_to_change[i]) == 0;
         for (size_t i = 0; !skip && o->repeats && cli_text_at(e->app, o->name, i); i++) {
             char *name = cli_printf("%s.%zu", o->name, i);
-            json_object_set_new(v, name, cli_json_text(cli_text_at(e->app, o->name, i)));
+            tkc_tree_set(v, name,
+                         cli_json_text(cli_arena(e->app), cli_text_at(e->app, o->name, i)));
             free(name);
         }
         if (!skip && !o->repeats && cli_text(e->app, o->name))
-            json_object_set_new(v, o->name, cli_json_text(cli_text(e->app, o->name)));
+            tkc_tree_set(v, o->name, cli_json_text(cli_arena(e->app), cli_text(e->app, o->name)));
         if (!skip && o->kind == CLI_FLAG)
-            json_object_set_new(v, o->name, json_boolean(cli_flag(e->app, o->name)));
+            tkc_tree_set_bool(v, o->name, cli_flag(e->app, o->name));
     }
     return v;
 }
@@ -143,9 +144,10 @@ static json_t *settings_of(const evaluation *e)
 static int settle_settings(evaluation *e)
 {
     char *path = cli_printf("%s/settings.json", e->folder);
-    json_t *now = settings_of(e), *then = path ? json_load_file(path, 0, NULL) : NULL;
+    tkc_tree *now = settings_of(e),
+             *then = path ? cli_json_load(cli_arena(e->app), path, NULL) : NULL;
     int bad = 0;
-    if (then && !json_equal(now, then)) {
+    if (then && !tkc_tree_equal(now, then)) {
         bad = cli_fail(e->app, "exists", "give another --save-dir, or remove it",
                        "%s holds an evaluation with other settings", e->folder);
     } else if (!then) {
@@ -155,8 +157,6 @@ static int settle_settings(evaluation *e)
             cli_write_json(save.f, now, 2);
         bad = cli_save_end(&save, e->app, true);
     }
-    json_decref(now);
-    json_decref(then);
     free(path);
     return bad;
 }
@@ -182,14 +182,12 @@ static int open_output(evaluation *e)
     return 0;
 }
 
-static bool write_line(evaluation *e, json_t *v)
+static bool write_line(evaluation *e, const tkc_tree *v)
 {
-    if (json_is_string(json_object_get(v, "error")))
+    if (tkc_tree_is_text(tkc_tree_get(v, "error")))
         e->failed++;
     cli_write_json(e->out, v, 0);
-    bool ok = v && fputc('\n', e->out) != EOF && fflush(e->out) == 0;
-    json_decref(v);
-    return ok;
+    return v && fputc('\n', e->out) != EOF && fflush(e->out) == 0;
 }
 
 /* ---- asking ---- */
@@ -198,7 +196,10 @@ static bool write_line(evaluation *e, json_t *v)
 static bool take(evaluation *e, tinkc_group *g, tinkc_error *err)
 {
     size_t i = (size_t)tinkc_group_id(g) / e->n, sample = (size_t)tinkc_group_id(g) % e->n;
-    bool ok = write_line(e, cli_eval_line(e->name, i, e->ids[i], sample, tinkc_group_at(g, 0)));
+    tkc_arena arena = { 0 };
+    bool ok =
+        write_line(e, cli_eval_line(&arena, e->name, i, e->ids[i], sample, tinkc_group_at(g, 0)));
+    tkc_arena_free(&arena);
     tinkc_group_free(g);
     if (!ok)
         tinkc_error_set(err, TINKC_E_FILE, "trajectories.jsonl cannot be written");
@@ -263,10 +264,12 @@ static bool run_choices(evaluation *e, tinkc_error *err)
     cli_progress_begin(&bar, e->app, "Evaluating", (int64_t)e->prompts.n, false);
     for (size_t i = 0; i < e->prompts.n && !err->code; i++) {
         if (!cli_eval_has(&e->before, e->ids[i], 0)) {
-            json_t *v = cli_eval_choose(e->app, &e->model, &e->prompts.items[i], e->name, i,
-                                        e->ids[i], err);
+            tkc_arena arena = { 0 };
+            const tkc_tree *v = cli_eval_choose(e->app, &arena, &e->model, &e->prompts.items[i],
+                                                e->name, i, e->ids[i], err);
             if (v && !write_line(e, v))
                 tinkc_error_set(err, TINKC_E_FILE, "trajectories.jsonl cannot be written");
+            tkc_arena_free(&arena);
         }
         cli_progress_step(&bar, (int64_t)i + 1, (int64_t)e->prompts.n, NULL);
     }
@@ -276,39 +279,36 @@ static bool run_choices(evaluation *e, tinkc_error *err)
 
 /* ---- after ---- */
 
-static void add_row(json_t *rows, const char *label, double value, const char *format)
+static void add_row(const cli_app *app, tkc_tree *rows, const char *label, double value,
+                    const char *format)
 {
     char text[64];
     (void)snprintf(text, sizeof text, format, value);
-    cli_row(rows, label, text);
+    cli_row(app, rows, label, text);
 }
 
-static int show_result(cli_app *app, const char *title, const json_t *v)
+static int show_result(cli_app *app, const char *title, const tkc_tree *v)
 {
-    json_t *rows = json_array();
-    const json_t *ci = json_object_get(v, "interval_95"), *score = json_object_get(v, "score");
+    tkc_tree *rows = cli_array(app);
+    const tkc_tree *ci = tkc_tree_get(v, "interval_95"), *score = tkc_tree_get(v, "score");
     char text[100];
     const char *k;
-    json_t *value;
-    (void)snprintf(text, sizeof text, "%.4f (95%% interval %.4f to %.4f)", json_number_value(score),
-                   json_number_value(json_array_get(ci, 0)),
-                   json_number_value(json_array_get(ci, 1)));
-    cli_row(rows, "Score", json_is_null(score) ? "none: no answer could be graded" : text);
-    add_row(rows, "Examples", json_number_value(json_object_get(v, "num_examples")), "%.0f");
-    add_row(rows, "Right", json_number_value(json_object_get(v, "num_correct")), "%.0f");
-    add_row(rows, "Errors", json_number_value(json_object_get(v, "num_errors")), "%.0f");
-    add_row(rows, "Cut off", json_number_value(json_object_get(v, "num_truncated")), "%.0f");
-    json_object_foreach(json_object_get(v, "pass_at_k"), k, value)
-    {
+    tkc_tree *value;
+    (void)snprintf(text, sizeof text, "%.4f (95%% interval %.4f to %.4f)", tkc_tree_number(score),
+                   tkc_tree_number(tkc_tree_at(ci, 0)), tkc_tree_number(tkc_tree_at(ci, 1)));
+    cli_row(app, rows, "Score", tkc_tree_is_null(score) ? "none: no answer could be graded" : text);
+    add_row(app, rows, "Examples", tkc_tree_get_number(v, "num_examples"), "%.0f");
+    add_row(app, rows, "Right", tkc_tree_get_number(v, "num_correct"), "%.0f");
+    add_row(app, rows, "Errors", tkc_tree_get_number(v, "num_errors"), "%.0f");
+    add_row(app, rows, "Cut off", tkc_tree_get_number(v, "num_truncated"), "%.0f");
+    TKC_TREE_EACH (tkc_tree_get(v, "pass_at_k"), k, value) {
         (void)snprintf(text, sizeof text, "pass@%s", k);
-        add_row(rows, text, json_number_value(value), "%.4f");
+        add_row(app, rows, text, tkc_tree_number(value), "%.4f");
     }
-    int code = cli_print_record(app, title, rows, v);
-    json_decref(rows);
-    return code;
+    return cli_print_record(app, title, rows, v);
 }
 
-static int write_result(evaluation *e, const json_t *v)
+static int write_result(evaluation *e, const tkc_tree *v)
 {
     cli_save save;
     char *path = cli_printf("%s/result.json", e->folder);
@@ -327,10 +327,10 @@ static int finish(evaluation *e)
     fclose(e->out);
     e->out = NULL;
     (void)cli_eval_load(e->file, &all);
-    json_t *v = cli_eval_result(&all, cli_seconds_since(e->begun_ms));
+    tkc_tree *v = cli_eval_result(cli_arena(e->app), &all, cli_seconds_since(e->begun_ms));
     int bad = write_result(e, v);
     bad = bad ? bad : show_result(e->app, e->folder, v);
-    double score = json_number_value(json_object_get(v, "score"));
+    double score = tkc_tree_get_number(v, "score");
     size_t errors = 0;
     for (size_t i = 0; i < all.n; i++)
         if (all.rows[i].error && errors++ == 0)
@@ -341,7 +341,6 @@ static int finish(evaluation *e)
     if (!bad && e->failed)
         bad = cli_fail(e->app, "partial_failure", "run it again to try them again",
                        "%zu answer%s could not be graded", e->failed, e->failed == 1 ? "" : "s");
-    json_decref(v);
     cli_eval_free(&all);
     return bad;
 }
@@ -391,7 +390,7 @@ int cli_eval_show(cli_app *app)
     int bad = cli_eval_read(app, app->args[0], &e);
     if (bad)
         return bad;
-    json_t *v = cli_eval_result(&e, 0);
+    tkc_tree *v = cli_eval_result(cli_arena(app), &e, 0);
     bad = show_result(app, e.name, v);
     bool people = app->format != CLI_JSON && app->format != CLI_JSONL;
     size_t shown = 0, most = (size_t)cli_int(app, "number");
@@ -406,7 +405,6 @@ int cli_eval_show(cli_app *app)
             show_text(app, "answer", r->answer);
         shown++;
     }
-    json_decref(v);
     cli_eval_free(&e);
     return bad;
 }
@@ -415,7 +413,8 @@ typedef struct comparison {
     size_t both, only_first, only_second, neither, common;
     double *differences; /* second minus first */
     bool graded;         /* some score is neither 0 nor 1 */
-    json_t *examples;
+    tkc_arena *arena;    /* of the examples */
+    tkc_tree *examples;
 } comparison;
 
 /* By the mean over an example's answers; the first answer of each is shown. */
@@ -430,8 +429,8 @@ static void compare_examples(comparison *c, const cli_eval_example *a, const cli
     c->differences[c->common++] = b->mean - a->mean;
     c->graded = c->graded || !cli_eval_is_binary((double[]){ a->mean, b->mean }, 2);
     if (all || x != y)
-        json_array_append_new(
-            c->examples, json_pack("{s:s,s:s,s:s?,s:f,s:f,s:s,s:s}", "example_id",
+        tkc_tree_add(c->examples,
+                     tkc_tree_pack(c->arena, "{s:s,s:s,s:s?,s:f,s:f,s:s,s:s}", "example_id",
                                    a->first->example_id, "prompt", a->first->prompt, "answer",
                                    a->first->answer, "first_reward", a->mean, "second_reward",
                                    b->mean, "first", a->first->text, "second", b->first->text));
@@ -447,40 +446,34 @@ static tinkc_interval difference_of(const comparison *c)
 static int show_comparison(cli_app *app, const comparison *c)
 {
     tinkc_interval d = difference_of(c);
-    json_t *v =
-        json_pack("{s:I,s:I,s:I,s:I,s:I,s:f,s:[ff],s:O}", "common", (json_int_t)c->common, "both",
-                  (json_int_t)c->both, "only_first", (json_int_t)c->only_first, "only_second",
-                  (json_int_t)c->only_second, "neither", (json_int_t)c->neither, "difference",
-                  d.mean, "interval_95", d.low, d.high, "examples", c->examples);
-    json_t *rows = json_array();
+    tkc_tree *v =
+        cli_pack(app, "{s:I,s:I,s:I,s:I,s:I,s:f,s:[ff],s:o}", "common", (int64_t)c->common, "both",
+                 (int64_t)c->both, "only_first", (int64_t)c->only_first, "only_second",
+                 (int64_t)c->only_second, "neither", (int64_t)c->neither, "difference", d.mean,
+                 "interval_95", d.low, d.high, "examples", c->examples);
+    tkc_tree *rows = cli_array(app);
     char text[100];
     (void)snprintf(text, sizeof text, "%+.4f (95%% interval %+.4f to %+.4f)", d.mean, d.low,
                    d.high);
-    cli_row(rows, "Second minus first", text);
-    add_row(rows, "Examples in both", (double)c->common, "%.0f");
-    add_row(rows, "Both right", (double)c->both, "%.0f");
-    add_row(rows, "Only the first right", (double)c->only_first, "%.0f");
-    add_row(rows, "Only the second right", (double)c->only_second, "%.0f");
-    add_row(rows, "Neither right", (double)c->neither, "%.0f");
+    cli_row(app, rows, "Second minus first", text);
+    add_row(app, rows, "Examples in both", (double)c->common, "%.0f");
+    add_row(app, rows, "Both right", (double)c->both, "%.0f");
+    add_row(app, rows, "Only the first right", (double)c->only_first, "%.0f");
+    add_row(app, rows, "Only the second right", (double)c->only_second, "%.0f");
+    add_row(app, rows, "Neither right", (double)c->neither, "%.0f");
     int bad = cli_print_record(app, "Comparison", rows, v);
     bool people = app->format != CLI_JSON && app->format != CLI_JSONL;
     for (size_t i = 0;
-         people && !bad && i < json_array_size(c->examples) && i < (size_t)cli_int(app, "number");
+         people && !bad && i < tkc_tree_length(c->examples) && i < (size_t)cli_int(app, "number");
          i++) {
-        const json_t *one = json_array_get(c->examples, i);
-        printf("\n%s\n", json_string_value(json_object_get(one, "example_id")));
-        show_text(app, "asked", json_string_value(json_object_get(one, "prompt")));
-        show_text(app,
-                  json_number_value(json_object_get(one, "first_reward")) >= 0.5 ? "first +"
-                                                                                 : "first -",
-                  json_string_value(json_object_get(one, "first")));
-        show_text(app,
-                  json_number_value(json_object_get(one, "second_reward")) >= 0.5 ? "second +"
-                                                                                  : "second -",
-                  json_string_value(json_object_get(one, "second")));
+        const tkc_tree *one = tkc_tree_at(c->examples, i);
+        printf("\n%s\n", tkc_tree_get_text(one, "example_id"));
+        show_text(app, "asked", tkc_tree_get_text(one, "prompt"));
+        show_text(app, tkc_tree_get_number(one, "first_reward") >= 0.5 ? "first +" : "first -",
+                  tkc_tree_get_text(one, "first"));
+        show_text(app, tkc_tree_get_number(one, "second_reward") >= 0.5 ? "second +" : "second -",
+                  tkc_tree_get_text(one, "second"));
     }
-    json_decref(rows);
-    json_decref(v);
     return bad;
 }
 
@@ -492,7 +485,7 @@ int cli_eval_compare(cli_app *app)
     size_t n_a = 0, n_b = 0;
     cli_eval_example *first = bad ? NULL : cli_eval_examples(&a, &n_a);
     cli_eval_example *second = bad ? NULL : cli_eval_examples(&b, &n_b);
-    comparison c = { .examples = json_array() };
+    comparison c = { .arena = cli_arena(app), .examples = cli_array(app) };
     c.differences = calloc(n_a + 1, sizeof *c.differences);
     for (size_t i = 0, k = 0; i < n_a && k < n_b && c.differences;) {
         int order = strcmp(first[i].first->example_id, second[k].first->example_id);
@@ -505,7 +498,6 @@ int cli_eval_compare(cli_app *app)
         bad = cli_fail(app, "data_invalid", NULL, "%s and %s have no example in common",
                        app->args[0], app->args[1]);
     bad = bad ? bad : show_comparison(app, &c);
-    json_decref(c.examples);
     free(c.differences);
     free(first);
     free(second);

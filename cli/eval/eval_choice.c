@@ -11,14 +11,14 @@
 enum { MOST_CHOICES = 64 };
 
 /* Which choice is right; -1 = the row does not say. */
-static int right_choice(const json_t *choices, const char *answer)
+static int right_choice(const tkc_tree *choices, const char *answer)
 {
     int64_t number;
-    size_t n = json_array_size(choices);
+    size_t n = tkc_tree_length(choices);
     if (!answer)
         return -1;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(json_string_value(json_array_get(choices, i)), answer) == 0)
+        if (strcmp(tkc_tree_text(tkc_tree_at(choices, i)), answer) == 0)
             return (int)i;
     if (cli_parse_int(answer, &number) && number >= 0 && (size_t)number < n)
         return (int)number;
@@ -27,12 +27,11 @@ static int right_choice(const json_t *choices, const char *answer)
     return -1;
 }
 
-static bool are_choices(const json_t *choices)
+static bool are_choices(const tkc_tree *choices)
 {
-    size_t n = json_array_size(choices);
+    size_t n = tkc_tree_length(choices);
     for (size_t i = 0; i < n; i++)
-        if (!json_is_string(json_array_get(choices, i)) ||
-            !*json_string_value(json_array_get(choices, i)))
+        if (!tkc_tree_is_text(tkc_tree_at(choices, i)) || !*tkc_tree_text(tkc_tree_at(choices, i)))
             return false;
     return n >= 2 && n <= MOST_CHOICES;
 }
@@ -42,8 +41,9 @@ int cli_eval_check_choices(cli_app *app, const cli_prompts *p)
     cli_bad_lines bad;
     cli_bad_lines_begin(&bad, app);
     for (size_t i = 0; i < p->n; i++) {
-        json_t *row = json_loads(p->items[i].row_json, 0, NULL);
-        const json_t *choices = json_object_get(row, "choices");
+        tkc_arena arena = { 0 };
+        const tkc_tree *row = tkc_tree_read(&arena, tkc_str(p->items[i].row_json), 0);
+        const tkc_tree *choices = tkc_tree_get(row, "choices");
         const char *colon = strrchr(p->items[i].where, ':');
         int64_t line = 0;
         (void)cli_parse_int(colon ? colon + 1 : "0", &line);
@@ -54,7 +54,7 @@ int cli_eval_check_choices(cli_app *app, const cli_prompts *p)
         else if (right_choice(choices, p->items[i].answer) < 0)
             cli_bad_line(&bad, path, (size_t)line, "answer",
                          "the answer is none of the choices, nor their number or letter");
-        json_decref(row);
+        tkc_arena_free(&arena);
     }
     return cli_bad_lines_end(&bad, p->n_paths == 1 ? p->paths[0] : NULL, "nothing was sent");
 }
@@ -70,51 +70,49 @@ static tinkc_future *ask(cli_app *app, const cli_asked *m, const tinkc_tokens *p
     return err->code ? NULL : tinkc_logprobs(m->sampler, all->data, all->len, err);
 }
 
-json_t *cli_eval_choose(cli_app *app, const cli_asked *m, const tinkc_task *t,
-                        const char *benchmark, size_t index, const char *example_id,
-                        tinkc_error *err)
+tkc_tree *cli_eval_choose(cli_app *app, tkc_arena *arena, const cli_asked *m, const tinkc_task *t,
+                          const char *benchmark, size_t index, const char *example_id,
+                          tinkc_error *err)
 {
     tinkc_tokens prompt = { 0 }, all[MOST_CHOICES] = { { 0 } };
     tinkc_future *f[MOST_CHOICES] = { 0 };
-    json_t *row = json_loads(t->row_json, 0, NULL), *sums = json_array(), *v = NULL;
-    const json_t *choices = json_object_get(row, "choices");
-    size_t n = json_array_size(choices), best = 0, best_by_length = 0;
+    tkc_tree *row = tkc_tree_read(arena, tkc_str(t->row_json), 0), *sums = tkc_tree_array(arena),
+             *v = NULL;
+    const tkc_tree *choices = tkc_tree_get(row, "choices");
+    size_t n = tkc_tree_length(choices), best = 0, best_by_length = 0;
     double most = -INFINITY, most_by_length = -INFINITY;
     tinkc_chat_options chat = { .renderer = m->renderer, .generation_prompt = true };
     tinkc_chat_encode(m->tokenizer, t->messages_json, &chat, &prompt, err);
     for (size_t i = 0; i < n && !err->code; i++)
-        f[i] = ask(app, m, &prompt, json_string_value(json_array_get(choices, i)), &all[i], err);
+        f[i] = ask(app, m, &prompt, tkc_tree_text(tkc_tree_at(choices, i)), &all[i], err);
     for (size_t i = 0; i < n && !err->code && cli_wait(app, f[i], "scoring", err); i++) {
         tinkc_f32s lp = tinkc_future_logprobs(f[i], 0, err);
         double sum = 0;
         for (size_t k = prompt.len; k < lp.len; k++)
             sum += (double)lp.data[k];
-        double by_length = sum / (double)json_string_length(json_array_get(choices, i));
+        double by_length = sum / (double)tkc_tree_str(tkc_tree_at(choices, i)).len;
         best = sum > most ? i : best;
         most = fmax(most, sum);
         best_by_length = by_length > most_by_length ? i : best_by_length;
         most_by_length = fmax(most_by_length, by_length);
-        json_array_append_new(sums, json_real(sum));
+        tkc_tree_add_real(sums, sum);
     }
     int right = right_choice(choices, t->answer);
     if (!err->code) {
-        json_t *asked = json_loads(t->messages_json, 0, NULL);
-        json_t *turns = json_is_object(asked) ? json_object_get(asked, "messages") : asked;
-        v = json_pack("{s:I,s:s,s:s,s:i,s:O?,s:O,s:O,s:f,s:{s:f},s:n,s:s,s:O}", "idx",
-                      (json_int_t)index, "benchmark", benchmark, "example_id", example_id, "sample",
-                      0, "turns", turns, "text", json_array_get(choices, best), "answer",
-                      json_array_get(choices, (size_t)right), "reward",
-                      (double)((int)best == right), "metrics", "acc_norm",
-                      (double)((int)best_by_length == right), "error", "stop_reason", "stop",
-                      "choice_logprobs", sums);
-        json_decref(asked);
+        tkc_tree *asked = tkc_tree_read(arena, tkc_str(t->messages_json), 0);
+        tkc_tree *turns = tkc_tree_is_object(asked) ? tkc_tree_get(asked, "messages") : asked;
+        v = tkc_tree_pack(arena, "{s:I,s:s,s:s,s:i,s:o?,s:o,s:o,s:f,s:{s:f},s:n,s:s,s:o}", "idx",
+                          (int64_t)index, "benchmark", benchmark, "example_id", example_id,
+                          "sample", 0, "turns", turns, "text", tkc_tree_at(choices, best), "answer",
+                          tkc_tree_at(choices, (size_t)right), "reward",
+                          (double)((int)best == right), "metrics", "acc_norm",
+                          (double)((int)best_by_length == right), "error", "stop_reason", "stop",
+                          "choice_logprobs", sums);
     }
     for (size_t i = 0; i < n; i++) {
         tinkc_future_free(f[i]);
         tinkc_tokens_free(&all[i]);
     }
     tinkc_tokens_free(&prompt);
-    json_decref(sums);
-    json_decref(row);
     return v;
 }

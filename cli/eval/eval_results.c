@@ -13,60 +13,59 @@
 
 /* ---- writing ---- */
 
-json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id, size_t sample,
-                      const tinkc_rollout *r)
+tkc_tree *cli_eval_line(tkc_arena *arena, const char *benchmark, size_t index,
+                        const char *example_id, size_t sample, const tinkc_rollout *r)
 {
-    json_t *turns = json_array(), *metrics = json_object(),
-           *said = json_loads(r->messages_json, 0, NULL);
-    for (size_t i = 0; i < json_array_size(said); i++) {
-        const json_t *m = json_array_get(said, i);
-        bool last = i + 1 == json_array_size(said);
-        json_array_append_new(
-            turns, json_pack("{s:O,s:O?,s:o}", "role", json_object_get(m, "role"), "content",
-                             json_object_get(m, "content"), "token_count",
-                             last ? json_integer((json_int_t)r->sampled_tokens) : json_null()));
+    tkc_tree *turns = tkc_tree_array(arena), *metrics = tkc_tree_object(arena),
+             *said = tkc_tree_read(arena, tkc_str(r->messages_json), 0);
+    for (size_t i = 0; i < tkc_tree_length(said); i++) {
+        const tkc_tree *m = tkc_tree_at(said, i);
+        bool last = i + 1 == tkc_tree_length(said);
+        tkc_tree_add(turns, tkc_tree_pack(arena, "{s:o,s:o?,s:o}", "role", tkc_tree_get(m, "role"),
+                                          "content", tkc_tree_get(m, "content"), "token_count",
+                                          last ? tkc_tree_new_i64(arena, (int64_t)r->sampled_tokens)
+                                               : tkc_tree_null()));
     }
     for (size_t i = 0; r->metric_names[i]; i++)
-        json_object_set_new(metrics, r->metric_names[i], json_real(r->metric_values[i]));
-    json_t *v = json_pack("{s:I,s:s,s:s,s:I,s:o,s:s,s:s?,s:f,s:o,s:s?,s:s,s:f}", "idx",
-                          (json_int_t)index, "benchmark", benchmark, "example_id", example_id,
-                          "sample", (json_int_t)sample, "turns", turns, "text", r->text, "answer",
-                          r->answer, "reward", r->reward, "metrics", metrics, "error", r->error,
-                          "stop_reason", r->stop_reason == TINKC_STOP ? "stop" : "length",
-                          "time_seconds", (double)r->took_ms / 1000);
-    json_decref(said);
+        tkc_tree_set_real(metrics, r->metric_names[i], r->metric_values[i]);
+    tkc_tree *v = tkc_tree_pack(
+        arena, "{s:I,s:s,s:s,s:I,s:o,s:s,s:s?,s:f,s:o,s:s?,s:s,s:f}", "idx", (int64_t)index,
+        "benchmark", benchmark, "example_id", example_id, "sample", (int64_t)sample, "turns", turns,
+        "text", r->text, "answer", r->answer, "reward", r->reward, "metrics", metrics, "error",
+        r->error, "stop_reason", r->stop_reason == TINKC_STOP ? "stop" : "length", "time_seconds",
+        (double)r->took_ms / 1000);
     return v;
 }
 
 /* ---- reading ---- */
 
-static char *copy_of(const json_t *v)
+static char *copy_of(const tkc_tree *v)
 {
-    if (json_is_string(v))
-        return strdup(json_string_value(v));
-    return v && !json_is_null(v) ? json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    if (tkc_tree_is_text(v))
+        return strdup(tkc_tree_text(v));
+    return v && !tkc_tree_is_null(v) ? cli_json_print(v, TKC_TREE_COMPACT) : NULL;
 }
 
-static char *last_question(const json_t *turns)
+static char *last_question(const tkc_tree *turns)
 {
-    const json_t *found = NULL;
-    for (size_t i = 0; i < json_array_size(turns); i++) {
-        const json_t *t = json_array_get(turns, i);
-        const char *role = json_string_value(json_object_get(t, "role"));
+    const tkc_tree *found = NULL;
+    for (size_t i = 0; i < tkc_tree_length(turns); i++) {
+        const tkc_tree *t = tkc_tree_at(turns, i);
+        const char *role = tkc_tree_get_text(t, "role");
         if (role && strcmp(role, "assistant") != 0)
-            found = json_object_get(t, "content");
+            found = tkc_tree_get(t, "content");
     }
     char *text = copy_of(found);
     return text ? text : strdup("");
 }
 
 /* The harness has one metric of each task under its own name. */
-static bool harness_reward(const json_t *v, double *out)
+static bool harness_reward(const tkc_tree *v, double *out)
 {
     static const char *const names[] = { "exact_match", "acc", "acc_norm", "pass@1", "f1" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (json_is_number(json_object_get(v, names[i]))) {
-            *out = json_number_value(json_object_get(v, names[i]));
+        if (tkc_tree_is_number(tkc_tree_get(v, names[i]))) {
+            *out = tkc_tree_get_number(v, names[i]);
             return true;
         }
     return false;
@@ -81,27 +80,27 @@ static void free_row(cli_eval_row *r)
     free(r->error);
 }
 
-static bool row_of(const json_t *v, cli_eval_row *out)
+static bool row_of(const tkc_tree *v, cli_eval_row *out)
 {
-    const json_t *id = json_object_get(v, "example_id"), *reward = json_object_get(v, "reward");
-    const json_t *stop = json_object_get(v, "stop_reason");
+    const tkc_tree *id = tkc_tree_get(v, "example_id"), *reward = tkc_tree_get(v, "reward");
+    const tkc_tree *stop = tkc_tree_get(v, "stop_reason");
     *out = (cli_eval_row){ 0 };
-    if (!id && json_object_get(v, "doc_id")) { /* lm-evaluation-harness */
-        const json_t *text = json_array_get(json_object_get(v, "filtered_resps"), 0);
+    if (!id && tkc_tree_get(v, "doc_id")) { /* lm-evaluation-harness */
+        const tkc_tree *text = tkc_tree_at(tkc_tree_get(v, "filtered_resps"), 0);
         if (!harness_reward(v, &out->reward))
             return false;
-        out->example_id = copy_of(json_object_get(v, "doc_id"));
-        out->text = copy_of(json_is_array(text) ? json_array_get(text, 0) : text);
-        out->answer = copy_of(json_object_get(v, "target"));
+        out->example_id = copy_of(tkc_tree_get(v, "doc_id"));
+        out->text = copy_of(tkc_tree_is_array(text) ? tkc_tree_at(text, 0) : text);
+        out->answer = copy_of(tkc_tree_get(v, "target"));
         out->prompt = strdup("");
-    } else if (id && json_is_number(reward)) {
+    } else if (id && tkc_tree_is_number(reward)) {
         out->example_id = copy_of(id);
-        out->reward = json_number_value(reward);
-        out->text = copy_of(json_object_get(v, "text"));
-        out->answer = copy_of(json_object_get(v, "answer"));
-        out->error = copy_of(json_object_get(v, "error"));
-        out->prompt = last_question(json_object_get(v, "turns"));
-        out->truncated = json_is_string(stop) && strcmp(json_string_value(stop), "length") == 0;
+        out->reward = tkc_tree_number(reward);
+        out->text = copy_of(tkc_tree_get(v, "text"));
+        out->answer = copy_of(tkc_tree_get(v, "answer"));
+        out->error = copy_of(tkc_tree_get(v, "error"));
+        out->prompt = last_question(tkc_tree_get(v, "turns"));
+        out->truncated = tkc_tree_is_text(stop) && strcmp(tkc_tree_text(stop), "length") == 0;
     }
     if (!out->example_id) {
         free_row(out);
@@ -118,12 +117,12 @@ static char *place_key(const char *example_id, long long sample)
 }
 
 /* The row is kept or freed. A line that repeats an answer replaces it: a failed one was asked again. */
-static void keep(cli_eval *e, cli_eval_row *row, const json_t *sample)
+static void keep(cli_eval *e, cli_eval_row *row, const tkc_tree *sample)
 {
-    char *key = sample ? place_key(row->example_id, json_integer_value(sample)) : NULL;
-    const json_t *place = key ? json_object_get(e->places, key) : NULL;
+    char *key = sample ? place_key(row->example_id, tkc_tree_i64(sample)) : NULL;
+    const tkc_tree *place = key ? tkc_tree_get(e->places, key) : NULL;
     if (place) {
-        cli_eval_row *before = &e->rows[json_integer_value(place)];
+        cli_eval_row *before = &e->rows[tkc_tree_i64(place)];
         free_row(before);
         *before = *row;
         free(key);
@@ -141,7 +140,7 @@ static void keep(cli_eval *e, cli_eval_row *row, const json_t *sample)
         e->cap = cap;
     }
     if (key)
-        json_object_set_new(e->places, key, json_integer((json_int_t)e->n));
+        tkc_tree_set_i64(e->places, key, (int64_t)e->n);
     free(key);
     e->rows[e->n++] = *row;
 }
@@ -151,16 +150,19 @@ bool cli_eval_load(const char *file, cli_eval *out)
     FILE *f = fopen(file, "re");
     char *line = NULL;
     size_t cap = 0;
-    *out = (cli_eval){ .places = json_object() };
+    tkc_arena arena = { 0 };
+    *out = (cli_eval){ 0 };
+    out->places = tkc_tree_object(&out->arena);
     while (f && getline(&line, &cap, f) > 0) {
-        json_t *v = json_loads(line, 0, NULL);
+        const tkc_tree *v = tkc_tree_read(&arena, tkc_str(line), 0);
         cli_eval_row row;
         if (v && row_of(v, &row))
-            keep(out, &row, json_object_get(v, "sample"));
-        if (v && !out->name && json_is_string(json_object_get(v, "benchmark")))
-            out->name = strdup(json_string_value(json_object_get(v, "benchmark")));
-        json_decref(v);
+            keep(out, &row, tkc_tree_get(v, "sample"));
+        if (v && !out->name && tkc_tree_is_text(tkc_tree_get(v, "benchmark")))
+            out->name = strdup(tkc_tree_get_text(v, "benchmark"));
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     free(line);
     if (f)
         fclose(f);
@@ -213,16 +215,16 @@ void cli_eval_free(cli_eval *e)
         free_row(&e->rows[i]);
     free(e->rows);
     free(e->name);
-    json_decref(e->places);
+    tkc_arena_free(&e->arena);
     *e = (cli_eval){ 0 };
 }
 
 bool cli_eval_has(const cli_eval *e, const char *example_id, size_t sample)
 {
     char *key = place_key(example_id, (long long)sample);
-    const json_t *place = key ? json_object_get(e->places, key) : NULL;
+    const tkc_tree *place = key ? tkc_tree_get(e->places, key) : NULL;
     free(key);
-    return place && !e->rows[json_integer_value(place)].error;
+    return place && !e->rows[tkc_tree_i64(place)].error;
 }
 
 /* ---- what it comes to ---- */
@@ -262,9 +264,9 @@ cli_eval_example *cli_eval_examples(const cli_eval *e, size_t *n)
     return all;
 }
 
-static json_t *pass_at_k(const cli_eval_example *all, size_t n)
+static tkc_tree *pass_at_k(tkc_arena *arena, const cli_eval_example *all, size_t n)
 {
-    json_t *out = json_object();
+    tkc_tree *out = tkc_tree_object(arena);
     size_t most = 0;
     char name[32];
     for (size_t i = 0; i < n; i++)
@@ -278,7 +280,7 @@ static json_t *pass_at_k(const cli_eval_example *all, size_t n)
                 counted++;
             }
         (void)snprintf(name, sizeof name, "%zu", k);
-        json_object_set_new(out, name, json_real(sum / (double)counted));
+        tkc_tree_set_real(out, name, sum / (double)counted);
     }
     return out;
 }
@@ -299,7 +301,7 @@ static tinkc_interval interval_of(const double *scores, size_t n, size_t right)
     return tinkc_recipe_bootstrap(scores, n, 0.95, 0);
 }
 
-json_t *cli_eval_result(const cli_eval *e, double seconds)
+tkc_tree *cli_eval_result(tkc_arena *arena, const cli_eval *e, double seconds)
 {
     size_t n, right = 0, errors = 0, truncated = 0;
     cli_eval_example *all = cli_eval_examples(e, &n);
@@ -313,13 +315,13 @@ json_t *cli_eval_result(const cli_eval *e, double seconds)
         truncated += e->rows[i].truncated;
     }
     tinkc_interval ci = interval_of(scores, scores ? n : 0, right);
-    json_t *v = json_pack(
-        "{s:s,s:o,s:[oo],s:I,s:I,s:I,s:I,s:f,s:o}", "name", e->name ? e->name : "", "score",
-        isfinite(ci.mean) ? json_real(ci.mean) : json_null(), "interval_95",
-        isfinite(ci.low) ? json_real(ci.low) : json_null(),
-        isfinite(ci.high) ? json_real(ci.high) : json_null(), "num_examples", (json_int_t)n,
-        "num_correct", (json_int_t)right, "num_errors", (json_int_t)errors, "num_truncated",
-        (json_int_t)truncated, "time_seconds", seconds, "pass_at_k", pass_at_k(all, n));
+    tkc_tree *v = tkc_tree_pack(
+        arena, "{s:s,s:o,s:[oo],s:I,s:I,s:I,s:I,s:f,s:o}", "name", e->name ? e->name : "", "score",
+        isfinite(ci.mean) ? tkc_tree_new_real(arena, ci.mean) : tkc_tree_null(), "interval_95",
+        isfinite(ci.low) ? tkc_tree_new_real(arena, ci.low) : tkc_tree_null(),
+        isfinite(ci.high) ? tkc_tree_new_real(arena, ci.high) : tkc_tree_null(), "num_examples",
+        (int64_t)n, "num_correct", (int64_t)right, "num_errors", (int64_t)errors, "num_truncated",
+        (int64_t)truncated, "time_seconds", seconds, "pass_at_k", pass_at_k(arena, all, n));
     free(all);
     free(scores);
     return v;

@@ -20,7 +20,8 @@ typedef struct cli_eval {
     char *name;
     cli_eval_row *rows; /* one for each example and sample: the last that was written */
     size_t n, cap;
-    json_t *places; /* "SAMPLE EXAMPLE_ID" -> its place in rows */
+    tkc_arena arena;  /* of places */
+    tkc_tree *places; /* "SAMPLE EXAMPLE_ID" -> its place in rows */
 } cli_eval;
 
 typedef struct cli_eval_example { /* an example that has graded answers */
@@ -29,9 +30,9 @@ typedef struct cli_eval_example { /* an example that has graded answers */
     double mean; /* of their rewards */
 } cli_eval_example;
 
-/* One line of trajectories.jsonl: answer number `sample` to the example. Yours. */
-json_t *cli_eval_line(const char *benchmark, size_t index, const char *example_id, size_t sample,
-                      const tinkc_rollout *);
+/* One line of trajectories.jsonl: answer number `sample` to the example. */
+tkc_tree *cli_eval_line(tkc_arena *, const char *benchmark, size_t index, const char *example_id,
+                        size_t sample, const tinkc_rollout *);
 /* Reads a folder with trajectories.jsonl (or one above it), or a file of samples as the
  * lm-evaluation-harness writes them. A torn last line is ignored. 0, or an exit code. */
 int cli_eval_read(cli_app *, const char *path, cli_eval *out);
@@ -46,7 +47,7 @@ cli_eval_example *cli_eval_examples(const cli_eval *, size_t *n);
 /* Is every score 0 or 1? Then intervals are those of shares, otherwise they are drawn. */
 bool cli_eval_is_binary(const double *scores, size_t n);
 
-/* score, interval, counts, pass@k: the content of result.json. Yours. */
-json_t *cli_eval_result(const cli_eval *, double seconds);
+/* score, interval, counts, pass@k: the content of result.json. */
+tkc_tree *cli_eval_result(tkc_arena *, const cli_eval *, double seconds);
 
 #endif

@@ -5,12 +5,12 @@
 #ifndef CLI_APP_H
 #define CLI_APP_H
 
-#include <jansson.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <tinkc/tinkc.h>
 #include <tinkc/engine.h>
 
+#include "base/json_tree.h"
 #include "cli/main/command_table.h"
 
 enum { /* exit codes: stable, documented in `tinkc help exit-codes` */
@@ -102,8 +102,20 @@ struct cli_app {
     int store_fd, store_folder_fd; /* store_link.c */
 
     const char *const *session_metadata; /* pairs for a session that is made; NULL = none */
+    tkc_arena arena; /* of JSON that is made once; what is made in a loop has one of its own */
     FILE *log_file; /* notes, warnings and errors go there too, or NULL; borrowed */
 };
+
+/* For what lives as long as the app. */
+static inline tkc_arena *cli_arena(const cli_app *app)
+{
+    return (tkc_arena *)(uintptr_t)&app->arena;
+}
+
+/* JSON that lives as long. */
+#define cli_array(app)     tkc_tree_array(cli_arena(app))
+#define cli_object(app)    tkc_tree_object(cli_arena(app))
+#define cli_pack(app, ...) tkc_tree_pack(cli_arena(app), __VA_ARGS__)
 
 /* ---- options ---- */
 
@@ -152,7 +164,7 @@ typedef struct cli_problem {
     char hint[512];
     const char *file; /* the place in the source that found it, or NULL */
     int line;
-    json_t *problems; /* each thing that is wrong, for JSON; borrowed, or NULL */
+    tkc_tree *problems; /* each thing that is wrong, for JSON; borrowed, or NULL */
 } cli_problem;
 
 #ifndef __FILE_NAME__
@@ -187,7 +199,7 @@ enum { CLI_MOST_BAD_LINES = 20 };
 typedef struct cli_bad_lines {
     const cli_app *app;
     size_t n; /* found; the first CLI_MOST_BAD_LINES are shown */
-    json_t *problems; /* NULL = they are printed */
+    tkc_tree *problems; /* NULL = they are printed */
 } cli_bad_lines;
 void cli_bad_lines_begin(cli_bad_lines *, const cli_app *);
 void cli_bad_line(cli_bad_lines *, const char *path, size_t line, const char *code,

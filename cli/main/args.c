@@ -505,6 +505,7 @@ int cli_give_value(cli_app *app, const char *name, char *text, cli_source source
 
 void cli_parse_free(cli_app *app)
 {
+    tkc_arena_free(&app->arena);
     for (size_t i = 0; i < app->n_kept; i++)
         free(app->kept[i]);
     free(app->kept);

@@ -8,13 +8,15 @@
 #include "cli/output/text.h"
 
 /* -F k=v: numbers, true, false and null as themselves, all else as text. */
-static json_t *field_value(const char *text)
+static tkc_tree *field_value(const cli_app *app, const char *text)
 {
-    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
-    return v && !json_is_object(v) && !json_is_array(v) ? v : (json_decref(v), json_string(text));
+    tkc_tree *v = tkc_tree_read(cli_arena(app), tkc_str(text), TKC_TREE_ANY);
+    return v && !tkc_tree_is_object(v) && !tkc_tree_is_array(v)
+               ? v
+               : tkc_tree_new_text(cli_arena(app), text);
 }
 
-static int read_fields(cli_app *app, json_t *body, const char ***query)
+static int read_fields(cli_app *app, tkc_tree *body, const char ***query)
 {
     size_t n = 0;
     while (cli_text_at(app, "field", n))
@@ -25,7 +27,7 @@ static int read_fields(cli_app *app, json_t *body, const char ***query)
         if (!equals)
             return cli_fail(app, "usage", NULL, "--field: '%s' is not K=V", text);
         char *name = strndup(text, (size_t)(equals - text));
-        json_object_set_new(body, name, field_value(equals + 1));
+        tkc_tree_set(body, name, field_value(app, equals + 1));
         (*query)[2 * i] = name;
         (*query)[2 * i + 1] = equals + 1;
     }
@@ -44,13 +46,14 @@ static void print_head(const tinkc_response *r)
 static int64_t next_offset(const tinkc_response *r)
 {
     tinkc_bytes body = tinkc_response_body(r);
-    json_t *v = json_loadb((const char *)body.data, body.len, 0, NULL);
-    const json_t *cursor = json_object_get(v, "cursor");
-    int64_t offset = json_integer_value(json_object_get(cursor, "offset"));
-    int64_t limit = json_integer_value(json_object_get(cursor, "limit"));
-    int64_t total = json_integer_value(json_object_get(cursor, "total_count"));
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = tkc_tree_read(&arena, tkc_strn((const char *)body.data, body.len), 0);
+    const tkc_tree *cursor = tkc_tree_get(v, "cursor");
+    int64_t offset = tkc_tree_get_i64(cursor, "offset");
+    int64_t limit = tkc_tree_get_i64(cursor, "limit");
+    int64_t total = tkc_tree_get_i64(cursor, "total_count");
     int64_t next = limit > 0 && offset + limit < total ? offset + limit : 0;
-    json_decref(v);
+    tkc_arena_free(&arena);
     return next;
 }
 
@@ -98,7 +101,7 @@ static int call_once(cli_app *app, const tinkc_http_options *call, int64_t *next
 int cli_api(cli_app *app)
 {
     const char **query = NULL;
-    json_t *body = json_object();
+    tkc_tree *body = cli_object(app);
     char *text = NULL;
     size_t len = 0;
     int bad = read_fields(app, body, &query);
@@ -106,8 +109,8 @@ int cli_api(cli_app *app)
     bool get = strcmp(method, "GET") == 0 || strcmp(method, "DELETE") == 0;
     if (!bad && cli_given(app, "input"))
         text = cli_read_all(app, cli_text(app, "input"), &len, &bad);
-    else if (!bad && !get && json_object_size(body)) {
-        text = json_dumps(body, JSON_COMPACT);
+    else if (!bad && !get && tkc_tree_members(body)) {
+        text = cli_json_print(body, TKC_TREE_COMPACT);
         len = text ? strlen(text) : 0;
     }
     if (!bad)
@@ -133,6 +136,5 @@ int cli_api(cli_app *app)
         free((char *)(uintptr_t)query[i]);
     free(query);
     free(text);
-    json_decref(body);
     return bad;
 }

@@ -8,7 +8,7 @@
 
 typedef struct checks {
     const cli_app *app;
-    json_t *list;
+    tkc_tree *list;
     size_t failed;
 } checks;
 
@@ -16,8 +16,8 @@ static void note(const char *name, bool passed, const char *detail, void *user)
 {
     checks *c = user;
     c->failed += !passed;
-    json_array_append_new(
-        c->list, json_pack("{s:s,s:b,s:s}", "check", name, "passed", passed, "detail", detail));
+    tkc_tree_add(c->list, cli_pack(c->app, "{s:s,s:b,s:s}", "check", name, "passed", passed,
+                                   "detail", detail));
     if (c->app->format == CLI_JSON || c->app->format == CLI_JSONL)
         return;
     printf("%s  %s%s%s\n", passed ? "ok    " : "FAILED", name, *detail ? ": " : "", detail);
@@ -29,19 +29,17 @@ enum { MOST_PASSED = 64 }; /* the library takes as many */
 int cli_env_check(cli_app *app)
 {
     tinkc_error err = { 0 };
-    checks c = { .app = app, .list = json_array() };
+    checks c = { .app = app, .list = cli_array(app) };
     int64_t limit_ms = cli_ms_of(cli_number(app, "timeout-each"));
     const char *pass[MOST_PASSED + 1] = { NULL };
     for (size_t i = 0; i < MOST_PASSED && (pass[i] = cli_text_at(app, "pass-env", i)); i++)
         ;
     tinkc_env_check_passing(pass, app->args[0], cli_text(app, "row"), limit_ms, note, &c, &err);
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
-        json_t *v = json_pack("{s:s,s:b,s:O}", "command", app->args[0], "passed",
-                              c.failed == 0 && !err.code, "checks", c.list);
+        tkc_tree *v = cli_pack(app, "{s:s,s:b,s:o}", "command", app->args[0], "passed",
+                               c.failed == 0 && !err.code, "checks", c.list);
         cli_print_json(app, v);
-        json_decref(v);
     }
-    json_decref(c.list);
     if (err.code)
         return cli_fail_error(app, &err, NULL);
     if (c.failed)

@@ -20,20 +20,18 @@ int cli_version(cli_app *app)
         printf("tinkc %s\n", tinkc_version());
         return 0;
     }
-    json_t *features = json_array();
+    tkc_tree *features = cli_array(app);
     const char *text = tinkc_version_detail("features");
     for (const char *p = text ? text : ""; *p;) {
         size_t n = strcspn(p, " ");
-        json_array_append_new(features, json_stringn(p, n));
+        tkc_tree_add(features, tkc_tree_new_str(cli_arena(app), tkc_strn(p, n)));
         p += n + (p[n] == ' ');
     }
-    json_t *v =
-        json_pack("{s:s,s:s,s:s,s:o,s:s}", "version", tinkc_version(), "commit",
-                  tinkc_version_detail("commit"), "build_date", tinkc_version_detail("date"),
-                  "features", features, "sdk_compat", tinkc_version_tinker());
-    int bad = cli_print_json(app, v);
-    json_decref(v);
-    return bad;
+    tkc_tree *v =
+        cli_pack(app, "{s:s,s:s,s:s,s:o,s:s}", "version", tinkc_version(), "commit",
+                 tinkc_version_detail("commit"), "build_date", tinkc_version_detail("date"),
+                 "features", features, "sdk_compat", tinkc_version_tinker());
+    return cli_print_json(app, v);
 }
 
 /* Secrets show their kind and their last four letters. */
@@ -70,18 +68,16 @@ int cli_config_list(cli_app *app)
     cli_column shown[4];
     memcpy(shown, columns, sizeof columns);
     shown[2].is_default = cli_flag(app, "show-origin");
-    json_t *items = json_array();
+    tkc_tree *items = cli_array(app);
     for (size_t i = 0; i < app->config->n_settings; i++) {
         const cli_setting *s = &app->config->settings[i];
         char *value = redact(last_part(s->key), s->value);
-        json_array_append_new(items, json_pack("{s:s,s:s,s:s}", "key", s->key, "value",
-                                               value ? value : "", "origin", s->origin));
+        tkc_tree_add(items, cli_pack(app, "{s:s,s:s,s:s}", "key", s->key, "value",
+                                     value ? value : "", "origin", s->origin));
         free(value);
     }
     cli_list list = { .key = "values", .columns = shown, .no_counts = true };
-    int bad = cli_print_list(app, &list, items);
-    json_decref(items);
-    return bad;
+    return cli_print_list(app, &list, items);
 }
 
 int cli_config_get_command(cli_app *app)
@@ -93,10 +89,9 @@ int cli_config_get_command(cli_app *app)
     char *shown = redact(last_part(app->args[0]), value);
     int bad = 0;
     if (app->format == CLI_JSON) {
-        json_t *v =
-            json_pack("{s:s,s:s,s:s}", "key", app->args[0], "value", shown, "origin", origin);
+        tkc_tree *v =
+            cli_pack(app, "{s:s,s:s,s:s}", "key", app->args[0], "value", shown, "origin", origin);
         bad = cli_print_json(app, v);
-        json_decref(v);
     } else {
         puts(shown ? shown : "");
     }
@@ -127,8 +122,8 @@ int cli_config_set(cli_app *app)
     if (bad)
         return bad;
     char *shown = redact(app->args[0], app->args[1]);
-    json_t *v = json_pack("{s:s,s:s,s:s}", "key", app->args[0], "value", shown ? shown : "",
-                          "profile", app->config->profile);
+    tkc_tree *v = cli_pack(app, "{s:s,s:s,s:s}", "key", app->args[0], "value", shown ? shown : "",
+                           "profile", app->config->profile);
     free(shown);
     return cli_print_done(app, v, "%s set in profile %s", app->args[0], app->config->profile);
 }
@@ -140,8 +135,8 @@ int cli_config_unset(cli_app *app)
         bad = cli_config_write(app, app->config->profile, app->args[0], NULL);
     if (bad)
         return bad;
-    json_t *v =
-        json_pack("{s:s,s:n,s:s}", "key", app->args[0], "value", "profile", app->config->profile);
+    tkc_tree *v = cli_pack(app, "{s:s,s:n,s:s}", "key", app->args[0], "value", "profile",
+                           app->config->profile);
     return cli_print_done(app, v, "%s removed from profile %s", app->args[0], app->config->profile);
 }
 
@@ -153,10 +148,10 @@ int cli_config_show_path(cli_app *app)
                   { "user", app->config->user_file },
                   { "credentials", app->config->credentials_file },
                   { "system", app->config->system_file } };
-    json_t *rows = json_array(), *object = json_object();
+    tkc_tree *rows = cli_array(app), *object = cli_object(app);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        cli_row(rows, files[i].name, files[i].path);
-        json_object_set_new(object, files[i].name, cli_json_text(files[i].path));
+        cli_row(app, rows, files[i].name, files[i].path);
+        tkc_tree_set(object, files[i].name, cli_json_text(cli_arena(app), files[i].path));
     }
     int bad = cli_show_record(app, NULL, rows, object);
     return bad;
@@ -183,7 +178,7 @@ int cli_config_use_profile(cli_app *app)
     int bad = cli_config_write(app, NULL, "current_profile", app->args[0]);
     if (bad)
         return bad;
-    return cli_print_done(app, json_pack("{s:s}", "profile", app->args[0]),
+    return cli_print_done(app, cli_pack(app, "{s:s}", "profile", app->args[0]),
                           "profile %s is now the default", app->args[0]);
 }
 
@@ -198,14 +193,11 @@ int cli_config_profiles(cli_app *app)
           .is_default = true },
         { 0 }
     };
-    json_t *seen = cli_config_profile_names(app), *items = json_array();
+    tkc_tree *seen = cli_config_profile_names(app), *items = cli_array(app);
     const char *name;
-    json_t *current;
-    json_object_foreach(seen, name, current)
-        json_array_append_new(items, json_pack("{s:s,s:O}", "profile", name, "current", current));
+    tkc_tree *current;
+    TKC_TREE_EACH (seen, name, current)
+        tkc_tree_add(items, cli_pack(app, "{s:s,s:o}", "profile", name, "current", current));
     cli_list list = { .key = "profiles", .columns = columns, .no_counts = true };
-    int bad = cli_print_list(app, &list, items);
-    json_decref(items);
-    json_decref(seen);
-    return bad;
+    return cli_print_list(app, &list, items);
 }

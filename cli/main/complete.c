@@ -59,10 +59,8 @@ int cli_completion(cli_app *app)
     if (!script)
         return cli_fail(app, "usage", "bash, zsh and fish are known", "unknown shell '%s'", shell);
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
-        json_t *v = json_pack("{s:s,s:s}", "shell", shell, "script", script);
-        int bad = cli_print_json(app, v);
-        json_decref(v);
-        return bad;
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "shell", shell, "script", script);
+        return cli_print_json(app, v);
     }
     fputs(script, stdout);
     return 0;
@@ -106,11 +104,10 @@ static void offer_choices(const asked *a, const char *choices)
 
 static void offer_profiles(const asked *a)
 {
-    json_t *names = cli_config_profile_names(a->app), *current;
+    tkc_tree *names = cli_config_profile_names(a->app), *current;
     const char *name;
-    json_object_foreach(names, name, current)
-        offer(a, name, json_is_true(current) ? "profile, selected now" : "profile");
-    json_decref(names);
+    TKC_TREE_EACH (names, name, current)
+        offer(a, name, tkc_tree_is_true(current) ? "profile, selected now" : "profile");
 }
 
 static void offer_models(const asked *a)
@@ -122,12 +119,11 @@ static void offer_models(const asked *a)
 
 static void offer_ids(const asked *a, const char *kind)
 {
-    json_t *ids = cli_ids_fresh(a->app, kind);
-    for (size_t i = 0; i < json_array_size(ids); i++)
-        offer(a, json_string_value(json_array_get(ids, i)), kind);
-    if (json_array_size(ids) == 0 && strcmp(kind, "checkpoint") == 0)
+    tkc_tree *ids = cli_ids_fresh(a->app, kind);
+    for (size_t i = 0; i < tkc_tree_length(ids); i++)
+        offer(a, tkc_tree_text(tkc_tree_at(ids, i)), kind);
+    if (tkc_tree_length(ids) == 0 && strcmp(kind, "checkpoint") == 0)
         offer(a, "tinker://", "a checkpoint");
-    json_decref(ids);
 }
 
 /* The last of a list: those before the comma stay. */

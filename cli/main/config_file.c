@@ -623,17 +623,17 @@ int cli_config_defaults(cli_app *app)
     return bad;
 }
 
-json_t *cli_config_profile_names(const cli_app *app)
+tkc_tree *cli_config_profile_names(const cli_app *app)
 {
-    json_t *seen = json_object();
-    json_object_set_new(seen, app->config->profile, json_true());
+    tkc_tree *seen = cli_object(app);
+    tkc_tree_set_bool(seen, app->config->profile, true);
     for (size_t i = 0; i < app->config->n_settings; i++) {
         const char *key = app->config->settings[i].key;
         if (strncmp(key, "profile.", 8) != 0)
             continue;
         char *name = strndup(key + 8, strcspn(key + 8, "."));
-        if (name && !json_object_get(seen, name))
-            json_object_set_new(seen, name, json_false());
+        if (name && !tkc_tree_get(seen, name))
+            tkc_tree_set_bool(seen, name, false);
         free(name);
     }
     return seen;
@@ -654,11 +654,10 @@ int cli_config_no_profile(const cli_app *app, const char *name, const char *orig
 {
     const char *key;
     char hint[160] = "tinkc config profiles lists them; tinkc auth login --profile NAME makes one";
-    json_t *known = cli_config_profile_names(app), *current;
-    const char **names = calloc(json_object_size(known) + 1, sizeof *names);
+    tkc_tree *known = cli_config_profile_names(app), *current;
+    const char **names = calloc(tkc_tree_members(known) + 1, sizeof *names);
     size_t n = 0;
-    json_object_foreach(known, key, current)
-    {
+    TKC_TREE_EACH (known, key, current) {
         if (names && strcmp(key, name) != 0)
             names[n++] = key;
     }
@@ -666,7 +665,6 @@ int cli_config_no_profile(const cli_app *app, const char *name, const char *orig
     if (near)
         (void)snprintf(hint, sizeof hint, "did you mean %.120s?", near);
     free(names);
-    json_decref(known);
     return cli_fail(app, "config_invalid", hint, "there is no profile '%s' (%s)", name, origin);
 }
 

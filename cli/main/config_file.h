@@ -68,7 +68,7 @@ int cli_config_write(cli_app *, const char *profile, const char *key, const char
 
 /* The profiles there are, as keys of an object; true is the selected one, which comes first.
  * Yours. */
-json_t *cli_config_profile_names(const cli_app *);
+tkc_tree *cli_config_profile_names(const cli_app *);
 
 bool cli_config_has_profile(const cli_app *, const char *name);
 /* Reports that there is no such profile and what comes near; its exit code. */

@@ -2,50 +2,52 @@
  *
  * May touch: the engine's status. Must not: know how a device is chosen.
  */
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/json_tree.h"
 #include "cli/serve/serving.h"
 
 /* Only a card has memory of its own. */
-static const char *memory_text(const json_t *device, char out[96])
+static const char *memory_text(const tkc_tree *device, char out[96])
 {
     const double gib = (double)(1 << 30);
-    json_t *all = json_object_get(device, "memory_bytes"),
-           *left = json_object_get(device, "memory_free_bytes");
+    tkc_tree *all = tkc_tree_get(device, "memory_bytes"),
+             *left = tkc_tree_get(device, "memory_free_bytes");
     out[0] = '\0';
     if (all)
-        (void)snprintf(out, 96, "; %.1f of %.1f GiB free", (double)json_integer_value(left) / gib,
-                       (double)json_integer_value(all) / gib);
+        (void)snprintf(out, 96, "; %.1f of %.1f GiB free", (double)tkc_tree_i64(left) / gib,
+                       (double)tkc_tree_i64(all) / gib);
     return out;
 }
 
 /* What was planned: "18.5 GiB for samples and training". */
-static const char *plan_text(json_t *plan, char out[128])
+static const char *plan_text(const tkc_tree *plan, char out[128])
 {
     const double gib = (double)(1 << 30);
-    json_int_t all, shared;
-    const char *by;
+    const tkc_tree *all = tkc_tree_get(plan, "available_bytes"),
+                   *shared = tkc_tree_get(plan, "shared_bytes");
+    const char *by = tkc_tree_get_text(plan, "bounded_by");
     out[0] = '\0';
-    if (json_unpack(plan, "{s:I, s:I, s:s}", "available_bytes", &all, "shared_bytes", &shared,
-                    "bounded_by", &by) == 0)
+    if (by && tkc_tree_is_i64(all) && tkc_tree_is_i64(shared))
         (void)snprintf(out, 128, "; memory: %.1f GiB (%s), of these %.1f for samples and training",
-                       (double)all / gib, by, (double)shared / gib);
+                       (double)tkc_tree_i64(all) / gib, by, (double)tkc_tree_i64(shared) / gib);
     return out;
 }
 
 bool cli_device_line(const char *status, char out[CLI_DEVICE_TEXT])
 {
-    const char *name = NULL, *text = NULL, *reason = NULL;
     char memory[96], plan[128];
-    json_t *root = json_loads(status, 0, NULL);
-    bool ok = root && json_unpack(root, "{s:{s:s, s:s, s:s}}", "device", "name", &name, "text",
-                                  &text, "reason", &reason) == 0;
+    tkc_arena arena = { 0 };
+    const tkc_tree *root = tkc_tree_read(&arena, tkc_str(status), 0),
+                   *device = tkc_tree_get(root, "device");
+    const char *name = tkc_tree_get_text(device, "name"), *text = tkc_tree_get_text(device, "text"),
+               *reason = tkc_tree_get_text(device, "reason");
+    bool ok = name && text && reason;
     if (ok)
         (void)snprintf(out, CLI_DEVICE_TEXT, "%s (%s): %s%s%s", name, text, reason,
-                       memory_text(json_object_get(root, "device"), memory),
-                       plan_text(json_object_get(root, "plan"), plan));
-    json_decref(root);
+                       memory_text(device, memory), plan_text(tkc_tree_get(root, "plan"), plan));
+    tkc_arena_free(&arena);
     return ok;
 }
 

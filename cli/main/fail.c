@@ -127,23 +127,24 @@ int cli_exit_code(const cli_app *app, int code)
 
 static void print_json(const cli_problem *p, int exit_code)
 {
-    json_t *inner = json_object();
-    json_object_set_new(inner, "code", json_string(p->code));
-    json_object_set_new(inner, "message", cli_json_text(p->message));
+    tkc_arena arena = { 0 };
+    tkc_tree *inner = tkc_tree_object(&arena);
+    tkc_tree_set_text(inner, "code", p->code);
+    tkc_tree_set(inner, "message", cli_json_text(&arena, p->message));
     if (p->hint[0])
-        json_object_set_new(inner, "hint", cli_json_text(p->hint));
+        tkc_tree_set(inner, "hint", cli_json_text(&arena, p->hint));
     if (p->status)
-        json_object_set_new(inner, "status", json_integer(p->status));
+        tkc_tree_set_i64(inner, "status", p->status);
     if (p->request_id[0])
-        json_object_set_new(inner, "request_id", json_string(p->request_id));
+        tkc_tree_set_text(inner, "request_id", p->request_id);
     if (p->problems)
-        json_object_set(inner, "problems", p->problems);
-    json_object_set_new(inner, "retryable", json_boolean(p->retryable));
-    json_object_set_new(inner, "exit_code", json_integer(exit_code));
-    json_t *outer = json_pack("{s:o}", "error", inner);
+        tkc_tree_set(inner, "problems", p->problems);
+    tkc_tree_set_bool(inner, "retryable", p->retryable);
+    tkc_tree_set_i64(inner, "exit_code", exit_code);
+    tkc_tree *outer = tkc_tree_pack(&arena, "{s:o}", "error", inner);
     cli_write_json(stderr, outer, 0);
     fputc('\n', stderr);
-    json_decref(outer);
+    tkc_arena_free(&arena);
 }
 
 static void print_text(const cli_app *app, const cli_problem *p)
@@ -204,7 +205,7 @@ int cli_fail_at(const cli_app *app, const char *file, int line, const char *code
 void cli_bad_lines_begin(cli_bad_lines *b, const cli_app *app)
 {
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
-    *b = (cli_bad_lines){ .app = app, .problems = json ? json_array() : NULL };
+    *b = (cli_bad_lines){ .app = app, .problems = json ? cli_array(app) : NULL };
 }
 
 void cli_bad_line(cli_bad_lines *b, const char *path, size_t line, const char *code,
@@ -213,10 +214,10 @@ void cli_bad_line(cli_bad_lines *b, const char *path, size_t line, const char *c
     if (b->n++ >= CLI_MOST_BAD_LINES)
         return;
     if (b->problems) {
-        json_array_append_new(b->problems,
-                              json_pack("{s:o,s:I,s:s,s:s,s:o}", "path", cli_json_text(path),
-                                        "line", (json_int_t)line, "level", "error", "code", code,
-                                        "message", cli_json_text(message)));
+        tkc_tree_add(b->problems, cli_pack(b->app, "{s:o,s:I,s:s,s:s,s:o}", "path",
+                                           cli_json_text(cli_arena(b->app), path), "line",
+                                           (int64_t)line, "level", "error", "code", code, "message",
+                                           cli_json_text(cli_arena(b->app), message)));
         return;
     }
     char *file = cli_escape(path), *text = cli_escape(message);
@@ -237,7 +238,6 @@ int cli_bad_lines_end(cli_bad_lines *b, const char *path, const char *hint)
                        path ? path : "", path ? ": " : "", b->n, b->n == 1 ? "" : "s");
         bad = cli_report(b->app, &p);
     }
-    json_decref(b->problems);
     b->problems = NULL;
     return bad;
 }

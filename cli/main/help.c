@@ -235,19 +235,19 @@ static const char *nearest_topic(const char *name)
 
 /* ---- the table as JSON ---- */
 
-static void set_text(json_t *o, const char *key, const char *text)
+static void set_text(tkc_tree *o, const char *key, const char *text)
 {
     if (text)
-        json_object_set_new(o, key, json_string(text));
+        tkc_tree_set_text(o, key, text);
 }
 
-static json_t *options_json(const cli_option *options)
+static tkc_tree *options_json(const cli_app *app, const cli_option *options)
 {
     static const char *const kinds[] = { "flag", "text", "int",    "count", "number", "duration",
                                          "size", "date", "choice", "file",  "dir" };
-    json_t *all = json_array();
+    tkc_tree *all = cli_array(app);
     for (const cli_option *o = options; o && o->name; o++) {
-        json_t *one = json_object();
+        tkc_tree *one = cli_object(app);
         char letter[2] = { o->letter, '\0' };
         set_text(one, "name", o->name);
         set_text(one, "letter", o->letter ? letter : NULL);
@@ -257,35 +257,33 @@ static json_t *options_json(const cli_option *options)
         set_text(one, "choices", o->choices);
         set_text(one, "env", o->env);
         set_text(one, "cookbook_field", o->cookbook);
-        json_object_set_new(one, "repeats", json_boolean(o->repeats));
+        tkc_tree_set_bool(one, "repeats", o->repeats);
         set_text(one, "help", o->help);
-        json_array_append_new(all, one);
+        tkc_tree_add(all, one);
     }
     return all;
 }
 
 static int help_json(const cli_app *app)
 {
-    json_t *commands = json_array();
+    tkc_tree *commands = cli_array(app);
     for (const cli_command *c = cli_commands; c->noun; c++) {
         if (c->hidden)
             continue;
-        json_t *one = json_object(), *examples = json_array();
+        tkc_tree *one = cli_object(app), *examples = cli_array(app);
         set_text(one, "noun", c->noun);
         set_text(one, "verb", c->verb);
         set_text(one, "args", c->args);
         set_text(one, "summary", c->summary);
-        json_object_set_new(one, "options", options_json(c->options));
+        tkc_tree_set(one, "options", options_json(app, c->options));
         for (const char *const *e = c->examples; e && *e; e++)
-            json_array_append_new(examples, json_string(*e));
-        json_object_set_new(one, "examples", examples);
-        json_array_append_new(commands, one);
+            tkc_tree_add_text(examples, *e);
+        tkc_tree_set(one, "examples", examples);
+        tkc_tree_add(commands, one);
     }
-    json_t *whole = json_pack("{s:s,s:o,s:o}", "version", tinkc_version(), "globals",
-                              options_json(cli_globals), "commands", commands);
-    int bad = cli_print_json(app, whole);
-    json_decref(whole);
-    return bad;
+    tkc_tree *whole = cli_pack(app, "{s:s,s:o,s:o}", "version", tinkc_version(), "globals",
+                               options_json(app, cli_globals), "commands", commands);
+    return cli_print_json(app, whole);
 }
 
 int cli_help(cli_app *app)

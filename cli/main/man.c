@@ -282,16 +282,22 @@ static bool put_page(FILE *f, const char *page)
     return false;
 }
 
-/* The names of all pages, as put_page knows them; yours. */
-static json_t *page_names(void)
+static void add_name(tkc_tree *names, char *name)
 {
-    json_t *names = json_array();
-    json_array_append_new(names, json_string("tinkc"));
+    tkc_tree_add_text(names, name);
+    free(name);
+}
+
+/* The names of all pages, as put_page knows them. */
+static tkc_tree *page_names(const cli_app *app)
+{
+    tkc_tree *names = cli_array(app);
+    tkc_tree_add_text(names, "tinkc");
     for (const cli_command *c = cli_commands; c->noun; c++)
         if (first_of_noun(c))
-            json_array_append_new(names, json_sprintf("tinkc-%s", c->noun));
+            add_name(names, cli_printf("tinkc-%s", c->noun));
     for (size_t i = 0; i < N_FORMATS; i++)
-        json_array_append_new(names, json_sprintf("%s.5", formats[i].name));
+        add_name(names, cli_printf("%s.5", formats[i].name));
     return names;
 }
 
@@ -309,24 +315,21 @@ static int write_page(cli_app *app, const char *folder, const char *page)
 
 static int write_all(cli_app *app, const char *folder)
 {
-    json_t *names = page_names();
+    tkc_tree *names = page_names(app);
     int bad = 0;
-    for (size_t i = 0; !bad && i < json_array_size(names); i++)
-        bad = write_page(app, folder, json_string_value(json_array_get(names, i)));
-    json_decref(names);
+    for (size_t i = 0; !bad && i < tkc_tree_length(names); i++)
+        bad = write_page(app, folder, tkc_tree_text(tkc_tree_at(names, i)));
     return bad;
 }
 
 static int list_pages(cli_app *app)
 {
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
-    json_t *names = page_names();
-    for (size_t i = 0; !json && i < json_array_size(names); i++)
-        puts(json_string_value(json_array_get(names, i)));
-    json_t *v = json_pack("{s:o}", "pages", names);
-    int bad = json ? cli_print_json(app, v) : 0;
-    json_decref(v);
-    return bad;
+    tkc_tree *names = page_names(app);
+    for (size_t i = 0; !json && i < tkc_tree_length(names); i++)
+        puts(tkc_tree_text(tkc_tree_at(names, i)));
+    tkc_tree *v = cli_pack(app, "{s:o}", "pages", names);
+    return json ? cli_print_json(app, v) : 0;
 }
 
 int cli_man(cli_app *app)
@@ -347,9 +350,8 @@ int cli_man(cli_app *app)
         known ? 0
               : cli_fail(app, "not_found", "see: tinkc man --list", "no manual page '%s'", page);
     if (!bad && json) {
-        json_t *v = json_pack("{s:s,s:s}", "page", page, "text", text);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "page", page, "text", text);
         bad = cli_print_json(app, v);
-        json_decref(v);
     }
     free(text);
     return bad;

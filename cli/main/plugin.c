@@ -96,7 +96,7 @@ void cli_try_plugin(char **argv)
 
 static bool list_folder(const char *folder, void *user)
 {
-    json_t *found = user;
+    tkc_tree *found = user;
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         const char *name = e->d_name + sizeof prefix - 1;
@@ -104,7 +104,7 @@ static bool list_folder(const char *folder, void *user)
             continue;
         char *file = program_in(folder, e->d_name);
         if (file)
-            json_object_set_new(found, name, json_true());
+            tkc_tree_set_bool(found, name, true);
         free(file);
     }
     if (d)
@@ -119,16 +119,19 @@ static int by_name(const void *a, const void *b)
 
 void cli_list_plugins(void)
 {
-    json_t *found = json_object(), *value; /* a name that is in two folders is there once */
+    tkc_arena arena = { 0 };
+    tkc_tree *found = tkc_tree_object(&arena),
+             *value; /* a name that is in two folders is there once */
     const char *name;
     size_t n = 0;
     each_folder(list_folder, found);
-    const char **names = calloc(json_object_size(found) + 1, sizeof *names);
-    json_object_foreach(names ? found : NULL, name, value) names[n++] = name;
+    const char **names = calloc(tkc_tree_members(found) + 1, sizeof *names);
+    TKC_TREE_EACH (names ? found : NULL, name, value)
+        names[n++] = name;
     if (n)
         qsort(names, n, sizeof *names, by_name);
     for (size_t i = 0; i < n; i++)
         printf("%s  %s\n", i ? "" : "\nFound on the PATH:\n", names[i]);
     free(names);
-    json_decref(found);
+    tkc_arena_free(&arena);
 }

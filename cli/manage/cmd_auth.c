@@ -65,7 +65,7 @@ int cli_auth_login(cli_app *app)
                                NULL);
     if (!bad) {
         const char *kind = command ? "command" : strncmp(key, "eyJ", 3) == 0 ? "jwt" : "api_key";
-        json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", kind);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "profile", app->config->profile, "kind", kind);
         bad = cli_print_done(app, v, "stored in profile %s", app->config->profile);
     }
     free(key);
@@ -79,7 +79,7 @@ int cli_auth_logout(cli_app *app)
         bad = cli_config_write(app, app->config->profile, "credential_cmd", NULL);
     if (bad)
         return bad;
-    json_t *v = json_pack("{s:s,s:s}", "profile", app->config->profile, "kind", "none");
+    tkc_tree *v = cli_pack(app, "{s:s,s:s}", "profile", app->config->profile, "kind", "none");
     return cli_print_done(app, v, "removed the credential of profile %s", app->config->profile);
 }
 
@@ -105,14 +105,15 @@ static void find_source(const cli_app *app, const char **source, const char **ki
 }
 
 /* Asks the service who this is; false with err set if it does not know. */
-static bool ask_identity(cli_app *app, tinkc_client *client, json_t *v, tinkc_error *err)
+static bool ask_identity(cli_app *app, tinkc_client *client, tkc_tree *v, tinkc_error *err)
 {
     tinkc_future *f = tinkc_identity_get(client, err);
     bool ok = cli_wait(app, f, NULL, err);
     if (ok) {
         const tinkc_identity *me = tinkc_future_identity(f, 0, err);
-        json_object_set_new(v, "user_urn", json_string(me->user_urn));
-        json_object_set_new(v, "email", me->email ? json_string(me->email) : json_null());
+        tkc_tree_set_text(v, "user_urn", me->user_urn);
+        tkc_tree_set(v, "email",
+                     me->email ? tkc_tree_new_text(cli_arena(app), me->email) : tkc_tree_null());
     }
     tinkc_future_free(f);
     if (err->code == TINKC_E_NO_IDENTITY) { /* a plain key that works says nothing of its owner */
@@ -123,33 +124,33 @@ static bool ask_identity(cli_app *app, tinkc_client *client, json_t *v, tinkc_er
 }
 
 /* When the token ends; null where it does not say. */
-static json_t *expiry_json(const tinkc_token *t)
+static tkc_tree *expiry_json(const cli_app *app, const tinkc_token *t)
 {
     char text[CLI_SHORT_TEXT];
     if (t->expires_us == TINKC_NO_TIME)
-        return json_null();
+        return tkc_tree_null();
     cli_format_iso(t->expires_us, text);
-    return json_string(text);
+    return tkc_tree_new_text(cli_arena(app), text);
 }
 
-static void ask_expiry(cli_app *app, tinkc_client *client, json_t *v)
+static void ask_expiry(cli_app *app, tinkc_client *client, tkc_tree *v)
 {
     tinkc_error err = { 0 };
     tinkc_future *f = tinkc_token_get(client, &err);
     if (cli_wait(app, f, NULL, &err))
-        json_object_set_new(v, "expires_at", expiry_json(tinkc_future_token(f, 0, &err)));
+        tkc_tree_set(v, "expires_at", expiry_json(app, tinkc_future_token(f, 0, &err)));
     tinkc_future_free(f);
 }
 
 /* Tries the credential of the profile that is selected now. True if it works. */
-static bool try_profile(cli_app *app, json_t *v, tinkc_error *err)
+static bool try_profile(cli_app *app, tkc_tree *v, tinkc_error *err)
 {
     bool valid = false;
     if (cli_connect(app) != 0) {
         tinkc_error_set(err, TINKC_E_CLOSED, "no client could be made");
         return false;
     }
-    json_object_set_new(v, "base_url", json_string(tinkc_client_base_url(app->client)));
+    tkc_tree_set_text(v, "base_url", tinkc_client_base_url(app->client));
     if (cli_prove_credential(app, err) && ask_identity(app, app->client, v, err)) {
         valid = true;
         ask_expiry(app, app->client, v);
@@ -159,7 +160,7 @@ static bool try_profile(cli_app *app, json_t *v, tinkc_error *err)
 }
 
 /* One row; `profile` is made the selected one while it is looked at. */
-static json_t *profile_status(cli_app *app, char *profile, bool *valid, tinkc_error *err)
+static tkc_tree *profile_status(cli_app *app, char *profile, bool *valid, tinkc_error *err)
 {
     const char *source, *kind;
     char *before = app->config->profile;
@@ -167,16 +168,16 @@ static json_t *profile_status(cli_app *app, char *profile, bool *valid, tinkc_er
     find_source(app, &source, &kind);
     const char *url = cli_given(app, "base-url") ? cli_text(app, "base-url")
                                                  : cli_config_get(app, "base_url", NULL);
-    json_t *v =
-        json_pack("{s:s,s:s?,s:s,s:s,s:b,s:n,s:n,s:n}", "profile", profile, "base_url", url,
-                  "source", source, "kind", kind, "valid", 0, "user_urn", "email", "expires_at");
+    tkc_tree *v =
+        cli_pack(app, "{s:s,s:s?,s:s,s:s,s:b,s:n,s:n,s:n}", "profile", profile, "base_url", url,
+                 "source", source, "kind", kind, "valid", 0, "user_urn", "email", "expires_at");
     *valid = strcmp(kind, "none") != 0 && !cli_flag(app, "no-check") && try_profile(app, v, err);
-    json_object_set_new(v, "valid", json_boolean(*valid));
+    tkc_tree_set_bool(v, "valid", *valid);
     app->config->profile = before;
     return v;
 }
 
-static int print_profiles(const cli_app *app, const json_t *items)
+static int print_profiles(const cli_app *app, const tkc_tree *items)
 {
     static const cli_column columns[] = {
         { .name = "profile", .header = "Profile", .path = "profile", .is_default = true },
@@ -202,26 +203,23 @@ static int print_profiles(const cli_app *app, const json_t *items)
 /* The selected profile, then the others; 4 if the credential of none of them works. */
 int cli_auth_status(cli_app *app)
 {
-    json_t *names = cli_config_profile_names(app), *items = json_array(), *current;
+    tkc_tree *names = cli_config_profile_names(app), *items = cli_array(app), *current;
     tinkc_error first = { 0 };
     const char *name;
     bool working = false, present = false;
-    json_object_foreach(names, name, current)
-    {
+    TKC_TREE_EACH (names, name, current) {
         tinkc_error err = { 0 };
         bool valid;
         char *copy = strdup(name);
-        json_t *v = profile_status(app, copy ? copy : app->config->profile, &valid, &err);
+        tkc_tree *v = profile_status(app, copy ? copy : app->config->profile, &valid, &err);
         working = working || valid;
-        present = present || strcmp(json_string_value(json_object_get(v, "kind")), "none") != 0;
+        present = present || strcmp(tkc_tree_get_text(v, "kind"), "none") != 0;
         if (err.code && !first.code)
             first = err;
-        json_array_append_new(items, v);
+        tkc_tree_add(items, v);
         free(copy);
     }
     int bad = print_profiles(app, items);
-    json_decref(items);
-    json_decref(names);
     if (bad || working || (present && cli_flag(app, "no-check")))
         return bad;
     if (first.code)
@@ -240,9 +238,9 @@ int cli_auth_token(cli_app *app)
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_token *t = tinkc_future_token(f, 0, &err);
         if (app->format == CLI_JSON) {
-            json_t *v = json_pack("{s:s,s:o}", "jwt", t->jwt, "expires_at", expiry_json(t));
+            tkc_tree *v =
+                cli_pack(app, "{s:s,s:o}", "jwt", t->jwt, "expires_at", expiry_json(app, t));
             bad = cli_print_json(app, v);
-            json_decref(v);
         } else {
             printf("%s%s\n", cli_flag(app, "export") ? "export TINKER_API_KEY=" : "", t->jwt);
         }

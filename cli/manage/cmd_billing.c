@@ -13,9 +13,9 @@
 #define PIECE_US (14 * 24 * HOUR_US) /* the service answers at most so much at once */
 
 typedef struct usage {
-    json_t *events;   /* as sent, in the documented order */
-    json_t *sessions; /* id -> {"user_metadata"} */
-    json_t *through;  /* until when costs are known: as sent, or null */
+    tkc_tree *events;   /* as sent, in the documented order */
+    tkc_tree *sessions; /* id -> {"user_metadata"} */
+    tkc_tree *through;  /* until when costs are known: as sent, or null */
 } usage;
 
 /* The two ends, rounded to the hour: the last 24 whole hours unless given. */
@@ -35,7 +35,7 @@ static int window(cli_app *app, int64_t *from, int64_t *to)
     return 0;
 }
 
-static json_t *event_json(const cli_app *app, const tinkc_usage_event *e)
+static tkc_tree *event_json(const cli_app *app, const tinkc_usage_event *e)
 {
     static const char *const old[] = { "bucket_start", "bucket_end", "base_model", "user_id",
                                        "user_name",    "session_id", "project_id", "event_info" };
@@ -51,22 +51,20 @@ static json_t *event_json(const cli_app *app, const tinkc_usage_event *e)
                                        "effective_rate_usd_per_gigabyte_month",
                                        "event_info" };
     bool newest = app->compat == CLI_COMPAT_NEW;
-    json_t *sent = cli_record_json(e->json);
-    json_t *out = newest ? cli_in_order(app, sent, now, sizeof now / sizeof *now)
-                         : cli_in_order(app, sent, old, sizeof old / sizeof *old);
-    json_decref(sent);
+    tkc_tree *sent = cli_record_json(cli_arena(app), e->json);
+    tkc_tree *out = newest ? cli_in_order(app, cli_arena(app), sent, now, sizeof now / sizeof *now)
+                           : cli_in_order(app, cli_arena(app), sent, old, sizeof old / sizeof *old);
     return out;
 }
 
-static void add_sessions(usage *u, const tinkc_usage *got)
+static void add_sessions(const cli_app *app, usage *u, const tinkc_usage *got)
 {
     for (size_t i = 0; i < tinkc_usage_session_count(got); i++) {
         const tinkc_usage_session *s = tinkc_usage_session_at(got, i);
-        json_t *metadata = s->user_metadata ? json_object() : json_null();
+        tkc_tree *metadata = s->user_metadata ? cli_object(app) : tkc_tree_null();
         for (const char *const *p = s->user_metadata; p && *p; p += 2)
-            json_object_set_new(metadata, p[0], json_string(p[1]));
-        json_object_set_new(u->sessions, s->session_id,
-                            json_pack("{s:o}", "user_metadata", metadata));
+            tkc_tree_set_text(metadata, p[0], p[1]);
+        tkc_tree_set(u->sessions, s->session_id, cli_pack(app, "{s:o}", "user_metadata", metadata));
     }
 }
 
@@ -81,12 +79,10 @@ static int fetch(cli_app *app, usage *u, int64_t from, int64_t to)
         if (cli_wait(app, f, "usage", &err)) {
             const tinkc_usage *got = tinkc_future_usage(f, 0, &err);
             for (size_t i = 0; i < tinkc_usage_count(got); i++)
-                json_array_append_new(u->events, event_json(app, tinkc_usage_at(got, i)));
-            add_sessions(u, got);
-            if (tinkc_usage_costs_through(got)) {
-                json_decref(u->through);
-                u->through = json_string(tinkc_usage_costs_through(got));
-            }
+                tkc_tree_add(u->events, event_json(app, tinkc_usage_at(got, i)));
+            add_sessions(app, u, got);
+            if (tinkc_usage_costs_through(got))
+                u->through = tkc_tree_new_text(cli_arena(app), tinkc_usage_costs_through(got));
         }
         tinkc_future_free(f);
         if (err.code)
@@ -96,16 +92,15 @@ static int fetch(cli_app *app, usage *u, int64_t from, int64_t to)
 }
 
 /* event_info's members beside the others: what tables and CSV show. */
-static json_t *flatten(const json_t *event)
+static tkc_tree *flatten(const cli_app *app, const tkc_tree *event)
 {
-    json_t *out = json_object(), *v;
+    tkc_tree *out = cli_object(app), *v;
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)event, key, v)
-    {
+    TKC_TREE_EACH (event, key, v) {
         if (strcmp(key, "event_info") == 0)
-            json_object_update(out, v);
+            tkc_tree_update(out, v);
         else
-            json_object_set(out, key, v);
+            tkc_tree_set(out, key, v);
     }
     return out;
 }
@@ -113,80 +108,74 @@ static json_t *flatten(const json_t *event)
 /* ---- sums ---- */
 
 /* Adds the numbers of `from` to those of `into`; the members that name the group stay. */
-static void add_numbers(json_t *into, json_t *from)
+static void add_numbers(tkc_tree *into, tkc_tree *from)
 {
     static const char *const sums[] = { "token_count", "count", "gigabyte_hours" };
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
-        json_t *more = json_object_get(from, sums[i]), *have = json_object_get(into, sums[i]);
-        if (!json_is_number(more))
+        tkc_tree *more = tkc_tree_get(from, sums[i]), *have = tkc_tree_get(into, sums[i]);
+        if (!tkc_tree_is_number(more))
             continue;
-        if (json_is_integer(more) && (!have || json_is_integer(have)))
-            json_object_set_new(into, sums[i],
-                                json_integer(json_integer_value(have) + json_integer_value(more)));
+        if (tkc_tree_is_i64(more) && (!have || tkc_tree_is_i64(have)))
+            tkc_tree_set_i64(into, sums[i], tkc_tree_i64(have) + tkc_tree_i64(more));
         else
-            json_object_set_new(into, sums[i],
-                                json_real(json_number_value(have) + json_number_value(more)));
+            tkc_tree_set_real(into, sums[i], tkc_tree_number(have) + tkc_tree_number(more));
     }
 }
 
 /* Every field that one of the rows has: those of the first row, then new ones of later rows. */
-static json_t *fields_of(const json_t *rows)
+static tkc_tree *fields_of(const cli_app *app, const tkc_tree *rows)
 {
-    json_t *whole = json_object();
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        json_object_update_missing(whole, json_array_get(rows, i));
+    tkc_tree *whole = cli_object(app);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++)
+        tkc_tree_update_missing(whole, tkc_tree_at(rows, i));
     return whole;
 }
 
 /* Every row may lack what others have: a field is known if one of them has it. */
-static int check_groups(const cli_app *app, const json_t *rows, const char *fields)
+static int check_groups(const cli_app *app, const tkc_tree *rows, const char *fields)
 {
-    json_t *whole = fields_of(rows);
-    int bad = json_object_size(whole) ? cli_check_fields(app, whole, fields) : 0;
-    json_decref(whole);
-    return bad;
+    tkc_tree *whole = fields_of(app, rows);
+    return tkc_tree_members(whole) ? cli_check_fields(app, whole, fields) : 0;
 }
 
-static json_t *group(const json_t *rows, const char *fields)
+static tkc_tree *group(const cli_app *app, const tkc_tree *rows, const char *fields)
 {
-    json_t *groups = json_object(), *out = json_array(), *row;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *names = json_object(), *flat = json_array_get(rows, i);
+    tkc_tree *groups = cli_object(app), *out = cli_array(app), *row;
+    for (size_t i = 0; i < tkc_tree_length(rows); i++) {
+        tkc_tree *names = cli_object(app), *flat = tkc_tree_at(rows, i);
         for (const char *p = fields; *p;) {
             size_t n = strcspn(p, ",");
             char *name = strndup(p, n);
-            json_t *v = json_object_get(flat, name);
-            json_object_set(names, name, v ? v : json_null());
+            tkc_tree *v = tkc_tree_get(flat, name);
+            tkc_tree_set(names, name, v ? v : tkc_tree_null());
             free(name);
             p += n + (p[n] == ',');
         }
-        char *key = json_dumps(names, JSON_COMPACT);
-        json_t *into = json_object_get(groups, key);
+        char *key = cli_json_print(names, TKC_TREE_COMPACT);
+        tkc_tree *into = tkc_tree_get(groups, key);
         if (!into) {
-            json_object_set(groups, key, names);
+            tkc_tree_set(groups, key, names);
             into = names;
         }
         add_numbers(into, flat);
         free(key);
-        json_decref(names);
     }
     const char *key;
-    json_object_foreach(groups, key, row) json_array_append(out, row);
-    json_decref(groups);
+    TKC_TREE_EACH (groups, key, row)
+        tkc_tree_add(out, row);
     return out;
 }
 
 /* ---- output ---- */
 
 /* A column for each of the fields, whose names are borrowed; yours. */
-static cli_column *columns_of(json_t *fields)
+static cli_column *columns_of(const tkc_tree *fields)
 {
-    cli_column *columns = calloc(json_object_size(fields) + 1, sizeof *columns);
+    cli_column *columns = calloc(tkc_tree_members(fields) + 1, sizeof *columns);
     const char *key;
-    json_t *v;
+    tkc_tree *v;
     size_t n = 0;
-    json_object_foreach(fields, key, v)
-    {
+    TKC_TREE_EACH (fields, key, v) {
         if (columns)
             columns[n++] =
                 (cli_column){ .name = key, .header = key, .path = key, .is_default = true };
@@ -195,19 +184,17 @@ static cli_column *columns_of(json_t *fields)
 }
 
 /* Booleans as the Python command prints them. */
-static json_t *python_booleans(const json_t *rows)
+static tkc_tree *python_booleans(const cli_app *app, const tkc_tree *rows)
 {
-    json_t *out = json_array();
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_copy(json_array_get(rows, i)), *v;
+    tkc_tree *out = cli_array(app);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++) {
+        tkc_tree *row = tkc_tree_copy(cli_arena(app), tkc_tree_at(rows, i)), *v;
         const char *key;
-        void *next;
-        json_object_foreach_safe(row, next, key, v)
-        {
-            if (json_is_boolean(v))
-                json_object_set_new(row, key, json_string(json_is_true(v) ? "True" : "False"));
+        TKC_TREE_EACH (row, key, v) {
+            if (tkc_tree_is_bool(v))
+                tkc_tree_set_text(row, key, tkc_tree_is_true(v) ? "True" : "False");
         }
-        json_array_append_new(out, row);
+        tkc_tree_add(out, row);
     }
     return out;
 }
@@ -225,29 +212,28 @@ static void put_csv_text(FILE *f, const char *text)
 }
 
 /* As Python's csv writes it: the shortest text of a number that reads back as the same number. */
-static void put_csv_cell(FILE *f, const json_t *v)
+static void put_csv_cell(FILE *f, const tkc_tree *v)
 {
     char number[CLI_SHORT_TEXT];
-    if (json_is_real(v))
-        cli_format_number(json_real_value(v), number);
-    char *text = !v || json_is_null(v) ? strdup("")
-                 : json_is_string(v)   ? strdup(json_string_value(v))
-                 : json_is_boolean(v)  ? strdup(json_is_true(v) ? "True" : "False")
-                 : json_is_real(v)     ? strdup(number)
-                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (tkc_tree_is_real(v))
+        cli_format_number(tkc_tree_number(v), number);
+    char *text = !v || tkc_tree_is_null(v) ? strdup("")
+                 : tkc_tree_is_text(v)     ? strdup(tkc_tree_text(v))
+                 : tkc_tree_is_bool(v)     ? strdup(tkc_tree_is_true(v) ? "True" : "False")
+                 : tkc_tree_is_real(v)     ? strdup(number)
+                                           : cli_json_print(v, TKC_TREE_COMPACT);
     put_csv_text(f, text ? text : "");
     free(text);
 }
 
-static int write_csv(cli_app *app, const char *path, const json_t *rows)
+static int write_csv(cli_app *app, const char *path, const tkc_tree *rows)
 {
-    json_t *fields = fields_of(rows), *v;
+    tkc_tree *fields = fields_of(app, rows), *v;
     const char *key;
     size_t c = 0;
     cli_save s;
     cli_save_begin(&s, path, 0666);
-    json_object_foreach(fields, key, v)
-    {
+    TKC_TREE_EACH (fields, key, v) {
         if (s.f) {
             fputs(c++ ? "," : "", s.f);
             put_csv_text(s.f, key);
@@ -255,55 +241,47 @@ static int write_csv(cli_app *app, const char *path, const json_t *rows)
     }
     if (s.f)
         fputs("\r\n", s.f);
-    for (size_t i = 0; s.f && i < json_array_size(rows); i++) {
+    for (size_t i = 0; s.f && i < tkc_tree_length(rows); i++) {
         c = 0;
-        json_object_foreach(fields, key, v)
-        {
+        TKC_TREE_EACH (fields, key, v) {
             fputs(c++ ? "," : "", s.f);
-            put_csv_cell(s.f, json_object_get(json_array_get(rows, i), key));
+            put_csv_cell(s.f, tkc_tree_get(tkc_tree_at(rows, i), key));
         }
         fputs("\r\n", s.f);
     }
-    json_decref(fields);
     int bad = cli_save_end(&s, app, true);
     if (!bad && strcmp(path, "-") != 0)
-        cli_note(app, "Wrote %zu row(s) to %s", json_array_size(rows), path);
+        cli_note(app, "Wrote %zu row(s) to %s", tkc_tree_length(rows), path);
     return bad;
 }
 
-static int write_sessions(cli_app *app, const char *path, const json_t *sessions)
+static int write_sessions(cli_app *app, const char *path, const tkc_tree *sessions)
 {
-    json_t *rows = json_array(), *v;
+    tkc_tree *rows = cli_array(app), *v;
     const char *id;
-    json_object_foreach((json_t *)(uintptr_t)sessions, id, v)
-    {
-        json_t *metadata = json_object_get(v, "user_metadata");
-        char *text = json_is_object(metadata) ? json_dumps(metadata, 0) : NULL;
-        json_array_append_new(rows,
-                              json_pack("{s:s,s:s?}", "session_id", id, "user_metadata", text));
+    TKC_TREE_EACH (sessions, id, v) {
+        tkc_tree *metadata = tkc_tree_get(v, "user_metadata");
+        char *text =
+            tkc_tree_is_object(metadata) ? cli_json_print(metadata, TKC_TREE_SPACED) : NULL;
+        tkc_tree_add(rows, cli_pack(app, "{s:s,s:s?}", "session_id", id, "user_metadata", text));
         free(text);
     }
-    int bad = write_csv(app, path, rows);
-    json_decref(rows);
-    return bad;
+    return write_csv(app, path, rows);
 }
 
-static int show(cli_app *app, const usage *u, const json_t *raw)
+static int show(cli_app *app, const usage *u, const tkc_tree *raw)
 {
     if (app->format == CLI_JSON && !cli_given(app, "group-by")) {
-        json_t *v = json_pack("{s:O,s:O}", "data", u->events, "sessions", u->sessions);
-        if (app->compat == CLI_COMPAT_NEW || (!app->compat && !json_is_null(u->through)))
-            json_object_set(v, "cost_data_through", u->through);
-        int bad = cli_print_json(app, v);
-        json_decref(v);
-        return bad;
+        tkc_tree *v = cli_pack(app, "{s:o,s:o}", "data", u->events, "sessions", u->sessions);
+        if (app->compat == CLI_COMPAT_NEW || (!app->compat && !tkc_tree_is_null(u->through)))
+            tkc_tree_set(v, "cost_data_through", u->through);
+        return cli_print_json(app, v);
     }
-    json_t *rows = app->format == CLI_JSON || app->format == CLI_JSONL
-                       ? json_incref((json_t *)(uintptr_t)raw)
-                       : python_booleans(raw);
-    json_t *fields = fields_of(rows);
+    const tkc_tree *rows =
+        app->format == CLI_JSON || app->format == CLI_JSONL ? raw : python_booleans(app, raw);
+    tkc_tree *fields = fields_of(app, rows);
     cli_column *columns = columns_of(fields);
-    size_t n = json_array_size(rows);
+    size_t n = tkc_tree_length(rows);
     char *title =
         n ? cli_printf("%zu %susage row(s)", n, cli_given(app, "group-by") ? "" : "hourly ")
           : strdup("No billing usage in this window");
@@ -317,28 +295,25 @@ static int show(cli_app *app, const usage *u, const json_t *raw)
         cli_note(app, "%s", title);
     free(title);
     free(columns);
-    json_decref(fields);
-    json_decref(rows);
     return bad;
 }
 
 int cli_billing_usage(cli_app *app)
 {
     int64_t from, to;
-    usage u = { json_array(), json_object(), json_null() };
+    usage u = { cli_array(app), cli_object(app), tkc_tree_null() };
     const char *csv = cli_text(app, "csv"), *sessions_csv = cli_text(app, "sessions-csv");
     int bad = window(app, &from, &to);
     if (!bad)
         bad = cli_connect(app);
     if (!bad)
         bad = fetch(app, &u, from, to);
-    json_t *rows = json_array();
-    for (size_t i = 0; i < json_array_size(u.events); i++)
-        json_array_append_new(rows, flatten(json_array_get(u.events, i)));
+    tkc_tree *rows = cli_array(app);
+    for (size_t i = 0; i < tkc_tree_length(u.events); i++)
+        tkc_tree_add(rows, flatten(app, tkc_tree_at(u.events, i)));
     if (!bad && cli_given(app, "group-by")) {
         bad = check_groups(app, rows, cli_text(app, "group-by"));
-        json_t *sums = group(rows, cli_text(app, "group-by"));
-        json_decref(rows);
+        tkc_tree *sums = group(app, rows, cli_text(app, "group-by"));
         rows = sums;
     }
     if (!bad && sessions_csv)
@@ -347,10 +322,6 @@ int cli_billing_usage(cli_app *app)
         bad = write_csv(app, csv, rows);
     if (!bad && !csv && !sessions_csv)
         bad = show(app, &u, rows);
-    json_decref(rows);
-    json_decref(u.events);
-    json_decref(u.sessions);
-    json_decref(u.through);
     return bad;
 }
 
@@ -378,44 +349,39 @@ const cli_column cli_storage_columns[] = {
     { 0 }
 };
 
-static json_t *storage_json(const cli_app *app, const tinkc_storage_item *item)
+static tkc_tree *storage_json(const cli_app *app, const tinkc_storage_item *item)
 {
     static const char *const keys[] = { "project_id",       "org_user_urn",
                                         "user_email",       "user_name",
                                         "checkpoint_count", "size_bytes",
                                         "size_gigabytes",   "estimated_monthly_cost_usd" };
-    json_t *sent = cli_record_json(item->json);
-    json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
-    json_decref(sent);
+    tkc_tree *sent = cli_record_json(cli_arena(app), item->json);
+    tkc_tree *out = cli_in_order(app, cli_arena(app), sent, keys, sizeof keys / sizeof *keys);
     return out;
 }
 
 /* The rate is a column of its own, in front, as the Python command has it. */
-static int write_storage(cli_app *app, const char *path, const json_t *items, json_t *rate)
+static int write_storage(cli_app *app, const char *path, const tkc_tree *items, tkc_tree *rate)
 {
-    json_t *rows = json_array();
-    for (size_t i = 0; i < json_array_size(items); i++) {
-        json_t *row = json_pack("{s:O}", "effective_rate_usd_per_gigabyte_month", rate);
-        json_object_update(row, json_array_get(items, i));
-        json_array_append_new(rows, row);
+    tkc_tree *rows = cli_array(app);
+    for (size_t i = 0; i < tkc_tree_length(items); i++) {
+        tkc_tree *row = cli_pack(app, "{s:o}", "effective_rate_usd_per_gigabyte_month", rate);
+        tkc_tree_update(row, tkc_tree_at(items, i));
+        tkc_tree_add(rows, row);
     }
-    int bad = write_csv(app, path, rows);
-    json_decref(rows);
-    return bad;
+    return write_csv(app, path, rows);
 }
 
-static int show_storage(cli_app *app, const json_t *items, json_t *rate)
+static int show_storage(cli_app *app, const tkc_tree *items, tkc_tree *rate)
 {
-    json_t *head = json_pack("{s:O}", "effective_rate_usd_per_gigabyte_month", rate);
+    tkc_tree *head = cli_pack(app, "{s:o}", "effective_rate_usd_per_gigabyte_month", rate);
     cli_list list = { .key = "data",
                       .head = head,
-                      .title = json_array_size(items) ? "Current checkpoint storage"
+                      .title = tkc_tree_length(items) ? "Current checkpoint storage"
                                                       : "No active checkpoint storage",
                       .columns = cli_storage_columns,
                       .no_counts = true };
-    int bad = cli_print_list(app, &list, items);
-    json_decref(head);
-    return bad;
+    return cli_print_list(app, &list, items);
 }
 
 int cli_billing_storage(cli_app *app)
@@ -432,12 +398,11 @@ int cli_billing_storage(cli_app *app)
     }
     const tinkc_storage *all = tinkc_future_storage(f, 0, &err);
     double usd = tinkc_storage_usd_per_gigabyte_month(all);
-    json_t *items = json_array(), *rate = isnan(usd) ? json_null() : json_real(usd);
+    tkc_tree *items = cli_array(app),
+             *rate = isnan(usd) ? tkc_tree_null() : tkc_tree_new_real(cli_arena(app), usd);
     for (size_t i = 0; i < tinkc_storage_count(all); i++)
-        json_array_append_new(items, storage_json(app, tinkc_storage_at(all, i)));
+        tkc_tree_add(items, storage_json(app, tinkc_storage_at(all, i)));
     bad = csv ? write_storage(app, csv, items, rate) : show_storage(app, items, rate);
-    json_decref(items);
-    json_decref(rate);
     tinkc_future_free(f);
     return bad;
 }

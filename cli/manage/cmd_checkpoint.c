@@ -12,11 +12,11 @@
 #include "cli/output/text.h"
 #include "cli/models/weights.h"
 
-static char *run_cell(const cli_app *app, const json_t *checkpoint, bool people)
+static char *run_cell(const cli_app *app, const tkc_tree *checkpoint, bool people)
 {
     tinkc_path path;
     tinkc_error ignored = { 0 };
-    const char *text = json_string_value(json_object_get(checkpoint, "tinker_path"));
+    const char *text = tkc_tree_get_text(checkpoint, "tinker_path");
     (void)people;
     if (!text || !tinkc_path_parse(text, &path, &ignored))
         return NULL;
@@ -102,9 +102,8 @@ static void collect_from(cli_pager *p, tinkc_checkpoints *list, int64_t limit, i
            (c = tinkc_checkpoints_next(list, err))) {
         if (!cli_checkpoint_wanted(p->app, c))
             continue;
-        json_t *sent = cli_record_json(c->json);
-        cli_pager_add(p, cli_checkpoint_json(p->app, sent));
-        json_decref(sent);
+        const tkc_tree *sent = cli_record_json(&p->arena, c->json);
+        cli_pager_add(p, cli_checkpoint_json(p->app, &p->arena, sent));
     }
     cli_pager_end(p);
     *total = tinkc_checkpoints_total(list);
@@ -117,8 +116,8 @@ static void collect(cli_pager *p, const tinkc_list_options *how, int64_t limit, 
     collect_from(p, tinkc_checkpoints_list(p->app->client, how, err), limit, total, err);
 }
 
-json_t *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int64_t limit,
-                                int64_t *total, tinkc_error *err)
+tkc_tree *cli_collect_checkpoints(cli_app *app, const tinkc_list_options *how, int64_t limit,
+                                  int64_t *total, tinkc_error *err)
 {
     cli_pager p = { .app = app };
     int format = app->format;
@@ -135,20 +134,19 @@ static bool filtered(const cli_app *app)
 }
 
 static int show_list(cli_app *app, const tinkc_list_options *how, int64_t total,
-                     const json_t *items)
+                     const tkc_tree *items)
 {
     char *suffix = how->run_id ? cli_printf(" for run %s", how->run_id) : strdup("");
-    int64_t shown = (int64_t)json_array_size(items);
+    int64_t shown = (int64_t)tkc_tree_length(items);
     char *title = cli_list_title("checkpoint", shown, filtered(app) ? shown : total - how->offset,
                                  suffix ? suffix : "");
-    json_t *head = how->run_id ? json_pack("{s:s}", "run_id", how->run_id) : NULL;
+    tkc_tree *head = how->run_id ? cli_pack(app, "{s:s}", "run_id", how->run_id) : NULL;
     cli_list list = { .key = "checkpoints",
                       .title = title,
                       .columns = cli_checkpoint_columns,
                       .head = head,
                       .total = total };
     int bad = cli_print_list(app, &list, items);
-    json_decref(head);
     free(title);
     free(suffix);
     return bad;
@@ -177,7 +175,6 @@ int cli_checkpoint_list(cli_app *app)
     bad = p.bad      ? p.bad
           : err.code ? cli_fail_error(app, &err, NULL)
                      : show_list(app, &how, total, p.items);
-    json_decref(p.items);
     free(run);
     return bad;
 }
@@ -245,8 +242,7 @@ static int search(cli_app *app, const tinkc_checkpoint_search_options *what)
     cli_arrange(app, p.items);
     bad = p.bad      ? p.bad
           : err.code ? cli_fail_error(app, &err, NULL)
-                     : show_list(app, &how, (int64_t)json_array_size(p.items), p.items);
-    json_decref(p.items);
+                     : show_list(app, &how, (int64_t)tkc_tree_length(p.items), p.items);
     return bad;
 }
 
@@ -280,33 +276,33 @@ int cli_checkpoint_search(cli_app *app)
 
 /* The record itself, with the keys of every checkpoint; NULL if the run cannot be listed. A run
  * that lists others only does not have it. */
-static json_t *find_record(cli_app *app, const char *run_id, const char *path, tinkc_error *err)
+static tkc_tree *find_record(cli_app *app, const char *run_id, const char *path, tinkc_error *err)
 {
     int64_t total;
-    json_t *found = NULL, *item;
+    tkc_tree *found = NULL;
     tinkc_list_options how = { .run_id = run_id };
-    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
-    size_t i, n = json_array_size(all);
-    json_array_foreach(all, i, item)
-    {
-        const char *its = json_string_value(json_object_get(item, "tinker_path"));
+    tkc_tree *all = cli_collect_checkpoints(app, &how, 0, &total, err);
+    size_t n = tkc_tree_length(all);
+    for (size_t i = 0; i < n; i++) {
+        tkc_tree *item = tkc_tree_at(all, i);
+        const char *its = tkc_tree_get_text(item, "tinker_path");
         if (!found && its && strcmp(its, path) == 0)
-            found = json_incref(item);
+            found = item;
     }
     if (!found && n)
         tinkc_error_set(err, TINKC_E_NOT_FOUND, "the run has no such checkpoint");
-    json_decref(all);
     return found;
 }
 
 /* What a path says by itself: all that is known of a checkpoint that others own. */
-static json_t *bare_record(const tinkc_path *parsed, const char *path)
+static tkc_tree *bare_record(tkc_arena *arena, const tinkc_path *parsed, const char *path)
 {
     const char *kind = parsed->kind == TINKC_CHECKPOINT_SAMPLER    ? "sampler"
                        : parsed->kind == TINKC_CHECKPOINT_EXTERNAL ? "external"
                                                                    : "training";
-    return json_pack("{s:s%,s:s,s:s}", "checkpoint_id", parsed->checkpoint_id.data,
-                     parsed->checkpoint_id.len, "checkpoint_type", kind, "tinker_path", path);
+    return tkc_tree_pack(arena, "{s:o,s:s,s:s}", "checkpoint_id",
+                         tkc_tree_new_str(arena, parsed->checkpoint_id), "checkpoint_type", kind,
+                         "tinker_path", path);
 }
 
 /* Refused or unknown: it belongs to somebody else, and what can be said of it is said. */
@@ -316,51 +312,52 @@ static void ignore_forbidden(tinkc_error *err)
         *err = (tinkc_error){ 0 };
 }
 
-static json_t *info_rows(const cli_app *app, const json_t *v)
+static tkc_tree *info_rows(const cli_app *app, const tkc_tree *v)
 {
-    json_t *rows = json_array();
+    tkc_tree *rows = cli_array(app);
     char size[CLI_SHORT_TEXT], rank[CLI_SHORT_TEXT];
-    const json_t *bytes = json_object_get(v, "size_bytes");
-    cli_row(rows, "Checkpoint ID", json_string_value(json_object_get(v, "checkpoint_id")));
-    cli_row(rows, "Type", json_string_value(json_object_get(v, "checkpoint_type")));
-    cli_row(rows, "Tinker Path", json_string_value(json_object_get(v, "tinker_path")));
-    if (json_is_integer(bytes)) {
-        cli_format_size(json_integer_value(bytes), size);
-        cli_row(rows, "Size", size);
+    const tkc_tree *bytes = tkc_tree_get(v, "size_bytes");
+    cli_row(app, rows, "Checkpoint ID", tkc_tree_get_text(v, "checkpoint_id"));
+    cli_row(app, rows, "Type", tkc_tree_get_text(v, "checkpoint_type"));
+    cli_row(app, rows, "Tinker Path", tkc_tree_get_text(v, "tinker_path"));
+    if (tkc_tree_is_i64(bytes)) {
+        cli_format_size(tkc_tree_i64(bytes), size);
+        cli_row(app, rows, "Size", size);
     }
-    cli_row(rows, "Public", json_is_true(json_object_get(v, "public")) ? "Yes" : "No");
-    cli_row_time(app, rows, "Created", json_string_value(json_object_get(v, "time")));
-    const char *expires = json_string_value(json_object_get(v, "expires_at"));
+    cli_row(app, rows, "Public", tkc_tree_get_true(v, "public") ? "Yes" : "No");
+    cli_row_time(app, rows, "Created", tkc_tree_get_text(v, "time"));
+    const char *expires = tkc_tree_get_text(v, "expires_at");
     if (expires)
         cli_row_time(app, rows, "Expires", expires);
     else
-        cli_row(rows, "Expires", "Never");
-    cli_row(rows, "Training Run ID", json_string_value(json_object_get(v, "training_run_id")));
-    int64_t r = json_integer_value(json_object_get(v, "lora_rank"));
+        cli_row(app, rows, "Expires", "Never");
+    cli_row(app, rows, "Training Run ID", tkc_tree_get_text(v, "training_run_id"));
+    int64_t r = tkc_tree_get_i64(v, "lora_rank");
     (void)snprintf(rank, sizeof rank, r ? "Yes (Rank %lld)" : "Yes", (long long)r);
-    cli_row(rows, "LoRA", json_is_true(json_object_get(v, "is_lora")) ? rank : "No");
-    cli_row(rows, "Base Model", json_string_value(json_object_get(v, "base_model")));
-    if (json_string_value(json_object_get(v, "renderer_name")))
-        cli_row(rows, "Renderer", json_string_value(json_object_get(v, "renderer_name")));
+    cli_row(app, rows, "LoRA", tkc_tree_get_true(v, "is_lora") ? rank : "No");
+    cli_row(app, rows, "Base Model", tkc_tree_get_text(v, "base_model"));
+    if (tkc_tree_get_text(v, "renderer_name"))
+        cli_row(app, rows, "Renderer", tkc_tree_get_text(v, "renderer_name"));
     return rows;
 }
 
-static void add_weights(json_t *v, const tinkc_weights *w)
+static void add_weights(const cli_app *app, tkc_tree *v, const tinkc_weights *w)
 {
-    json_object_set_new(v, "is_lora", json_boolean(w->is_lora));
-    json_object_set_new(v, "lora_rank", w->lora_rank ? json_integer(w->lora_rank) : json_null());
-    json_object_set_new(v, "base_model", json_string(w->base_model));
-    json_object_set_new(v, "train_attn", json_boolean(!(w->freeze & TINKC_FREEZE_ATTN)));
-    json_object_set_new(v, "train_mlp", json_boolean(!(w->freeze & TINKC_FREEZE_MLP)));
-    json_object_set_new(v, "train_unembed", json_boolean(!(w->freeze & TINKC_FREEZE_UNEMBED)));
+    tkc_tree_set_bool(v, "is_lora", w->is_lora);
+    tkc_tree_set(v, "lora_rank",
+                 w->lora_rank ? tkc_tree_new_i64(cli_arena(app), w->lora_rank) : tkc_tree_null());
+    tkc_tree_set_text(v, "base_model", w->base_model);
+    tkc_tree_set_bool(v, "train_attn", !(w->freeze & TINKC_FREEZE_ATTN));
+    tkc_tree_set_bool(v, "train_mlp", !(w->freeze & TINKC_FREEZE_MLP));
+    tkc_tree_set_bool(v, "train_unembed", !(w->freeze & TINKC_FREEZE_UNEMBED));
 }
 
-/* Everything that is known; yours. The weights are asked for first: a server that does not answer
+/* Everything that is known. The weights are asked for first: a server that does not answer
  * is waited for once. */
-static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *path,
-                           tinkc_error *err)
+static tkc_tree *gather_info(cli_app *app, const tinkc_path *parsed, const char *path,
+                             tinkc_error *err)
 {
-    json_t *v = NULL;
+    tkc_tree *v = NULL;
     char *run_id = cli_printf("%.*s", (int)parsed->run_id.len, parsed->run_id.data);
     tinkc_future *f = tinkc_checkpoint_get(app->client, path, err);
     const tinkc_weights *w = cli_wait(app, f, NULL, err) ? tinkc_future_weights(f, 0, err) : NULL;
@@ -368,13 +365,14 @@ static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *p
         v = find_record(app, run_id, path, err);
         if (err->http_status)
             ignore_forbidden(err);
-        v = v ? v : bare_record(parsed, path);
-        add_weights(v, w);
-        json_object_set_new(v, "training_run_id", json_string(run_id));
+        v = v ? v : bare_record(cli_arena(app), parsed, path);
+        add_weights(app, v, w);
+        tkc_tree_set_text(v, "training_run_id", run_id);
     }
     if (!err->code) {
         char *renderer = cli_run_renderer(app, path, err);
-        json_object_set_new(v, "renderer_name", renderer ? json_string(renderer) : json_null());
+        tkc_tree_set(v, "renderer_name",
+                     renderer ? tkc_tree_new_text(cli_arena(app), renderer) : tkc_tree_null());
         free(renderer);
     }
     tinkc_future_free(f);
@@ -382,18 +380,17 @@ static json_t *gather_info(cli_app *app, const tinkc_path *parsed, const char *p
     return v;
 }
 
-static int show_info(cli_app *app, const tinkc_path *parsed, json_t *v)
+static int show_info(cli_app *app, const tinkc_path *parsed, tkc_tree *v)
 {
     static const char *const added[] = { "base_model",    "train_attn",      "train_mlp",
                                          "train_unembed", "training_run_id", "renderer_name" };
-    json_t *rows = info_rows(app, v);
+    tkc_tree *rows = info_rows(app, v);
     char *title =
         cli_printf("Checkpoint: %.*s", (int)parsed->checkpoint_id.len, parsed->checkpoint_id.data);
     for (size_t i = 0; app->compat && i < sizeof added / sizeof *added; i++)
-        json_object_del(v, added[i]);
+        tkc_tree_remove(v, added[i]);
     int bad = cli_print_record(app, title, rows, v);
     free(title);
-    json_decref(rows);
     return bad;
 }
 
@@ -408,12 +405,11 @@ int cli_checkpoint_info(cli_app *app)
     int bad = cli_connect(app);
     if (bad)
         return bad;
-    json_t *v = gather_info(app, &parsed, path, &err);
+    tkc_tree *v = gather_info(app, &parsed, path, &err);
     if (err.code == TINKC_E_NOT_FOUND)
         bad = cli_fail(app, "not_found", NULL, "checkpoint not found: %s", path);
     else
         bad = err.code ? cli_fail_error(app, &err, NULL) : show_info(app, &parsed, v);
-    json_decref(v);
     return bad;
 }
 
@@ -439,7 +435,7 @@ static tinkc_future *set_ttl(tinkc_client *c, const char *path, int64_t ttl_s, t
 
 /* "Already so" (409) is success. 0, or the exit code of what went wrong. */
 static int change_one(cli_app *app, change_fn *fn, const char *path, int64_t ttl_s,
-                      const char *done, json_t *results)
+                      const char *done, tkc_tree *results)
 {
     tinkc_error err = { 0 };
     tinkc_future *f = fn(app->client, path, ttl_s, &err);
@@ -447,12 +443,12 @@ static int change_one(cli_app *app, change_fn *fn, const char *path, int64_t ttl
     bool already = err.code == TINKC_E_CONFLICT;
     tinkc_future_free(f);
     if (!ok && !already) {
-        json_array_append_new(results, json_pack("{s:s,s:s,s:b,s:s}", "tinker_path", path, "status",
-                                                 "failed", "changed", 0, "error", err.message));
+        tkc_tree_add(results, cli_pack(app, "{s:s,s:s,s:b,s:s}", "tinker_path", path, "status",
+                                       "failed", "changed", 0, "error", err.message));
         return cli_fail_error(app, &err, path);
     }
-    json_array_append_new(results, json_pack("{s:s,s:s,s:b}", "tinker_path", path, "status", done,
-                                             "changed", !already));
+    tkc_tree_add(results, cli_pack(app, "{s:s,s:s,s:b}", "tinker_path", path, "status", done,
+                                   "changed", !already));
     if (app->format != CLI_JSON && app->format != CLI_JSONL && !app->compat)
         cli_note(app, "%s%s: %s", already ? "already " : "", done, path);
     return 0;
@@ -466,15 +462,14 @@ static void say_not_tried(const cli_app *app, char *const *paths)
     cli_note(app, "not tried: %zu more, from %s on", n, paths[0]);
 }
 
-static void print_results(const cli_app *app, const json_t *results)
+static void print_results(const cli_app *app, const tkc_tree *results)
 {
     if (app->format == CLI_JSON) {
-        json_t *whole = json_pack("{s:O}", "results", results);
+        tkc_tree *whole = cli_pack(app, "{s:o}", "results", results);
         cli_print_json(app, whole);
-        json_decref(whole);
     }
-    for (size_t i = 0; app->format == CLI_JSONL && i < json_array_size(results); i++)
-        cli_print_json(app, json_array_get(results, i));
+    for (size_t i = 0; app->format == CLI_JSONL && i < tkc_tree_length(results); i++)
+        cli_print_json(app, tkc_tree_at(results, i));
 }
 
 static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *done)
@@ -483,7 +478,7 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
     char **paths = cli_paths(app, &bad);
     if (!paths)
         return bad;
-    json_t *results = json_array();
+    tkc_tree *results = cli_array(app);
     size_t n = 0, failed = 0;
     int last = 0;
     bad = cli_connect(app);
@@ -499,7 +494,6 @@ static int change_all(cli_app *app, change_fn *fn, int64_t ttl_s, const char *do
         say_not_tried(app, &paths[n]);
     if (!bad && !app->compat)
         print_results(app, results);
-    json_decref(results);
     cli_free_paths(paths);
     return bad ? bad : failed == 0 ? 0 : failed == n ? last : CLI_EXIT_PARTLY;
 }
@@ -535,25 +529,23 @@ static int show_links(cli_app *app)
 {
     tinkc_error err = { 0 };
     int bad = 0;
-    json_t *urls = json_object();
+    tkc_tree *urls = cli_object(app);
     tinkc_future *f = tinkc_checkpoint_links(app->client, app->args[0], &err);
     if (cli_wait(app, f, "addresses", &err)) {
         const tinkc_links *links = tinkc_future_links(f, 0, &err);
         for (size_t i = 0; i < tinkc_links_count(links); i++) {
             const tinkc_link *link = tinkc_links_at(links, i);
-            json_object_set_new(urls, link->name, cli_json_text(link->url));
+            tkc_tree_set(urls, link->name, cli_json_text(cli_arena(app), link->url));
             if (app->format != CLI_JSON)
                 printf("%s\t%s\n", link->name, link->url);
         }
         if (app->format == CLI_JSON) {
-            json_t *v = json_pack("{s:s,s:O}", "tinker_path", app->args[0], "urls", urls);
+            tkc_tree *v = cli_pack(app, "{s:s,s:o}", "tinker_path", app->args[0], "urls", urls);
             bad = cli_print_json(app, v);
-            json_decref(v);
         }
     } else {
         bad = cli_fail_error(app, &err, NULL);
     }
-    json_decref(urls);
     tinkc_future_free(f);
     return bad;
 }
@@ -570,10 +562,9 @@ int cli_checkpoint_url(cli_app *app)
     if (cli_wait(app, f, "archive", &err)) {
         const tinkc_archive *a = tinkc_future_archive(f, 0, &err);
         if (app->format == CLI_JSON) {
-            json_t *v = json_pack("{s:s,s:s,s:s?}", "tinker_path", app->args[0], "url", a->url,
-                                  "expires", a->expires);
+            tkc_tree *v = cli_pack(app, "{s:s,s:s,s:s?}", "tinker_path", app->args[0], "url",
+                                   a->url, "expires", a->expires);
             bad = cli_print_json(app, v);
-            json_decref(v);
         } else {
             puts(a->url);
             if (a->expires)
@@ -636,13 +627,12 @@ int cli_checkpoint_copy(cli_app *app)
         bad = err.code ? cli_fail_error(app, &err, NULL) : 0;
     }
     if (!bad) {
-        json_t *v = json_pack("{s:s,s:s}", "source_path", app->args[0],
-                              training ? "training_path" : "sampler_path", saved);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "source_path", app->args[0],
+                               training ? "training_path" : "sampler_path", saved);
         if (app->format == CLI_JSON)
             bad = cli_print_json(app, v);
         else
             puts(saved);
-        json_decref(v);
     }
     free(saved);
     free(name);

@@ -19,9 +19,9 @@ typedef struct flight { /* one deletion that was sent */
 } flight;
 
 typedef struct deletion {
-    json_t *items; /* array of checkpoints (by run) or of {"tinker_path"} */
+    tkc_tree *items; /* array of checkpoints (by run) or of {"tinker_path"} */
     size_t done, failed, not_attempted;
-    json_t *failures;
+    tkc_tree *failures;
     int last_exit;
 } deletion;
 
@@ -40,48 +40,47 @@ static int check_arguments(cli_app *app)
 }
 
 /* What is asked for: given by path, or by run and narrowed. NULL after reporting. */
-static json_t *gather(cli_app *app, int *bad)
+static tkc_tree *gather(cli_app *app, int *bad)
 {
     tinkc_error err = { 0 };
     if (cli_given(app, "run-id")) {
         int64_t total;
         tinkc_list_options how = { .run_id = cli_text(app, "run-id") };
-        json_t *items = cli_collect_checkpoints(app, &how, 0, &total, &err);
+        tkc_tree *items = cli_collect_checkpoints(app, &how, 0, &total, &err);
         if (err.code) {
             *bad = cli_fail_error(app, &err, NULL);
-            json_decref(items);
             return NULL;
         }
         /* Newest first: the ones to keep stand at the front. */
-        for (int64_t keep = cli_int(app, "keep-last"); keep > 0 && json_array_size(items); keep--)
-            json_array_remove(items, 0);
+        for (int64_t keep = cli_int(app, "keep-last"); keep > 0 && tkc_tree_length(items); keep--)
+            tkc_tree_take_out(items, 0);
         return items;
     }
     char **paths = cli_paths(app, bad);
-    json_t *items = paths ? json_array() : NULL;
+    tkc_tree *items = paths ? cli_array(app) : NULL;
     for (size_t i = 0; paths && paths[i]; i++)
-        json_array_append_new(items, json_pack("{s:s}", "tinker_path", paths[i]));
+        tkc_tree_add(items, cli_pack(app, "{s:s}", "tinker_path", paths[i]));
     cli_free_paths(paths);
     return items;
 }
 
-static void show_plan(const cli_app *app, const json_t *items)
+static void show_plan(const cli_app *app, const tkc_tree *items)
 {
     int64_t size = 0;
     bool known = false;
-    fprintf(stderr, "Will delete %zu checkpoint(s):\n", json_array_size(items));
-    for (size_t i = 0; i < json_array_size(items); i++) {
-        const json_t *c = json_array_get(items, i), *bytes = json_object_get(c, "size_bytes");
-        const char *path = json_string_value(json_object_get(c, "tinker_path"));
+    fprintf(stderr, "Will delete %zu checkpoint(s):\n", tkc_tree_length(items));
+    for (size_t i = 0; i < tkc_tree_length(items); i++) {
+        const tkc_tree *c = tkc_tree_at(items, i), *bytes = tkc_tree_get(c, "size_bytes");
+        const char *path = tkc_tree_get_text(c, "tinker_path");
         char text[CLI_SHORT_TEXT];
-        if (!json_object_get(c, "time")) {
+        if (!tkc_tree_get(c, "time")) {
             fprintf(stderr, "  - %s\n", path);
             continue;
         }
         known = true;
-        size += json_integer_value(bytes);
-        cli_format_size(json_is_integer(bytes) ? json_integer_value(bytes) : -1, text);
-        char *when = cli_time_text(app, json_string_value(json_object_get(c, "time")), true);
+        size += tkc_tree_i64(bytes);
+        cli_format_size(tkc_tree_is_i64(bytes) ? tkc_tree_i64(bytes) : -1, text);
+        char *when = cli_time_text(app, tkc_tree_get_text(c, "time"), true);
         fprintf(stderr, "  - %s (%s, created %s)\n", path, text, when ? when : "");
         free(when);
     }
@@ -92,12 +91,12 @@ static void show_plan(const cli_app *app, const json_t *items)
     }
 }
 
-static int confirm(cli_app *app, const json_t *items)
+static int confirm(cli_app *app, const tkc_tree *items)
 {
     char question[128];
     fputs("WARNING: This action is permanent and cannot be undone.\n", stderr);
     (void)snprintf(question, sizeof question, "Are you sure you want to delete %zu checkpoint(s)?",
-                   json_array_size(items));
+                   tkc_tree_length(items));
     return cli_confirm(app, question, "--yes");
 }
 
@@ -105,8 +104,7 @@ static int confirm(cli_app *app, const json_t *items)
  */
 static bool settle(cli_app *app, deletion *d, flight *f, size_t i)
 {
-    const char *path =
-        json_string_value(json_object_get(json_array_get(d->items, i), "tinker_path"));
+    const char *path = tkc_tree_get_text(tkc_tree_at(d->items, i), "tinker_path");
     bool ok = cli_wait_through(app, f->future, "deleting", &f->err);
     tinkc_future_free(f->future);
     f->future = NULL;
@@ -117,15 +115,15 @@ static bool settle(cli_app *app, deletion *d, flight *f, size_t i)
     cli_problem_of(&f->err, &p);
     d->failed++;
     d->last_exit = cli_exit_of(p.code);
-    json_array_append_new(d->failures,
-                          json_pack("{s:s,s:s}", "tinker_path", path, "error", f->err.message));
+    tkc_tree_add(d->failures,
+                 cli_pack(app, "{s:s,s:s}", "tinker_path", path, "error", f->err.message));
     return true;
 }
 
 /* Keeps up to --jobs in flight; waits for the oldest first. */
 static void delete_all(cli_app *app, deletion *d)
 {
-    size_t n = json_array_size(d->items), sent = 0, settled = 0;
+    size_t n = tkc_tree_length(d->items), sent = 0, settled = 0;
     size_t jobs = cli_int(app, "jobs") > 0 ? (size_t)cli_int(app, "jobs") : 1;
     flight *flights = calloc(n + 1, sizeof *flights);
     cli_progress bar;
@@ -133,8 +131,7 @@ static void delete_all(cli_app *app, deletion *d)
     cli_catch_signals();
     while (flights && settled < n) {
         while (sent < n && sent - settled < jobs && !cli_stop_signal()) {
-            const char *path =
-                json_string_value(json_object_get(json_array_get(d->items, sent), "tinker_path"));
+            const char *path = tkc_tree_get_text(tkc_tree_at(d->items, sent), "tinker_path");
             flights[sent].future = tinkc_checkpoint_delete(app->client, path, &flights[sent].err);
             sent++;
         }
@@ -152,26 +149,25 @@ static void delete_all(cli_app *app, deletion *d)
 static int report(cli_app *app, const deletion *d, bool cancelled)
 {
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
-        json_t *v =
-            json_pack("{s:I,s:O}", "deleted_count", (json_int_t)d->done, "failed", d->failures);
+        tkc_tree *v =
+            cli_pack(app, "{s:I,s:o}", "deleted_count", (int64_t)d->done, "failed", d->failures);
         if (!app->compat) {
-            json_object_set_new(v, "cancelled", json_boolean(cancelled));
-            json_object_set_new(v, "not_attempted", json_integer((json_int_t)d->not_attempted));
+            tkc_tree_set_bool(v, "cancelled", cancelled);
+            tkc_tree_set_i64(v, "not_attempted", (int64_t)d->not_attempted);
         }
         if (app->compat)
             cli_write_python_json(stdout, v, 0);
         else
             cli_write_json(stdout, v, app->format == CLI_JSONL ? 0 : 2);
         fputc('\n', stdout);
-        json_decref(v);
     } else if (!cancelled) {
         cli_note(app, "Deleted %zu checkpoint(s)", d->done);
         if (d->failed)
             fprintf(stderr, "Failed to delete %zu checkpoint(s):\n", d->failed);
-        for (size_t i = 0; i < json_array_size(d->failures); i++) {
-            const json_t *f = json_array_get(d->failures, i);
-            fprintf(stderr, "  - %s: %s\n", json_string_value(json_object_get(f, "tinker_path")),
-                    json_string_value(json_object_get(f, "error")));
+        for (size_t i = 0; i < tkc_tree_length(d->failures); i++) {
+            const tkc_tree *f = tkc_tree_at(d->failures, i);
+            fprintf(stderr, "  - %s: %s\n", tkc_tree_get_text(f, "tinker_path"),
+                    tkc_tree_get_text(f, "error"));
         }
         if (d->not_attempted)
             fprintf(stderr, "Not attempted: %zu\n", d->not_attempted);
@@ -187,22 +183,22 @@ static int report(cli_app *app, const deletion *d, bool cancelled)
 
 int cli_checkpoint_delete(cli_app *app)
 {
-    deletion d = { .failures = json_array() };
+    deletion d = { .failures = cli_array(app) };
     int bad = check_arguments(app);
     if (!bad)
         bad = cli_connect(app);
     if (!bad)
         d.items = gather(app, &bad);
-    if (!bad && json_array_size(d.items) == 0 && app->compat) {
+    if (!bad && tkc_tree_length(d.items) == 0 && app->compat) {
         printf("No checkpoints found for run %s matching filters\n", cli_text(app, "run-id"));
-    } else if (!bad && json_array_size(d.items) == 0) {
+    } else if (!bad && tkc_tree_length(d.items) == 0) {
         if (app->format != CLI_JSON && app->format != CLI_JSONL)
             cli_note(app, "No checkpoints found for %s matching filters",
                      cli_text(app, "run-id") ? cli_text(app, "run-id") : "these paths");
         bad = report(app, &d, false);
     } else if (!bad && cli_flag(app, "dry-run")) {
         show_plan(app, d.items);
-        d.not_attempted = json_array_size(d.items);
+        d.not_attempted = tkc_tree_length(d.items);
         bad = app->format == CLI_JSON || app->format == CLI_JSONL ? report(app, &d, false) : 0;
     } else if (!bad) {
         if (!app->yes)
@@ -212,11 +208,9 @@ int cli_checkpoint_delete(cli_app *app)
             delete_all(app, &d);
         if (answer == 0) {
             fputs("Deletion cancelled.\n", stderr);
-            d.not_attempted = json_array_size(d.items);
+            d.not_attempted = tkc_tree_length(d.items);
         }
         bad = answer < 0 ? -answer : report(app, &d, answer == 0);
     }
-    json_decref(d.items);
-    json_decref(d.failures);
     return bad;
 }

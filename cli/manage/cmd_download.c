@@ -9,13 +9,13 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
-static json_t *files_json(const tinkc_download *d)
+static tkc_tree *files_json(const cli_app *app, const tinkc_download *d)
 {
-    json_t *files = json_array();
+    tkc_tree *files = cli_array(app);
     for (size_t i = 0; i < tinkc_download_count(d); i++) {
         const tinkc_file *f = tinkc_download_at(d, i);
-        json_array_append_new(files, json_pack("{s:s,s:I,s:s}", "name", f->name, "size_bytes",
-                                               (json_int_t)f->size_bytes, "sha256", f->sha256));
+        tkc_tree_add(files, cli_pack(app, "{s:s,s:I,s:s}", "name", f->name, "size_bytes",
+                                     (int64_t)f->size_bytes, "sha256", f->sha256));
     }
     return files;
 }
@@ -23,16 +23,17 @@ static json_t *files_json(const tinkc_download *d)
 static int show_download(cli_app *app, const tinkc_download *d)
 {
     char size[CLI_SHORT_TEXT];
-    json_t *rows = json_array();
-    json_t *v = json_pack("{s:s,s:o,s:I,s:o}", "checkpoint_path", app->args[0], "destination",
-                          cli_json_text(tinkc_download_target(d)), "file_size_bytes",
-                          (json_int_t)tinkc_download_bytes(d), "files", files_json(d));
+    tkc_tree *rows = cli_array(app);
+    tkc_tree *v =
+        cli_pack(app, "{s:s,s:o,s:I,s:o}", "checkpoint_path", app->args[0], "destination",
+                 cli_json_text(cli_arena(app), tinkc_download_target(d)), "file_size_bytes",
+                 (int64_t)tinkc_download_bytes(d), "files", files_json(app, d));
     if (app->compat)
-        json_object_del(v, "files");
+        tkc_tree_remove(v, "files");
     cli_format_size(tinkc_download_bytes(d), size);
-    cli_row(rows, "Checkpoint Path", app->args[0]);
-    cli_row(rows, "Archive Size", size);
-    cli_row(rows, "Extracted to", tinkc_download_target(d));
+    cli_row(app, rows, "Checkpoint Path", app->args[0]);
+    cli_row(app, rows, "Archive Size", size);
+    cli_row(app, rows, "Extracted to", tinkc_download_target(d));
     char *title = cli_printf("Checkpoint Download: %s", app->args[0]);
     int bad = cli_show_record(app, title, rows, v);
     return bad;

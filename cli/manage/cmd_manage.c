@@ -17,10 +17,10 @@
 
 /* ---- sessions ---- */
 
-static char *self_cell(const cli_app *app, const json_t *item, bool people)
+static char *self_cell(const cli_app *app, const tkc_tree *item, bool people)
 {
     (void)app, (void)people;
-    return strdup(json_string_value(item));
+    return strdup(tkc_tree_text(item));
 }
 
 static void collect_sessions(cli_pager *p, tinkc_error *err)
@@ -33,7 +33,7 @@ static void collect_sessions(cli_pager *p, tinkc_error *err)
         cli_pager_go(p, -1, err) &&
         (tinkc_sessions_ready(list) || cli_pager_fetch(p, tinkc_sessions_fetch(list, err), err)) &&
         (id = tinkc_sessions_next(list, err)))
-        cli_pager_add(p, json_string(id));
+        cli_pager_add(p, tkc_tree_new_text(&p->arena, id));
     cli_pager_end(p);
     tinkc_sessions_free(list);
     cli_arrange(p->app, p->items);
@@ -56,29 +56,28 @@ int cli_session_list(cli_app *app)
     if (err.code || p.bad) {
         bad = p.bad ? p.bad : cli_fail_error(app, &err, NULL);
     } else {
-        char *title = cli_list_title("session", (int64_t)json_array_size(p.items), 0, "");
+        char *title = cli_list_title("session", (int64_t)tkc_tree_length(p.items), 0, "");
         cli_list spec = {
             .key = "sessions", .title = title, .columns = cli_session_columns, .total = -1
         };
         bad = cli_print_list(app, &spec, p.items);
         free(title);
     }
-    json_decref(p.items);
     return bad;
 }
 
-static json_t *texts(const char *const *list)
+static tkc_tree *texts(const cli_app *app, const char *const *list)
 {
-    json_t *out = json_array();
+    tkc_tree *out = cli_array(app);
     for (; list && *list; list++)
-        json_array_append_new(out, json_string(*list));
+        tkc_tree_add_text(out, *list);
     return out;
 }
 
-static void rows_of(json_t *rows, const char *label, const char *const *list)
+static void rows_of(const cli_app *app, tkc_tree *rows, const char *label, const char *const *list)
 {
     for (; list && *list; list++)
-        cli_row(rows, label, *list);
+        cli_row(app, rows, label, *list);
 }
 
 int cli_session_info(cli_app *app)
@@ -91,12 +90,13 @@ int cli_session_info(cli_app *app)
         tinkc_session_get(app->client, app->args[0], cli_list_options(app).scope, &err);
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_session *s = tinkc_future_session(f, 0, &err);
-        json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:o,s:o}", "session_id", app->args[0], "training_run_ids",
-                              texts(s->training_run_ids), "sampler_ids", texts(s->sampler_ids));
-        cli_row(rows, "Session ID", app->args[0]);
-        rows_of(rows, "Training Run", s->training_run_ids);
-        rows_of(rows, "Sampler", s->sampler_ids);
+        tkc_tree *rows = cli_array(app);
+        tkc_tree *v =
+            cli_pack(app, "{s:s,s:o,s:o}", "session_id", app->args[0], "training_run_ids",
+                     texts(app, s->training_run_ids), "sampler_ids", texts(app, s->sampler_ids));
+        cli_row(app, rows, "Session ID", app->args[0]);
+        rows_of(app, rows, "Training Run", s->training_run_ids);
+        rows_of(app, rows, "Sampler", s->sampler_ids);
         char *title = cli_printf("Session: %s", app->args[0]);
         bad = cli_show_record(app, title, rows, v);
     } else {
@@ -122,7 +122,7 @@ int cli_session_move(cli_app *app)
         return answer < 0 ? -answer : cli_fail(app, "declined", NULL, "cancelled");
     tinkc_future *f = tinkc_session_assign(app->client, app->args[0], project, &err);
     if (cli_wait(app, f, NULL, &err)) {
-        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "project_id", project);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "session_id", app->args[0], "project_id", project);
         bad = cli_print_done(app, v, "session %s moved to %s", app->args[0], project);
     } else {
         bad = cli_fail_error(app, &err, NULL);
@@ -134,15 +134,15 @@ int cli_session_move(cli_app *app)
 static int show_trace(cli_app *app, const char *target, int64_t bytes)
 {
     char size[CLI_SHORT_TEXT];
-    json_t *rows = json_array();
-    json_t *v =
-        json_pack("{s:s,s:o}", "session_id", app->args[0], "destination", cli_json_text(target));
+    tkc_tree *rows = cli_array(app);
+    tkc_tree *v = cli_pack(app, "{s:s,s:o}", "session_id", app->args[0], "destination",
+                           cli_json_text(cli_arena(app), target));
     if (bytes > 0)
-        json_object_set_new(v, "file_size_bytes", json_integer(bytes));
+        tkc_tree_set_i64(v, "file_size_bytes", bytes);
     cli_format_size(bytes, size);
-    cli_row(rows, "Session ID", app->args[0]);
-    cli_row(rows, "Saved to", target);
-    cli_row(rows, "Size", size);
+    cli_row(app, rows, "Session ID", app->args[0]);
+    cli_row(app, rows, "Saved to", target);
+    cli_row(app, rows, "Size", size);
     char *title = cli_printf("Trace Export: %s", app->args[0]);
     int bad = cli_show_record(app, title, rows, v);
     return bad;
@@ -181,12 +181,11 @@ int cli_session_export_trace(cli_app *app)
         bad = cli_fail_error(app, &err, NULL);
     } else if (cli_flag(app, "url-only")) {
         const char *url = tinkc_future_url(f, 0, &err);
-        json_t *v = json_pack("{s:s,s:s}", "session_id", app->args[0], "url", url);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "session_id", app->args[0], "url", url);
         if (app->format == CLI_JSON)
             bad = cli_print_json(app, v);
         else
             puts(url);
-        json_decref(v);
     } else {
         char *usual = cli_printf("./%s.pftrace", app->args[0]);
         const char *target = cli_text(app, "output");
@@ -200,38 +199,42 @@ int cli_session_export_trace(cli_app *app)
 /* ---- models ---- */
 
 /* What the service says of a model; NULL where it does not offer it. */
-static json_t *model_json(const cli_app *app, const char *name, const tinkc_model *m)
+static tkc_tree *model_json(const cli_app *app, const char *name, const tinkc_model *m)
 {
     static const char *const keys[] = { "model_name", "max_context_length", "trainable",
                                         "sampleable" };
     if (app->compat && m) {
-        json_t *sent = cli_record_json(m->json);
-        json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
-        json_decref(sent);
+        tkc_tree *sent = cli_record_json(cli_arena(app), m->json);
+        tkc_tree *out = cli_in_order(app, cli_arena(app), sent, keys, sizeof keys / sizeof *keys);
         return out;
     }
     int64_t context = m ? m->max_context_length : 0;
     const cli_model_facts *f = cli_model_find(name);
     double rate = cli_model_suggested_rate(name);
-    json_t *v = json_pack("{s:s}", "model_name", name);
-    json_object_set_new(v, "max_context_length", context ? json_integer(context) : json_null());
-    json_object_set_new(v, "kind", f ? json_string(f->kind) : json_null());
-    json_object_set_new(v, "renderer", f && f->renderer ? json_string(f->renderer) : json_null());
-    json_object_set_new(v, "hidden_size", f ? json_integer(f->hidden) : json_null());
-    json_object_set_new(v, "suggested_lr", rate > 0 ? json_real(rate) : json_null());
+    tkc_tree *v = cli_pack(app, "{s:s}", "model_name", name);
+    tkc_tree_set(v, "max_context_length",
+                 context ? tkc_tree_new_i64(cli_arena(app), context) : tkc_tree_null());
+    tkc_tree_set(v, "kind", f ? tkc_tree_new_text(cli_arena(app), f->kind) : tkc_tree_null());
+    tkc_tree_set(v, "renderer",
+                 f && f->renderer ? tkc_tree_new_text(cli_arena(app), f->renderer)
+                                  : tkc_tree_null());
+    tkc_tree_set(v, "hidden_size",
+                 f ? tkc_tree_new_i64(cli_arena(app), f->hidden) : tkc_tree_null());
+    tkc_tree_set(v, "suggested_lr",
+                 rate > 0 ? tkc_tree_new_real(cli_arena(app), rate) : tkc_tree_null());
     return v;
 }
 
-static char *rate_cell(const cli_app *app, const json_t *item, bool people)
+static char *rate_cell(const cli_app *app, const tkc_tree *item, bool people)
 {
     (void)app;
-    const json_t *rate = json_object_get(item, "suggested_lr");
+    const tkc_tree *rate = tkc_tree_get(item, "suggested_lr");
     char text[CLI_SHORT_TEXT];
-    if (!json_is_real(rate))
+    if (!tkc_tree_is_real(rate))
         return NULL;
     if (people)
-        return cli_printf("%.2g", json_real_value(rate));
-    cli_format_number(json_real_value(rate), text);
+        return cli_printf("%.2g", tkc_tree_number(rate));
+    cli_format_number(tkc_tree_number(rate), text);
     return strdup(text);
 }
 
@@ -268,72 +271,71 @@ int cli_model_list(cli_app *app)
     if (!f)
         return bad;
     const tinkc_capabilities *all = tinkc_future_capabilities(f, 0, &err);
-    json_t *items = json_array();
+    tkc_tree *items = cli_array(app);
     const char *part = app->n_args ? app->args[0] : NULL;
     size_t total = tinkc_capabilities_count(all), limit = (size_t)cli_int(app, "limit");
     for (size_t i = (size_t)cli_int(app, "offset"); i < total; i++) {
         const tinkc_model *m = tinkc_capabilities_at(all, i);
         bool known = cli_model_find(m->name) != NULL;
-        json_t *item = model_json(app, m->name, m);
+        tkc_tree *item = model_json(app, m->name, m);
         bad = bad ? bad : cli_check_keys(app, item);
         if ((known || !cli_flag(app, "supported")) && cli_passes(app, item) &&
-            (!part || strcasestr(m->name, part)) && (!limit || json_array_size(items) < limit))
-            json_array_append(items, item);
-        json_decref(item);
+            (!part || strcasestr(m->name, part)) && (!limit || tkc_tree_length(items) < limit))
+            tkc_tree_add(items, item);
     }
     cli_arrange(app, items);
     bad = bad ? bad : cli_check_filters(app);
-    if (!bad && part && json_array_size(items) == 0) {
+    if (!bad && part && tkc_tree_length(items) == 0) {
         bad = cli_fail(app, "not_found", "see all of them: tinkc model list",
                        "no model of this service has '%s' in its name", part);
     } else if (!bad) {
-        char *title = cli_list_title("model", (int64_t)json_array_size(items), (int64_t)total, "");
+        char *title = cli_list_title("model", (int64_t)tkc_tree_length(items), (int64_t)total, "");
         cli_list spec = {
             .key = "models", .title = title, .columns = cli_model_columns, .total = (int64_t)total
         };
         bad = cli_print_list(app, &spec, items);
         free(title);
     }
-    json_decref(items);
     tinkc_future_free(f);
     return bad;
 }
 
-static void add_parameters(const cli_app *app, json_t *v, json_t *rows, const cli_model_facts *m)
+static void add_parameters(const cli_app *app, tkc_tree *v, tkc_tree *rows,
+                           const cli_model_facts *m)
 {
     char text[CLI_SHORT_TEXT];
-    json_object_set_new(v, "lora_params_per_rank", json_null());
+    tkc_tree_set(v, "lora_params_per_rank", tkc_tree_null());
     if (!m || !m->mlp)
         return;
-    json_object_set_new(v, "lora_params_per_rank",
-                        json_pack("{s:I,s:I,s:I}", "mlp", (json_int_t)m->mlp, "attn",
-                                  (json_int_t)m->attn, "unembed", (json_int_t)m->unembed));
+    tkc_tree_set(v, "lora_params_per_rank",
+                 cli_pack(app, "{s:I,s:I,s:I}", "mlp", (int64_t)m->mlp, "attn", (int64_t)m->attn,
+                          "unembed", (int64_t)m->unembed));
     int64_t rank = cli_int(app, "rank");
     char label[64];
     (void)snprintf(label, sizeof label, "LoRA parameters at rank %lld", (long long)rank);
     int64_t all = rank * (m->mlp + m->attn + m->unembed);
     cli_format_count(all, text);
-    cli_row(rows, label, text);
+    cli_row(app, rows, label, text);
     cli_format_size(CLI_ADAPTER_BYTES * all, text);
-    cli_row(rows, "Memory of its training", text);
+    cli_row(app, rows, "Memory of its training", text);
 }
 
 /* The recommended one first; `renderers` is there even when it is empty. */
-static void add_renderers(json_t *v, json_t *rows, const cli_model_facts *m)
+static void add_renderers(const cli_app *app, tkc_tree *v, tkc_tree *rows, const cli_model_facts *m)
 {
-    json_t *names = json_array();
+    tkc_tree *names = cli_array(app);
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
     const char *name;
     for (size_t i = 0; f && m && (name = cli_model_renderer(m, i)); i++) {
-        json_array_append_new(names, json_string(name));
+        tkc_tree_add_text(names, name);
         fprintf(f, "%s%s", i ? ", " : "", name);
     }
     if (f)
         fclose(f);
-    cli_row(rows, "Renderers", json_array_size(names) ? text : NULL);
-    json_object_set_new(v, "renderers", names);
+    cli_row(app, rows, "Renderers", tkc_tree_length(names) ? text : NULL);
+    tkc_tree_set(v, "renderers", names);
     free(text);
 }
 
@@ -360,7 +362,7 @@ int cli_model_add(cli_app *app)
     char *name = whole_name(app->args[0]);
     int bad = cli_add_model(app, name ? name : "", app->args[1]);
     if (!bad)
-        bad = cli_print_done(app, json_pack("{s:s, s:s}", "name", name, "folder", app->args[1]),
+        bad = cli_print_done(app, cli_pack(app, "{s:s, s:s}", "name", name, "folder", app->args[1]),
                              "%s is in %s", name, app->args[1]);
     free(name);
     return bad;
@@ -383,27 +385,27 @@ int cli_model_info(cli_app *app)
         tinkc_future_free(f);
         return cli_fail(app, "not_found", "see: tinkc model list", "model not found: %s", name);
     }
-    json_t *v = model_json(app, name, m), *rows = json_array();
+    tkc_tree *v = model_json(app, name, m), *rows = cli_array(app);
     char text[CLI_SHORT_TEXT];
     double rate = cli_model_suggested_rate(name);
-    cli_row(rows, "Model", name);
-    cli_row(rows, "Offered", m ? "Yes" : "No");
+    cli_row(app, rows, "Model", name);
+    cli_row(app, rows, "Offered", m ? "Yes" : "No");
     (void)snprintf(text, sizeof text, "%lld", m ? (long long)m->max_context_length : 0);
-    cli_row(rows, "Context", m && m->max_context_length ? text : NULL);
-    cli_row(rows, "Kind", facts ? facts->kind : NULL);
-    add_renderers(v, rows, facts);
+    cli_row(app, rows, "Context", m && m->max_context_length ? text : NULL);
+    cli_row(app, rows, "Kind", facts ? facts->kind : NULL);
+    add_renderers(app, v, rows, facts);
     (void)snprintf(text, sizeof text, "%lld", facts ? (long long)facts->hidden : 0);
-    cli_row(rows, "Hidden Size", facts ? text : NULL);
+    cli_row(app, rows, "Hidden Size", facts ? text : NULL);
     cli_format_number(rate, text);
-    cli_row(rows, "Suggested LR (LoRA)", rate > 0 ? text : NULL);
+    cli_row(app, rows, "Suggested LR (LoRA)", rate > 0 ? text : NULL);
     rate = facts ? cli_model_rate(name, facts->hidden, false) : 0;
     cli_format_number(rate, text);
-    cli_row(rows, "Suggested LR (full)", rate > 0 ? text : NULL);
+    cli_row(app, rows, "Suggested LR (full)", rate > 0 ? text : NULL);
     tinkc_text repo = { 0 }, revision = { 0 };
-    json_object_set_new(v, "tokenizer", json_null());
+    tkc_tree_set(v, "tokenizer", tkc_tree_null());
     if (tinkc_tokenizer_resolve(name, NULL, &repo, &revision, NULL) && repo.len) {
-        cli_row(rows, "Tokenizer", repo.data);
-        json_object_set_new(v, "tokenizer", json_string(repo.data));
+        cli_row(app, rows, "Tokenizer", repo.data);
+        tkc_tree_set_text(v, "tokenizer", repo.data);
     }
     tinkc_text_free(&repo);
     tinkc_text_free(&revision);
@@ -425,12 +427,12 @@ int cli_sampler_info(cli_app *app)
     tinkc_future *f = tinkc_sampler_get(app->client, app->args[0], &err);
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_sampler_record *s = tinkc_future_sampler_record(f, 0, &err);
-        json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:s,s:s?}", "sampler_id", s->sampler_id, "base_model",
-                              s->base_model, "model_path", s->model_path);
-        cli_row(rows, "Sampler ID", s->sampler_id);
-        cli_row(rows, "Base Model", s->base_model);
-        cli_row(rows, "Model Path", s->model_path);
+        tkc_tree *rows = cli_array(app);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s,s:s?}", "sampler_id", s->sampler_id, "base_model",
+                               s->base_model, "model_path", s->model_path);
+        cli_row(app, rows, "Sampler ID", s->sampler_id);
+        cli_row(app, rows, "Base Model", s->base_model);
+        cli_row(app, rows, "Model Path", s->model_path);
         bad = cli_show_record(app, NULL, rows, v);
     } else {
         bad = cli_fail_error(app, &err, NULL);
@@ -442,8 +444,9 @@ int cli_sampler_info(cli_app *app)
 /* A plain key works without naming its owner: that is an answer, not a failure. */
 static int show_nobody(cli_app *app)
 {
-    json_t *rows = json_array(), *v = json_pack("{s:n,s:n,s:n}", "user_urn", "org_urn", "email");
-    cli_row(rows, "User", "unknown: an API key does not name a user");
+    tkc_tree *rows = cli_array(app),
+             *v = cli_pack(app, "{s:n,s:n,s:n}", "user_urn", "org_urn", "email");
+    cli_row(app, rows, "User", "unknown: an API key does not name a user");
     return cli_show_record(app, NULL, rows, v);
 }
 
@@ -456,12 +459,13 @@ int cli_whoami(cli_app *app)
     tinkc_future *f = tinkc_identity_get(app->client, &err);
     if (cli_wait(app, f, NULL, &err)) {
         const tinkc_identity *me = tinkc_future_identity(f, 0, &err);
-        json_t *rows = json_array();
-        json_t *v = json_pack("{s:s,s:s?,s:s?}", "user_urn", me->user_urn, "org_urn",
-                              me->org_urn && *me->org_urn ? me->org_urn : NULL, "email", me->email);
-        cli_row(rows, "User", me->user_urn);
-        cli_row(rows, "Organization", me->org_urn);
-        cli_row(rows, "Email", me->email);
+        tkc_tree *rows = cli_array(app);
+        tkc_tree *v =
+            cli_pack(app, "{s:s,s:s?,s:s?}", "user_urn", me->user_urn, "org_urn",
+                     me->org_urn && *me->org_urn ? me->org_urn : NULL, "email", me->email);
+        cli_row(app, rows, "User", me->user_urn);
+        cli_row(app, rows, "Organization", me->org_urn);
+        cli_row(app, rows, "Email", me->email);
         bad = cli_show_record(app, NULL, rows, v);
     } else {
         bad = err.code == TINKC_E_NO_IDENTITY ? show_nobody(app) : cli_fail_error(app, &err, NULL);
@@ -490,19 +494,18 @@ static void day_before(int64_t back, char out[CLI_SHORT_TEXT])
 }
 
 /* The entries of one day as JSON; NULL after filling err. */
-static json_t *audit_day(cli_app *app, const char *day, tinkc_error *err)
+static tkc_tree *audit_day(cli_app *app, tkc_arena *arena, const char *day, tinkc_error *err)
 {
     static const char *const keys[] = { "timestamp", "event", "model_id", "tinker_path",
                                         "purpose" };
     tinkc_future *f = tinkc_audit_get(app->client, cli_text(app, "type"), day, err);
-    json_t *items = NULL;
+    tkc_tree *items = NULL;
     if (cli_wait(app, f, "audit log", err)) {
         const tinkc_audit *log = tinkc_future_audit(f, 0, err);
-        items = json_array();
+        items = tkc_tree_array(arena);
         for (size_t i = 0; i < tinkc_audit_count(log); i++) {
-            json_t *sent = cli_record_json(tinkc_audit_at(log, i)->json);
-            json_array_append_new(items, cli_in_order(app, sent, keys, 5));
-            json_decref(sent);
+            tkc_tree *sent = cli_record_json(arena, tinkc_audit_at(log, i)->json);
+            tkc_tree_add(items, cli_in_order(app, arena, sent, keys, 5));
         }
     }
     tinkc_future_free(f);
@@ -535,11 +538,11 @@ int cli_audit_list(cli_app *app)
     if (bad)
         return bad;
     day_text(cli_int(app, "day"), day);
-    json_t *items = audit_day(app, day, &err);
+    tkc_tree *items = audit_day(app, cli_arena(app), day, &err);
     if (!items)
         return cli_fail_error(app, &err, NULL);
-    json_t *head = json_pack("{s:s}", "day", day);
-    char *title = cli_printf("Audit log of %s: %zu event(s)", day, json_array_size(items));
+    tkc_tree *head = cli_pack(app, "{s:s}", "day", day);
+    char *title = cli_printf("Audit log of %s: %zu event(s)", day, tkc_tree_length(items));
     cli_list spec = { .key = "entries",
                       .title = title,
                       .columns = cli_audit_columns,
@@ -547,18 +550,16 @@ int cli_audit_list(cli_app *app)
                       .no_counts = true };
     bad = cli_print_list(app, &spec, items);
     free(title);
-    json_decref(head);
-    json_decref(items);
     return bad;
 }
 
-static int write_day(cli_app *app, const char *folder, const char *day, const json_t *items)
+static int write_day(cli_app *app, const char *folder, const char *day, const tkc_tree *items)
 {
     char *path = cli_printf("%s/audit_log_%s.jsonl", folder, day);
     cli_save s;
     cli_save_begin(&s, path ? path : "", 0666);
-    for (size_t i = 0; s.f && i < json_array_size(items); i++) {
-        char *line = json_dumps(json_array_get(items, i), JSON_COMPACT | JSON_SORT_KEYS);
+    for (size_t i = 0; s.f && i < tkc_tree_length(items); i++) {
+        char *line = cli_json_print(tkc_tree_at(items, i), TKC_TREE_SORTED);
         fprintf(s.f, "%s\n", line ? line : "");
         free(line);
     }
@@ -567,7 +568,7 @@ static int write_day(cli_app *app, const char *folder, const char *day, const js
 }
 
 /* What was written goes to `days`: {"day", "entries"} each. */
-static int sync_once(cli_app *app, const char *folder, json_t *days)
+static int sync_once(cli_app *app, const char *folder, tkc_tree *days)
 {
     bool json = app->format == CLI_JSON || app->format == CLI_JSONL;
     char today[CLI_SHORT_TEXT];
@@ -581,15 +582,16 @@ static int sync_once(cli_app *app, const char *folder, json_t *days)
         free(path);
         if (have)
             continue;
-        json_t *items = audit_day(app, day, &err);
+        tkc_arena arena = { 0 };
+        const tkc_tree *items = audit_day(app, &arena, day, &err);
+        size_t n = tkc_tree_length(items);
+        int bad = items ? write_day(app, folder, day, items) : cli_fail_error(app, &err, day);
+        tkc_arena_free(&arena);
         if (!items)
-            return cli_fail_error(app, &err, day);
-        int bad = write_day(app, folder, day, items);
+            return bad;
         if (!bad && !json)
-            cli_note(app, "%s: %zu event(s)", day, json_array_size(items));
-        json_array_append_new(days, json_pack("{s:s,s:I}", "day", day, "entries",
-                                              (json_int_t)json_array_size(items)));
-        json_decref(items);
+            cli_note(app, "%s: %zu event(s)", day, n);
+        tkc_tree_add(days, cli_pack(app, "{s:s,s:I}", "day", day, "entries", (int64_t)n));
         if (bad)
             return bad;
     }
@@ -599,13 +601,13 @@ static int sync_once(cli_app *app, const char *folder, json_t *days)
 /* Once; the result is printed as JSON where that is asked for. */
 static int sync_and_tell(cli_app *app, const char *folder)
 {
-    json_t *days = json_array();
+    tkc_tree *days = cli_array(app);
     int bad = sync_once(app, folder, days);
-    json_t *v = json_pack("{s:o,s:o}", "directory", cli_json_text(folder), "days", days);
+    tkc_tree *v = cli_pack(app, "{s:o,s:o}", "directory", cli_json_text(cli_arena(app), folder),
+                           "days", days);
     if (!bad && (app->format == CLI_JSON || app->format == CLI_JSONL))
         bad = cli_print_json(app, v);
     (void)fflush(stdout); /* with --every somebody may be reading */
-    json_decref(v);
     return bad;
 }
 

@@ -13,7 +13,7 @@
 const char *const cli_time_keys[] = { "time", "last_request_time", "expires_at", "timestamp",
                                       NULL };
 
-json_t *cli_checkpoint_json(const cli_app *app, const json_t *sent)
+tkc_tree *cli_checkpoint_json(const cli_app *app, tkc_arena *arena, const tkc_tree *sent)
 {
     static const char *const old[] = { "checkpoint_id", "checkpoint_type", "time",
                                        "tinker_path",   "size_bytes",      "public",
@@ -21,24 +21,26 @@ json_t *cli_checkpoint_json(const cli_app *app, const json_t *sent)
     static const char *const now[] = { "checkpoint_id", "checkpoint_type", "time",
                                        "tinker_path",   "size_bytes",      "public",
                                        "user_metadata", "expires_at" };
-    return app->compat == CLI_COMPAT_NEW ? cli_in_order(app, sent, now, sizeof now / sizeof *now)
-                                         : cli_in_order(app, sent, old, sizeof old / sizeof *old);
+    return app->compat == CLI_COMPAT_NEW
+               ? cli_in_order(app, arena, sent, now, sizeof now / sizeof *now)
+               : cli_in_order(app, arena, sent, old, sizeof old / sizeof *old);
 }
 
-json_t *cli_in_order(const cli_app *app, const json_t *sent, const char *const *keys, size_t n)
+tkc_tree *cli_in_order(const cli_app *app, tkc_arena *arena, const tkc_tree *sent,
+                       const char *const *keys, size_t n)
 {
-    json_t *out = json_object();
+    tkc_tree *out = tkc_tree_object(arena);
     for (size_t i = 0; i < n; i++) {
-        json_t *v = json_object_get(sent, keys[i]);
-        json_object_set(out, keys[i], v ? v : json_null());
+        tkc_tree *v = tkc_tree_get(sent, keys[i]);
+        tkc_tree_set(out, keys[i], v ? v : tkc_tree_null());
     }
     if (!app->compat)
-        json_object_update_missing(out, (json_t *)(uintptr_t)sent);
+        tkc_tree_update_missing(out, sent);
     cli_normalise_times(app, out, cli_time_keys);
     return out;
 }
 
-static json_t *run_json(const cli_app *app, tinkc_str json)
+static tkc_tree *run_json(const cli_app *app, tkc_arena *arena, tinkc_str json)
 {
     static const char *const keys[] = {
         "training_run_id",   "base_model",      "model_owner",
@@ -46,42 +48,42 @@ static json_t *run_json(const cli_app *app, tinkc_str json)
         "last_request_time", "last_checkpoint", "last_sampler_checkpoint",
         "user_metadata"
     };
-    json_t *sent = cli_record_json(json);
-    json_t *out = cli_in_order(app, sent, keys, sizeof keys / sizeof *keys);
-    if (json_is_null(json_object_get(out, "corrupted")))
-        json_object_set_new(out, "corrupted", json_false());
+    tkc_tree *sent = cli_record_json(arena, json);
+    tkc_tree *out = cli_in_order(app, arena, sent, keys, sizeof keys / sizeof *keys);
+    if (tkc_tree_is_null(tkc_tree_get(out, "corrupted")))
+        tkc_tree_set_bool(out, "corrupted", false);
     static const char *const inner[] = { "last_checkpoint", "last_sampler_checkpoint" };
     for (size_t i = 0; i < 2; i++) {
-        json_t *c = json_object_get(out, inner[i]);
-        if (json_is_object(c))
-            json_object_set_new(out, inner[i], cli_checkpoint_json(app, c));
+        tkc_tree *c = tkc_tree_get(out, inner[i]);
+        if (tkc_tree_is_object(c))
+            tkc_tree_set(out, inner[i], cli_checkpoint_json(app, arena, c));
     }
-    json_decref(sent);
     return out;
 }
 
-static char *lora_cell(const cli_app *app, const json_t *run, bool people)
+static char *lora_cell(const cli_app *app, const tkc_tree *run, bool people)
 {
     (void)app, (void)people;
-    json_t *rank = json_object_get(run, "lora_rank");
-    if (!json_is_true(json_object_get(run, "is_lora")))
+    tkc_tree *rank = tkc_tree_get(run, "lora_rank");
+    if (!tkc_tree_get_true(run, "is_lora"))
         return strdup("No");
-    if (!json_integer_value(rank))
+    if (!tkc_tree_i64(rank))
         return strdup("Yes");
-    return cli_printf("Rank %lld", (long long)json_integer_value(rank));
+    return cli_printf("Rank %lld", (long long)tkc_tree_i64(rank));
 }
 
-static char *status_cell(const cli_app *app, const json_t *run, bool people)
+static char *status_cell(const cli_app *app, const tkc_tree *run, bool people)
 {
     (void)app, (void)people;
-    return strdup(json_is_true(json_object_get(run, "corrupted")) ? "Failed" : "OK");
+    return strdup(tkc_tree_get_true(run, "corrupted") ? "Failed" : "OK");
 }
 
-static const json_t *logged_runs(const cli_app *app)
+static const tkc_tree *logged_runs(const cli_app *app)
 {
-    static json_t *known;
+    static tkc_arena arena;
+    static tkc_tree *known;
     if (!known)
-        known = cli_logged_runs(cli_store_folder(app));
+        known = cli_logged_runs(&arena, cli_store_folder(app));
     return known;
 }
 
@@ -97,10 +99,10 @@ char *cli_run_id(const cli_app *app, const char *given)
     return strdup(id ? id : given);
 }
 
-static char *name_cell(const cli_app *app, const json_t *run, bool people)
+static char *name_cell(const cli_app *app, const tkc_tree *run, bool people)
 {
     (void)people;
-    return cli_run_name(app, json_string_value(json_object_get(run, "training_run_id")));
+    return cli_run_name(app, tkc_tree_get_text(run, "training_run_id"));
 }
 
 const cli_column cli_run_columns[] = {
@@ -148,7 +150,7 @@ static void collect_runs(cli_pager *p, const tinkc_list_options *how, int64_t *t
     while (cli_pager_go(p, tinkc_runs_total(runs), err) &&
            (tinkc_runs_ready(runs) || cli_pager_fetch(p, tinkc_runs_fetch(runs, err), err)) &&
            (run = tinkc_runs_next(runs, err)))
-        cli_pager_add(p, run_json(p->app, run->json));
+        cli_pager_add(p, run_json(p->app, &p->arena, run->json));
     cli_pager_end(p);
     *total = tinkc_runs_total(runs);
     tinkc_runs_free(runs);
@@ -171,7 +173,7 @@ int cli_run_list(cli_app *app)
     } else {
         cli_ids_seen(app, "run", p.items, "training_run_id");
         cli_arrange(app, p.items);
-        int64_t shown = (int64_t)json_array_size(p.items);
+        int64_t shown = (int64_t)tkc_tree_length(p.items);
         char *title = cli_list_title("training run", shown,
                                      cli_given(app, "filter") ? shown : total - how.offset, "");
         cli_list list = {
@@ -180,50 +182,49 @@ int cli_run_list(cli_app *app)
         bad = cli_print_list(app, &list, p.items);
         free(title);
     }
-    json_decref(p.items);
     return bad;
 }
 
 /* ---- info ---- */
 
-static const char *text_at(const json_t *v, const char *path)
+static const char *text_at(const tkc_tree *v, const char *path)
 {
-    return json_string_value(cli_json_at(v, path));
+    return tkc_tree_text(cli_json_at(v, path));
 }
 
-static void checkpoint_rows(const cli_app *app, json_t *rows, const char *label, const json_t *c)
+static void checkpoint_rows(const cli_app *app, tkc_tree *rows, const char *label,
+                            const tkc_tree *c)
 {
-    if (!json_is_object(c))
+    if (!tkc_tree_is_object(c))
         return;
-    cli_row(rows, label, text_at(c, "checkpoint_id"));
+    cli_row(app, rows, label, text_at(c, "checkpoint_id"));
     cli_row_time(app, rows, "  - Time", text_at(c, "time"));
-    cli_row(rows, "  - Path", text_at(c, "tinker_path"));
+    cli_row(app, rows, "  - Path", text_at(c, "tinker_path"));
 }
 
-static json_t *run_rows(const cli_app *app, const json_t *run)
+static tkc_tree *run_rows(const cli_app *app, const tkc_tree *run)
 {
-    json_t *rows = json_array(), *metadata = json_object_get(run, "user_metadata"), *value;
+    tkc_tree *rows = cli_array(app), *metadata = tkc_tree_get(run, "user_metadata"), *value;
     char *lora = lora_cell(app, run, true), *status = status_cell(app, run, true);
     char *shown = lora && strncmp(lora, "Rank", 4) == 0 ? cli_printf("Yes (%s)", lora)
                                                         : strdup(lora ? lora : "");
     char *name = name_cell(app, run, true);
-    cli_row(rows, "Name", name);
-    cli_row(rows, "Run ID", text_at(run, "training_run_id"));
-    cli_row(rows, "Base Model", text_at(run, "base_model"));
-    cli_row(rows, "Owner", text_at(run, "model_owner"));
-    cli_row(rows, "LoRA", shown);
+    cli_row(app, rows, "Name", name);
+    cli_row(app, rows, "Run ID", text_at(run, "training_run_id"));
+    cli_row(app, rows, "Base Model", text_at(run, "base_model"));
+    cli_row(app, rows, "Owner", text_at(run, "model_owner"));
+    cli_row(app, rows, "LoRA", shown);
     cli_row_time(app, rows, "Last Update", text_at(run, "last_request_time"));
-    cli_row(rows, "Status", status);
-    checkpoint_rows(app, rows, "Last Training Checkpoint", json_object_get(run, "last_checkpoint"));
+    cli_row(app, rows, "Status", status);
+    checkpoint_rows(app, rows, "Last Training Checkpoint", tkc_tree_get(run, "last_checkpoint"));
     checkpoint_rows(app, rows, "Last Sampler Checkpoint",
-                    json_object_get(run, "last_sampler_checkpoint"));
+                    tkc_tree_get(run, "last_sampler_checkpoint"));
     const char *key;
-    if (json_object_size(metadata))
-        cli_row(rows, "Metadata", "");
-    json_object_foreach(metadata, key, value)
-    {
+    if (tkc_tree_members(metadata))
+        cli_row(app, rows, "Metadata", "");
+    TKC_TREE_EACH (metadata, key, value) {
         char *label = cli_printf("  - %s", key);
-        cli_row(rows, label ? label : key, json_string_value(value));
+        cli_row(app, rows, label ? label : key, tkc_tree_text(value));
         free(label);
     }
     free(name);
@@ -234,15 +235,15 @@ static json_t *run_rows(const cli_app *app, const json_t *run)
 }
 
 /* --checkpoints: the run's own, under "checkpoints" in JSON and as rows in the table. */
-static void add_checkpoints(cli_app *app, const char *run_id, json_t *run, json_t *rows,
+static void add_checkpoints(cli_app *app, const char *run_id, tkc_tree *run, tkc_tree *rows,
                             tinkc_error *err)
 {
     int64_t total;
     tinkc_list_options how = { .run_id = run_id };
-    json_t *all = cli_collect_checkpoints(app, &how, 0, &total, err);
-    for (size_t i = 0; i < json_array_size(all); i++)
-        cli_row(rows, "Checkpoint", text_at(json_array_get(all, i), "tinker_path"));
-    json_object_set_new(run, "checkpoints", all);
+    tkc_tree *all = cli_collect_checkpoints(app, &how, 0, &total, err);
+    for (size_t i = 0; i < tkc_tree_length(all); i++)
+        cli_row(app, rows, "Checkpoint", text_at(tkc_tree_at(all, i), "tinker_path"));
+    tkc_tree_set(run, "checkpoints", all);
 }
 
 int cli_run_info(cli_app *app)
@@ -253,9 +254,9 @@ int cli_run_info(cli_app *app)
         return bad;
     char *id = cli_run_id(app, app->args[0]);
     tinkc_future *f = tinkc_run_get(app->client, id, cli_list_options(app).scope, &err);
-    json_t *run = NULL, *rows = NULL;
+    tkc_tree *run = NULL, *rows = NULL;
     if (cli_wait(app, f, NULL, &err)) {
-        run = run_json(app, tinkc_future_run(f, 0, &err)->json);
+        run = run_json(app, cli_arena(app), tinkc_future_run(f, 0, &err)->json);
         rows = run_rows(app, run);
         if (cli_flag(app, "checkpoints"))
             add_checkpoints(app, id, run, rows, &err);
@@ -268,8 +269,6 @@ int cli_run_info(cli_app *app)
         bad = cli_print_record(app, title, rows, run);
         free(title);
     }
-    json_decref(run);
-    json_decref(rows);
     free(id);
     return bad;
 }

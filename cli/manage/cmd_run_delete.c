@@ -12,14 +12,14 @@
 typedef struct doomed {
     char *id;
     const char *name; /* as it was given */
-    json_t *checkpoints;
+    tkc_tree *checkpoints;
     int64_t bytes;
     size_t n_public;
 } doomed;
 
-static bool is_public(const json_t *checkpoint)
+static bool is_public(const tkc_tree *checkpoint)
 {
-    return json_is_true(json_object_get(checkpoint, "public"));
+    return tkc_tree_get_true(checkpoint, "public");
 }
 
 /* A run by its id, or by the name of its log directory. */
@@ -34,9 +34,9 @@ static int find_run(cli_app *app, const char *given, doomed *d)
         d->checkpoints = cli_collect_checkpoints(app, &how, 0, &total, &err);
     }
     tinkc_future_free(f);
-    for (size_t i = 0; i < json_array_size(d->checkpoints); i++) {
-        const json_t *c = json_array_get(d->checkpoints, i);
-        d->bytes += json_integer_value(json_object_get(c, "size_bytes"));
+    for (size_t i = 0; i < tkc_tree_length(d->checkpoints); i++) {
+        const tkc_tree *c = tkc_tree_at(d->checkpoints, i);
+        d->bytes += tkc_tree_get_i64(c, "size_bytes");
         d->n_public += is_public(c);
     }
     return err.code ? cli_fail_error(app, &err, NULL) : 0;
@@ -48,7 +48,7 @@ static void show(const doomed *d)
     cli_format_size(d->bytes, size);
     fprintf(stderr, "  - %s%s%s%s: %zu checkpoints, %s%s\n", d->name,
             strcmp(d->name, d->id) == 0 ? "" : " (", strcmp(d->name, d->id) == 0 ? "" : d->id,
-            strcmp(d->name, d->id) == 0 ? "" : ")", json_array_size(d->checkpoints), size,
+            strcmp(d->name, d->id) == 0 ? "" : ")", tkc_tree_length(d->checkpoints), size,
             d->n_public ? ", some of them published" : "");
 }
 
@@ -89,10 +89,10 @@ static int delete_run(cli_app *app, const doomed *d)
 static int delete_all(cli_app *app, const doomed *d)
 {
     tinkc_error err = { 0 };
-    for (size_t i = 0; i < json_array_size(d->checkpoints) && !err.code; i++) {
-        const json_t *c = json_array_get(d->checkpoints, i);
-        tinkc_future *f = tinkc_checkpoint_delete(
-            app->client, json_string_value(json_object_get(c, "tinker_path")), &err);
+    for (size_t i = 0; i < tkc_tree_length(d->checkpoints) && !err.code; i++) {
+        const tkc_tree *c = tkc_tree_at(d->checkpoints, i);
+        tinkc_future *f =
+            tinkc_checkpoint_delete(app->client, tkc_tree_get_text(c, "tinker_path"), &err);
         (void)cli_wait(app, f, "deleting", &err);
         tinkc_future_free(f);
     }
@@ -111,19 +111,19 @@ static int confirm(cli_app *app, size_t n)
 
 static int delete_runs(cli_app *app, const doomed *all, size_t n)
 {
-    json_t *ids = json_array();
+    tkc_tree *ids = cli_array(app);
     size_t n_checkpoints = 0;
     int bad = 0;
     for (size_t i = 0; i < n && !bad; i++) {
         bad = delete_all(app, &all[i]);
         if (!bad)
-            json_array_append_new(ids, cli_json_text(all[i].id));
-        n_checkpoints += bad ? 0 : json_array_size(all[i].checkpoints);
+            tkc_tree_add(ids, cli_json_text(cli_arena(app), all[i].id));
+        n_checkpoints += bad ? 0 : tkc_tree_length(all[i].checkpoints);
     }
-    size_t done = json_array_size(ids);
-    json_t *v = json_pack("{s:o,s:I}", "deleted_runs", ids, "deleted_checkpoints",
-                          (json_int_t)n_checkpoints);
-    int printed = bad && !done ? (json_decref(v), 0)
+    size_t done = tkc_tree_length(ids);
+    tkc_tree *v = cli_pack(app, "{s:o,s:I}", "deleted_runs", ids, "deleted_checkpoints",
+                           (int64_t)n_checkpoints);
+    int printed = bad && !done ? 0
                                : cli_print_done(app, v, "Deleted %zu run(s), %zu checkpoint(s)",
                                                 done, n_checkpoints);
     return bad ? bad : printed;
@@ -153,7 +153,6 @@ int cli_run_delete(cli_app *app)
     }
     for (size_t i = 0; all && i < app->n_args; i++) {
         free(all[i].id);
-        json_decref(all[i].checkpoints);
     }
     free(all);
     return bad;

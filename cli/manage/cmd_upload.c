@@ -1,6 +1,5 @@
 /* cmd_upload.c - `tinkc checkpoint upload`: an adapter from a folder becomes a checkpoint at the
  * service. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,23 +19,22 @@ typedef struct upload {
 static int read_config(upload *u)
 {
     char *path = cli_printf("%s/adapter_config.json", u->folder);
-    json_error_t where;
-    json_t *config = json_load_file(path, 0, &where);
-    const json_t *rank = json_object_get(config, "r");
-    const char *base = json_string_value(json_object_get(config, "base_model_name_or_path"));
+    tinkc_error why = { 0 };
+    const tkc_tree *config = path ? cli_json_load(cli_arena(u->app), path, &why) : NULL;
+    const tkc_tree *rank = tkc_tree_get(config, "r");
+    const char *base = tkc_tree_get_text(config, "base_model_name_or_path");
     const char *named = cli_text(u->app, "model");
     int bad = 0;
-    u->rank = json_is_integer(rank) ? (int)json_integer_value(rank) : 0;
+    u->rank = tkc_tree_is_i64(rank) ? (int)tkc_tree_i64(rank) : 0;
     if (named || base)
         u->model = strdup(named ? named : base);
     if (!config)
         bad = cli_fail(u->app, "input", "the folder of a PEFT adapter holds adapter_config.json",
-                       "%s", where.text);
+                       "%s", why.message);
     else if (u->rank < 1)
         bad = cli_fail(u->app, "input", "is it an adapter of PEFT?", "%s: r is missing", path);
     else if (!u->model)
         bad = cli_fail(u->app, "usage", "add --model NAME", "%s names no base model", path);
-    json_decref(config);
     free(path);
     return bad;
 }
@@ -107,9 +105,8 @@ int cli_checkpoint_upload(cli_app *app)
     if (!bad && err.code)
         bad = cli_fail_error(app, &err, NULL);
     if (path && app->format == CLI_JSON) {
-        json_t *v = json_pack("{s:s,s:s}", "path", path, "base_model", u.model);
+        tkc_tree *v = cli_pack(app, "{s:s,s:s}", "path", path, "base_model", u.model);
         bad = cli_print_json(app, v);
-        json_decref(v);
     } else if (path)
         puts(path);
     free(path);

@@ -9,6 +9,7 @@
 
 #include "cli/main/config_file.h"
 #include "cli/main/files.h"
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 enum { MOST = 500, FRESH_SECONDS = 20, PATIENCE_MS = 300 };
@@ -33,85 +34,80 @@ static char *file_of(const cli_app *app)
     return cli_cache_path(name);
 }
 
-static json_t *load(const char *path)
+static tkc_tree *load(tkc_arena *arena, const char *path)
 {
-    json_t *all = path ? json_load_file(path, 0, NULL) : NULL;
-    if (json_is_object(all))
-        return all;
-    json_decref(all);
-    return json_object();
+    tkc_tree *all = path ? cli_json_load(arena, path, NULL) : NULL;
+    return tkc_tree_is_object(all) ? all : tkc_tree_object(arena);
 }
 
 /* Quietly: this is a convenience. Two writers at once: one of them wins. */
-static void store(const char *path, const json_t *all)
+static void store(const char *path, const tkc_tree *all)
 {
     char *beside =
         path && cli_make_parents(path, 0700) ? cli_printf("%s.%d", path, (int)getpid()) : NULL;
-    if (beside && json_dump_file(all, beside, JSON_COMPACT) == 0)
+    if (beside && cli_json_save(beside, all, TKC_TREE_COMPACT))
         (void)rename(beside, path);
     else if (beside)
         (void)unlink(beside);
     free(beside);
 }
 
-json_t *cli_ids_known(const cli_app *app, const char *kind)
+tkc_tree *cli_ids_known(const cli_app *app, const char *kind)
 {
     char *path = file_of(app);
-    json_t *all = load(path), *ids = json_incref(json_object_get(all, kind));
-    json_decref(all);
+    tkc_tree *ids = tkc_tree_get(load(cli_arena(app), path), kind);
     free(path);
-    if (json_is_array(ids))
-        return ids;
-    json_decref(ids);
-    return json_array();
+    return tkc_tree_is_array(ids) ? ids : cli_array(app);
 }
 
-static bool has(const json_t *ids, const char *id)
+static bool has(const tkc_tree *ids, const char *id)
 {
-    for (size_t i = 0; i < json_array_size(ids); i++) {
-        const char *known = json_string_value(json_array_get(ids, i));
+    for (size_t i = 0; i < tkc_tree_length(ids); i++) {
+        const char *known = tkc_tree_text(tkc_tree_at(ids, i));
         if (known && strcmp(known, id) == 0)
             return true;
     }
     return false;
 }
 
-/* `fresh` (taken over) stands before what was known. */
-static void merge(const cli_app *app, const char *kind, json_t *fresh)
+/* `fresh`, of the arena, stands before what was known. */
+static void merge(const cli_app *app, tkc_arena *arena, const char *kind, tkc_tree *fresh)
 {
     char *path = file_of(app);
-    json_t *all = load(path), *old = json_object_get(all, kind);
-    for (size_t i = 0; i < json_array_size(old) && json_array_size(fresh) < MOST; i++) {
-        const char *id = json_string_value(json_array_get(old, i));
+    tkc_tree *all = load(arena, path), *old = tkc_tree_get(all, kind);
+    for (size_t i = 0; i < tkc_tree_length(old) && tkc_tree_length(fresh) < MOST; i++) {
+        const char *id = tkc_tree_text(tkc_tree_at(old, i));
         if (id && !has(fresh, id))
-            json_array_append_new(fresh, json_string(id));
+            tkc_tree_add_text(fresh, id);
     }
-    if (!json_equal(old, fresh) && json_array_size(fresh)) {
-        json_object_set(all, kind, fresh);
+    if (!tkc_tree_equal(old, fresh) && tkc_tree_length(fresh)) {
+        tkc_tree_set(all, kind, fresh);
         store(path, all);
     }
-    json_decref(fresh);
-    json_decref(all);
     free(path);
 }
 
-void cli_ids_seen(const cli_app *app, const char *kind, const json_t *items, const char *key)
+void cli_ids_seen(const cli_app *app, const char *kind, const tkc_tree *items, const char *key)
 {
-    json_t *fresh = json_array();
-    for (size_t i = 0; i < json_array_size(items) && i < MOST; i++) {
-        json_t *item = json_array_get(items, i);
-        const char *id = json_string_value(*key ? json_object_get(item, key) : item);
+    tkc_arena arena = { 0 };
+    tkc_tree *fresh = tkc_tree_array(&arena);
+    for (size_t i = 0; i < tkc_tree_length(items) && i < MOST; i++) {
+        tkc_tree *item = tkc_tree_at(items, i);
+        const char *id = tkc_tree_text(*key ? tkc_tree_get(item, key) : item);
         if (id && !has(fresh, id))
-            json_array_append_new(fresh, json_string(id));
+            tkc_tree_add_text(fresh, id);
     }
-    merge(app, kind, fresh);
+    merge(app, &arena, kind, fresh);
+    tkc_arena_free(&arena);
 }
 
 void cli_ids_add(const cli_app *app, const char *kind, const char *id)
 {
-    json_t *fresh = json_array();
-    json_array_append_new(fresh, json_string(id));
-    merge(app, kind, fresh);
+    tkc_arena arena = { 0 };
+    tkc_tree *fresh = tkc_tree_array(&arena);
+    tkc_tree_add_text(fresh, id);
+    merge(app, &arena, kind, fresh);
+    tkc_arena_free(&arena);
 }
 
 /* ---- a short look ---- */
@@ -125,7 +121,7 @@ static bool is_old(const cli_app *app)
     return old;
 }
 
-static void ask_runs(cli_app *app, json_t *ids)
+static void ask_runs(cli_app *app, tkc_tree *ids)
 {
     tinkc_error err = { 0 };
     tinkc_runs *list = tinkc_runs_list(app->client, &(tinkc_list_options){ .limit = 50 }, &err);
@@ -133,12 +129,12 @@ static void ask_runs(cli_app *app, json_t *ids)
     const tinkc_run *run;
     if (page && tinkc_future_wait(page, PATIENCE_MS, &err))
         while (tinkc_runs_ready(list) && (run = tinkc_runs_next(list, &err)))
-            json_array_append_new(ids, json_string(run->id));
+            tkc_tree_add_text(ids, run->id);
     tinkc_future_free(page);
     tinkc_runs_free(list);
 }
 
-static void ask_checkpoints(cli_app *app, json_t *ids)
+static void ask_checkpoints(cli_app *app, tkc_tree *ids)
 {
     tinkc_error err = { 0 };
     tinkc_checkpoints *list =
@@ -147,20 +143,22 @@ static void ask_checkpoints(cli_app *app, json_t *ids)
     const tinkc_checkpoint *c;
     if (page && tinkc_future_wait(page, PATIENCE_MS, &err))
         while (tinkc_checkpoints_ready(list) && (c = tinkc_checkpoints_next(list, &err)))
-            json_array_append_new(ids, json_string(c->path));
+            tkc_tree_add_text(ids, c->path);
     tinkc_future_free(page);
     tinkc_checkpoints_free(list);
 }
 
-json_t *cli_ids_fresh(cli_app *app, const char *kind)
+tkc_tree *cli_ids_fresh(cli_app *app, const char *kind)
 {
     if (!cli_wants_local(app) && is_old(app) && !app->offline && cli_connect(app) == 0) {
-        json_t *ids = json_array();
+        tkc_arena arena = { 0 };
+        tkc_tree *ids = tkc_tree_array(&arena);
         if (strcmp(kind, "run") == 0)
             ask_runs(app, ids);
         else
             ask_checkpoints(app, ids);
-        merge(app, kind, ids);
+        merge(app, &arena, kind, ids);
+        tkc_arena_free(&arena);
     }
     return cli_ids_known(app, kind);
 }

@@ -10,11 +10,10 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 
-static void put(FILE *f, json_t *conversation)
+static void put(FILE *f, const tkc_tree *conversation)
 {
     cli_write_json(f, conversation, 0);
     fputc('\n', f);
-    json_decref(conversation);
 }
 
 /* What goes where, and what could not. */
@@ -24,13 +23,14 @@ typedef struct conversion {
     const char *path;
     cli_bad_lines broken;
     size_t n;
+    tkc_arena arena; /* of a line, or of the whole array */
 } conversion;
 
 /* `place`: which line or item it is. */
-static void convert_one(conversion *c, const json_t *v, size_t place)
+static void convert_one(conversion *c, const tkc_tree *v, size_t place)
 {
     cli_row_fault why = { "" };
-    json_t *conversation = v ? cli_row_conversation(v, c->form, &why) : NULL;
+    const tkc_tree *conversation = v ? cli_row_conversation(&c->arena, v, c->form, &why) : NULL;
     if (!conversation) {
         cli_bad_line(&c->broken, c->path, place, v ? "form" : "json",
                      !v          ? "not JSON"
@@ -46,16 +46,14 @@ static void convert_one(conversion *c, const json_t *v, size_t place)
 /* A JSON array of objects, or JSON lines. */
 static void convert_json(conversion *c, const char *text, size_t len)
 {
-    json_t *whole = json_loadb(text, len, 0, NULL), *item;
-    size_t i;
-    json_array_foreach(whole, i, item) convert_one(c, item, i + 1);
-    bool lines = !json_is_array(whole);
-    json_decref(whole);
+    const tkc_tree *whole = tkc_tree_read(&c->arena, tkc_strn(text, len), 0);
+    for (size_t i = 0; i < tkc_tree_length(whole); i++)
+        convert_one(c, tkc_tree_at(whole, i), i + 1);
+    bool lines = !tkc_tree_is_array(whole);
     cli_lines all = { text, text + len, 0 };
     for (cli_span line; lines && cli_lines_next(&all, &line);) {
-        json_t *v = json_loadb(line.data, line.len, 0, NULL);
-        convert_one(c, v, all.number);
-        json_decref(v);
+        convert_one(c, tkc_tree_read(&c->arena, tkc_strn(line.data, line.len), 0), all.number);
+        tkc_arena_reset(&c->arena);
     }
 }
 
@@ -76,9 +74,10 @@ static void convert_text(conversion *c, const char *text)
         while (n && strchr("\r\n", p[n - 1]))
             n--;
         char *part = strndup(p, n);
-        put(c->to, json_pack("{s:[{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user", "content", "",
-                             "role", "assistant", "content", part ? part : ""));
+        put(c->to, tkc_tree_pack(&c->arena, "{s:[{s:s,s:s},{s:s,s:s}]}", "messages", "role", "user",
+                                 "content", "", "role", "assistant", "content", part ? part : ""));
         free(part);
+        tkc_arena_reset(&c->arena);
         p = end ? end + strspn(end, "\r\n") : p + strlen(p);
     }
 }
@@ -115,10 +114,12 @@ int cli_data_convert(cli_app *app)
     int unsaved = cli_save_end(&s, app, !bad);
     bad = bad ? bad : unsaved;
     if (!bad && strcmp(target, "-") != 0)
-        bad = cli_print_done(
-            app,
-            json_pack("{s:o,s:I}", "path", cli_json_text(target), "conversations", (json_int_t)c.n),
-            "%s: %zu conversation%s", target, c.n, c.n == 1 ? "" : "s");
+        bad =
+            cli_print_done(app,
+                           cli_pack(app, "{s:o,s:I}", "path", cli_json_text(cli_arena(app), target),
+                                    "conversations", (int64_t)c.n),
+                           "%s: %zu conversation%s", target, c.n, c.n == 1 ? "" : "s");
+    tkc_arena_free(&c.arena);
     free(all);
     return bad;
 }

@@ -71,10 +71,11 @@ static bool is_model(const export *x)
 static char *named_base(const char *adapter)
 {
     char *path = cli_printf("%s/adapter_config.json", adapter);
-    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
-    const char *name = json_string_value(json_object_get(v, "base_model_name_or_path"));
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = path ? cli_json_load(&arena, path, NULL) : NULL;
+    const char *name = tkc_tree_get_text(v, "base_model_name_or_path");
     char *copy = name && *name ? strdup(name) : NULL;
-    json_decref(v);
+    tkc_arena_free(&arena);
     free(path);
     return copy;
 }
@@ -157,29 +158,29 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 }
 
 /* One file as JSON; NULL = not a file, or err is set. */
-static json_t *file_json(const char *path, const char *name, tinkc_error *err)
+static tkc_tree *file_json(tkc_arena *arena, const char *path, const char *name, tinkc_error *err)
 {
     struct stat st;
     char hex[65];
     if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || !tinkc_file_sha256(path, hex, err))
         return NULL;
-    return json_pack("{s:o,s:I,s:s}", "name", cli_json_text(name), "size_bytes",
-                     (json_int_t)st.st_size, "sha256", hex);
+    return tkc_tree_pack(arena, "{s:o,s:I,s:s}", "name", cli_json_text(arena, name), "size_bytes",
+                         (int64_t)st.st_size, "sha256", hex);
 }
 
 /* What was made: a file, or what lies in the folder now, by name. */
-static json_t *files_json(const char *target, tinkc_error *err)
+static tkc_tree *files_json(tkc_arena *arena, const char *target, tinkc_error *err)
 {
-    json_t *files = json_array(), *v;
+    tkc_tree *files = tkc_tree_array(arena), *v;
     struct dirent **names = NULL;
     const char *slash = strrchr(target, '/');
-    if ((v = file_json(target, slash ? slash + 1 : target, err)))
-        json_array_append_new(files, v);
+    if ((v = file_json(arena, target, slash ? slash + 1 : target, err)))
+        tkc_tree_add(files, v);
     int n = is_folder(target) ? scandir(target, &names, NULL, by_name) : 0;
     for (int i = 0; i < n; i++) {
         char *path = cli_printf("%s/%s", target, names[i]->d_name);
-        if (path && (v = file_json(path, names[i]->d_name, err)))
-            json_array_append_new(files, v);
+        if (path && (v = file_json(arena, path, names[i]->d_name, err)))
+            tkc_tree_add(files, v);
         free(path);
         free(names[i]);
     }
@@ -193,18 +194,17 @@ static int show_result(const export *x)
     cli_app *app = x->app;
     bool whole = app->format == CLI_JSON || app->format == CLI_JSONL;
     const char *source = x->path ? x->path : x->source;
-    json_t *files = whole ? files_json(x->target, &err) : json_array();
-    if (err.code) {
-        json_decref(files);
+    tkc_tree *files = whole ? files_json(cli_arena(app), x->target, &err) : cli_array(app);
+    if (err.code)
         return cli_fail_error(app, &err, NULL);
-    }
-    json_t *rows = json_array();
-    json_t *v = json_pack("{s:o,s:o,s:s,s:o,s:o}", "source", cli_json_text(source), "base_model",
-                          x->base ? cli_json_text(x->base) : json_null(), "format", x->to,
-                          "destination", cli_json_text(x->target), "files", files);
-    cli_row(rows, "Source", source);
-    cli_row(rows, "Format", x->to);
-    cli_row(rows, "Destination", x->target);
+    tkc_tree *rows = cli_array(app);
+    tkc_tree *v = cli_pack(
+        app, "{s:o,s:o,s:s,s:o,s:o}", "source", cli_json_text(cli_arena(app), source), "base_model",
+        x->base ? cli_json_text(cli_arena(app), x->base) : tkc_tree_null(), "format", x->to,
+        "destination", cli_json_text(cli_arena(app), x->target), "files", files);
+    cli_row(app, rows, "Source", source);
+    cli_row(app, rows, "Format", x->to);
+    cli_row(app, rows, "Destination", x->target);
     return cli_show_record(app, strdup("Checkpoint Export"), rows, v);
 }
 

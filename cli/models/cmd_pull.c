@@ -21,18 +21,19 @@ const cli_option cli_pull_options[] = {
 const char *const cli_pull_examples[] = { "tinkc pull Qwen/Qwen3-0.6B",
                                           "tinkc pull Qwen/Qwen3-8B@main --tokenizer-only", NULL };
 
-static json_t *files_json(const tinkc_hub_snapshot *s, int64_t *total, int64_t *missing)
+static tkc_tree *files_json(const cli_app *app, const tinkc_hub_snapshot *s, int64_t *total,
+                            int64_t *missing)
 {
-    json_t *files = json_array();
+    tkc_tree *files = cli_array(app);
     const tinkc_hub_file *f;
     *total = *missing = 0;
     for (size_t i = 0; (f = tinkc_hub_snapshot_at(s, i)); i++) {
         *total += f->size;
         *missing += f->was_cached ? 0 : f->size;
-        json_array_append_new(files,
-                              json_pack("{s:o,s:I,s:s,s:b,s:b}", "name", cli_json_text(f->name),
-                                        "size_bytes", (json_int_t)f->size, "digest", f->digest,
-                                        "lfs", f->is_lfs, "cached", f->was_cached));
+        tkc_tree_add(files, cli_pack(app, "{s:o,s:I,s:s,s:b,s:b}", "name",
+                                     cli_json_text(cli_arena(app), f->name), "size_bytes",
+                                     (int64_t)f->size, "digest", f->digest, "lfs", f->is_lfs,
+                                     "cached", f->was_cached));
     }
     return files;
 }
@@ -43,21 +44,21 @@ static int show_pulled(cli_app *app, const char *name, const char *revision,
     char all[CLI_SHORT_TEXT], came[CLI_SHORT_TEXT], count[2 * CLI_SHORT_TEXT];
     int64_t total, missing;
     bool dry = cli_flag(app, "dry-run");
-    json_t *rows = json_array(), *files = files_json(s, &total, &missing);
-    json_t *v =
-        json_pack("{s:s,s:s,s:s,s:o,s:I,s:I,s:o}", "repo", name, "revision",
-                  revision ? revision : "main", "commit", tinkc_hub_snapshot_commit(s), "folder",
-                  cli_json_text(tinkc_hub_snapshot_folder(s)), "total_bytes", (json_int_t)total,
-                  dry ? "missing_bytes" : "downloaded_bytes",
-                  (json_int_t)(dry ? missing : tinkc_hub_snapshot_moved(s)), "files", files);
+    tkc_tree *rows = cli_array(app), *files = files_json(app, s, &total, &missing);
+    tkc_tree *v =
+        cli_pack(app, "{s:s,s:s,s:s,s:o,s:I,s:I,s:o}", "repo", name, "revision",
+                 revision ? revision : "main", "commit", tinkc_hub_snapshot_commit(s), "folder",
+                 cli_json_text(cli_arena(app), tinkc_hub_snapshot_folder(s)), "total_bytes",
+                 (int64_t)total, dry ? "missing_bytes" : "downloaded_bytes",
+                 (int64_t)(dry ? missing : tinkc_hub_snapshot_moved(s)), "files", files);
     cli_format_size(total, all);
     cli_format_size(dry ? missing : tinkc_hub_snapshot_moved(s), came);
     (void)snprintf(count, sizeof count, "%zu (%s)", tinkc_hub_snapshot_count(s), all);
-    cli_row(rows, "Model", name);
-    cli_row(rows, "Commit", tinkc_hub_snapshot_commit(s));
-    cli_row(rows, "Files", count);
-    cli_row(rows, dry ? "To download" : "Downloaded", came);
-    cli_row(rows, "Folder", tinkc_hub_snapshot_folder(s));
+    cli_row(app, rows, "Model", name);
+    cli_row(app, rows, "Commit", tinkc_hub_snapshot_commit(s));
+    cli_row(app, rows, "Files", count);
+    cli_row(app, rows, dry ? "To download" : "Downloaded", came);
+    cli_row(app, rows, "Folder", tinkc_hub_snapshot_folder(s));
     return cli_show_record(app, NULL, rows, v);
 }
 

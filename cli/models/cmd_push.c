@@ -131,13 +131,12 @@ static void learn(push *p)
 static void read_adapter(push *p)
 {
     char *path = cli_printf("%s/adapter_config.json", p->files);
-    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
-    const char *named = json_string_value(json_object_get(v, "base_model_name_or_path"));
+    tkc_tree *v = path ? cli_json_load(cli_arena(p->app), path, NULL) : NULL;
+    const char *named = tkc_tree_get_text(v, "base_model_name_or_path");
     if (named && *named && !p->base_model)
         p->base_model = strdup(named);
     if (!p->card.rank)
-        p->card.rank = (int)json_integer_value(json_object_get(v, "r"));
-    json_decref(v);
+        p->card.rank = (int)tkc_tree_get_i64(v, "r");
     free(path);
 }
 
@@ -242,16 +241,15 @@ static int write_text(push *p, const char *name, const char *text)
 static int complete_config(push *p)
 {
     char *path = cli_printf("%s/adapter_config.json", p->staging);
-    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
+    tkc_tree *v = path ? cli_json_load(cli_arena(p->app), path, NULL) : NULL;
     int bad = 0;
-    if (json_is_object(v) && p->base_model &&
-        !json_string_value(json_object_get(v, "base_model_name_or_path"))) {
-        json_object_set_new(v, "base_model_name_or_path", json_string(p->base_model));
-        char *text = json_dumps(v, JSON_INDENT(2) | JSON_SORT_KEYS);
+    if (tkc_tree_is_object(v) && p->base_model &&
+        !tkc_tree_get_text(v, "base_model_name_or_path")) {
+        tkc_tree_set_text(v, "base_model_name_or_path", p->base_model);
+        char *text = cli_json_print(v, 2 | TKC_TREE_SORTED);
         bad = write_text(p, "adapter_config.json", text ? text : "{}");
         free(text);
     }
-    json_decref(v);
     free(path);
     return bad;
 }
@@ -376,14 +374,14 @@ static int check_other(push *p, tinkc_hub *hub)
     return bad;
 }
 
-static json_t *files_json(const tinkc_hub_snapshot *s)
+static tkc_tree *files_json(const cli_app *app, const tinkc_hub_snapshot *s)
 {
-    json_t *files = json_array();
+    tkc_tree *files = cli_array(app);
     const tinkc_hub_file *f;
     for (size_t i = 0; (f = tinkc_hub_snapshot_at(s, i)); i++)
-        json_array_append_new(files, json_pack("{s:o,s:I,s:b}", "name", cli_json_text(f->name),
-                                               "size_bytes", (json_int_t)f->size, "unchanged",
-                                               f->was_cached));
+        tkc_tree_add(files,
+                     cli_pack(app, "{s:o,s:I,s:b}", "name", cli_json_text(cli_arena(app), f->name),
+                              "size_bytes", (int64_t)f->size, "unchanged", f->was_cached));
     return files;
 }
 
@@ -395,27 +393,27 @@ static int show_pushed(push *p, const tinkc_hub_snapshot *s)
     const char *revision = p->revision ? p->revision : "main";
     const char *url = tinkc_hub_snapshot_request(s)[0] ? tinkc_hub_snapshot_request(s)
                                                        : tinkc_hub_snapshot_url(s);
-    json_t *rows = json_array();
-    json_t *v =
-        json_pack("{s:o,s:s,s:s,s:b}", "checkpoint_path", cli_json_text(p->source), "repo_id",
-                  tinkc_hub_snapshot_repo(s), "revision", revision, "public", is_public);
+    tkc_tree *rows = cli_array(app);
+    tkc_tree *v = cli_pack(app, "{s:o,s:s,s:s,s:b}", "checkpoint_path",
+                           cli_json_text(cli_arena(app), p->source), "repo_id",
+                           tinkc_hub_snapshot_repo(s), "revision", revision, "public", is_public);
     if (!app->compat) {
-        json_object_set_new(v, "commit", json_string(tinkc_hub_snapshot_commit(s)));
-        json_object_set_new(v, "commit_url", json_string(url));
-        json_object_set_new(v, "dry_run", json_boolean(dry));
-        json_object_set_new(v, "files", files_json(s));
+        tkc_tree_set_text(v, "commit", tinkc_hub_snapshot_commit(s));
+        tkc_tree_set_text(v, "commit_url", url);
+        tkc_tree_set_bool(v, "dry_run", dry);
+        tkc_tree_set(v, "files", files_json(app, s));
     } else if (!cli_given(app, "revision")) {
-        json_object_set_new(v, "revision", json_null());
+        tkc_tree_set(v, "revision", tkc_tree_null());
     }
     cli_format_size(tinkc_hub_snapshot_moved(s), sent);
-    cli_row(rows, "Checkpoint Path", p->source);
-    cli_row(rows, "Repo ID", tinkc_hub_snapshot_repo(s));
+    cli_row(app, rows, "Checkpoint Path", p->source);
+    cli_row(app, rows, "Repo ID", tinkc_hub_snapshot_repo(s));
     if (!app->compat || cli_given(app, "revision"))
-        cli_row(rows, "Revision", revision);
-    cli_row(rows, "Public", is_public ? "Yes" : "No");
+        cli_row(app, rows, "Revision", revision);
+    cli_row(app, rows, "Public", is_public ? "Yes" : "No");
     if (!app->compat && !dry) {
-        cli_row(rows, "Uploaded", sent);
-        cli_row(rows, "Commit", url);
+        cli_row(app, rows, "Uploaded", sent);
+        cli_row(app, rows, "Commit", url);
     }
     return cli_show_record(app, cli_printf("Checkpoint Hub Upload: %s", p->source), rows, v);
 }

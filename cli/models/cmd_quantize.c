@@ -135,7 +135,7 @@ static bool score_model(quantizing *q, const char *folder, scored *s, tinkc_erro
 }
 
 /* The loss of both, to the rows and the record. */
-static int compare(quantizing *q, const char *path, json_t *rows, json_t *record)
+static int compare(quantizing *q, const char *path, tkc_tree *rows, tkc_tree *record)
 {
     scored s = { 0 };
     tinkc_error err = { 0 };
@@ -152,11 +152,11 @@ static int compare(quantizing *q, const char *path, json_t *rows, json_t *record
         return bad ? bad : cli_fail_error(q->app, &err, NULL);
     char *text = cli_printf("%.4f before, %.4f now (perplexity %+.2f %%); %zu tokens of %s", before,
                             after, 100 * (exp(after - before) - 1), n, path);
-    cli_row(rows, "Loss", text);
+    cli_row(q->app, rows, "Loss", text);
     free(text);
-    json_object_set_new(record, "tokens", json_integer((json_int_t)n));
-    json_object_set_new(record, "loss_before", json_real(before));
-    json_object_set_new(record, "loss", json_real(after));
+    tkc_tree_set_i64(record, "tokens", (int64_t)n);
+    tkc_tree_set_real(record, "loss_before", before);
+    tkc_tree_set_real(record, "loss", after);
     return 0;
 }
 
@@ -164,30 +164,30 @@ static int compare(quantizing *q, const char *path, json_t *rows, json_t *record
 
 static int show(quantizing *q)
 {
+    cli_app *app = q->app;
     char before[CLI_SHORT_TEXT], after[CLI_SHORT_TEXT], bits[80];
     const tinkc_quantize_result *r = &q->result;
-    const char *check = cli_text(q->app, "check");
+    const char *check = cli_text(app, "check");
     cli_format_size(r->bytes_before, before);
     cli_format_size(r->bytes, after);
     char *memory = cli_printf("%s instead of %s", after, before);
     (void)snprintf(bits, sizeof bits, "%.1f for each number of the layers, %.1f of the whole model",
                    r->matrix_bits, r->bits);
-    json_t *rows = json_array(),
-           *record = json_pack("{s:o,s:o,s:I,s:I,s:f,s:f}", "model", cli_json_text(q->model),
-                               "destination", q->target ? cli_json_text(q->target) : json_null(),
-                               "bytes_before", (json_int_t)r->bytes_before, "bytes",
-                               (json_int_t)r->bytes, "matrix_bits", r->matrix_bits, "bits",
-                               r->bits);
-    cli_row(rows, "Model", q->model);
-    cli_row(rows, "Destination", q->target ? q->target : "the cache, for --base-bits");
-    cli_row(rows, "Bits", bits);
-    cli_row(rows, "Memory", memory);
+    tkc_tree *rows = cli_array(app),
+             *record =
+                 cli_pack(app, "{s:o,s:o,s:I,s:I,s:f,s:f}", "model",
+                          cli_json_text(cli_arena(app), q->model), "destination",
+                          q->target ? cli_json_text(cli_arena(app), q->target) : tkc_tree_null(),
+                          "bytes_before", (int64_t)r->bytes_before, "bytes", (int64_t)r->bytes,
+                          "matrix_bits", r->matrix_bits, "bits", r->bits);
+    cli_row(app, rows, "Model", q->model);
+    cli_row(app, rows, "Destination", q->target ? q->target : "the cache, for --base-bits");
+    cli_row(app, rows, "Bits", bits);
+    cli_row(app, rows, "Memory", memory);
     free(memory);
     int bad = check ? compare(q, check, rows, record) : 0;
     if (!bad)
-        return cli_show_record(q->app, NULL, rows, record);
-    json_decref(rows);
-    json_decref(record);
+        return cli_show_record(app, NULL, rows, record);
     return bad;
 }
 

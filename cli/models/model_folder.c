@@ -12,6 +12,7 @@
 #include "base/platform.h"
 #include "cli/models/models.h"
 #include "cli/output/term.h"
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 int cli_base_bits(const char *model)
@@ -34,38 +35,39 @@ bool cli_is_gguf(const char *path)
            S_ISREG(file.st_mode);
 }
 
-static json_t *load_config(const char *folder)
+static tkc_tree *load_config(tkc_arena *arena, const char *folder)
 {
     char *path = cli_printf("%.*s/config.json", cli_plain_length(folder), folder);
-    json_t *config = path ? json_load_file(path, 0, NULL) : NULL;
+    tkc_tree *config = path ? cli_json_load(arena, path, NULL) : NULL;
     free(path);
     return config;
 }
 
 /* A member, or that of the language model inside a larger one. */
-static const json_t *member(const json_t *config, const char *key)
+static const tkc_tree *member(const tkc_tree *config, const char *key)
 {
-    const json_t *v = json_object_get(config, key);
-    return v ? v : json_object_get(json_object_get(config, "text_config"), key);
+    const tkc_tree *v = tkc_tree_get(config, key);
+    return v ? v : tkc_tree_get(tkc_tree_get(config, "text_config"), key);
 }
 
 int64_t cli_folder_number(const char *folder, const char *key)
 {
-    json_t *config = load_config(folder);
-    int64_t n = json_integer_value(member(config, key));
-    json_decref(config);
+    tkc_arena arena = { 0 };
+    const tkc_tree *config = load_config(&arena, folder);
+    int64_t n = tkc_tree_i64(member(config, key));
+    tkc_arena_free(&arena);
     return n > 0 ? n : 0;
 }
 
 /* Layers with keys and values: by layer_types, by Nemotron's letters, one of so many, else all. */
-static int64_t attending(const json_t *config)
+static int64_t attending(const tkc_tree *config)
 {
-    const json_t *types = member(config, "layer_types");
-    const char *letters = json_string_value(member(config, "hybrid_override_pattern"));
-    int64_t layers = json_integer_value(member(config, "num_hidden_layers")), n = 0,
-            every = json_integer_value(member(config, "full_attention_interval"));
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const char *type = json_string_value(json_array_get(types, i));
+    const tkc_tree *types = member(config, "layer_types");
+    const char *letters = tkc_tree_text(member(config, "hybrid_override_pattern"));
+    int64_t layers = tkc_tree_i64(member(config, "num_hidden_layers")), n = 0,
+            every = tkc_tree_i64(member(config, "full_attention_interval"));
+    for (size_t i = 0; i < tkc_tree_length(types); i++) {
+        const char *type = tkc_tree_text(tkc_tree_at(types, i));
         n += type && strstr(type, "attention") && !strstr(type, "linear");
     }
     for (const char *p = letters; p && *p; p++)
@@ -75,14 +77,15 @@ static int64_t attending(const json_t *config)
 
 int64_t cli_folder_cache_bytes(const char *folder)
 {
-    json_t *config = load_config(folder);
-    int64_t heads = json_integer_value(member(config, "num_attention_heads")),
-            kv = json_integer_value(member(config, "num_key_value_heads")),
-            dim = json_integer_value(member(config, "head_dim")),
-            hidden = json_integer_value(member(config, "hidden_size"));
+    tkc_arena arena = { 0 };
+    const tkc_tree *config = load_config(&arena, folder);
+    int64_t heads = tkc_tree_i64(member(config, "num_attention_heads")),
+            kv = tkc_tree_i64(member(config, "num_key_value_heads")),
+            dim = tkc_tree_i64(member(config, "head_dim")),
+            hidden = tkc_tree_i64(member(config, "hidden_size"));
     dim = dim > 0 ? dim : heads > 0 ? hidden / heads : 0;
     int64_t bytes = attending(config) * 2 * (kv > 0 ? kv : heads) * dim * (int64_t)sizeof(float);
-    json_decref(config);
+    tkc_arena_free(&arena);
     return bytes > 0 ? bytes : 0;
 }
 
@@ -97,10 +100,11 @@ bool cli_is_model_config(const char *folder)
 /* A text of config.json; yours, NULL = it does not say. */
 static char *config_text(const char *folder, const char *key)
 {
-    json_t *config = load_config(folder);
-    const char *text = json_string_value(member(config, key));
+    tkc_arena arena = { 0 };
+    const tkc_tree *config = load_config(&arena, folder);
+    const char *text = tkc_tree_text(member(config, key));
     char *copy = text ? strdup(text) : NULL;
-    json_decref(config);
+    tkc_arena_free(&arena);
     return copy;
 }
 

@@ -16,15 +16,18 @@ char *cli_last_record(const char *folder, const char *key)
     char *file = cli_printf("%s/checkpoints.jsonl", folder), *line = NULL, *found = NULL;
     FILE *f = file ? fopen(file, "re") : NULL;
     size_t cap = 0;
+    tkc_arena arena = { 0 };
     while (f && getline(&line, &cap, f) > 0) {
-        json_t *v = json_loads(line, 0, NULL); /* a torn last line is passed over */
-        const char *text = json_string_value(json_object_get(v, key));
+        const tkc_tree *v =
+            tkc_tree_read(&arena, tkc_str(line), 0); /* a torn last line is passed over */
+        const char *text = tkc_tree_get_text(v, key);
         if (text) {
             free(found);
             found = strdup(text);
         }
-        json_decref(v);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     if (f)
         fclose(f);
     free(line);

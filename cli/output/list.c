@@ -20,10 +20,10 @@ tinkc_list_options cli_list_options(const cli_app *app)
     };
 }
 
-json_t *cli_record_json(tinkc_str json)
+tkc_tree *cli_record_json(tkc_arena *arena, tinkc_str json)
 {
-    json_t *value = json_loadb(json.data ? json.data : "", json.len, 0, NULL);
-    return value ? value : json_object();
+    tkc_tree *value = tkc_tree_read(arena, json, 0);
+    return value ? value : tkc_tree_object(arena);
 }
 
 /* ---- filters ---- */
@@ -47,30 +47,28 @@ static bool parse_filter(const char *text, filter *out)
     return true;
 }
 
-static char *value_text(const json_t *v)
+static char *value_text(const tkc_tree *v)
 {
     char number[CLI_SHORT_TEXT];
-    switch (v ? json_typeof(v) : JSON_NULL) {
-    case JSON_STRING:
-        return strdup(json_string_value(v));
-    case JSON_INTEGER:
-        return cli_printf("%lld", (long long)json_integer_value(v));
-    case JSON_REAL:
-        cli_format_number(json_real_value(v), number);
+    switch (v ? tkc_tree_kind(v) : TKC_TREE_NULL) {
+    case TKC_TREE_TEXT:
+        return strdup(tkc_tree_text(v));
+    case TKC_TREE_I64:
+        return cli_printf("%lld", (long long)tkc_tree_i64(v));
+    case TKC_TREE_REAL:
+        cli_format_number(tkc_tree_number(v), number);
         return strdup(number);
-    case JSON_TRUE:
-        return strdup("true");
-    case JSON_FALSE:
-        return strdup("false");
+    case TKC_TREE_BOOL:
+        return strdup(tkc_tree_is_true(v) ? "true" : "false");
     default:
         return strdup("");
     }
 }
 
 /* The member that a key names: itself, or what the column of that name shows. */
-static const char *field_of(const cli_app *app, const json_t *item, const char *key)
+static const char *field_of(const cli_app *app, const tkc_tree *item, const char *key)
 {
-    const cli_column *c = json_object_get(item, key) ? NULL : app->command->columns;
+    const cli_column *c = tkc_tree_get(item, key) ? NULL : app->command->columns;
     for (; c && c->name; c++)
         if (c->path && strcmp(c->name, key) == 0)
             return c->path;
@@ -78,9 +76,9 @@ static const char *field_of(const cli_app *app, const json_t *item, const char *
 }
 
 /* Sessions are texts, not objects: whatever the key, the text is meant. */
-static const json_t *member(const cli_app *app, const json_t *item, const char *key)
+static const tkc_tree *member(const cli_app *app, const tkc_tree *item, const char *key)
 {
-    return json_is_string(item) ? item : cli_json_at(item, field_of(app, item, key));
+    return tkc_tree_is_text(item) ? item : cli_json_at(item, field_of(app, item, key));
 }
 
 /* Numbers as numbers, times as times, all else as text. */
@@ -96,7 +94,7 @@ static int compare(const char *a, const char *b)
 }
 
 /* A member that is missing or empty equals "" and is neither less nor greater than anything. */
-static bool matches(const cli_app *app, const json_t *item, const filter *f)
+static bool matches(const cli_app *app, const tkc_tree *item, const filter *f)
 {
     char *text = value_text(member(app, item, f->key));
     bool yes = false;
@@ -123,7 +121,7 @@ int cli_check_filters(const cli_app *app)
     return 0;
 }
 
-int cli_check_keys(const cli_app *app, const json_t *item)
+int cli_check_keys(const cli_app *app, const tkc_tree *item)
 {
     filter f;
     const char *sort = cli_text(app, "sort");
@@ -134,7 +132,7 @@ int cli_check_keys(const cli_app *app, const json_t *item)
     return bad;
 }
 
-bool cli_passes(const cli_app *app, const json_t *item)
+bool cli_passes(const cli_app *app, const tkc_tree *item)
 {
     filter f;
     for (size_t k = 0; cli_text_at(app, "filter", k); k++)
@@ -147,7 +145,7 @@ bool cli_passes(const cli_app *app, const json_t *item)
 
 typedef struct sortable {
     char *text;
-    json_t *item;
+    tkc_tree *item;
     size_t place; /* equal items keep their places */
 } sortable;
 
@@ -158,33 +156,33 @@ static int by_text(const void *a, const void *b)
     return order ? order : x->place < y->place ? -1 : 1;
 }
 
-static void sort_items(const cli_app *app, json_t *items, const char *key)
+static void sort_items(const cli_app *app, tkc_tree *items, const char *key)
 {
-    size_t n = json_array_size(items);
+    size_t n = tkc_tree_length(items);
     sortable *all = calloc(n + 1, sizeof *all);
     for (size_t i = 0; all && i < n; i++) {
-        json_t *item = json_array_get(items, i);
-        all[i] = (sortable){ value_text(member(app, item, key)), json_incref(item), i };
+        tkc_tree *item = tkc_tree_at(items, i);
+        all[i] = (sortable){ value_text(member(app, item, key)), item, i };
     }
     if (all)
         qsort(all, n, sizeof *all, by_text);
     for (size_t i = 0; all && i < n; i++) {
-        json_array_set_new(items, i, all[i].item);
+        tkc_tree_put(items, i, all[i].item);
         free(all[i].text);
     }
     free(all);
 }
 
-static void reverse_items(json_t *items)
+static void reverse_items(tkc_tree *items)
 {
-    for (size_t i = 0, n = json_array_size(items); i < n; i++) {
-        json_t *item = json_incref(json_array_get(items, i));
-        json_array_remove(items, i);
-        json_array_insert_new(items, 0, item);
+    for (size_t i = 0, n = tkc_tree_length(items); i < n; i++) {
+        tkc_tree *item = tkc_tree_at(items, i);
+        tkc_tree_take_out(items, i);
+        tkc_tree_insert(items, 0, item);
     }
 }
 
-void cli_arrange(const cli_app *app, json_t *items)
+void cli_arrange(const cli_app *app, tkc_tree *items)
 {
     const char *key = cli_text(app, "sort");
     if (key)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/platform.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
@@ -66,20 +67,19 @@ static void new_line(FILE *f, int indent)
         fprintf(f, "\n%*s", indent, "");
 }
 
-static void write_value(FILE *f, const json_t *v, int indent, layout how);
+static void write_value(FILE *f, const tkc_tree *v, int indent, layout how);
 
 static const char *comma(layout how)
 {
     return how.python && !how.step ? ", " : ",";
 }
 
-static void write_members(FILE *f, const json_t *v, int indent, layout how)
+static void write_members(FILE *f, const tkc_tree *v, int indent, layout how)
 {
     const char *key;
-    json_t *member;
+    tkc_tree *member;
     bool first = true;
-    json_object_foreach((json_t *)(uintptr_t)v, key, member)
-    {
+    TKC_TREE_EACH (v, key, member) {
         fputs(first ? "" : comma(how), f);
         new_line(f, indent);
         write_string(f, key, strlen(key), how.python);
@@ -89,56 +89,53 @@ static void write_members(FILE *f, const json_t *v, int indent, layout how)
     }
 }
 
-static void write_value(FILE *f, const json_t *v, int indent, layout how)
+static void write_value(FILE *f, const tkc_tree *v, int indent, layout how)
 {
     char number[CLI_SHORT_TEXT];
     int inner = indent >= 0 ? indent + how.step : -1;
-    switch (v ? json_typeof(v) : JSON_NULL) {
-    case JSON_OBJECT:
+    switch (v ? tkc_tree_kind(v) : TKC_TREE_NULL) {
+    case TKC_TREE_OBJECT:
         fputc('{', f);
         write_members(f, v, inner, how);
-        if (json_object_size(v))
+        if (tkc_tree_members(v))
             new_line(f, indent);
         fputc('}', f);
         break;
-    case JSON_ARRAY:
+    case TKC_TREE_ARRAY:
         fputc('[', f);
-        for (size_t i = 0; i < json_array_size(v); i++) {
+        for (size_t i = 0; i < tkc_tree_length(v); i++) {
             fputs(i ? comma(how) : "", f);
             new_line(f, inner);
-            write_value(f, json_array_get(v, i), inner, how);
+            write_value(f, tkc_tree_at(v, i), inner, how);
         }
-        if (json_array_size(v))
+        if (tkc_tree_length(v))
             new_line(f, indent);
         fputc(']', f);
         break;
-    case JSON_STRING:
-        write_string(f, json_string_value(v), json_string_length(v), how.python);
+    case TKC_TREE_TEXT:
+        write_string(f, tkc_tree_text(v), tkc_tree_str(v).len, how.python);
         break;
-    case JSON_INTEGER:
-        fprintf(f, "%lld", (long long)json_integer_value(v));
+    case TKC_TREE_I64:
+        fprintf(f, "%lld", (long long)tkc_tree_i64(v));
         break;
-    case JSON_REAL:
-        cli_format_number(json_real_value(v), number);
+    case TKC_TREE_REAL:
+        cli_format_number(tkc_tree_number(v), number);
         fputs(number, f);
         break;
-    case JSON_TRUE:
-        fputs("true", f);
-        break;
-    case JSON_FALSE:
-        fputs("false", f);
+    case TKC_TREE_BOOL:
+        fputs(tkc_tree_is_true(v) ? "true" : "false", f);
         break;
     default:
         fputs("null", f);
     }
 }
 
-void cli_write_json(FILE *f, const json_t *v, int indent)
+void cli_write_json(FILE *f, const tkc_tree *v, int indent)
 {
     write_value(f, v, indent ? 0 : -1, (layout){ .step = indent });
 }
 
-char *cli_json_dump(const json_t *v)
+char *cli_json_dump(const tkc_tree *v)
 {
     char *text = NULL;
     size_t n;
@@ -149,12 +146,50 @@ char *cli_json_dump(const json_t *v)
     return fclose(f) == 0 ? text : NULL;
 }
 
-void cli_write_python_json(FILE *f, const json_t *v, int indent)
+char *cli_json_print(const tkc_tree *v, int how)
+{
+    tkc_arena arena = { 0 };
+    const char *text = tkc_tree_print(&arena, v, how);
+    char *copy = text ? strdup(text) : NULL;
+    tkc_arena_free(&arena);
+    return copy;
+}
+
+const char *cli_json_why(const tinkc_error *err)
+{
+    return tkc_starts_with(tkc_str(err->message), "JSON: ") ? err->message + 6 : err->message;
+}
+
+bool cli_json_save(const char *path, const tkc_tree *v, int how)
+{
+    char *text = cli_json_print(v, how);
+    FILE *f = text ? fopen(path, "we") : NULL;
+    bool ok = f && fputs(text, f) >= 0;
+    free(text);
+    return f && fclose(f) == 0 && ok;
+}
+
+tkc_tree *cli_json_load(tkc_arena *arena, const char *path, tinkc_error *err)
+{
+    tkc_arena file = { 0 };
+    tinkc_error quiet = { 0 };
+    tkc_tree *v = NULL;
+    err = err ? err : &quiet;
+    tinkc_bytes text = tkc_read_file(&file, path, SIZE_MAX / 2, err);
+    if (!err->code) {
+        v = tkc_tree_parse(arena, tkc_strn((const char *)text.data, text.len), 0, err);
+        (void)tkc_fail_before(err, "%s: not ", path);
+    }
+    tkc_arena_free(&file);
+    return v;
+}
+
+void cli_write_python_json(FILE *f, const tkc_tree *v, int indent)
 {
     write_value(f, v, indent ? 0 : -1, (layout){ indent, true });
 }
 
-static void print_whole(const cli_app *app, FILE *f, const json_t *v)
+static void print_whole(const cli_app *app, FILE *f, const tkc_tree *v)
 {
     int indent = app->format == CLI_JSONL ? 0 : 2;
     if (app->compat)
@@ -164,10 +199,10 @@ static void print_whole(const cli_app *app, FILE *f, const json_t *v)
     fputc('\n', f);
 }
 
-const json_t *cli_json_at(const json_t *v, const char *path)
+const tkc_tree *cli_json_at(const tkc_tree *v, const char *path)
 {
     char part[128];
-    const json_t *whole = json_object_get(v, path); /* a key with dots in it */
+    const tkc_tree *whole = tkc_tree_get(v, path); /* a key with dots in it */
     if (whole)
         return whole;
     while (v && *path) {
@@ -176,23 +211,24 @@ const json_t *cli_json_at(const json_t *v, const char *path)
             return NULL;
         memcpy(part, path, n);
         part[n] = '\0';
-        v = json_object_get(v, part);
+        v = tkc_tree_get(v, part);
         path += n + (path[n] == '.');
     }
     return v;
 }
 
-/* Keeps only the fields of --json=a,b.c; a dotted path keeps its nesting. *unknown is set to the
- * first that no item has. */
-static json_t *pick_fields(const json_t *item, const char *fields)
+/* Only the fields of --json=a,b.c, if it names some; a dotted path keeps its nesting. */
+static const tkc_tree *picked(const cli_app *app, tkc_arena *arena, const tkc_tree *item)
 {
-    json_t *out = json_object();
-    for (const char *p = fields; *p;) {
+    if (!app->fields || !tkc_tree_is_object(item))
+        return item;
+    tkc_tree *out = tkc_tree_object(arena);
+    for (const char *p = app->fields; *p;) {
         size_t n = strcspn(p, ",");
         char name[128];
         (void)snprintf(name, sizeof name, "%.*s", (int)n, p);
-        const json_t *found = cli_json_at(item, name);
-        json_object_set(out, name, found ? (json_t *)(uintptr_t)found : json_null());
+        const tkc_tree *found = cli_json_at(item, name);
+        tkc_tree_set(out, name, found ? found : tkc_tree_null());
         p += n + (p[n] == ',');
     }
     return out;
@@ -200,17 +236,17 @@ static json_t *pick_fields(const json_t *item, const char *fields)
 
 /* Whether items of this kind may have the member: what lies below a null, or among the user's own
  * metadata, is not known from one item. */
-static bool may_have(const json_t *item, const char *path)
+static bool may_have(const tkc_tree *item, const char *path)
 {
-    if (json_object_get(item, path)) /* a key with dots in it */
+    if (tkc_tree_get(item, path)) /* a key with dots in it */
         return true;
-    for (const json_t *v = item; *path;) {
+    for (const tkc_tree *v = item; *path;) {
         char part[128];
         size_t n = strcspn(path, ".");
         (void)snprintf(part, sizeof part, "%.*s", (int)n, path);
-        if (json_is_null(v))
+        if (tkc_tree_is_null(v))
             return true;
-        v = json_object_get(v, part);
+        v = tkc_tree_get(v, part);
         if (!v)
             return false;
         if (strcmp(part, "user_metadata") == 0)
@@ -220,16 +256,15 @@ static bool may_have(const json_t *item, const char *path)
     return true;
 }
 
-int cli_check_field(const cli_app *app, const json_t *item, const char *name)
+int cli_check_field(const cli_app *app, const tkc_tree *item, const char *name)
 {
     char known[400] = "", hint[500];
-    if (!json_is_object(item) || may_have(item, name))
+    if (!tkc_tree_is_object(item) || may_have(item, name))
         return 0;
     size_t at = 0;
     const char *key;
-    json_t *member;
-    json_object_foreach((json_t *)(uintptr_t)item, key, member)
-    {
+    tkc_tree *member;
+    TKC_TREE_EACH (item, key, member) {
         int n = snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", key);
         at = n < 0 || (size_t)n >= sizeof known - at ? sizeof known - 1 : at + (size_t)n;
     }
@@ -237,12 +272,12 @@ int cli_check_field(const cli_app *app, const json_t *item, const char *name)
     return cli_fail(app, "usage", hint, "unknown field '%s'", name);
 }
 
-static int check_fields(const cli_app *app, const json_t *item)
+static int check_fields(const cli_app *app, const tkc_tree *item)
 {
     return app->fields ? cli_check_fields(app, item, app->fields) : 0;
 }
 
-int cli_check_fields(const cli_app *app, const json_t *item, const char *fields)
+int cli_check_fields(const cli_app *app, const tkc_tree *item, const char *fields)
 {
     int bad = 0;
     for (const char *p = fields; *p && !bad;) {
@@ -255,18 +290,18 @@ int cli_check_fields(const cli_app *app, const json_t *item, const char *fields)
     return bad;
 }
 
-int cli_print_json_to(const cli_app *app, FILE *f, const json_t *v)
+int cli_print_json_to(const cli_app *app, FILE *f, const tkc_tree *v)
 {
-    int bad = json_is_object(v) ? check_fields(app, v) : 0;
+    int bad = tkc_tree_is_object(v) ? check_fields(app, v) : 0;
     if (bad)
         return bad;
-    json_t *picked = app->fields && json_is_object(v) ? pick_fields(v, app->fields) : NULL;
-    print_whole(app, f, picked ? picked : v);
-    json_decref(picked);
+    tkc_arena arena = { 0 };
+    print_whole(app, f, picked(app, &arena, v));
+    tkc_arena_free(&arena);
     return 0;
 }
 
-int cli_print_json(const cli_app *app, const json_t *v)
+int cli_print_json(const cli_app *app, const tkc_tree *v)
 {
     return cli_print_json_to(app, stdout, v);
 }
@@ -306,18 +341,18 @@ char *cli_time_text(const cli_app *app, const char *time, bool people)
     return strdup(out);
 }
 
-static char *size_text(const json_t *v, bool people)
+static char *size_text(const tkc_tree *v, bool people)
 {
     char out[CLI_SHORT_TEXT];
     if (!people)
-        return cli_printf("%lld", (long long)json_integer_value(v));
-    cli_format_size(json_integer_value(v), out);
+        return cli_printf("%lld", (long long)tkc_tree_i64(v));
+    cli_format_size(tkc_tree_i64(v), out);
     return strdup(out);
 }
 
-static char *plain_text(const json_t *v)
+static char *plain_text(const tkc_tree *v)
 {
-    return json_is_string(v) ? strdup(json_string_value(v)) : cli_json_dump(v);
+    return tkc_tree_is_text(v) ? strdup(tkc_tree_text(v)) : cli_json_dump(v);
 }
 
 /* 12.4, 0.0571, 9.5e-05; and whole from 100 up. */
@@ -327,25 +362,25 @@ static char *three_digits(double v)
 }
 
 /* Of a value that is not null. */
-static char *value_text(const cli_app *app, const cli_column *c, const json_t *v, bool people)
+static char *value_text(const cli_app *app, const cli_column *c, const tkc_tree *v, bool people)
 {
     if (c->kind == CLI_CELL_TIME)
-        return cli_time_text(app, json_string_value(v), people);
+        return cli_time_text(app, tkc_tree_text(v), people);
     if (c->kind == CLI_CELL_SIZE)
         return size_text(v, people);
     if (c->kind == CLI_CELL_BOOL && people)
-        return strdup(json_is_true(v) ? "Yes" : "No");
-    if (c->kind == CLI_CELL_NUMBER && people && json_is_real(v))
-        return three_digits(json_real_value(v));
+        return strdup(tkc_tree_is_true(v) ? "Yes" : "No");
+    if (c->kind == CLI_CELL_NUMBER && people && tkc_tree_is_real(v))
+        return three_digits(tkc_tree_number(v));
     return plain_text(v);
 }
 
-static char *cell_text(const cli_app *app, const cli_column *c, const json_t *item, bool people)
+static char *cell_text(const cli_app *app, const cli_column *c, const tkc_tree *item, bool people)
 {
-    const json_t *v = c->cell ? NULL : cli_json_at(item, c->path);
-    char *text = c->cell                 ? c->cell(app, item, people)
-                 : v && !json_is_null(v) ? value_text(app, c, v, people)
-                                         : NULL;
+    const tkc_tree *v = c->cell ? NULL : cli_json_at(item, c->path);
+    char *text = c->cell                     ? c->cell(app, item, people)
+                 : v && !tkc_tree_is_null(v) ? value_text(app, c, v, people)
+                                             : NULL;
     return text ? text : strdup(people && c->none ? c->none : "");
 }
 
@@ -415,13 +450,13 @@ static int choose_columns(const cli_app *app, const cli_column *all, const cli_c
 
 /* Takes out the names that no item has; how many columns are left. */
 static size_t drop_nameless(const cli_app *app, const cli_column **columns, size_t n,
-                            const json_t *items)
+                            const tkc_tree *items)
 {
     size_t kept = 0;
     for (size_t c = 0; c < n; c++) {
         bool any = !columns[c]->is_name;
-        for (size_t r = 0; r < json_array_size(items) && !any; r++) {
-            char *text = cell_text(app, columns[c], json_array_get(items, r), true);
+        for (size_t r = 0; r < tkc_tree_length(items) && !any; r++) {
+            char *text = cell_text(app, columns[c], tkc_tree_at(items, r), true);
             any = text && *text;
             free(text);
         }
@@ -432,20 +467,20 @@ static size_t drop_nameless(const cli_app *app, const cli_column **columns, size
 }
 
 static int print_table(const cli_app *app, const cli_list *list, const cli_column **columns,
-                       size_t n, const json_t *items)
+                       size_t n, const tkc_tree *items)
 {
     bool asked = cli_find_option(app->command, "columns", 7) && cli_given(app, "columns");
     if (!asked)
         n = drop_nameless(app, columns, n, items);
     size_t left_out = n > CLI_MAX_COLUMNS ? n - CLI_MAX_COLUMNS : 0;
-    cli_table *t = cli_table_new(json_array_size(items), n -= left_out);
+    cli_table *t = cli_table_new(tkc_tree_length(items), n -= left_out);
     if (!t)
         return cli_fail(app, "internal", NULL, "out of memory");
     for (size_t c = 0; c < n; c++) {
         cli_table_column(t, c, columns[c]->fit, columns[c]->cut_left, columns[c]->spare && !asked);
         cli_table_set(t, 0, c, strdup(columns[c]->header));
-        for (size_t r = 0; r < json_array_size(items); r++)
-            cli_table_set(t, r + 1, c, cell_text(app, columns[c], json_array_get(items, r), true));
+        for (size_t r = 0; r < tkc_tree_length(items); r++)
+            cli_table_set(t, r + 1, c, cell_text(app, columns[c], tkc_tree_at(items, r), true));
     }
     cli_table_print(app, t, list->title, app->truncate ? cli_term_width(app) : 0);
     cli_table_free(t);
@@ -504,7 +539,7 @@ static size_t keep_id(const cli_app *app, const cli_column **columns, size_t n)
 }
 
 static void print_separated(const cli_app *app, const cli_column **columns, size_t n,
-                            const json_t *items)
+                            const tkc_tree *items)
 {
     bool headers = app->headers && app->format != CLI_ID;
     if (app->format == CLI_ID)
@@ -513,9 +548,9 @@ static void print_separated(const cli_app *app, const cli_column **columns, size
         put_separated(app, columns[c]->header, c == 0);
     if (headers && n)
         fputc('\n', stdout);
-    for (size_t r = 0; r < json_array_size(items); r++) {
+    for (size_t r = 0; r < tkc_tree_length(items); r++) {
         for (size_t c = 0; c < n; c++) {
-            char *text = cell_text(app, columns[c], json_array_get(items, r), false);
+            char *text = cell_text(app, columns[c], tkc_tree_at(items, r), false);
             put_separated(app, text ? text : "", c == 0);
             free(text);
         }
@@ -525,15 +560,15 @@ static void print_separated(const cli_app *app, const cli_column **columns, size
 
 /* ---- lists and records ---- */
 
-static void print_line(const cli_app *app, const json_t *item)
+static void print_line(const cli_app *app, const tkc_tree *item)
 {
-    json_t *picked = app->fields && json_is_object(item) ? pick_fields(item, app->fields) : NULL;
-    cli_write_json(stdout, picked ? picked : item, 0);
+    tkc_arena arena = { 0 };
+    cli_write_json(stdout, picked(app, &arena, item), 0);
+    tkc_arena_free(&arena);
     fputc('\n', stdout);
-    json_decref(picked);
 }
 
-bool cli_print_early(const cli_app *app, const json_t *item, int *bad)
+bool cli_print_early(const cli_app *app, const tkc_tree *item, int *bad)
 {
     bool ordered = cli_find_option(app->command, "sort", 4) &&
                    (cli_given(app, "sort") || cli_flag(app, "reverse"));
@@ -546,32 +581,27 @@ bool cli_print_early(const cli_app *app, const json_t *item, int *bad)
     return true;
 }
 
-static int print_json_list(const cli_app *app, const cli_list *list, const json_t *items)
+static int print_json_list(const cli_app *app, const cli_list *list, const tkc_tree *items)
 {
-    int bad = check_fields(app, json_array_get(items, 0));
+    int bad = check_fields(app, tkc_tree_at(items, 0));
     if (bad)
         return bad;
-    for (size_t i = 0; app->format == CLI_JSONL && i < json_array_size(items); i++)
-        print_line(app, json_array_get(items, i));
+    for (size_t i = 0; app->format == CLI_JSONL && i < tkc_tree_length(items); i++)
+        print_line(app, tkc_tree_at(items, i));
     if (app->format == CLI_JSONL)
         return 0;
-    json_t *shown = json_array();
-    for (size_t i = 0; i < json_array_size(items); i++) {
-        json_t *item = json_array_get(items, i);
-        json_array_append_new(shown, app->fields && json_is_object(item)
-                                         ? pick_fields(item, app->fields)
-                                         : json_incref(item));
-    }
-    json_t *whole = list->head ? json_copy(list->head) : json_object();
-    size_t n = json_array_size(shown);
-    json_object_set_new(whole, list->key, shown);
+    tkc_tree *shown = cli_array(app);
+    for (size_t i = 0; i < tkc_tree_length(items); i++)
+        tkc_tree_add(shown, picked(app, cli_arena(app), tkc_tree_at(items, i)));
+    tkc_tree *whole = list->head ? tkc_tree_copy(cli_arena(app), list->head) : cli_object(app);
+    size_t n = tkc_tree_length(shown);
+    tkc_tree_set(whole, list->key, shown);
     if (!list->no_counts && !app->compat) {
         if (list->total >= 0)
-            json_object_set_new(whole, "total_count", json_integer(list->total));
-        json_object_set_new(whole, "shown_count", json_integer((json_int_t)n));
+            tkc_tree_set_i64(whole, "total_count", list->total);
+        tkc_tree_set_i64(whole, "shown_count", (int64_t)n);
     }
     print_whole(app, stdout, whole);
-    json_decref(whole);
     return 0;
 }
 
@@ -585,7 +615,7 @@ int cli_check_columns(const cli_app *app)
     return bad ? bad : n ? 0 : -1;
 }
 
-int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items)
+int cli_print_list(const cli_app *app, const cli_list *list, const tkc_tree *items)
 {
     const cli_column **columns = column_room(list->columns);
     size_t n = 0;
@@ -604,48 +634,49 @@ int cli_print_list(const cli_app *app, const cli_list *list, const json_t *items
     return bad;
 }
 
-json_t *cli_json_text(const char *text)
+tkc_tree *cli_json_text(tkc_arena *arena, const char *text)
 {
-    json_t *v = json_string(text);
+    tkc_tree *v = tkc_tree_new_text(arena, text);
     if (v || !text)
-        return v ? v : json_null();
+        return v ? v : tkc_tree_null();
     char *safe = cli_escape(text);
-    v = json_string(safe ? safe : "");
+    v = tkc_tree_new_text(arena, safe ? safe : "");
     free(safe);
     return v;
 }
 
-void cli_row(json_t *rows, const char *label, const char *value)
+void cli_row(const cli_app *app, tkc_tree *rows, const char *label, const char *value)
 {
     if (value)
-        json_array_append_new(rows, json_pack("[o,o]", cli_json_text(label), cli_json_text(value)));
+        tkc_tree_add(rows, cli_pack(app, "[o,o]", cli_json_text(cli_arena(app), label),
+                                    cli_json_text(cli_arena(app), value)));
 }
 
-void cli_row_time(const cli_app *app, json_t *rows, const char *label, const char *time)
+void cli_row_time(const cli_app *app, tkc_tree *rows, const char *label, const char *time)
 {
     char *text = cli_time_text(app, time, app->format == CLI_TABLE);
-    cli_row(rows, label, text ? text : "");
+    cli_row(app, rows, label, text ? text : "");
     free(text);
 }
 
-static char *row_cell(const json_t *item, size_t i)
+static char *row_cell(const tkc_tree *item, size_t i)
 {
-    const char *text = json_string_value(json_array_get(item, i));
+    const char *text = tkc_tree_text(tkc_tree_at(item, i));
     return strdup(text ? text : "");
 }
-static char *label_cell(const cli_app *app, const json_t *item, bool people)
+static char *label_cell(const cli_app *app, const tkc_tree *item, bool people)
 {
     (void)app, (void)people;
     return row_cell(item, 0);
 }
-static char *value_cell(const cli_app *app, const json_t *item, bool people)
+static char *value_cell(const cli_app *app, const tkc_tree *item, bool people)
 {
     (void)app, (void)people;
     return row_cell(item, 1);
 }
 
-int cli_print_record(const cli_app *app, const char *title, const json_t *rows,
-                     const json_t *object)
+int cli_print_record(const cli_app *app, const char *title, const tkc_tree *rows,
+                     const tkc_tree *object)
 {
     static const cli_column columns[] = {
         { .name = "property", .header = "Property", .cell = label_cell, .is_default = true },
@@ -667,16 +698,14 @@ int cli_print_record(const cli_app *app, const char *title, const json_t *rows,
     return 0;
 }
 
-int cli_show_record(const cli_app *app, char *title, json_t *rows, json_t *object)
+int cli_show_record(const cli_app *app, char *title, tkc_tree *rows, tkc_tree *object)
 {
     int bad = cli_print_record(app, title, rows, object);
     free(title);
-    json_decref(rows);
-    json_decref(object);
     return bad;
 }
 
-int cli_print_done(const cli_app *app, json_t *object, const char *format, ...)
+int cli_print_done(const cli_app *app, tkc_tree *object, const char *format, ...)
 {
     int bad = 0;
     char line[1024];
@@ -688,7 +717,6 @@ int cli_print_done(const cli_app *app, json_t *object, const char *format, ...)
         bad = cli_print_json(app, object);
     else if (!app->compat)
         cli_note(app, "%s", line);
-    json_decref(object);
     return bad;
 }
 
@@ -700,25 +728,23 @@ static bool listed(const char *const *keys, const char *key)
     return false;
 }
 
-void cli_normalise_times(const cli_app *app, json_t *v, const char *const *keys)
+void cli_normalise_times(const cli_app *app, tkc_tree *v, const char *const *keys)
 {
     const char *key;
-    json_t *member;
-    void *next;
-    if (json_is_array(v))
-        for (size_t i = 0; i < json_array_size(v); i++)
-            cli_normalise_times(app, json_array_get(v, i), keys);
-    json_object_foreach_safe(v, next, key, member)
-    {
+    tkc_tree *member;
+    if (tkc_tree_is_array(v))
+        for (size_t i = 0; i < tkc_tree_length(v); i++)
+            cli_normalise_times(app, tkc_tree_at(v, i), keys);
+    TKC_TREE_EACH (v, key, member) {
         char out[CLI_SHORT_TEXT];
         int64_t us;
-        if (listed(keys, key) && json_is_string(member) &&
-            cli_parse_date(json_string_value(member), 0, &us)) {
+        if (listed(keys, key) && tkc_tree_is_text(member) &&
+            cli_parse_date(tkc_tree_text(member), 0, &us)) {
             if (app->compat)
                 cli_format_python_time(us, out);
             else
                 cli_format_iso(us, out);
-            json_object_set_new(v, key, json_string(out));
+            tkc_tree_set_text(v, key, out);
         } else {
             cli_normalise_times(app, member, keys);
         }

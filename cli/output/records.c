@@ -8,7 +8,7 @@ enum { FIRST_PAGE = 100 };
 
 void cli_pager_begin(cli_pager *p, cli_app *app, int64_t limit, const char *what)
 {
-    *p = (cli_pager){ .app = app, .items = json_array(), .limit = limit };
+    *p = (cli_pager){ .app = app, .items = cli_array(app), .limit = limit };
     if (limit)
         (void)snprintf(p->label, sizeof p->label, "Fetching %lld %s", (long long)limit, what);
     else
@@ -16,16 +16,16 @@ void cli_pager_begin(cli_pager *p, cli_app *app, int64_t limit, const char *what
     cli_progress_begin(&p->bar, app, p->label, -1, false);
 }
 
-void cli_pager_add(cli_pager *p, json_t *item)
+void cli_pager_add(cli_pager *p, const tkc_tree *item)
 {
     if (p->seen++ == 0)
         p->bad = cli_check_keys(p->app, item);
     if (!p->bad && cli_passes(p->app, item)) {
         p->found++;
         if (!cli_print_early(p->app, item, &p->bad))
-            json_array_append(p->items, item);
+            tkc_tree_add(p->items, tkc_tree_clone(cli_arena(p->app), item));
     }
-    json_decref(item);
+    tkc_arena_reset(&p->arena);
 }
 
 bool cli_pager_go(cli_pager *p, int64_t total, tinkc_error *err)
@@ -51,5 +51,6 @@ bool cli_pager_fetch(cli_pager *p, tinkc_future *page, tinkc_error *err)
 
 void cli_pager_end(cli_pager *p)
 {
+    tkc_arena_free(&p->arena);
     cli_progress_end(&p->bar);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 static size_t count_given(const cli_app *app, const char *name)
@@ -180,25 +181,25 @@ void cli_free_sampling(tinkc_sampling *s)
 
 /* The number under a name, or what is there already. False if it is something else; `whole`: or has
  * a fraction. */
-static bool take_number(const json_t *v, const char *name, bool whole, double *out,
+static bool take_number(const tkc_tree *v, const char *name, bool whole, double *out,
                         char why[CLI_WHY])
 {
-    const json_t *x = json_object_get(v, name);
-    if (!x || json_is_null(x))
+    const tkc_tree *x = tkc_tree_get(v, name);
+    if (!x || tkc_tree_is_null(x))
         return true;
-    if (whole ? !json_is_integer(x) : !json_is_number(x)) {
+    if (whole ? !tkc_tree_is_i64(x) : !tkc_tree_is_number(x)) {
         (void)snprintf(why, CLI_WHY, "%s: not a %snumber", name, whole ? "whole " : "");
         return false;
     }
-    *out = json_number_value(x);
+    *out = tkc_tree_number(x);
     return true;
 }
 
-bool cli_sampling_members(const json_t *v, tinkc_sampling *s, char why[CLI_WHY])
+bool cli_sampling_members(const tkc_tree *v, tinkc_sampling *s, char why[CLI_WHY])
 {
     double max_tokens = s->max_tokens, temperature = (double)s->temperature,
            top_p = (double)s->top_p, top_k = s->top_k;
-    const json_t *seed = json_object_get(v, "seed");
+    const tkc_tree *seed = tkc_tree_get(v, "seed");
     const char *wanted, *name;
     if (!take_number(v, "max_tokens", true, &max_tokens, why) ||
         !take_number(v, "temperature", false, &temperature, why) ||
@@ -216,9 +217,9 @@ bool cli_sampling_members(const json_t *v, tinkc_sampling *s, char why[CLI_WHY])
     s->temperature = (float)temperature;
     s->top_p = (float)top_p;
     s->top_k = (int32_t)most;
-    if (json_is_integer(seed)) {
+    if (tkc_tree_is_i64(seed)) {
         s->has_seed = true;
-        s->seed = (uint64_t)json_integer_value(seed);
+        s->seed = (uint64_t)tkc_tree_i64(seed);
     }
     return true;
 }
@@ -242,15 +243,15 @@ size_t cli_strip_newline(char *text, size_t len)
     return len;
 }
 
-bool cli_token_list(const json_t *list, tinkc_tokens *out)
+bool cli_token_list(const tkc_tree *list, tinkc_tokens *out)
 {
-    size_t n = json_array_size(list), before = out->len;
+    size_t n = tkc_tree_length(list), before = out->len;
     bool ok = n > 0;
     for (size_t i = 0; ok && i < n; i++) {
-        const json_t *x = json_array_get(list, i);
-        json_int_t value = json_integer_value(x);
+        const tkc_tree *x = tkc_tree_at(list, i);
+        int64_t value = tkc_tree_i64(x);
         int32_t id = (int32_t)value;
-        ok = json_is_integer(x) && value >= 0 && value <= INT32_MAX &&
+        ok = tkc_tree_is_i64(x) && value >= 0 && value <= INT32_MAX &&
              tinkc_tokens_append(out, &id, 1, NULL);
     }
     if (!ok)
@@ -258,15 +259,14 @@ bool cli_token_list(const json_t *list, tinkc_tokens *out)
     return ok;
 }
 
-json_t *cli_with_system(const cli_app *app, const json_t *messages)
+tkc_tree *cli_with_system(const cli_app *app, tkc_arena *arena, const tkc_tree *messages)
 {
-    json_t *out = json_array();
-    const char *first = json_string_value(json_object_get(json_array_get(messages, 0), "role"));
+    tkc_tree *out = tkc_tree_array(arena);
+    const char *first = tkc_tree_get_text(tkc_tree_at(messages, 0), "role");
     if (cli_given(app, "system") && !(first && strcmp(first, "system") == 0))
-        json_array_append_new(
-            out, json_pack("{s:s,s:s}", "role", "system", "content", cli_text(app, "system")));
-    for (size_t i = 0; i < json_array_size(messages); i++)
-        json_array_append(out, json_array_get(messages, i));
+        tkc_tree_add(out, tkc_tree_pack(arena, "{s:s,s:s}", "role", "system", "content",
+                                        cli_text(app, "system")));
+    tkc_tree_add_all(out, messages);
     return out;
 }
 
@@ -283,11 +283,11 @@ static bool leaves_out(const cli_asked *asked, const char *messages, tinkc_chat_
     return same;
 }
 
-bool cli_render_prompt(const cli_asked *asked, const json_t *messages, const json_t *tools,
+bool cli_render_prompt(const cli_asked *asked, const tkc_tree *messages, const tkc_tree *tools,
                        tinkc_tokens *out, tinkc_error *err)
 {
-    char *text = json_dumps(messages, JSON_COMPACT);
-    char *offered = tools ? json_dumps(tools, JSON_COMPACT) : NULL;
+    char *text = cli_json_print(messages, TKC_TREE_COMPACT);
+    char *offered = tools ? cli_json_print(tools, TKC_TREE_COMPACT) : NULL;
     tinkc_chat_options how = { .renderer = asked->renderer,
                                .generation_prompt = true,
                                .openai_calls = true,
@@ -407,27 +407,26 @@ char *cli_thinking(const char *text, const char *how)
     return strdup(end + strspn(end, "\r\n"));
 }
 
-json_t *cli_sequence_json(const cli_asked *asked, const tinkc_sequence *seq,
-                          const tinkc_sampling *how, bool chat)
+tkc_tree *cli_sequence_json(tkc_arena *arena, const cli_asked *asked, const tinkc_sequence *seq,
+                            const tinkc_sampling *how, bool chat)
 {
-    json_t *tokens = json_array(), *logprobs = json_array(), *out = json_object();
+    tkc_tree *tokens = tkc_tree_array(arena), *logprobs = tkc_tree_array(arena),
+             *out = tkc_tree_object(arena);
     char *text = cli_answer_text(asked, seq, how);
     for (size_t i = 0; i < seq->tokens.len; i++)
-        json_array_append_new(tokens, json_integer(seq->tokens.data[i]));
+        tkc_tree_add_i64(tokens, seq->tokens.data[i]);
     for (size_t i = 0; i < seq->logprobs.len; i++)
-        json_array_append_new(logprobs, json_real((double)seq->logprobs.data[i]));
-    json_object_set_new(out, "text", json_string_nocheck(text ? text : ""));
+        tkc_tree_add_real(logprobs, (double)seq->logprobs.data[i]);
+    tkc_tree_set(out, "text", cli_json_text(arena, text ? text : ""));
     if (chat)
-        json_object_set_new(
+        tkc_tree_set(
             out, "message",
-            json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
-    json_object_set_new(out, "termination", json_string(cli_termination(asked, seq)));
-    json_object_set_new(out, "tokens", tokens);
-    json_object_set_new(out, "logprobs", seq->logprobs.len ? logprobs : json_null());
-    if (!seq->logprobs.len)
-        json_decref(logprobs);
-    json_object_set_new(out, "stop_reason",
-                        json_string(seq->stop_reason == TINKC_STOP_LENGTH ? "length" : "stop"));
+            tkc_tree_pack(arena, "{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+    tkc_tree_set_text(out, "termination", cli_termination(asked, seq));
+    tkc_tree_set(out, "tokens", tokens);
+    tkc_tree_set(out, "logprobs", seq->logprobs.len ? logprobs : tkc_tree_null());
+    tkc_tree_set_text(out, "stop_reason",
+                      seq->stop_reason == TINKC_STOP_LENGTH ? "length" : "stop");
     free(text);
     return out;
 }

@@ -17,7 +17,7 @@ void cli_free_sampling(tinkc_sampling *);
 void cli_clamp_tokens(cli_app *, cli_asked *, size_t n_prompt, tinkc_sampling *);
 /* The same from a JSON object's members (a batch line), over what is there. False with *why saying
  * which of them makes no sense. */
-bool cli_sampling_members(const json_t *, tinkc_sampling *, char why[CLI_WHY]);
+bool cli_sampling_members(const tkc_tree *, tinkc_sampling *, char why[CLI_WHY]);
 /* Whether prompts are continued as they are: --raw, else by the kind of the model. */
 bool cli_prompts_raw(const cli_app *, const cli_asked *);
 
@@ -27,13 +27,13 @@ int cli_check_message(const cli_app *, const char *text, size_t len);
 size_t cli_strip_newline(char *text, size_t len);
 /* Token ids from a JSON array; false, and nothing is added, if it is none or holds anything else.
  */
-bool cli_token_list(const json_t *, tinkc_tokens *out);
+bool cli_token_list(const tkc_tree *, tinkc_tokens *out);
 /* Messages (an array) with --system at their head, unless they begin with a system message of their
- * own; yours. */
-json_t *cli_with_system(const cli_app *, const json_t *messages);
+ * own. */
+tkc_tree *cli_with_system(const cli_app *, tkc_arena *, const tkc_tree *messages);
 /* Messages (an array) to a prompt that ends where the assistant speaks. tools (an array) may be NULL;
  * a chat template that leaves them out is an error. */
-bool cli_render_prompt(const cli_asked *, const json_t *messages, const json_t *tools,
+bool cli_render_prompt(const cli_asked *, const tkc_tree *messages, const tkc_tree *tools,
                        tinkc_tokens *out, tinkc_error *err);
 
 /* Text of an answer as it becomes certain. */
@@ -52,7 +52,7 @@ const char *cli_termination(const cli_asked *, const tinkc_sequence *);
 /* The answer without its <think> part (hide), or that part alone (only); yours. */
 char *cli_thinking(const char *text, const char *how);
 /* tokens, logprobs, text, ... of one answer. */
-json_t *cli_sequence_json(const cli_asked *, const tinkc_sequence *, const tinkc_sampling *,
-                          bool chat);
+tkc_tree *cli_sequence_json(tkc_arena *, const cli_asked *, const tinkc_sequence *,
+                            const tinkc_sampling *, bool chat);
 
 #endif

@@ -22,7 +22,7 @@ typedef struct chat {
     cli_app *app;
     cli_asked asked;
     tinkc_sampling how;
-    json_t *messages;
+    tkc_tree *messages;
     size_t n_prompt, n_answer; /* tokens of the last turn */
     double seconds;
     bool leaving;
@@ -80,14 +80,13 @@ static void ask_plain(chat *c, const tinkc_tokens *prompt, screen *s, tinkc_toke
 
 static void print_turn(chat *c, const char *text, int32_t stop)
 {
-    json_t *v =
-        json_pack("{s:s,s:s,s:I,s:I,s:s}", "role", "assistant", "content", text, "prompt_tokens",
-                  (json_int_t)c->n_prompt, "completion_tokens", (json_int_t)c->n_answer,
-                  "stop_reason", stop == TINKC_STOP_LENGTH ? "length" : "stop");
+    const tkc_tree *v =
+        cli_pack(c->app, "{s:s,s:s,s:I,s:I,s:s}", "role", "assistant", "content", text,
+                 "prompt_tokens", (int64_t)c->n_prompt, "completion_tokens", (int64_t)c->n_answer,
+                 "stop_reason", stop == TINKC_STOP_LENGTH ? "length" : "stop");
     cli_write_json(stdout, v, 0);
     fputc('\n', stdout);
     fflush(stdout);
-    json_decref(v);
 }
 
 /* Asks with the conversation as it is and adds the answer. False: nothing was added. */
@@ -124,12 +123,12 @@ static bool answer(chat *c)
             putchar('\n');
         if (c->app->format != CLI_JSON && !interrupted)
             cli_warn_empty(c->app, text, all.len);
-        json_array_append_new(
-            c->messages, json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+        tkc_tree_add(c->messages, cli_pack(c->app, "{s:s,s:s}", "role", "assistant", "content",
+                                           text ? text : ""));
         free(text);
     } else if (err.code && !interrupted) {
         c->exit_code = cli_fail_error(c->app, &err, NULL);
-        if (c->app->stdin_tty && json_array_size(c->messages) > 1)
+        if (c->app->stdin_tty && tkc_tree_length(c->messages) > 1)
             cli_note(c->app, "/undo removes the last exchange, /new starts a new conversation");
     }
     tinkc_tokens_free(&prompt);
@@ -139,9 +138,9 @@ static bool answer(chat *c)
 
 static void say(chat *c, const char *text)
 {
-    json_array_append_new(c->messages, json_pack("{s:s,s:s}", "role", "user", "content", text));
+    tkc_tree_add(c->messages, cli_pack(c->app, "{s:s,s:s}", "role", "user", "content", text));
     if (!answer(c)) /* the question goes too, so that it can be asked again */
-        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+        tkc_tree_take_out(c->messages, tkc_tree_length(c->messages) - 1);
 }
 
 /* ---- the conversation as a file ---- */
@@ -149,13 +148,12 @@ static void say(chat *c, const char *text)
 static int save_to(chat *c, const char *path)
 {
     cli_save s;
-    json_t *v = json_pack("{s:O}", "messages", c->messages);
+    tkc_tree *v = cli_pack(c->app, "{s:o}", "messages", c->messages);
     cli_save_begin(&s, path, 0666);
     if (s.f) {
         cli_write_json(s.f, v, 0);
         fputc('\n', s.f);
     }
-    json_decref(v);
     int bad = cli_save_end(&s, c->app, true);
     if (!bad)
         cli_note(c->app, "saved to %s", path);
@@ -165,27 +163,23 @@ static int save_to(chat *c, const char *path)
 /* 0, or an exit code after reporting. */
 static int load_from(chat *c, const char *path)
 {
-    json_error_t why;
+    tinkc_error why = { 0 };
     int bad;
     size_t len;
     char *text = cli_read_all(c->app, path, &len, &bad);
     if (!text)
         return bad;
-    json_t *v = json_loadb(text, len, JSON_DISABLE_EOF_CHECK, &why);
-    json_t *messages = json_is_array(v) ? v : json_object_get(v, "messages");
+    tkc_tree *v = tkc_tree_parse(cli_arena(c->app), tkc_strn(text, len), TKC_TREE_BEGINS, &why);
+    tkc_tree *messages = tkc_tree_is_array(v) ? v : tkc_tree_get(v, "messages");
     free(text);
-    if (!json_is_array(messages)) {
+    if (!tkc_tree_is_array(messages)) {
         bad = cli_fail(c->app, "data_invalid",
                        "the file must hold an array of {\"role\", \"content\"}", "%s: %s", path,
-                       v ? "not a list of messages" : why.text);
-        json_decref(v);
+                       v ? "not a list of messages" : cli_json_why(&why));
         return bad;
     }
-    json_incref(messages);
-    json_decref(c->messages);
     c->messages = messages;
-    json_decref(v);
-    cli_note(c->app, "%zu messages", json_array_size(messages));
+    cli_note(c->app, "%zu messages", tkc_tree_length(messages));
     return 0;
 }
 
@@ -193,15 +187,15 @@ static int load_from(chat *c, const char *path)
 
 static const char *role_at(const chat *c, size_t i)
 {
-    const char *role = json_string_value(json_object_get(json_array_get(c->messages, i), "role"));
+    const char *role = tkc_tree_get_text(tkc_tree_at(c->messages, i), "role");
     return role ? role : "";
 }
 
 static void drop_last_of(chat *c, const char *role)
 {
-    size_t n = json_array_size(c->messages);
+    size_t n = tkc_tree_length(c->messages);
     if (n && strcmp(role_at(c, n - 1), role) == 0)
-        json_array_remove(c->messages, n - 1);
+        tkc_tree_take_out(c->messages, n - 1);
 }
 
 static void do_help(chat *c, const char *rest);
@@ -209,19 +203,19 @@ static void do_help(chat *c, const char *rest);
 static void do_new(chat *c, const char *rest)
 {
     (void)rest;
-    while (json_array_size(c->messages) &&
-           strcmp(role_at(c, json_array_size(c->messages) - 1), "system") != 0)
-        json_array_remove(c->messages, json_array_size(c->messages) - 1);
+    while (tkc_tree_length(c->messages) &&
+           strcmp(role_at(c, tkc_tree_length(c->messages) - 1), "system") != 0)
+        tkc_tree_take_out(c->messages, tkc_tree_length(c->messages) - 1);
     cli_note(c->app, "a new conversation");
 }
 
 static void do_system(chat *c, const char *rest)
 {
-    if (json_array_size(c->messages) && strcmp(role_at(c, 0), "system") == 0)
-        json_array_remove(c->messages, 0);
+    if (tkc_tree_length(c->messages) && strcmp(role_at(c, 0), "system") == 0)
+        tkc_tree_take_out(c->messages, 0);
     if (*rest)
-        json_array_insert_new(c->messages, 0,
-                              json_pack("{s:s,s:s}", "role", "system", "content", rest));
+        tkc_tree_insert(c->messages, 0,
+                        cli_pack(c->app, "{s:s,s:s}", "role", "system", "content", rest));
 }
 
 static void do_undo(chat *c, const char *rest)
@@ -229,15 +223,15 @@ static void do_undo(chat *c, const char *rest)
     (void)rest;
     drop_last_of(c, "assistant");
     drop_last_of(c, "user");
-    cli_note(c->app, "%zu messages left", json_array_size(c->messages));
+    cli_note(c->app, "%zu messages left", tkc_tree_length(c->messages));
 }
 
 static void do_retry(chat *c, const char *rest)
 {
     (void)rest;
     drop_last_of(c, "assistant");
-    if (json_array_size(c->messages) &&
-        strcmp(role_at(c, json_array_size(c->messages) - 1), "user") == 0)
+    if (tkc_tree_length(c->messages) &&
+        strcmp(role_at(c, tkc_tree_length(c->messages) - 1), "user") == 0)
         (void)answer(c);
 }
 
@@ -308,15 +302,15 @@ static void do_set(chat *c, const char *rest)
     if (!cli_parse_number(text, &v))
         cli_warn(c->app, "/set KEY NUMBER: max_tokens, temperature, top_p, top_k, seed");
     else {
-        json_t *one =
-            json_pack("{s:o}", key,
-                      v == floor(v) && fabs(v) < 1e15 ? json_integer((json_int_t)v) : json_real(v));
+        const tkc_tree *one = cli_pack(c->app, "{s:o}", key,
+                                       v == floor(v) && fabs(v) < 1e15
+                                           ? tkc_tree_new_i64(cli_arena(c->app), (int64_t)v)
+                                           : tkc_tree_new_real(cli_arena(c->app), v));
         char why[CLI_WHY];
         if (!known_setting(key))
             cli_warn(c->app, "there is no setting '%s'", key);
         else if (!cli_sampling_members(one, &c->how, why))
             cli_warn(c->app, "%s", why);
-        json_decref(one);
     }
     do_params(c, "");
 }
@@ -540,11 +534,11 @@ static int take_turns(chat *c)
 
 int cli_chat(cli_app *app)
 {
-    chat c = { .app = app, .messages = json_array() };
+    chat c = { .app = app, .messages = cli_array(app) };
     int bad = cli_check_sampling(app);
     bad = bad ? bad : cli_open_sampler(app, &c.asked);
     if (bad)
-        return json_decref(c.messages), bad;
+        return bad;
     if (!c.asked.chat)
         bad = cli_fail(app, "unsupported", "tinkc sample --raw continues plain text",
                        "this model has no chat format");
@@ -561,7 +555,6 @@ int cli_chat(cli_app *app)
     if (!bad && cli_given(app, "save"))
         bad = save_to(&c, cli_text(app, "save"));
     cli_free_sampling(&c.how);
-    json_decref(c.messages);
     cli_asked_free(&c.asked);
     return bad ? bad : c.exit_code;
 }

@@ -25,10 +25,10 @@ typedef struct prompt {
 /* A JSON array of ids, or {"tokens": [...]}. False if the text is neither. */
 static bool ids_of(const char *text, tinkc_tokens *out)
 {
-    json_t *v = json_loads(text, 0, NULL),
-           *list = json_is_object(v) ? json_object_get(v, "tokens") : v;
-    bool ok = cli_token_list(list, out);
-    json_decref(v);
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = tkc_tree_read(&arena, tkc_str(text), 0);
+    bool ok = cli_token_list(tkc_tree_is_object(v) ? tkc_tree_get(v, "tokens") : v, out);
+    tkc_arena_free(&arena);
     return ok;
 }
 
@@ -93,52 +93,49 @@ static int check_system(const cli_app *app, const cli_asked *asked)
 }
 
 /* A member that a file of messages does not have; NULL = none. */
-static const char *unknown_member(json_t *file)
+static const char *unknown_member(const tkc_tree *file)
 {
     const char *name;
-    json_t *value;
-    json_object_foreach(file, name, value) if (strcmp(name, "messages") != 0 &&
-                                               strcmp(name, "tools") != 0) return name;
+    tkc_tree *value;
+    TKC_TREE_EACH (file, name, value)
+        if (strcmp(name, "messages") != 0 && strcmp(name, "tools") != 0)
+            return name;
     return NULL;
 }
 
 /* Messages from a file: an array, or an object with one under "messages" and perhaps "tools". NULL
  * after reporting. */
-static json_t *read_messages(cli_app *app, const char *path, json_t **tools, int *bad)
+static tkc_tree *read_messages(cli_app *app, const char *path, tkc_tree **tools, int *bad)
 {
     size_t len;
     char *text = cli_read_all(app, path, &len, bad);
-    json_t *v = text ? json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL) : NULL, *out = NULL;
+    tkc_tree *v = text ? tkc_tree_read(cli_arena(app), tkc_strn(text, len), TKC_TREE_UNIQUE) : NULL,
+             *out = NULL;
     const char *unknown = unknown_member(v);
     cli_row_fault why = { 0 };
-    *tools = json_is_object(v) ? cli_turns_tools(v, &why) : NULL;
+    *tools = tkc_tree_is_object(v) ? cli_turns_tools(cli_arena(app), v, &why) : NULL;
     if (unknown || why.text[0])
         *bad = cli_fail(app, "data_invalid", NULL, "%s: %s%.60s%s", path,
                         unknown ? "unknown member \"" : "", unknown ? unknown : why.text,
                         unknown ? "\"" : "");
-    else if (json_is_array(v))
-        out = json_incref(v);
-    else if (json_is_array(json_object_get(v, "messages")))
-        out = json_incref(json_object_get(v, "messages"));
+    else if (tkc_tree_is_array(v))
+        out = v;
+    else if (tkc_tree_is_array(tkc_tree_get(v, "messages")))
+        out = tkc_tree_get(v, "messages");
     else if (text)
         *bad =
             cli_fail(app, "data_invalid", "the file must hold an array of {\"role\", \"content\"}",
                      "%s: not a list of messages", path);
-    json_decref(v);
     free(text);
     return out;
 }
 
-/* The prompt of these messages and --system; takes them and the tools. */
-static bool render(const cli_app *app, const cli_asked *asked, json_t *messages, json_t *tools,
-                   prompt *out, tinkc_error *err)
+/* The prompt of these messages and --system. */
+static bool render(const cli_app *app, const cli_asked *asked, const tkc_tree *messages,
+                   const tkc_tree *tools, prompt *out, tinkc_error *err)
 {
-    json_t *whole = cli_with_system(app, messages);
-    bool ok = cli_render_prompt(asked, whole, tools, &out->ids, err);
-    json_decref(whole);
-    json_decref(tools);
-    json_decref(messages);
-    return ok;
+    const tkc_tree *whole = cli_with_system(app, cli_arena(app), messages);
+    return cli_render_prompt(asked, whole, tools, &out->ids, err);
 }
 
 static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, size_t len,
@@ -153,7 +150,7 @@ static int text_prompt(cli_app *app, const cli_asked *asked, const char *text, s
         tinkc_encode_options how = { .add_special = true };
         tinkc_encode_span(asked->tokenizer, text, len, &how, &out->ids, NULL, &err);
     } else {
-        render(app, asked, json_pack("[{s:s,s:s}]", "role", "user", "content", text), NULL, out,
+        render(app, asked, cli_pack(app, "[{s:s,s:s}]", "role", "user", "content", text), NULL, out,
                &err);
     }
     return err.code ? cli_fail_error(app, &err, NULL) : 0;
@@ -165,10 +162,8 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
     size_t len;
     if (cli_given(app, "messages")) {
         tinkc_error err = { 0 };
-        json_t *tools, *messages = read_messages(app, cli_text(app, "messages"), &tools, &bad);
-        if (!messages)
-            json_decref(tools);
-        else if (!render(app, asked, messages, tools, out, &err))
+        tkc_tree *tools, *messages = read_messages(app, cli_text(app, "messages"), &tools, &bad);
+        if (messages && !render(app, asked, messages, tools, out, &err))
             bad = cli_fail_error(app, &err, NULL);
         return bad;
     }
@@ -193,50 +188,51 @@ static int read_prompt(cli_app *app, const cli_asked *asked, prompt *out)
 
 /* ---- the answers ---- */
 
-static json_t *prompt_logprobs_json(const tinkc_samples *got)
+static tkc_tree *prompt_logprobs_json(const cli_app *app, const tinkc_samples *got)
 {
     tinkc_f32s p = tinkc_samples_prompt_logprobs(got);
     if (!p.len)
-        return json_null();
-    json_t *out = json_array();
+        return tkc_tree_null();
+    tkc_tree *out = cli_array(app);
     for (size_t i = 0; i < p.len; i++)
-        json_array_append_new(out, isnan(p.data[i]) ? json_null() : json_real((double)p.data[i]));
+        tkc_tree_add(out, isnan(p.data[i]) ? tkc_tree_null()
+                                           : tkc_tree_new_real(cli_arena(app), (double)p.data[i]));
     return out;
 }
 
-static json_t *topk_json(const tinkc_samples *got, size_t n_prompt)
+static tkc_tree *topk_json(const cli_app *app, const tinkc_samples *got, size_t n_prompt)
 {
-    json_t *all = json_array();
+    tkc_tree *all = cli_array(app);
     for (size_t i = 0; i < n_prompt; i++) {
         const int32_t *ids;
         const float *logprobs;
         size_t n = tinkc_samples_topk(got, i, &ids, &logprobs);
-        json_t *row = n ? json_array() : json_null();
+        tkc_tree *row = n ? cli_array(app) : tkc_tree_null();
         for (size_t k = 0; k < n; k++)
-            json_array_append_new(row, json_pack("[i,f]", (int)ids[k], (double)logprobs[k]));
-        json_array_append_new(all, row);
+            tkc_tree_add(row, cli_pack(app, "[i,f]", (int)ids[k], (double)logprobs[k]));
+        tkc_tree_add(all, row);
     }
     return all;
 }
 
-static json_t *result_json(const cli_app *app, const cli_asked *asked, const prompt *p,
-                           const tinkc_samples *got, const tinkc_sampling *how)
+static tkc_tree *result_json(const cli_app *app, const cli_asked *asked, const prompt *p,
+                             const tinkc_samples *got, const tinkc_sampling *how)
 {
-    json_t *sequences = json_array();
+    tkc_tree *sequences = cli_array(app);
     size_t tokens = 0;
     for (size_t i = 0; i < tinkc_samples_count(got); i++) {
         const tinkc_sequence *seq = tinkc_samples_at(got, i);
-        json_array_append_new(sequences, cli_sequence_json(asked, seq, how, !p->raw));
+        tkc_tree_add(sequences, cli_sequence_json(cli_arena(app), asked, seq, how, !p->raw));
         tokens += seq->tokens.len;
     }
-    json_t *v = json_pack("{s:s,s:s?,s:s?,s:s?,s:o,s:I,s:I}", "type", "sample", "base_model",
-                          asked->base_model, "model_path", asked->model_path, "renderer",
-                          asked->renderer, "sequences", sequences, "prompt_tokens",
-                          (json_int_t)p->ids.len, "completion_tokens", (json_int_t)tokens);
-    json_object_set_new(v, "prompt_logprobs", prompt_logprobs_json(got));
-    json_object_set_new(v, "topk_prompt_logprobs",
-                        cli_int(app, "topk-prompt-logprobs") ? topk_json(got, p->ids.len)
-                                                             : json_null());
+    tkc_tree *v = cli_pack(app, "{s:s,s:s?,s:s?,s:s?,s:o,s:I,s:I}", "type", "sample", "base_model",
+                           asked->base_model, "model_path", asked->model_path, "renderer",
+                           asked->renderer, "sequences", sequences, "prompt_tokens",
+                           (int64_t)p->ids.len, "completion_tokens", (int64_t)tokens);
+    tkc_tree_set(v, "prompt_logprobs", prompt_logprobs_json(app, got));
+    tkc_tree_set(v, "topk_prompt_logprobs",
+                 cli_int(app, "topk-prompt-logprobs") ? topk_json(app, got, p->ids.len)
+                                                      : tkc_tree_null());
     return v;
 }
 
@@ -270,9 +266,8 @@ static int print_result(cli_app *app, const cli_asked *asked, const prompt *p,
     size_t n = f ? tinkc_samples_count(got) : 0;
     int bad = 0;
     if (f && (app->format == CLI_JSON || app->format == CLI_JSONL)) {
-        json_t *v = result_json(app, asked, p, got, how);
+        tkc_tree *v = result_json(app, asked, p, got, how);
         bad = cli_print_json_to(app, f, v);
-        json_decref(v);
     } else {
         for (size_t i = 0; i < n; i++) {
             if (n > 1)
@@ -428,15 +423,15 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
         { 0 }
     };
     double sum = 0;
-    json_t *items = json_array();
+    tkc_tree *items = cli_array(app);
     for (size_t i = 0; i < scores.len; i++) {
         char *piece = cli_piece(asked->tokenizer, ids->data[i]);
         bool none = isnan(scores.data[i]);
         sum += none ? 0 : (double)scores.data[i];
-        json_t *row =
-            json_pack("{s:s,s:i,s:o}", "token", piece ? piece : "", "id", (int)ids->data[i],
-                      "logprob", none ? json_null() : json_real((double)scores.data[i]));
-        json_array_append_new(items, row);
+        tkc_tree *row = cli_pack(
+            app, "{s:s,s:i,s:o}", "token", piece ? piece : "", "id", (int)ids->data[i], "logprob",
+            none ? tkc_tree_null() : tkc_tree_new_real(cli_arena(app), (double)scores.data[i]));
+        tkc_tree_add(items, row);
         free(piece);
     }
     int bad = 0;
@@ -446,12 +441,10 @@ static int show_scores(cli_app *app, const cli_asked *asked, const tinkc_tokens 
         cli_format_number(cli_flag(app, "sum") ? sum : bpb, text);
         puts(text);
     } else {
-        json_t *head = json_pack("{s:f,s:f}", "sum", sum, "bits_per_byte", bpb);
+        tkc_tree *head = cli_pack(app, "{s:f,s:f}", "sum", sum, "bits_per_byte", bpb);
         cli_list list = { .key = "tokens", .columns = columns, .head = head, .no_counts = true };
         bad = cli_print_list(app, &list, items);
-        json_decref(head);
     }
-    json_decref(items);
     return bad;
 }
 

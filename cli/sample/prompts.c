@@ -19,69 +19,66 @@ typedef struct reading {
 } reading;
 
 /* The member that was named, else the first of the usual ones that is there. */
-static json_t *member(const cli_app *app, const json_t *row, const char *option,
-                      const char *const *usual)
+static tkc_tree *member(const cli_app *app, const tkc_tree *row, const char *option,
+                        const char *const *usual)
 {
     const char *named = cli_text(app, option);
     if (named)
-        return json_object_get(row, named);
-    json_t *found = NULL;
+        return tkc_tree_get(row, named);
+    tkc_tree *found = NULL;
     for (size_t i = 0; usual[i] && !found; i++)
-        found = json_object_get(row, usual[i]);
+        found = tkc_tree_get(row, usual[i]);
     return found;
 }
 
 /* Texts stay as they are; numbers and other values as JSON writes them. */
-static char *as_text(const json_t *v)
+static char *as_text(const tkc_tree *v)
 {
-    return json_is_string(v) ? strdup(json_string_value(v))
-                             : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    return tkc_tree_is_text(v) ? strdup(tkc_tree_text(v)) : cli_json_print(v, TKC_TREE_COMPACT);
 }
 
 /* A message that calls tools need not say anything. */
-static bool is_message(const json_t *m)
+static bool is_message(const tkc_tree *m)
 {
-    const json_t *content = json_object_get(m, "content");
-    return json_is_string(json_object_get(m, "role")) &&
-           (json_is_string(content) || json_is_array(content) ||
-            json_array_size(json_object_get(m, "tool_calls")) > 0);
+    const tkc_tree *content = tkc_tree_get(m, "content");
+    return tkc_tree_is_text(tkc_tree_get(m, "role")) &&
+           (tkc_tree_is_text(content) || tkc_tree_is_array(content) ||
+            tkc_tree_length(tkc_tree_get(m, "tool_calls")) > 0);
 }
 
-static bool are_messages(const json_t *v)
+static bool are_messages(const tkc_tree *v)
 {
-    for (size_t i = 0; i < json_array_size(v); i++)
-        if (!is_message(json_array_get(v, i)))
+    for (size_t i = 0; i < tkc_tree_length(v); i++)
+        if (!is_message(tkc_tree_at(v, i)))
             return false;
-    return json_array_size(v) > 0;
+    return tkc_tree_length(v) > 0;
 }
 
 /* Messages up to where the assistant is to speak: a last answer is the answer, not the prompt. */
-static json_t *prompt_of(const json_t *v, json_t **answer)
+static tkc_tree *prompt_of(tkc_arena *arena, const tkc_tree *v, tkc_tree **answer)
 {
-    if (json_is_string(v))
-        return json_pack("[{s:s,s:O}]", "role", "user", "content", v);
+    if (tkc_tree_is_text(v))
+        return tkc_tree_pack(arena, "[{s:s,s:o}]", "role", "user", "content", v);
     if (!are_messages(v))
         return NULL;
-    json_t *list = json_copy((json_t *)(uintptr_t)v);
-    const json_t *last = json_array_get(list, json_array_size(list) - 1);
-    const char *role = json_string_value(json_object_get(last, "role"));
-    if (json_array_size(list) > 1 && strcmp(role, "assistant") == 0) {
-        if (!*answer && json_is_string(json_object_get(last, "content")))
-            *answer = json_object_get(last, "content");
-        json_array_remove(list, json_array_size(list) - 1);
+    tkc_tree *list = tkc_tree_copy(arena, v);
+    const tkc_tree *last = tkc_tree_at(list, tkc_tree_length(list) - 1);
+    const char *role = tkc_tree_get_text(last, "role");
+    if (tkc_tree_length(list) > 1 && strcmp(role, "assistant") == 0) {
+        if (!*answer && tkc_tree_is_text(tkc_tree_get(last, "content")))
+            *answer = tkc_tree_get(last, "content");
+        tkc_tree_take_out(list, tkc_tree_length(list) - 1);
     }
     return list;
 }
 
 /* The prompt as the library takes it. */
-static char *prompt_text(json_t *messages, json_t *tools)
+static char *prompt_text(tkc_arena *arena, const tkc_tree *messages, const tkc_tree *tools)
 {
     if (!tools)
-        return json_dumps(messages, JSON_COMPACT);
-    json_t *both = json_pack("{s:O,s:O}", "messages", messages, "tools", tools);
-    char *text = json_dumps(both, JSON_COMPACT);
-    json_decref(both);
-    return text;
+        return cli_json_print(messages, TKC_TREE_COMPACT);
+    return cli_json_print(tkc_tree_pack(arena, "{s:o,s:o}", "messages", messages, "tools", tools),
+                          TKC_TREE_COMPACT);
 }
 
 static bool keep(cli_prompts *p, tinkc_task task, size_t file)
@@ -102,22 +99,23 @@ static bool keep(cli_prompts *p, tinkc_task task, size_t file)
     return true;
 }
 
-static void take_row(void *user, const json_t *row, cli_span line, size_t number)
+static void take_row(void *user, tkc_arena *arena, const tkc_tree *row, cli_span line,
+                     size_t number)
 {
     reading *r = user;
     static const char *const prompts[] = { "messages", "prompt", "question",
                                            "problem",  "input",  NULL };
     static const char *const answers[] = { "answer", "solution", "target", "label", NULL };
-    json_t *answer = member(r->app, row, "answer-field", answers);
+    tkc_tree *answer = member(r->app, row, "answer-field", answers);
     if (!answer) /* verl's rows */
-        answer = json_object_get(json_object_get(row, "reward_model"), "ground_truth");
-    if (json_is_null(answer))
+        answer = tkc_tree_get(tkc_tree_get(row, "reward_model"), "ground_truth");
+    if (tkc_tree_is_null(answer))
         answer = NULL;
-    const json_t *given = member(r->app, row, "prompt-field", prompts);
-    json_t *prompt = given ? prompt_of(given, &answer) : NULL;
+    const tkc_tree *given = member(r->app, row, "prompt-field", prompts);
+    tkc_tree *prompt = given ? prompt_of(arena, given, &answer) : NULL;
     /* An environment reads the row itself. */
     cli_row_fault why = { 0 };
-    json_t *tools = r->how->need_prompt ? cli_turns_tools(row, &why) : NULL;
+    tkc_tree *tools = r->how->need_prompt ? cli_turns_tools(arena, row, &why) : NULL;
     if (given && !prompt)
         cli_bad_line(&r->bad, r->path, number, "prompt",
                      "the prompt is neither a text nor a list of messages");
@@ -130,18 +128,15 @@ static void take_row(void *user, const json_t *row, cli_span line, size_t number
     else if (why.text[0])
         cli_bad_line(&r->bad, r->path, number, "tools", why.text);
     else {
-        const json_t *tag = cli_text(r->app, "tag-field")
-                                ? json_object_get(row, cli_text(r->app, "tag-field"))
-                                : NULL;
+        const tkc_tree *tag =
+            cli_text(r->app, "tag-field") ? tkc_tree_get(row, cli_text(r->app, "tag-field")) : NULL;
         tinkc_task t = { .row_json = strndup(line.data, line.len),
-                         .messages_json = prompt ? prompt_text(prompt, tools) : NULL,
+                         .messages_json = prompt ? prompt_text(arena, prompt, tools) : NULL,
                          .answer = answer ? as_text(answer) : NULL,
                          .where = cli_printf("%s:%zu", r->path, number),
                          .tag = tag ? as_text(tag) : NULL };
         (void)keep(r->out, t, r->out->n_paths - 1);
     }
-    json_decref(prompt);
-    json_decref(tools);
 }
 
 static int read_one(reading *r, const char *path)

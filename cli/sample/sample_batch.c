@@ -20,7 +20,8 @@
 #include "cli/output/text.h"
 
 typedef struct slot {
-    json_t *line; /* the input object */
+    tkc_arena arena; /* of the line and its answer */
+    tkc_tree *line;  /* the input object */
     tinkc_future *future;
     tinkc_sampling how;
     const char **stops; /* the line's own; the texts are in `line` */
@@ -36,7 +37,7 @@ typedef struct batch {
     FILE *in, *out;
     slot *slots;
     size_t n_slots, first, n_used; /* a ring in the order of the input */
-    json_t *have;                  /* --resume: ids that the output has */
+    tkc_tree *have;                /* --resume: ids that the output has */
     size_t n_read, n_done, n_failed;
     bool ended;
     bool lost; /* the service stopped answering: the rest is not waited for */
@@ -70,13 +71,13 @@ static int shown(cli_span name)
 }
 
 /* Of prompt, messages and tokens only one can be asked. False with *why. */
-static bool one_question(const json_t *line, char why[CLI_WHY])
+static bool one_question(const tkc_tree *line, char why[CLI_WHY])
 {
     static const char *const forms[] = { "tokens", "messages", "prompt" };
     const char *found = NULL;
     for (size_t i = 0; i < 3; i++) {
-        const json_t *v = json_object_get(line, forms[i]);
-        if (!v || json_is_null(v))
+        const tkc_tree *v = tkc_tree_get(line, forms[i]);
+        if (!v || tkc_tree_is_null(v))
             continue;
         if (found)
             return (void)snprintf(why, CLI_WHY, "give either %s or %s", found, forms[i]), false;
@@ -85,51 +86,48 @@ static bool one_question(const json_t *line, char why[CLI_WHY])
     return true;
 }
 
-/* What a line asks, with --system; yours. */
-static json_t *line_messages(const batch *b, const json_t *line)
+/* What a line asks, with --system. */
+static tkc_tree *line_messages(const batch *b, slot *s)
 {
-    json_t *given = json_object_get(line, "messages");
-    const char *text = json_string_value(json_object_get(line, "prompt"));
-    json_t *own = json_is_array(given) ? json_incref(given)
-                  : text               ? json_pack("[{s:s,s:s}]", "role", "user", "content", text)
-                                       : json_array(); /* token ids */
-    json_t *whole = cli_with_system(b->app, own);
-    json_decref(own);
-    return whole;
+    const tkc_tree *given = tkc_tree_get(s->line, "messages");
+    const char *text = tkc_tree_get_text(s->line, "prompt");
+    const tkc_tree *own =
+        tkc_tree_is_array(given) ? given
+        : text ? tkc_tree_pack(&s->arena, "[{s:s,s:s}]", "role", "user", "content", text)
+               : tkc_tree_array(&s->arena); /* token ids */
+    return cli_with_system(b->app, &s->arena, own);
 }
 
-static bool is_chat(const batch *b, const json_t *line)
+static bool is_chat(const batch *b, const tkc_tree *line)
 {
-    return json_is_array(json_object_get(line, "messages")) ||
-           (json_is_string(json_object_get(line, "prompt")) && !cli_prompts_raw(b->app, b->asked));
+    return tkc_tree_is_array(tkc_tree_get(line, "messages")) ||
+           (tkc_tree_is_text(tkc_tree_get(line, "prompt")) && !cli_prompts_raw(b->app, b->asked));
 }
 
 static void render(const batch *b, slot *s, tinkc_tokens *ids, tinkc_error *err)
 {
     cli_row_fault why = { 0 };
-    json_t *tools = cli_turns_tools(s->line, &why);
-    json_t *asked = line_messages(b, s->line);
+    tkc_tree *tools = cli_turns_tools(&s->arena, s->line, &why);
+    tkc_tree *asked = line_messages(b, s);
     s->chat = true;
     if (why.text[0])
         tinkc_error_set(err, TINKC_E_ARGUMENT, why.text);
     else
         cli_render_prompt(b->asked, asked, tools, ids, err);
-    json_decref(asked);
-    json_decref(tools);
 }
 
 /* The prompt of one line; false with a text in s->error. */
 static bool line_prompt(const batch *b, slot *s, tinkc_tokens *ids)
 {
-    const json_t *line = s->line;
-    const json_t *tokens = json_object_get(line, "tokens");
-    const char *text = json_string_value(json_object_get(line, "prompt"));
+    const tkc_tree *line = s->line;
+    const tkc_tree *tokens = tkc_tree_get(line, "tokens");
+    const char *text = tkc_tree_get_text(line, "prompt");
     tinkc_error err = { 0 };
-    const json_t *tools = json_object_get(line, "tools");
-    if (tools && !json_is_null(tools) && !is_chat(b, line)) {
+    const tkc_tree *tools = tkc_tree_get(line, "tools");
+    if (tools && !tkc_tree_is_null(tools) && !is_chat(b, line)) {
         tinkc_error_set(&err, TINKC_E_ARGUMENT, "tools: only a chat prompt can offer them");
-    } else if (json_is_array(tokens)) {
-        if (json_array_size(tokens) && !cli_token_list(tokens, ids))
+    } else if (tkc_tree_is_array(tokens)) {
+        if (tkc_tree_length(tokens) && !cli_token_list(tokens, ids))
             tinkc_error_set(&err, TINKC_E_ARGUMENT, "tokens: not a list of token ids");
     } else if (is_chat(b, line)) {
         render(b, s, ids, &err);
@@ -146,45 +144,57 @@ static bool line_prompt(const batch *b, slot *s, tinkc_tokens *ids)
     return !err.code;
 }
 
-static bool line_samples(const batch *b, const json_t *line, size_t *out, char why[CLI_WHY])
+static bool line_samples(const batch *b, const tkc_tree *line, size_t *out, char why[CLI_WHY])
 {
-    const json_t *n = json_object_get(line, "num_samples");
+    const tkc_tree *n = tkc_tree_get(line, "num_samples");
     *out = (size_t)cli_int(b->app, "num-samples");
-    if (!n || json_is_null(n))
+    if (!n || tkc_tree_is_null(n))
         return true;
-    if (!json_is_integer(n) || json_integer_value(n) < 1 || json_integer_value(n) > INT32_MAX)
+    if (!tkc_tree_is_i64(n) || tkc_tree_i64(n) < 1 || tkc_tree_i64(n) > INT32_MAX)
         return (void)snprintf(why, CLI_WHY, "num_samples: not a whole number above 0"), false;
-    *out = (size_t)json_integer_value(n);
+    *out = (size_t)tkc_tree_i64(n);
     return true;
 }
 
 /* "stop" of a line: a text or a list of texts, instead of the usual ones. */
 static bool line_stops(slot *s, char why[CLI_WHY])
 {
-    json_t *given = json_object_get(s->line, "stop"), *item;
-    size_t n = json_is_array(given) ? json_array_size(given) : json_is_string(given), at = 0, i;
-    bool texts = !given || json_is_null(given) || json_is_string(given) || json_is_array(given);
-    json_array_foreach(given, i, item) texts = texts && json_is_string(item);
+    const tkc_tree *given = tkc_tree_get(s->line, "stop");
+    size_t n = tkc_tree_is_array(given) ? tkc_tree_length(given) : tkc_tree_is_text(given), at = 0;
+    bool texts =
+        !given || tkc_tree_is_null(given) || tkc_tree_is_text(given) || tkc_tree_is_array(given);
+    for (size_t i = 0; i < tkc_tree_length(given); i++)
+        texts = texts && tkc_tree_is_text(tkc_tree_at(given, i));
     if (!texts)
         return (void)snprintf(why, CLI_WHY, "stop: neither a text nor a list of texts"), false;
     s->stops = n ? calloc(n + 1, sizeof *s->stops) : NULL;
     if (!s->stops)
         return true;
-    if (json_is_string(given))
-        s->stops[at++] = json_string_value(given);
-    json_array_foreach(given, i, item) s->stops[at++] = json_string_value(item);
+    if (tkc_tree_is_text(given))
+        s->stops[at++] = tkc_tree_text(given);
+    for (size_t i = 0; i < tkc_tree_length(given); i++)
+        s->stops[at++] = tkc_tree_text(tkc_tree_at(given, i));
     s->how.stop = s->stops;
     s->how.stop_tokens = NULL;
     s->how.n_stop_tokens = 0;
     return true;
 }
 
-static void start(batch *b, json_t *line)
+static slot *next_slot(const batch *b)
 {
-    slot *s = &b->slots[(b->first + b->n_used++) % b->n_slots];
+    return &b->slots[(b->first + b->n_used) % b->n_slots];
+}
+
+/* The line is of the next slot's arena. */
+static void start(batch *b, tkc_tree *line)
+{
+    slot *s = next_slot(b);
     tinkc_tokens ids = { 0 };
     tinkc_error err = { 0 };
-    *s = (slot){ .line = line, .how = b->how, .used = true };
+    b->n_used++;
+    s->line = line;
+    s->how = b->how;
+    s->used = true;
     char why[CLI_WHY];
     size_t samples = 0;
     if (!one_question(line, why) || !cli_sampling_members(line, &s->how, why) ||
@@ -199,28 +209,27 @@ static void start(batch *b, json_t *line)
 }
 
 /* --as-conversation: the input's messages and the answer, as training data. */
-static json_t *conversation(const batch *b, const slot *s, const tinkc_sequence *seq)
+static tkc_tree *conversation(const batch *b, slot *s, const tinkc_sequence *seq)
 {
-    json_t *messages = line_messages(b, s->line);
-    json_t *kept = json_array();
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *m = json_array_get(messages, i);
-        const char *role = json_string_value(json_object_get(m, "role"));
+    tkc_tree *messages = line_messages(b, s);
+    tkc_tree *kept = tkc_tree_array(&s->arena);
+    for (size_t i = 0; i < tkc_tree_length(messages); i++) {
+        tkc_tree *m = tkc_tree_at(messages, i);
+        const char *role = tkc_tree_get_text(m, "role");
         if (!cli_flag(b->app, "drop-system") || !role || strcmp(role, "system") != 0)
-            json_array_append(kept, m);
+            tkc_tree_add(kept, m);
     }
     char *text = cli_answer_text(b->asked, seq, &s->how);
-    json_array_append_new(kept,
-                          json_pack("{s:s,s:s}", "role", "assistant", "content", text ? text : ""));
+    tkc_tree_add(kept, tkc_tree_pack(&s->arena, "{s:s,s:s}", "role", "assistant", "content",
+                                     text ? text : ""));
     free(text);
-    json_decref(messages);
     /* The id goes along, so that --resume knows what is done. */
-    return json_pack("{s:o,s:O*,s:O*,s:O*}", "messages", kept, "tools",
-                     json_object_get(s->line, "tools"), "id", json_object_get(s->line, "id"),
-                     "metadata", json_object_get(s->line, "metadata"));
+    return tkc_tree_pack(&s->arena, "{s:o,s:o*,s:o*,s:o*}", "messages", kept, "tools",
+                         tkc_tree_get(s->line, "tools"), "id", tkc_tree_get(s->line, "id"),
+                         "metadata", tkc_tree_get(s->line, "metadata"));
 }
 
-static void write_line(batch *b, const json_t *v)
+static void write_line(batch *b, const tkc_tree *v)
 {
     cli_write_json(b->out, v, 0);
     fputc('\n', b->out);
@@ -229,26 +238,21 @@ static void write_line(batch *b, const json_t *v)
 static void write_slot(batch *b, slot *s, const tinkc_samples *got, const char *error)
 {
     if (got && cli_flag(b->app, "as-conversation")) {
-        for (size_t i = 0; i < tinkc_samples_count(got); i++) {
-            json_t *v = conversation(b, s, tinkc_samples_at(got, i));
-            write_line(b, v);
-            json_decref(v);
-        }
+        for (size_t i = 0; i < tinkc_samples_count(got); i++)
+            write_line(b, conversation(b, s, tinkc_samples_at(got, i)));
         return;
     }
-    json_t *v = json_copy(s->line), *sequences = json_array();
-    json_object_del(v, "sequences");
-    json_object_del(v, "error");
+    tkc_tree *v = tkc_tree_copy(&s->arena, s->line), *sequences = tkc_tree_array(&s->arena);
+    tkc_tree_remove(v, "sequences");
+    tkc_tree_remove(v, "error");
     for (size_t i = 0; i < tinkc_samples_count(got); i++)
-        json_array_append_new(
-            sequences, cli_sequence_json(b->asked, tinkc_samples_at(got, i), &s->how, s->chat));
+        tkc_tree_add(sequences, cli_sequence_json(&s->arena, b->asked, tinkc_samples_at(got, i),
+                                                  &s->how, s->chat));
     if (error)
-        json_object_set_new(v, "error", json_string(error));
+        tkc_tree_set_text(v, "error", error);
     else
-        json_object_set(v, "sequences", sequences);
-    json_decref(sequences);
+        tkc_tree_set(v, "sequences", sequences);
     write_line(b, v);
-    json_decref(v);
 }
 
 /* Ends one: waits for it, writes it, frees its place. After a signal only what is here already is
@@ -272,27 +276,28 @@ static void finish(batch *b, size_t index)
         b->ended = b->ended || b->lost || ferror(b->out);
     }
     tinkc_future_free(s->future);
-    json_decref(s->line);
     free(s->error);
     free(s->stops);
+    tkc_arena_free(&s->arena);
     *s = (slot){ 0 };
 }
 
-static bool already_there(const batch *b, const json_t *line)
+static bool already_there(const batch *b, const tkc_tree *line)
 {
-    const json_t *id = json_object_get(line, "id");
-    char *key = id ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
-    bool there = key && json_object_get(b->have, key);
+    const tkc_tree *id = tkc_tree_get(line, "id");
+    char *key = id ? cli_json_print(id, TKC_TREE_SPACED) : NULL;
+    bool there = key && tkc_tree_get(b->have, key);
     free(key);
     return there;
 }
 
-static const char *unknown_member(json_t *line)
+static const char *unknown_member(const tkc_tree *line)
 {
     const char *name;
-    json_t *value;
-    json_object_foreach(line, name,
-                        value) if (!is_member((cli_span){ name, strlen(name) })) return name;
+    tkc_tree *value;
+    TKC_TREE_EACH (line, name, value)
+        if (!is_member((cli_span){ name, strlen(name) }))
+            return name;
     return NULL;
 }
 
@@ -301,16 +306,18 @@ static bool read_one(batch *b, int *bad)
 {
     char *text = NULL;
     size_t cap = 0;
-    json_t *line = NULL;
+    tkc_tree *line = NULL;
+    slot *s = next_slot(b);
     while (!line && getline(&text, &cap, b->in) > 0) {
-        json_error_t why;
+        tinkc_error why = { 0 };
         b->n_read++;
+        tkc_arena_reset(&s->arena);
         if (text[strspn(text, " \t\r\n")] == '\0')
             continue;
         bool mark = b->n_read == 1 && strncmp(text, "\xEF\xBB\xBF", 3) == 0;
-        line = json_loads(text + (mark ? 3 : 0), JSON_REJECT_DUPLICATES, &why);
+        line = tkc_tree_parse(&s->arena, tkc_str(text + (mark ? 3 : 0)), TKC_TREE_UNIQUE, &why);
         const char *unknown = unknown_member(line);
-        if (!json_is_object(line) || unknown) {
+        if (!tkc_tree_is_object(line) || unknown) {
             char fault[CLI_WHY];
             const char *name = unknown ? unknown : "";
             (void)snprintf(fault, sizeof fault, UNKNOWN_MEMBER,
@@ -319,21 +326,20 @@ static bool read_one(batch *b, int *bad)
                             b->n_read,
                             unknown ? fault
                             : line  ? "not an object"
-                                    : why.text);
-            json_decref(line);
+                                    : cli_json_why(&why));
             line = NULL;
             break;
         }
-        if (!json_object_get(line, "id")) /* its place in the file, from 0 */
-            json_object_set_new(line, "id", json_integer((json_int_t)b->n_read - 1));
-        if (already_there(b, line)) {
-            json_decref(line);
+        if (!tkc_tree_get(line, "id")) /* its place in the file, from 0 */
+            tkc_tree_set_i64(line, "id", (int64_t)b->n_read - 1);
+        if (already_there(b, line))
             line = NULL;
-        }
     }
     free(text);
     if (line)
         start(b, line);
+    else
+        tkc_arena_free(&s->arena);
     return line != NULL;
 }
 
@@ -343,15 +349,17 @@ static void read_have(batch *b, const char *path, bool *torn)
     FILE *old = fopen(path, "re");
     char *text = NULL;
     size_t cap = 0;
+    tkc_arena arena = { 0 };
     for (ssize_t n; old && (n = getline(&text, &cap, old)) > 0;) {
-        json_t *v = json_loads(text, 0, NULL), *id = json_object_get(v, "id");
-        char *key = id && !json_object_get(v, "error") ? json_dumps(id, JSON_ENCODE_ANY) : NULL;
+        const tkc_tree *v = tkc_tree_read(&arena, tkc_str(text), 0), *id = tkc_tree_get(v, "id");
+        char *key = id && !tkc_tree_get(v, "error") ? cli_json_print(id, TKC_TREE_SPACED) : NULL;
         if (key)
-            json_object_set_new(b->have, key, json_true());
+            tkc_tree_set_bool(b->have, key, true);
         *torn = text[n - 1] != '\n';
         free(key);
-        json_decref(v);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     free(text);
     if (old)
         fclose(old);
@@ -411,7 +419,7 @@ static int open_files(batch *b)
     if (!b->in)
         return cli_fail(app, errno == ENOENT ? "not_found" : "local_io", NULL, "%s: %s", in,
                         tkc_errno_text(errno));
-    b->have = json_object();
+    b->have = cli_object(app);
     if (resume)
         read_have(b, out, &torn);
     b->out = file ? fopen(out, resume ? "ae" : "we") : stdout;
@@ -489,7 +497,6 @@ int cli_sample_batch(cli_app *app, const cli_asked *asked)
     if (b.in && b.in != stdin)
         fclose(b.in);
     cli_free_sampling(&b.how);
-    json_decref(b.have);
     free(b.slots);
     return bad;
 }

@@ -97,9 +97,9 @@ static const char *store_of(const cli_app *app)
 }
 
 /* Says who has the store, once. */
-static void say_who(const cli_app *app, const json_t *status, bool *said)
+static void say_who(const cli_app *app, const tkc_tree *status, bool *said)
 {
-    const char *who = json_string_value(json_array_get(json_object_get(status, "users"), 0));
+    const char *who = tkc_tree_text(tkc_tree_at(tkc_tree_get(status, "users"), 0));
     if (!*said)
         cli_note(app, "the store is in use (%s); waiting until that ends",
                  who ? who : "another command");
@@ -119,14 +119,15 @@ static tinkc_engine *wait_for_store(cli_app *app, const tinkc_engine_options *o,
         tinkc_engine *engine = tinkc_engine_new(o, err);
         if (engine || err->cause != TINKC_E_CONFLICT || !cli_store_shared(app))
             return engine;
-        json_t *status = cli_store_link_status(o->store);
+        tkc_arena arena = { 0 };
+        const tkc_tree *status = cli_store_link_status(&arena, o->store);
         if (status) {
             say_who(app, status, &said);
             until = cli_now_ms() + ENDING_MS;
-        } else if (cli_now_ms() >= until) {
-            return NULL;
         }
-        json_decref(status);
+        tkc_arena_free(&arena);
+        if (cli_now_ms() >= until)
+            return NULL;
         cli_serving_block_signals(false);
         (void)poll(NULL, 0, 200);
         cli_serving_block_signals(true);
@@ -347,9 +348,9 @@ static void announce(cli_app *app, const char *url, bool keys)
 
 /* --log-dir; else the usual folder and those of runs that the store knows, where everybody who can reach
  * the server may see them. A list; yours. */
-static const char **log_folders(const cli_app *app, const json_t *known, bool keys)
+static const char **log_folders(const cli_app *app, const tkc_tree *known, bool keys)
 {
-    size_t n = 0, n_known = keys ? 0 : json_array_size(known);
+    size_t n = 0, n_known = keys ? 0 : tkc_tree_length(known);
     while (cli_text_at(app, "log-dir", n))
         n++;
     const char **list = calloc(n + n_known + 2, sizeof *list);
@@ -358,7 +359,7 @@ static const char **log_folders(const cli_app *app, const json_t *known, bool ke
     if (list && n == 0 && !keys)
         list[0] = "tinkc-runs";
     for (size_t i = 0; list && n == 0 && i < n_known; i++)
-        list[1 + i] = json_string_value(json_object_get(json_array_get(known, i), "dir"));
+        list[1 + i] = tkc_tree_get_text(tkc_tree_at(known, i), "dir");
     return list;
 }
 
@@ -388,7 +389,7 @@ int cli_serve(cli_app *app)
     bad = bad ? bad : open_models(app, &models);
     const char **offered = names_of(&models);
     char **keys = cli_serving_keys(app, &bad);
-    json_t *known = cli_logged_runs(store_of(app));
+    tkc_tree *known = cli_logged_runs(cli_arena(app), store_of(app));
     const char **logs = log_folders(app, known, keys != NULL);
     const char *log = cli_text(app, "log");
     FILE *access = !log ? NULL : strcmp(log, "-") == 0 ? stderr : fopen(log, "ae");
@@ -425,7 +426,6 @@ int cli_serve(cli_app *app)
     }
     cli_serving_free(keys);
     free(logs);
-    json_decref(known);
     free(offered);
     free_models(&models);
     if (access && access != stderr)

@@ -17,9 +17,9 @@
 static const char usual_folder[] = "tinkc-runs";
 
 /* The folders that were named, else the usual one and those of runs that the store knows. NULL: one is not there; *bad says so. */
-static const char **log_folders(cli_app *app, const json_t *known, int *bad)
+static const char **log_folders(cli_app *app, const tkc_tree *known, int *bad)
 {
-    size_t n_known = app->n_args ? 0 : json_array_size(known);
+    size_t n_known = app->n_args ? 0 : tkc_tree_length(known);
     const char **list = calloc(app->n_args + n_known + 2, sizeof *list);
     if (!list) {
         *bad = cli_fail(app, "internal", NULL, "out of memory");
@@ -40,7 +40,7 @@ static const char **log_folders(cli_app *app, const json_t *known, int *bad)
     if (app->n_args == 0)
         list[0] = usual_folder;
     for (size_t i = 0; i < n_known; i++)
-        list[1 + i] = json_string_value(json_object_get(json_array_get(known, i), "dir"));
+        list[1 + i] = tkc_tree_get_text(tkc_tree_at(known, i), "dir");
     return list;
 }
 
@@ -84,14 +84,13 @@ int cli_ui(cli_app *app)
     cli_serving_block_signals(true);
     if (cli_int(app, "port") > 65535)
         return cli_fail(app, "usage", NULL, "--port must be at most 65535");
-    json_t *known = cli_logged_runs(cli_store_folder(app));
+    tkc_tree *known = cli_logged_runs(cli_arena(app), cli_store_folder(app));
     const char **folders = log_folders(app, known, &bad);
     char **keys = cli_serving_keys(app, &bad);
     if (!bad)
         bad = serve_page(app, folders, keys);
     cli_serving_free(keys);
     free(folders);
-    json_decref(known);
     return bad;
 }
 
@@ -116,10 +115,11 @@ int cli_logs_report(cli_app *app)
     }
     cli_format_size((int64_t)html.len, size);
     if (!bad && strcmp(target, "-") != 0)
-        bad = cli_print_done(
-            app,
-            json_pack("{s:o,s:I}", "path", cli_json_text(target), "bytes", (json_int_t)html.len),
-            "%s (%s); it opens in any browser", target, size);
+        bad =
+            cli_print_done(app,
+                           cli_pack(app, "{s:o,s:I}", "path", cli_json_text(cli_arena(app), target),
+                                    "bytes", (int64_t)html.len),
+                           "%s (%s); it opens in any browser", target, size);
     tinkc_text_free(&html);
     free(folders);
     return bad;

@@ -43,42 +43,41 @@ const cli_column cli_usage_columns[] = {
 
 typedef struct usage {
     const cli_app *app;
-    json_t *rows, *named, *removed; /* of runs; logged runs; what goes, for JSON */
+    tkc_tree *rows, *named, *removed; /* of runs; logged runs; what goes, for JSON */
     int64_t total, goes;
     size_t n_goes;
     bool list;
 } usage;
 
-static json_t *row_of(usage *u, const char *run)
+static tkc_tree *row_of(usage *u, const char *run)
 {
     static const char *const sizes[] = { "checkpoint_bytes", "image_bytes", "other_bytes",
                                          "total_bytes", "removable_bytes" };
-    size_t i;
-    json_t *row;
-    json_array_foreach(u->rows, i, row)
-    {
-        const char *id = json_string_value(json_object_get(row, "run_id"));
+    for (size_t i = 0; i < tkc_tree_length(u->rows); i++) {
+        const char *id = tkc_tree_get_text(tkc_tree_at(u->rows, i), "run_id");
         if (strcmp(id ? id : "", run ? run : "") == 0)
-            return row;
+            return tkc_tree_at(u->rows, i);
     }
     const char *name = run ? cli_logged_run_name(u->named, run) : "(of no run)";
-    row = json_pack("{s:o?,s:o?}", "name", name ? cli_json_text(name) : NULL, "run_id",
-                    run ? cli_json_text(run) : NULL);
+    tkc_arena *arena = cli_arena(u->app);
+    tkc_tree *row =
+        tkc_tree_pack(arena, "{s:o?,s:o?}", "name", name ? cli_json_text(arena, name) : NULL,
+                      "run_id", run ? cli_json_text(arena, run) : NULL);
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
-        json_object_set_new(row, sizes[k], json_integer(0));
-    json_array_append_new(u->rows, row);
+        tkc_tree_set_i64(row, sizes[k], 0);
+    tkc_tree_add(u->rows, row);
     return row;
 }
 
-static void add(json_t *row, const char *key, int64_t bytes)
+static void add(tkc_tree *row, const char *key, int64_t bytes)
 {
-    json_object_set_new(row, key, json_integer(json_integer_value(json_object_get(row, key)) + bytes));
+    tkc_tree_set_i64(row, key, tkc_tree_get_i64(row, key) + bytes);
 }
 
 static void take_item(const tinkc_store_item *item, void *user)
 {
     usage *u = user;
-    json_t *row = row_of(u, item->run_id);
+    tkc_tree *row = row_of(u, item->run_id);
     char size[CLI_SHORT_TEXT];
     add(row,
         item->kind == TINKC_STORE_CHECKPOINT ? "checkpoint_bytes"
@@ -92,8 +91,9 @@ static void take_item(const tinkc_store_item *item, void *user)
     add(row, "removable_bytes", item->bytes);
     u->goes += item->bytes;
     u->n_goes++;
-    json_array_append_new(u->removed, json_pack("{s:o,s:I,s:s}", "path", cli_json_text(item->path),
-                                                "bytes", (json_int_t)item->bytes, "why", item->why));
+    tkc_tree_add(u->removed, cli_pack(u->app, "{s:o,s:I,s:s}", "path",
+                                      cli_json_text(cli_arena(u->app), item->path), "bytes",
+                                      (int64_t)item->bytes, "why", item->why));
     if (!u->list)
         return;
     cli_format_size(item->bytes, size);
@@ -114,9 +114,9 @@ static int look(cli_app *app, usage *u, const char *folder, bool remove, bool st
 {
     tinkc_error err = { 0 };
     *u = (usage){ .app = app,
-                  .rows = json_array(),
-                  .removed = json_array(),
-                  .named = cli_logged_runs(folder),
+                  .rows = cli_array(app),
+                  .removed = cli_array(app),
+                  .named = cli_logged_runs(cli_arena(app), folder),
                   .list = app->format != CLI_JSON && app->format != CLI_JSONL &&
                           strcmp(app->command->verb, "gc") == 0 };
     tinkc_store_gc_options o = { .silent_s = silent_of(app), .remove = remove, .steps = steps };
@@ -128,13 +128,6 @@ static int look(cli_app *app, usage *u, const char *folder, bool remove, bool st
     return cli_fail_error(app, &err, hint);
 }
 
-static void free_usage(usage *u)
-{
-    json_decref(u->rows);
-    json_decref(u->removed);
-    json_decref(u->named);
-}
-
 static int which_store(cli_app *app, const char **folder)
 {
     *folder = app->n_args ? app->args[0] : cli_store_folder(app);
@@ -143,23 +136,23 @@ static int which_store(cli_app *app, const char **folder)
 
 static int by_size(const void *a, const void *b)
 {
-    const json_t *one = *(json_t *const *)a, *two = *(json_t *const *)b;
-    int64_t x = json_integer_value(json_object_get(one, "total_bytes"));
-    int64_t y = json_integer_value(json_object_get(two, "total_bytes"));
+    const tkc_tree *one = *(tkc_tree *const *)a, *two = *(tkc_tree *const *)b;
+    int64_t x = tkc_tree_get_i64(one, "total_bytes");
+    int64_t y = tkc_tree_get_i64(two, "total_bytes");
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* The largest first; yours. */
-static json_t *sorted(const json_t *rows)
+/* The largest first. */
+static tkc_tree *sorted(const cli_app *app, const tkc_tree *rows)
 {
-    size_t n = json_array_size(rows);
-    json_t **list = calloc(n + 1, sizeof *list), *out = json_array();
+    size_t n = tkc_tree_length(rows);
+    tkc_tree **list = calloc(n + 1, sizeof *list), *out = cli_array(app);
     for (size_t i = 0; list && i < n; i++)
-        list[i] = json_array_get(rows, i);
+        list[i] = tkc_tree_at(rows, i);
     if (list)
         qsort(list, n, sizeof *list, by_size);
     for (size_t i = 0; list && i < n; i++)
-        json_array_append(out, list[i]);
+        tkc_tree_add(out, list[i]);
     free(list);
     return out;
 }
@@ -177,9 +170,10 @@ int cli_store_usage(cli_app *app)
         cli_format_size(u.total, total);
         cli_format_size(u.goes, goes);
         char *title = cli_printf("%s: %s, %s can go (tinkc store gc)", folder, total, goes);
-        json_t *rows = sorted(u.rows),
-               *head = json_pack("{s:o,s:I,s:I}", "store", cli_json_text(folder), "total_bytes",
-                                 (json_int_t)u.total, "removable_bytes", (json_int_t)u.goes);
+        tkc_tree *rows = sorted(app, u.rows),
+                 *head =
+                     cli_pack(app, "{s:o,s:I,s:I}", "store", cli_json_text(cli_arena(app), folder),
+                              "total_bytes", (int64_t)u.total, "removable_bytes", (int64_t)u.goes);
         cli_list list = { .key = "runs",
                           .title = title,
                           .columns = cli_usage_columns,
@@ -187,11 +181,8 @@ int cli_store_usage(cli_app *app)
                           .total = -1,
                           .no_counts = true };
         bad = cli_print_list(app, &list, rows);
-        json_decref(head);
-        json_decref(rows);
         free(title);
     }
-    free_usage(&u);
     return bad;
 }
 
@@ -208,13 +199,13 @@ int cli_store_gc(cli_app *app)
         char total[CLI_SHORT_TEXT], goes[CLI_SHORT_TEXT];
         cli_format_size(u.total, total);
         cli_format_size(u.goes, goes);
-        json_t *v = json_pack("{s:b,s:I,s:I,s:O}", "deleted", remove, "bytes", (json_int_t)u.goes,
-                              "total_bytes", (json_int_t)u.total, "items", u.removed);
+        tkc_tree *v =
+            cli_pack(app, "{s:b,s:I,s:I,s:o}", "deleted", remove, "bytes", (int64_t)u.goes,
+                     "total_bytes", (int64_t)u.total, "items", u.removed);
         bad = remove ? cli_print_done(app, v, "deleted %zu items, %s of %s", u.n_goes, goes, total)
                      : cli_print_done(app, v, "%zu items, %s of %s%s", u.n_goes, goes, total,
                                       u.n_goes ? ", would go; tinkc store gc --delete does it"
                                                : ": nothing can go");
     }
-    free_usage(&u);
     return bad;
 }

@@ -20,16 +20,18 @@ static const char *last_part(const char *folder)
 bool cli_logged_runs_add(const char *store, const char *folder, const char *run_id)
 {
     char *whole = realpath(folder, NULL), *path = cli_printf("%s/runs.jsonl", store);
-    json_t *v = whole ? json_pack("{s:o,s:s}", "dir", cli_json_text(whole), "run", run_id) : NULL;
-    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    tkc_arena arena = { 0 };
+    tkc_tree *v = whole ? tkc_tree_pack(&arena, "{s:o,s:s}", "dir", cli_json_text(&arena, whole),
+                                        "run", run_id)
+                        : NULL;
+    const char *text = tkc_tree_print(&arena, v, TKC_TREE_COMPACT);
     char *line = text ? cli_printf("%s\n", text) : NULL;
     int fd = path && line ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
     bool ok = fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line);
     if (fd >= 0)
         close(fd);
     free(line);
-    free(text);
-    json_decref(v);
+    tkc_arena_free(&arena);
     free(path);
     free(whole);
     return ok;
@@ -41,28 +43,24 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static bool has_folder(const json_t *runs, const char *folder)
+static bool has_folder(const tkc_tree *runs, const char *folder)
 {
-    size_t i;
-    json_t *v;
-    json_array_foreach(runs, i, v)
-    {
-        if (strcmp(json_string_value(json_object_get(v, "dir")), folder) == 0)
+    for (size_t i = 0; i < tkc_tree_length(runs); i++)
+        if (strcmp(tkc_tree_get_text(tkc_tree_at(runs, i), "dir"), folder) == 0)
             return true;
-    }
     return false;
 }
 
 /* A line of the file, unless its folder is gone or has been used by a newer run. */
-static void take_line(const char *line, json_t *runs)
+static void take_line(tkc_arena *arena, const char *line, tkc_tree *runs)
 {
-    json_t *v = json_loads(line, 0, NULL);
-    const char *dir = json_string_value(json_object_get(v, "dir"));
-    const char *run = json_string_value(json_object_get(v, "run"));
+    tkc_tree *v = tkc_tree_read(arena, tkc_str(line), 0);
+    const char *dir = tkc_tree_get_text(v, "dir");
+    const char *run = tkc_tree_get_text(v, "run");
     if (dir && run && *dir == '/' && is_folder(dir) && !has_folder(runs, dir))
-        json_array_append_new(runs, json_pack("{s:o,s:o,s:o}", "name", cli_json_text(last_part(dir)),
-                                              "dir", cli_json_text(dir), "run", cli_json_text(run)));
-    json_decref(v);
+        tkc_tree_add(runs, tkc_tree_pack(
+                               arena, "{s:o,s:o,s:o}", "name", cli_json_text(arena, last_part(dir)),
+                               "dir", cli_json_text(arena, dir), "run", cli_json_text(arena, run)));
 }
 
 /* The file's end: a few thousand runs. Yours. */
@@ -81,19 +79,19 @@ static char *read_end(const char *store)
     return text;
 }
 
-json_t *cli_logged_runs(const char *store)
+tkc_tree *cli_logged_runs(tkc_arena *arena, const char *store)
 {
     enum { MOST = 1000 };
-    json_t *runs = json_array();
+    tkc_tree *runs = tkc_tree_array(arena);
     char *text = store ? read_end(store) : NULL;
     for (char *end = text ? text + strlen(text) : NULL;
-         end && end > text && json_array_size(runs) < MOST;) {
+         end && end > text && tkc_tree_length(runs) < MOST;) {
         if (end[-1] == '\n')
             *--end = '\0';
         char *line = end;
         while (line > text && line[-1] != '\n')
             line--;
-        take_line(line, runs);
+        take_line(arena, line, runs);
         end = line;
         *end = '\0';
     }
@@ -101,33 +99,32 @@ json_t *cli_logged_runs(const char *store)
     return runs;
 }
 
-static const char *find(const json_t *runs, const char *key, const char *text, const char *wanted)
+static const char *find(const tkc_tree *runs, const char *key, const char *text, const char *wanted)
 {
-    size_t i;
-    json_t *v;
-    json_array_foreach(runs, i, v)
-    {
-        if (strcmp(json_string_value(json_object_get(v, key)), text) == 0)
-            return json_string_value(json_object_get(v, wanted));
+    for (size_t i = 0; i < tkc_tree_length(runs); i++) {
+        const tkc_tree *v = tkc_tree_at(runs, i);
+        if (strcmp(tkc_tree_get_text(v, key), text) == 0)
+            return tkc_tree_get_text(v, wanted);
     }
     return NULL;
 }
 
 char *cli_logged_run_folder(const char *store, const char *name)
 {
-    json_t *runs = cli_logged_runs(store);
+    tkc_arena arena = { 0 };
+    const tkc_tree *runs = cli_logged_runs(&arena, store);
     const char *dir = find(runs, "name", name, "dir");
     char *copy = dir ? strdup(dir) : NULL;
-    json_decref(runs);
+    tkc_arena_free(&arena);
     return copy;
 }
 
-const char *cli_logged_run_name(const json_t *runs, const char *run_id)
+const char *cli_logged_run_name(const tkc_tree *runs, const char *run_id)
 {
     return find(runs, "run", run_id, "name");
 }
 
-const char *cli_logged_run_id(const json_t *runs, const char *name)
+const char *cli_logged_run_id(const tkc_tree *runs, const char *name)
 {
     return find(runs, "name", name, "run");
 }

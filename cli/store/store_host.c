@@ -91,19 +91,19 @@ static size_t n_using(const cli_store_host *h)
 
 static void answer_status(const cli_store_host *h, const user *u)
 {
-    json_t *who = json_array(), *all;
+    tkc_arena arena = { 0 };
+    tkc_tree *who = tkc_tree_array(&arena);
     for (size_t i = 0; i < h->n; i++)
         if (h->users[i].uses)
-            json_array_append_new(who, json_string(h->users[i].what));
-    all = json_pack("{s:i, s:I, s:o}", "pid", (int)getpid(), "since", (json_int_t)h->since_s,
-                    "users", who);
-    char *text = all ? json_dumps(all, JSON_COMPACT) : NULL;
-    json_decref(all);
+            tkc_tree_add_text(who, h->users[i].what);
+    const tkc_tree *all = tkc_tree_pack(&arena, "{s:i, s:I, s:o}", "pid", (int)getpid(), "since",
+                                        (int64_t)h->since_s, "users", who);
+    const char *text = tkc_tree_print(&arena, all, TKC_TREE_COMPACT);
     char *line = text ? cli_printf("%s\n", text) : NULL;
     if (line)
         answer(u, line);
     free(line);
-    free(text);
+    tkc_arena_free(&arena);
 }
 
 /* ---- lines ---- */

@@ -348,13 +348,14 @@ void cli_store_link_close(cli_app *app)
     app->store = NULL;
 }
 
-json_t *cli_store_link_status(const char *store)
+tkc_tree *cli_store_link_status(tkc_arena *arena, const char *store)
 {
     char line[LINE];
     tinkc_error err = { 0 };
     int folder_fd = -1, fd = connect_host(NULL, store, &folder_fd);
-    json_t *status =
-        fd >= 0 && ask(NULL, fd, "status", line, &err) ? json_loads(line, 0, NULL) : NULL;
+    tkc_tree *status = fd >= 0 && ask(NULL, fd, "status", line, &err)
+                           ? tkc_tree_read(arena, tkc_str(line), 0)
+                           : NULL;
     if (fd >= 0)
         close(fd);
     if (folder_fd >= 0)

@@ -28,7 +28,7 @@ char *cli_store_link_adapter(cli_app *, const char *base, const char *folder, bo
 /* Leaves; the last command waits until the store is written. Does nothing without a link. */
 void cli_store_link_close(cli_app *);
 
-/* What the host says about itself, without starting one: its JSON, or NULL = none runs. Yours. */
-json_t *cli_store_link_status(const char *store);
+/* What the host says about itself, without starting one: its JSON, or NULL = none runs. */
+tkc_tree *cli_store_link_status(tkc_arena *, const char *store);
 
 #endif

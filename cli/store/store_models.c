@@ -8,6 +8,7 @@
 
 #include "cli/main/files.h"
 #include "cli/models/model_folder.h"
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 static char *file_of(const char *store)
@@ -16,25 +17,22 @@ static char *file_of(const char *store)
 }
 
 /* An object, empty if the file is missing or damaged: it only saves the user from naming folders. */
-static json_t *load(const char *store)
+static tkc_tree *load(tkc_arena *arena, const char *store)
 {
     char *path = file_of(store);
-    json_t *all = path ? json_load_file(path, 0, NULL) : NULL;
+    tkc_tree *all = path ? cli_json_load(arena, path, NULL) : NULL;
     free(path);
-    if (!json_is_object(all)) {
-        json_decref(all);
-        all = json_object();
-    }
-    return all;
+    return tkc_tree_is_object(all) ? all : tkc_tree_object(arena);
 }
 
 bool cli_store_models_set(const char *store, const char *name, const char *folder)
 {
-    json_t *all = load(store);
+    tkc_arena arena = { 0 };
+    tkc_tree *all = load(&arena, store);
     char *path = file_of(store), *beside = path ? cli_printf("%s.new", path) : NULL;
-    bool ok = beside && all && json_object_set_new(all, name, json_string(folder)) == 0 &&
-              json_dump_file(all, beside, JSON_INDENT(1)) == 0 && rename(beside, path) == 0;
-    json_decref(all);
+    bool ok = beside && tkc_tree_set_text(all, name, folder) && cli_json_save(beside, all, 1) &&
+              rename(beside, path) == 0;
+    tkc_arena_free(&arena);
     free(path);
     free(beside);
     return ok;
@@ -42,10 +40,11 @@ bool cli_store_models_set(const char *store, const char *name, const char *folde
 
 char *cli_store_models_get(const char *store, const char *name)
 {
-    json_t *all = load(store);
-    const char *folder = json_string_value(json_object_get(all, name));
+    tkc_arena arena = { 0 };
+    tkc_tree *all = load(&arena, store);
+    const char *folder = tkc_tree_get_text(all, name);
     char *copy = folder ? strdup(folder) : NULL;
-    json_decref(all);
+    tkc_arena_free(&arena);
     return copy;
 }
 
@@ -60,17 +59,17 @@ static bool is_model(const char *folder)
 void cli_store_models_restore(tinkc_engine *engine, const char *store)
 {
     const char *name;
-    json_t *all = load(store), *folder;
-    json_object_foreach(all, name, folder)
-    {
+    tkc_arena arena = { 0 };
+    tkc_tree *all = load(&arena, store), *folder;
+    TKC_TREE_EACH (all, name, folder) {
         tinkc_error ignored = { 0 }; /* it is reported where somebody asks for the model */
-        const char *where = json_string_value(folder);
+        const char *where = tkc_tree_text(folder);
         if (*name == '/' && !(where && is_model(where)))
             where = name; /* it was moved back */
         if (where && is_model(where))
             (void)tinkc_engine_add_model(engine, name, where, &ignored);
     }
-    json_decref(all);
+    tkc_arena_free(&arena);
 }
 
 bool cli_store_models_add(tinkc_engine *engine, const char *store, tinkc_error *err)

@@ -14,37 +14,40 @@
 #include "cli/output/out.h"
 #include "cli/output/text.h"
 
-/* Yours; NULL = the folder is gone, or no memory. */
-static json_t *record_of(const char *folder, const char *option, const json_t *value)
+/* NULL = the folder is gone, or no memory. */
+static tkc_tree *record_of(tkc_arena *arena, const char *folder, const char *option,
+                           const tkc_tree *value)
 {
     char *whole = realpath(folder, NULL);
-    json_t *v = whole ? json_pack("{s:o,s:s,s:O}", "dir", cli_json_text(whole), "option", option,
-                                  "value", value)
-                      : NULL;
+    tkc_tree *v = whole ? tkc_tree_pack(arena, "{s:o,s:s,s:o}", "dir", cli_json_text(arena, whole),
+                                        "option", option, "value", value)
+                        : NULL;
     free(whole);
     return v;
 }
 
-static bool is_noted(const char *path, const json_t *record)
+static bool is_noted(const char *path, const tkc_tree *record)
 {
     FILE *f = path ? fopen(path, "re") : NULL;
     char *line = NULL;
     size_t cap = 0;
     bool found = false;
+    tkc_arena arena = { 0 };
     while (f && !found && getline(&line, &cap, f) > 0) {
-        json_t *v = json_loads(line, 0, NULL);
-        found = v && json_equal(v, record);
-        json_decref(v);
+        found = tkc_tree_equal(tkc_tree_read(&arena, tkc_str(line), 0), record);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     free(line);
     if (f)
         fclose(f);
     return found;
 }
 
-static bool add_line(const char *path, const json_t *record)
+static bool add_line(const char *path, const tkc_tree *record)
 {
-    char *text = json_dumps(record, JSON_COMPACT), *line = text ? cli_printf("%s\n", text) : NULL;
+    char *text = cli_json_print(record, TKC_TREE_COMPACT),
+         *line = text ? cli_printf("%s\n", text) : NULL;
     bool ok = line && cli_make_parents(path, 0700);
     int fd = ok ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600) : -1;
     ok = fd >= 0 && write(fd, line, strlen(line)) == (ssize_t)strlen(line);
@@ -55,27 +58,28 @@ static bool add_line(const char *path, const json_t *record)
     return ok;
 }
 
-static bool note(const char *path, const char *folder, const char *option, const json_t *value)
+static bool note(const char *path, const char *folder, const char *option, const tkc_tree *value)
 {
-    json_t *record = record_of(folder, option, value);
+    tkc_arena arena = { 0 };
+    const tkc_tree *record = record_of(&arena, folder, option, value);
     bool ok = path && record && (is_noted(path, record) || add_line(path, record));
-    json_decref(record);
+    tkc_arena_free(&arena);
     return ok;
 }
 
-static bool is_users_alone(const cli_option *o, const json_t *value)
+static bool is_users_alone(const cli_option *o, const tkc_tree *value)
 {
-    return o && value && !json_is_null(value) && !json_is_false(value) && cli_users_alone(o);
+    return o && value && !tkc_tree_is_null(value) &&
+           !(tkc_tree_is_bool(value) && !tkc_tree_is_true(value)) && cli_users_alone(o);
 }
 
-void cli_choices_note(const cli_app *app, const char *folder, const json_t *config)
+void cli_choices_note(const cli_app *app, const char *folder, const tkc_tree *config)
 {
     char *path = cli_state_path("commands.jsonl");
     const char *name;
-    json_t *v;
+    tkc_tree *v;
     bool ok = true;
-    json_object_foreach(json_object_get(json_object_get(config, "tinkc"), "options"), name, v)
-    {
+    TKC_TREE_EACH (tkc_tree_get(tkc_tree_get(config, "tinkc"), "options"), name, v) {
         if (is_users_alone(cli_find_option(app->command, name, strlen(name)), v))
             ok = note(path, folder, name, v) && ok;
     }
@@ -86,12 +90,13 @@ void cli_choices_note(const cli_app *app, const char *folder, const json_t *conf
 }
 
 int cli_choices_check(const cli_app *app, const char *folder, const cli_option *o,
-                      const json_t *value)
+                      const tkc_tree *value)
 {
     if (!is_users_alone(o, value))
         return 0;
-    char *path = cli_state_path("commands.jsonl"), *text = json_dumps(value, JSON_ENCODE_ANY);
-    json_t *record = record_of(folder, o->name, value);
+    char *path = cli_state_path("commands.jsonl"), *text = cli_json_print(value, TKC_TREE_SPACED);
+    tkc_arena arena = { 0 };
+    const tkc_tree *record = record_of(&arena, folder, o->name, value);
     char *hint = cli_printf("if you chose it: tinkc train %s --config %s/config.toml --log-dir %s "
                             "--resume",
                             app->command->verb, folder, folder);
@@ -101,7 +106,7 @@ int cli_choices_check(const cli_app *app, const char *folder, const cli_option *
                              "%s/config.json sets %s to %.200s, and no run of yours was started "
                              "there with it",
                              folder, o->name, text ? text : "");
-    json_decref(record);
+    tkc_arena_free(&arena);
     free(hint);
     free(text);
     free(path);

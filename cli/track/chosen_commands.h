@@ -10,8 +10,9 @@
 #include "cli/main/app.h"
 
 /* Notes what only the user may choose among the options of a run that starts. Warns if it cannot. */
-void cli_choices_note(const cli_app *, const char *folder, const json_t *config);
+void cli_choices_note(const cli_app *, const char *folder, const tkc_tree *config);
 /* Whether an option of the folder's config.json may be taken. 0, or an exit code after reporting. */
-int cli_choices_check(const cli_app *, const char *folder, const cli_option *, const json_t *value);
+int cli_choices_check(const cli_app *, const char *folder, const cli_option *,
+                      const tkc_tree *value);
 
 #endif

@@ -29,7 +29,7 @@ static FILE *open_metrics(cli_app *app, const char *folder, int *bad)
 }
 
 /* Bare NaN and Infinity, which other writers leave in the file, become null. */
-static json_t *parse_line(char *line)
+static tkc_tree *parse_line(tkc_arena *arena, char *line)
 {
     static const char *const words[] = { "-Infinity", "Infinity", "NaN" };
     char *fixed = NULL;
@@ -53,37 +53,35 @@ static json_t *parse_line(char *line)
     }
     if (!f || fclose(f) != 0)
         return NULL;
-    json_t *v = json_loads(fixed, 0, NULL);
+    tkc_tree *v = tkc_tree_read(arena, tkc_str(fixed), 0);
     free(fixed);
     return v;
 }
 
-static json_t *read_rows(FILE *f)
+static tkc_tree *read_rows(tkc_arena *arena, FILE *f)
 {
-    json_t *rows = json_array();
+    tkc_tree *rows = tkc_tree_array(arena);
     char *line = NULL;
     size_t cap = 0;
     while (getline(&line, &cap, f) > 0) {
-        json_t *v = parse_line(line);
-        if (json_is_object(v))
-            json_array_append(rows, v);
-        json_decref(v);
+        tkc_tree *v = parse_line(arena, line);
+        if (tkc_tree_is_object(v))
+            tkc_tree_add(rows, v);
     }
     free(line);
     return rows;
 }
 
 /* Rows with the same step belong together: an evaluation is written on a line of its own. */
-static json_t *merge_steps(const json_t *rows)
+static tkc_tree *merge_steps(tkc_arena *arena, const tkc_tree *rows)
 {
-    json_t *out = json_array();
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_t *row = json_array_get(rows, i),
-               *last = json_array_get(out, json_array_size(out) - 1);
-        if (last && json_equal(json_object_get(last, "step"), json_object_get(row, "step")))
-            json_object_update(last, row);
+    tkc_tree *out = tkc_tree_array(arena);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++) {
+        tkc_tree *row = tkc_tree_at(rows, i), *last = tkc_tree_at(out, tkc_tree_length(out) - 1);
+        if (last && tkc_tree_equal(tkc_tree_get(last, "step"), tkc_tree_get(row, "step")))
+            tkc_tree_update(last, row);
         else
-            json_array_append_new(out, json_copy(row));
+            tkc_tree_add(out, tkc_tree_copy(arena, row));
     }
     return out;
 }
@@ -92,43 +90,44 @@ static const char *status_of(const char *folder)
 {
     char *path = cli_printf("%s/metrics.jsonl", folder);
     struct stat st;
-    json_t *records = cli_trainlog_records(folder, "name");
+    tkc_arena arena = { 0 };
+    const tkc_tree *records = cli_trainlog_records(&arena, folder, "name");
     const char *status = "idle";
-    for (size_t i = 0; i < json_array_size(records); i++) {
-        const json_t *r = json_array_get(records, i);
-        const char *name = json_string_value(json_object_get(r, "name"));
-        if (json_is_true(json_object_get(r, "final")) || strcmp(name, "final") == 0)
+    for (size_t i = 0; i < tkc_tree_length(records); i++) {
+        const tkc_tree *r = tkc_tree_at(records, i);
+        const char *name = tkc_tree_get_text(r, "name");
+        if (tkc_tree_get_true(r, "final") || strcmp(name, "final") == 0)
             status = "completed";
     }
+    tkc_arena_free(&arena);
     if (strcmp(status, "idle") == 0 && path && stat(path, &st) == 0 &&
         time(NULL) - st.st_mtime < 120)
         status = "running";
-    json_decref(records);
     free(path);
     return status;
 }
 
-static const char *type_of(const json_t *config)
+static const char *type_of(const tkc_tree *config)
 {
-    return json_object_get(config, "dpo_beta")     ? "dpo"
-           : json_object_get(config, "loss_fn")    ? "rl"
-           : json_object_get(config, "num_epochs") ? "sft"
-                                                   : "unknown";
+    return tkc_tree_get(config, "dpo_beta")     ? "dpo"
+           : tkc_tree_get(config, "loss_fn")    ? "rl"
+           : tkc_tree_get(config, "num_epochs") ? "sft"
+                                                : "unknown";
 }
 
 /* The seed the run was made with; NULL = its settings do not say. */
-static const json_t *seed_of(const json_t *config)
+static const tkc_tree *seed_of(const tkc_tree *config)
 {
-    const json_t *seed = json_object_get(config, "seed");
-    return json_is_integer(seed) ? seed : NULL;
+    const tkc_tree *seed = tkc_tree_get(config, "seed");
+    return tkc_tree_is_i64(seed) ? seed : NULL;
 }
 
 /* "FOLDER (sft, completed, seed 7)". Yours. */
-static char *title_of(const char *folder, const char *status, const json_t *config)
+static char *title_of(const char *folder, const char *status, const tkc_tree *config)
 {
-    const json_t *seed = seed_of(config);
+    const tkc_tree *seed = seed_of(config);
     return seed ? cli_printf("%s (%s, %s, seed %lld)", folder, type_of(config), status,
-                             (long long)json_integer_value(seed))
+                             (long long)tkc_tree_i64(seed))
                 : cli_printf("%s (%s, %s)", folder, type_of(config), status);
 }
 
@@ -146,16 +145,16 @@ static const char *const usual_metrics[] = {
 };
 enum { N_USUAL = sizeof usual_metrics / sizeof *usual_metrics, N_FOLLOWED = N_USUAL - 2 };
 
-static bool occurs(const json_t *rows, const char *metric)
+static bool occurs(const tkc_tree *rows, const char *metric)
 {
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        if (json_is_number(json_object_get(json_array_get(rows, i), metric)))
+    for (size_t i = 0; i < tkc_tree_length(rows); i++)
+        if (tkc_tree_is_number(tkc_tree_get(tkc_tree_at(rows, i), metric)))
             return true;
     return false;
 }
 
 /* "step" and those of `given` (its commas go), else the usual ones that occur. Names are borrowed. */
-static void choose_metrics(const json_t *rows, char *given, cli_column columns[MAX_METRICS + 2])
+static void choose_metrics(const tkc_tree *rows, char *given, cli_column columns[MAX_METRICS + 2])
 {
     size_t n = 0;
     columns[n++] =
@@ -200,29 +199,25 @@ static int show_checkpoints(cli_app *app, const char *folder)
           .cut_left = true },
         { 0 }
     };
-    json_t *records = cli_trainlog_records(folder, "name");
+    tkc_tree *records = cli_trainlog_records(cli_arena(app), folder, "name");
     cli_list list = { .key = "checkpoints", .columns = columns, .no_counts = true };
-    int bad = cli_print_list(app, &list, records);
-    json_decref(records);
-    return bad;
+    return cli_print_list(app, &list, records);
 }
 
 /* A metric that no row has is refused with those there are. */
-static int check_metrics(const cli_app *app, const json_t *rows)
+static int check_metrics(const cli_app *app, const tkc_tree *rows)
 {
     size_t n = 1;
     for (const char *p = cli_text(app, "metric"); p && *p; p++)
         n += *p == ',';
     if (n > MAX_METRICS)
         return cli_fail(app, "usage", NULL, "--metric takes at most %d names", MAX_METRICS);
-    if (!cli_given(app, "metric") || json_array_size(rows) == 0)
+    if (!cli_given(app, "metric") || tkc_tree_length(rows) == 0)
         return 0;
-    json_t *whole = json_object();
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        json_object_update_missing(whole, json_array_get(rows, i));
-    int bad = cli_check_fields(app, whole, cli_text(app, "metric"));
-    json_decref(whole);
-    return bad;
+    tkc_tree *whole = cli_object(app);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++)
+        tkc_tree_update_missing(whole, tkc_tree_at(rows, i));
+    return cli_check_fields(app, whole, cli_text(app, "metric"));
 }
 
 int cli_logs_show(cli_app *app)
@@ -236,28 +231,25 @@ int cli_logs_show(cli_app *app)
     FILE *f = open_metrics(app, folder, &bad);
     if (!f)
         return bad;
-    json_t *raw = read_rows(f), *rows = merge_steps(raw),
-           *config = cli_trainlog_read_config(folder);
+    tkc_tree *raw = read_rows(cli_arena(app), f), *rows = merge_steps(cli_arena(app), raw),
+             *config = cli_trainlog_read_config(cli_arena(app), folder);
     fclose(f);
-    json_decref(raw);
     bad = check_metrics(app, rows);
-    if (bad) {
-        json_decref(rows);
-        json_decref(config);
+    if (bad)
         return bad;
-    }
     size_t last = (size_t)cli_int(app, "last");
-    while (last && json_array_size(rows) > last)
-        json_array_remove(rows, 0);
+    while (last && tkc_tree_length(rows) > last)
+        tkc_tree_take_out(rows, 0);
     cli_column columns[MAX_METRICS + 2];
     char *given = cli_given(app, "metric") ? strdup(cli_text(app, "metric")) : NULL;
     choose_metrics(rows, given, columns);
-    json_t *records = cli_trainlog_records(folder, "name");
+    tkc_tree *records = cli_trainlog_records(cli_arena(app), folder, "name");
     const char *status = status_of(folder);
-    json_t *head = json_pack("{s:o,s:s,s:s,s:o}", "path", cli_json_text(folder), "status", status,
-                             "type", type_of(config), "checkpoints", records);
+    tkc_tree *head =
+        cli_pack(app, "{s:o,s:s,s:s,s:o}", "path", cli_json_text(cli_arena(app), folder), "status",
+                 status, "type", type_of(config), "checkpoints", records);
     if (seed_of(config))
-        json_object_set(head, "seed", json_object_get(config, "seed"));
+        tkc_tree_set(head, "seed", tkc_tree_get(config, "seed"));
     char *title = title_of(folder, status, config);
     cli_list list = {
         .key = "rows", .title = title, .columns = columns, .head = head, .no_counts = true
@@ -265,9 +257,6 @@ int cli_logs_show(cli_app *app)
     bad = cli_print_list(app, &list, rows);
     free(given);
     free(title);
-    json_decref(head);
-    json_decref(config);
-    json_decref(rows);
     return bad;
 }
 
@@ -296,10 +285,10 @@ static bool is_followed(const char *given, const char *metric)
     return false;
 }
 
-static void print_row(const cli_app *app, const json_t *row)
+static void print_row(const cli_app *app, const tkc_tree *row)
 {
     const char *given = cli_text(app, "metric"), *key;
-    json_t *v;
+    tkc_tree *v;
     char text[CLI_SHORT_TEXT];
     if (app->format == CLI_JSON || app->format == CLI_JSONL) {
         cli_write_json(stdout, row, 0);
@@ -307,12 +296,11 @@ static void print_row(const cli_app *app, const json_t *row)
         fflush(stdout);
         return;
     }
-    printf("step %lld", (long long)json_integer_value(json_object_get(row, "step")));
-    json_object_foreach((json_t *)(uintptr_t)row, key, v)
-    {
-        if (!json_is_number(v) || !is_followed(given, key))
+    printf("step %lld", (long long)tkc_tree_get_i64(row, "step"));
+    TKC_TREE_EACH (row, key, v) {
+        if (!tkc_tree_is_number(v) || !is_followed(given, key))
             continue;
-        (void)snprintf(text, sizeof text, "%.6g", json_number_value(v));
+        (void)snprintf(text, sizeof text, "%.6g", tkc_tree_number(v));
         printf("  %s %s", key, text);
     }
     putchar('\n');
@@ -326,14 +314,15 @@ int cli_logs_tail(cli_app *app)
     FILE *f = open_metrics(app, app->args[0], &bad);
     char *line = NULL;
     size_t cap = 0;
+    tkc_arena arena = { 0 };
     while (f) {
         long before = ftell(f);
         ssize_t n = getline(&line, &cap, f);
         if (n > 0 && line[n - 1] == '\n') {
-            json_t *row = parse_line(line);
-            if (json_is_object(row))
+            const tkc_tree *row = parse_line(&arena, line);
+            if (tkc_tree_is_object(row))
                 print_row(app, row);
-            json_decref(row);
+            tkc_arena_reset(&arena);
             continue;
         }
         /* Half a line, or none yet: come back to its beginning. */
@@ -346,6 +335,7 @@ int cli_logs_tail(cli_app *app)
             break;
         }
     }
+    tkc_arena_free(&arena);
     free(line);
     if (f)
         fclose(f);
@@ -440,16 +430,15 @@ static void draw(const cli_app *app, const double *x, const double *y, size_t n,
     free(c.cells);
 }
 
-static int no_metric(const cli_app *app, const json_t *rows, const char *name)
+static int no_metric(const cli_app *app, const tkc_tree *rows, const char *name)
 {
     char hint[400] = "";
     size_t at = 0;
-    const json_t *row = json_array_get(rows, json_array_size(rows) - 1);
+    const tkc_tree *row = tkc_tree_at(rows, tkc_tree_length(rows) - 1);
     const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)row, key, v)
-    {
-        if (json_is_number(v) && at + strlen(key) + 16 < sizeof hint)
+    tkc_tree *v;
+    TKC_TREE_EACH (row, key, v) {
+        if (tkc_tree_is_number(v) && at + strlen(key) + 16 < sizeof hint)
             at += (size_t)snprintf(hint + at, sizeof hint - at, "%s%s", at ? ", " : "it has ", key);
     }
     return cli_fail(app, "not_found", *hint ? hint : NULL, "%s has no metric%s%s%s", app->args[0],
@@ -463,35 +452,33 @@ int cli_logs_plot(cli_app *app)
     FILE *f = open_metrics(app, app->args[0], &bad);
     if (!f)
         return bad;
-    json_t *rows = read_rows(f);
+    tkc_tree *rows = read_rows(cli_arena(app), f);
     fclose(f);
     for (size_t i = 0; !name && i < N_USUAL; i++)
         if (occurs(rows, usual_metrics[i]))
             name = usual_metrics[i];
-    size_t n = 0, all = name ? json_array_size(rows) : 0;
+    size_t n = 0, all = name ? tkc_tree_length(rows) : 0;
     double *x = calloc(all + 1, sizeof *x), *y = calloc(all + 1, sizeof *y);
     for (size_t i = 0; x && y && i < all; i++) {
-        const json_t *row = json_array_get(rows, i), *v = json_object_get(row, name);
-        if (!json_is_number(v))
+        const tkc_tree *row = tkc_tree_at(rows, i), *v = tkc_tree_get(row, name);
+        if (!tkc_tree_is_number(v))
             continue;
-        x[n] = json_number_value(json_object_get(row, "step"));
-        y[n++] = json_number_value(v);
+        x[n] = tkc_tree_get_number(row, "step");
+        y[n++] = tkc_tree_number(v);
     }
     if (n == 0) {
         bad = no_metric(app, rows, name);
     } else if (app->format == CLI_JSON) {
-        json_t *points = json_array();
+        tkc_tree *points = cli_array(app);
         for (size_t i = 0; i < n; i++)
-            json_array_append_new(points, json_pack("[f,f]", x[i], y[i]));
-        json_t *v = json_pack("{s:s,s:o}", "metric", name, "points", points);
+            tkc_tree_add(points, cli_pack(app, "[f,f]", x[i], y[i]));
+        tkc_tree *v = cli_pack(app, "{s:s,s:o}", "metric", name, "points", points);
         bad = cli_print_json(app, v);
-        json_decref(v);
     } else {
         draw(app, x, y, n, name);
     }
     free(x);
     free(y);
-    json_decref(rows);
     return bad;
 }
 
@@ -499,30 +486,30 @@ int cli_logs_plot(cli_app *app)
 
 typedef struct trace {
     FILE *in, *out;
+    tkc_arena arena; /* of one line */
     size_t n; /* events written */
 } trace;
 
-static void put_event(trace *t, const json_t *event)
+static void put_event(trace *t, const tkc_tree *event)
 {
     fputs(t->n++ ? ",\n" : "\n", t->out);
     cli_write_json(t->out, event, 0);
 }
 
 /* {"step", "spans": [{"name","duration","wall_start","wall_end"}]}: one whole event a span. */
-static void put_spans(trace *t, const json_t *record)
+static void put_spans(trace *t, const tkc_tree *record)
 {
-    const json_t *spans = json_object_get(record, "spans");
-    for (size_t i = 0; i < json_array_size(spans); i++) {
-        const json_t *s = json_array_get(spans, i);
-        json_t *step = json_object_get(record, "step");
-        json_t *event = json_pack("{s:s?,s:s,s:f,s:f,s:i,s:i,s:{s:O}}", "name",
-                                  json_string_value(json_object_get(s, "name")), "ph", "X", "ts",
-                                  json_number_value(json_object_get(s, "wall_start")) * 1e6, "dur",
-                                  json_number_value(json_object_get(s, "duration")) * 1e6, "pid", 1,
-                                  "tid", 1, "args", "step", step ? step : json_null());
+    const tkc_tree *spans = tkc_tree_get(record, "spans");
+    for (size_t i = 0; i < tkc_tree_length(spans); i++) {
+        const tkc_tree *s = tkc_tree_at(spans, i);
+        tkc_tree *step = tkc_tree_get(record, "step");
+        const tkc_tree *event = tkc_tree_pack(
+            &t->arena, "{s:s?,s:s,s:f,s:f,s:i,s:i,s:{s:o}}", "name", tkc_tree_get_text(s, "name"),
+            "ph", "X", "ts", tkc_tree_get_number(s, "wall_start") * 1e6, "dur",
+            tkc_tree_get_number(s, "duration") * 1e6, "pid", 1, "tid", 1, "args", "step",
+            step ? step : tkc_tree_null());
         if (event)
             put_event(t, event);
-        json_decref(event);
     }
 }
 
@@ -532,13 +519,14 @@ static void convert_trace(trace *t, bool events)
     size_t cap = 0;
     fputs("{\"traceEvents\": [", t->out);
     while (getline(&line, &cap, t->in) > 0) {
-        json_t *v = parse_line(line);
-        if (json_is_object(v) && events)
+        const tkc_tree *v = parse_line(&t->arena, line);
+        if (tkc_tree_is_object(v) && events)
             put_event(t, v);
-        else if (json_is_object(v))
+        else if (tkc_tree_is_object(v))
             put_spans(t, v);
-        json_decref(v);
+        tkc_arena_reset(&t->arena);
     }
+    tkc_arena_free(&t->arena);
     fputs("\n], \"displayTimeUnit\": \"ms\"}\n", t->out);
     free(line);
 }
@@ -574,8 +562,9 @@ int cli_logs_trace(cli_app *app)
         cli_note(app, "%zu event(s)", t.n);
     else if (!bad)
         bad = cli_print_done(app,
-                             json_pack("{s:o,s:I}", "path", cli_json_text(target ? target : usual),
-                                       "events", (json_int_t)t.n),
+                             cli_pack(app, "{s:o,s:I}", "path",
+                                      cli_json_text(cli_arena(app), target ? target : usual),
+                                      "events", (int64_t)t.n),
                              "%zu event(s) to %s; it opens in ui.perfetto.dev and chrome://tracing",
                              t.n, target ? target : usual);
     free(usual);

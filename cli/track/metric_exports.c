@@ -30,12 +30,14 @@ static void write_again(cli_exports *e, const char *folder)
     char *path = cli_printf("%s/metrics.jsonl", folder), *line = NULL;
     FILE *f = path ? fopen(path, "re") : NULL;
     size_t cap = 0;
+    tkc_arena arena = { 0 };
     while (f && e->has_wandb && getline(&line, &cap, f) > 0) {
-        json_t *row = json_loads(line, 0, NULL);
-        if (json_is_object(row) && !cli_wandb_row(&e->wandb, row))
+        const tkc_tree *row = tkc_tree_read(&arena, tkc_str(line), 0);
+        if (tkc_tree_is_object(row) && !cli_wandb_row(&e->wandb, row))
             give_up(e, &e->has_wandb, "--wandb");
-        json_decref(row);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     if (f)
         fclose(f);
     free(line);
@@ -48,7 +50,7 @@ static bool open_board(cli_exports *e, const char *folder, size_t step)
     return cli_tfevents_open(&e->board, folder, step);
 }
 
-static bool open_wandb(cli_exports *e, const char *folder, const json_t *config)
+static bool open_wandb(cli_exports *e, const char *folder, const tkc_tree *config)
 {
     const char *project = cli_text(e->app, "wandb-project"), *slash = strrchr(folder, '/');
     e->has_wandb = true;
@@ -59,7 +61,7 @@ static bool open_wandb(cli_exports *e, const char *folder, const json_t *config)
     return true;
 }
 
-int cli_exports_open(const cli_app *app, const char *folder, const json_t *config, size_t step,
+int cli_exports_open(const cli_app *app, const char *folder, const tkc_tree *config, size_t step,
                      cli_exports **out)
 {
     bool board = cli_flag(app, "tensorboard"),
@@ -87,7 +89,7 @@ void cli_exports_remove(const char *folder)
     cli_wandb_remove(folder);
 }
 
-void cli_exports_row(cli_exports *e, const json_t *row)
+void cli_exports_row(cli_exports *e, const tkc_tree *row)
 {
     if (e && e->has_board && !cli_tfevents_row(&e->board, row))
         give_up(e, &e->has_board, "--tensorboard");

@@ -19,11 +19,11 @@ typedef struct cli_exports cli_exports;
 /* What the options ask for; *out NULL = nothing. Rows that the run has already are written again
  * where the format wants them. step: the next one that is trained. 0, or an exit code after
  * reporting. */
-int cli_exports_open(const cli_app *, const char *folder, const json_t *config, size_t step,
+int cli_exports_open(const cli_app *, const char *folder, const tkc_tree *config, size_t step,
                      cli_exports **out);
 /* Removes what earlier runs in this folder left. */
 void cli_exports_remove(const char *folder);
-void cli_exports_row(cli_exports *, const json_t *row); /* NULL allowed */
+void cli_exports_row(cli_exports *, const tkc_tree *row); /* NULL allowed */
 void cli_exports_close(cli_exports *);                  /* NULL allowed */
 
 #endif

@@ -87,17 +87,16 @@ bool cli_tfevents_open(cli_tfevents *t, const char *folder, size_t step)
     return put_record(t) && ok;
 }
 
-bool cli_tfevents_row(cli_tfevents *t, const json_t *row)
+bool cli_tfevents_row(cli_tfevents *t, const tkc_tree *row)
 {
     const char *name;
-    json_t *v;
+    tkc_tree *v;
     begin_event(t);
     cli_pb_clear(&t->summary);
-    cli_pb_int(&t->event, EVENT_STEP, json_integer_value(json_object_get(row, "step")));
-    json_object_foreach((json_t *)(uintptr_t)row, name, v)
-    {
-        double number = json_number_value(v);
-        if (!json_is_number(v) || strcmp(name, "step") == 0 || !isfinite(number))
+    cli_pb_int(&t->event, EVENT_STEP, tkc_tree_get_i64(row, "step"));
+    TKC_TREE_EACH (row, name, v) {
+        double number = tkc_tree_number(v);
+        if (!tkc_tree_is_number(v) || strcmp(name, "step") == 0 || !isfinite(number))
             continue;
         cli_pb_text(&t->value, VALUE_TAG, name);
         cli_pb_float(&t->value, VALUE_NUMBER, (float)number);

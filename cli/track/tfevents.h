@@ -6,9 +6,9 @@
 #ifndef CLI_TFEVENTS_H
 #define CLI_TFEVENTS_H
 
-#include <jansson.h>
 #include <stdio.h>
 
+#include "base/json_tree.h"
 #include "cli/track/pb_write.h"
 
 typedef struct cli_tfevents {
@@ -21,7 +21,7 @@ typedef struct cli_tfevents {
  * errno set. */
 bool cli_tfevents_open(cli_tfevents *, const char *folder, size_t step);
 /* Every number of the row at its "step", in one record. */
-bool cli_tfevents_row(cli_tfevents *, const json_t *row);
+bool cli_tfevents_row(cli_tfevents *, const tkc_tree *row);
 /* Each record was written when it was made: nothing is left that could fail. */
 void cli_tfevents_close(cli_tfevents *);
 /* Removes what earlier runs in FOLDER left. */

@@ -98,15 +98,17 @@ static bool copy_rows(FILE *from, FILE *to, size_t step, bool all)
     char *line = NULL;
     size_t cap = 0;
     bool ok = true;
+    tkc_arena arena = { 0 };
     for (ssize_t n; ok && (n = getline(&line, &cap, from)) > 0;) {
         if (line[n - 1] != '\n')
             break; /* torn */
-        json_t *v = all ? NULL : json_loads(line, 0, NULL);
-        const json_t *at = json_object_get(v, "step");
-        if (!json_is_integer(at) || json_integer_value(at) < (json_int_t)step)
+        const tkc_tree *v = all ? NULL : tkc_tree_read(&arena, tkc_str(line), 0);
+        const tkc_tree *at = tkc_tree_get(v, "step");
+        if (!tkc_tree_is_i64(at) || tkc_tree_i64(at) < (int64_t)step)
             ok = fputs(line, to) != EOF;
-        json_decref(v);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     free(line);
     return ok && fflush(to) == 0 && tkc_sync_file(fileno(to)) == 0;
 }
@@ -157,7 +159,7 @@ void cli_trainlog_close(cli_trainlog *log)
     *log = (cli_trainlog){ 0 };
 }
 
-static bool append(FILE *f, const json_t *v)
+static bool append(FILE *f, const tkc_tree *v)
 {
     cli_write_json(f, v, 0);
     return fputc('\n', f) != EOF && fflush(f) == 0;
@@ -168,18 +170,18 @@ static bool on_disk(FILE *f)
     return tkc_sync_file(fileno(f)) == 0;
 }
 
-bool cli_trainlog_metrics(cli_trainlog *log, const json_t *v)
+bool cli_trainlog_metrics(cli_trainlog *log, const tkc_tree *v)
 {
     cli_exports_row(log->exports, v);
     return append(log->metrics, v);
 }
 
-bool cli_trainlog_spans(cli_trainlog *log, const json_t *v)
+bool cli_trainlog_spans(cli_trainlog *log, const tkc_tree *v)
 {
     return append(log->spans, v);
 }
 
-bool cli_trainlog_sample(cli_trainlog *log, const json_t *v)
+bool cli_trainlog_sample(cli_trainlog *log, const tkc_tree *v)
 {
     if (!log->samples)
         log->samples = open_log(log->folder, "samples.jsonl", "ae");
@@ -188,13 +190,13 @@ bool cli_trainlog_sample(cli_trainlog *log, const json_t *v)
 
 /* A run continues from here: what was measured so far must be there, then. Rows of the steps since
  * would be measured again, so they need not be waited for one by one. */
-bool cli_trainlog_checkpoint(cli_trainlog *log, const json_t *v)
+bool cli_trainlog_checkpoint(cli_trainlog *log, const tkc_tree *v)
 {
     return on_disk(log->metrics) && on_disk(log->spans) && append(log->checkpoints, v) &&
            on_disk(log->checkpoints);
 }
 
-void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const json_t *v)
+void cli_trainlog_event(const cli_app *app, cli_trainlog *log, const tkc_tree *v)
 {
     if (!log->hook.pipe)
         return;
@@ -230,7 +232,7 @@ int cli_trainlog_code(const cli_app *app, const char *folder)
     return bad;
 }
 
-int cli_trainlog_config(const cli_app *app, const char *folder, const json_t *v)
+int cli_trainlog_config(const cli_app *app, const char *folder, const tkc_tree *v)
 {
     char *path = cli_printf("%s/config.json", folder);
     cli_save s;
@@ -243,25 +245,24 @@ int cli_trainlog_config(const cli_app *app, const char *folder, const json_t *v)
     return cli_save_end(&s, app, true);
 }
 
-json_t *cli_trainlog_read_config(const char *folder)
+tkc_tree *cli_trainlog_read_config(tkc_arena *arena, const char *folder)
 {
     char *path = cli_printf("%s/config.json", folder);
-    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
+    tkc_tree *v = path ? cli_json_load(arena, path, NULL) : NULL;
     free(path);
     return v;
 }
 
-json_t *cli_trainlog_records(const char *folder, const char *key)
+tkc_tree *cli_trainlog_records(tkc_arena *arena, const char *folder, const char *key)
 {
     FILE *f = open_log(folder, "checkpoints.jsonl", "re");
-    json_t *out = json_array();
+    tkc_tree *out = tkc_tree_array(arena);
     char *line = NULL;
     size_t cap = 0;
     while (f && getline(&line, &cap, f) > 0) {
-        json_t *v = json_loads(line, 0, NULL);
-        if (json_is_string(json_object_get(v, key)))
-            json_array_append(out, v);
-        json_decref(v);
+        tkc_tree *v = tkc_tree_read(arena, tkc_str(line), 0);
+        if (tkc_tree_is_text(tkc_tree_get(v, key)))
+            tkc_tree_add(out, v);
     }
     if (f)
         fclose(f);

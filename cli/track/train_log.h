@@ -46,19 +46,19 @@ void cli_trainlog_info(cli_trainlog *, const char *what, const char *text);
  * errno set. */
 bool cli_trainlog_rewind(const char *folder, size_t step);
 void cli_trainlog_close(cli_trainlog *);
-bool cli_trainlog_metrics(cli_trainlog *, const json_t *);
-bool cli_trainlog_spans(cli_trainlog *, const json_t *);
-bool cli_trainlog_checkpoint(cli_trainlog *, const json_t *);
-bool cli_trainlog_sample(cli_trainlog *, const json_t *);
-void cli_trainlog_event(const cli_app *, cli_trainlog *, const json_t *);
+bool cli_trainlog_metrics(cli_trainlog *, const tkc_tree *);
+bool cli_trainlog_spans(cli_trainlog *, const tkc_tree *);
+bool cli_trainlog_checkpoint(cli_trainlog *, const tkc_tree *);
+bool cli_trainlog_sample(cli_trainlog *, const tkc_tree *);
+void cli_trainlog_event(const cli_app *, cli_trainlog *, const tkc_tree *);
 /* Writes code.diff where there is a repository. 0, or an exit code after reporting. */
 int cli_trainlog_code(const cli_app *, const char *folder);
 /* 0, or an exit code after reporting. */
-int cli_trainlog_config(const cli_app *, const char *folder, const json_t *);
-json_t *cli_trainlog_read_config(const char *folder); /* yours; NULL = none */
+int cli_trainlog_config(const cli_app *, const char *folder, const tkc_tree *);
+tkc_tree *cli_trainlog_read_config(tkc_arena *, const char *folder); /* NULL = none */
 
-/* Records of checkpoints.jsonl that have `key`, oldest first; yours. */
-json_t *cli_trainlog_records(const char *folder, const char *key);
+/* Records of checkpoints.jsonl that have `key`, oldest first. */
+tkc_tree *cli_trainlog_records(tkc_arena *, const char *folder, const char *key);
 bool cli_trainlog_exists(const char *folder);
 /* Removes the files of a run; the folder stays. */
 bool cli_trainlog_remove(const char *folder);

@@ -18,6 +18,7 @@
 
 #include "base/platform.h"
 #include "cli/main/files.h"
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 enum { BLOCK = 32768, HEAD = 7 };
@@ -115,9 +116,9 @@ static void begin_record(cli_wandb *w)
 
 /* ---- records ---- */
 
-static void add_item(cli_wandb *w, uint32_t key_field, const char *key, const json_t *v)
+static void add_item(cli_wandb *w, uint32_t key_field, const char *key, const tkc_tree *v)
 {
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = cli_json_print(v, TKC_TREE_COMPACT);
     if (!text) { /* what JSON cannot say */
         w->bad |= errno == ENOMEM;
         return;
@@ -140,14 +141,15 @@ static bool put_header(cli_wandb *w)
     return put_record(w);
 }
 
-static bool put_run(cli_wandb *w, const char *project, const char *name, const json_t *config)
+static bool put_run(cli_wandb *w, const char *project, const char *name, const tkc_tree *config)
 {
     cli_pb run = { 0 };
     char host[65] = "";
     const char *key;
-    json_t *v;
+    tkc_tree *v;
     (void)gethostname(host, sizeof host - 1);
-    json_object_foreach((json_t *)(uintptr_t)config, key, v) add_item(w, ITEM_KEY, key, v);
+    TKC_TREE_EACH (config, key, v)
+        add_item(w, ITEM_KEY, key, v);
     cli_pb_text(&run, RUN_ID, w->id);
     cli_pb_text(&run, RUN_PROJECT, project);
     cli_pb_message(&run, RUN_CONFIG, &w->part);
@@ -162,44 +164,44 @@ static bool put_run(cli_wandb *w, const char *project, const char *name, const j
     return put_record(w);
 }
 
-static json_t *row_items(const cli_wandb *w, const json_t *row)
+static tkc_tree *row_items(tkc_arena *arena, const cli_wandb *w, const tkc_tree *row)
 {
-    json_t *out = json_object(), *v;
+    tkc_tree *out = tkc_tree_object(arena), *v;
     const char *key;
     int64_t now = cli_now_us();
-    json_object_foreach((json_t *)(uintptr_t)row, key, v)
-    {
-        if (json_is_number(v) && isfinite(json_number_value(v)) && strcmp(key, "step") != 0)
-            json_object_set(out, key, v);
+    TKC_TREE_EACH (row, key, v) {
+        if (tkc_tree_is_number(v) && isfinite(tkc_tree_number(v)) && strcmp(key, "step") != 0)
+            tkc_tree_set(out, key, v);
     }
-    json_object_set_new(out, "_step",
-                        json_integer(json_integer_value(json_object_get(row, "step"))));
-    json_object_set_new(out, "_timestamp", json_real((double)now / 1e6));
-    json_object_set_new(out, "_runtime", json_real((double)(now - w->begun_us) / 1e6));
+    tkc_tree_set_i64(out, "_step", tkc_tree_get_i64(row, "step"));
+    tkc_tree_set_real(out, "_timestamp", (double)now / 1e6);
+    tkc_tree_set_real(out, "_runtime", (double)(now - w->begun_us) / 1e6);
     return out;
 }
 
-static void add_items(cli_wandb *w, const json_t *items)
+static void add_items(cli_wandb *w, const tkc_tree *items)
 {
     const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)(uintptr_t)items, key, v) add_item(w, ITEM_NESTED_KEY, key, v);
+    tkc_tree *v;
+    TKC_TREE_EACH (items, key, v)
+        add_item(w, ITEM_NESTED_KEY, key, v);
 }
 
 /* The summary is what the run's page shows as its last values. */
-bool cli_wandb_row(cli_wandb *w, const json_t *row)
+bool cli_wandb_row(cli_wandb *w, const tkc_tree *row)
 {
-    json_t *items = row_items(w, row);
+    tkc_arena arena = { 0 };
+    const tkc_tree *items = row_items(&arena, w, row);
     begin_record(w);
     add_items(w, items);
-    cli_pb_int(&w->item, STEP_NUM, json_integer_value(json_object_get(row, "step")));
+    cli_pb_int(&w->item, STEP_NUM, tkc_tree_get_i64(row, "step"));
     cli_pb_message(&w->part, HISTORY_STEP, &w->item);
     cli_pb_message(&w->record, RECORD_HISTORY, &w->part);
     bool ok = put_record(w);
     begin_record(w);
     add_items(w, items);
     cli_pb_message(&w->record, RECORD_SUMMARY, &w->part);
-    json_decref(items);
+    tkc_arena_free(&arena);
     return put_record(w) && ok;
 }
 
@@ -290,7 +292,7 @@ static bool make_file(cli_wandb *w, const char *above)
 }
 
 bool cli_wandb_open(cli_wandb *w, const char *folder, const char *project, const char *name,
-                    const json_t *config)
+                    const tkc_tree *config)
 {
     char before[64];
     *w = (cli_wandb){ .begun_us = cli_now_us() };

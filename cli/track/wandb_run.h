@@ -8,9 +8,9 @@
 #ifndef CLI_WANDB_RUN_H
 #define CLI_WANDB_RUN_H
 
-#include <jansson.h>
 #include <stdio.h>
 
+#include "base/json_tree.h"
 #include "cli/track/pb_write.h"
 
 enum { CLI_WANDB_ID = 8 };
@@ -27,9 +27,9 @@ typedef struct cli_wandb {
 
 /* project, name: NULL = none. config: an object. False with errno set. */
 bool cli_wandb_open(cli_wandb *, const char *folder, const char *project, const char *name,
-                    const json_t *config);
+                    const tkc_tree *config);
 /* Every number of the row at its "step". */
-bool cli_wandb_row(cli_wandb *, const json_t *row);
+bool cli_wandb_row(cli_wandb *, const tkc_tree *row);
 bool cli_wandb_close(cli_wandb *);
 /* Removes what earlier runs in FOLDER left. */
 void cli_wandb_remove(const char *folder);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/store/store_link.h"
+#include "cli/output/out.h"
 #include "cli/output/text.h"
 
 static const char *named(const cli_app *app)
@@ -25,16 +26,15 @@ int cli_adapter_model(cli_app *app)
     if (!folder || cli_given(app, "model"))
         return 0;
     char *path = cli_printf("%s/adapter_config.json", folder);
-    json_error_t why;
-    json_t *v = path ? json_load_file(path, 0, &why) : NULL;
-    const char *base = json_string_value(json_object_get(v, "base_model_name_or_path"));
+    tinkc_error why = { 0 };
+    const tkc_tree *v = path ? cli_json_load(cli_arena(app), path, &why) : NULL;
+    const char *base = tkc_tree_get_text(v, "base_model_name_or_path");
     int bad = 0;
     if (!v)
-        bad = cli_fail(app, "input", "the folder of a PEFT adapter holds adapter_config.json",
-                       "%s: %s", path, why.text);
+        bad = cli_fail(app, "input", "the folder of a PEFT adapter holds adapter_config.json", "%s",
+                       why.message);
     else if (base && *base)
         bad = cli_give_value(app, "model", strdup(base), CLI_FROM_PROGRAM, "the adapter");
-    json_decref(v);
     free(path);
     return bad;
 }

@@ -22,9 +22,8 @@ static void preview(const cli_sft *s)
 
 static int train(cli_sft *s)
 {
-    json_t *config = cli_sft_config(s);
+    tkc_tree *config = cli_sft_config(s);
     int bad = cli_job_open(&s->job, config);
-    json_decref(config);
     if (bad)
         return bad;
     if (s->job.step < s->job.total_steps)
@@ -56,65 +55,64 @@ int cli_train_sft(cli_app *app)
 }
 
 /* A member wherever it lies: the cookbook nests its settings. */
-static const json_t *find_deep(const json_t *v, const char *key)
+static const tkc_tree *find_deep(const tkc_tree *v, const char *key)
 {
-    const json_t *found = json_object_get(v, key);
+    const tkc_tree *found = tkc_tree_get(v, key);
     const char *name;
-    json_t *member;
-    json_object_foreach((json_t *)(uintptr_t)v, name, member)
-    {
-        if (found && !json_is_null(found))
+    tkc_tree *member;
+    TKC_TREE_EACH (v, name, member) {
+        if (found && !tkc_tree_is_null(found))
             break;
-        if (json_is_object(member))
+        if (tkc_tree_is_object(member))
             found = find_deep(member, key);
     }
     return found;
 }
 
-static char *as_text(const json_t *v)
+static char *as_text(const tkc_tree *v)
 {
-    if (json_is_string(v))
-        return strdup(json_string_value(v));
-    if (json_is_boolean(v))
-        return strdup(json_is_true(v) ? "true" : "false");
-    return json_is_number(v) ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    if (tkc_tree_is_text(v))
+        return strdup(tkc_tree_text(v));
+    if (tkc_tree_is_bool(v))
+        return strdup(tkc_tree_is_true(v) ? "true" : "false");
+    return tkc_tree_is_number(v) ? cli_json_print(v, TKC_TREE_SPACED) : NULL;
 }
 
 /* Settings of our own runs word by word; of the cookbook's by the names of its fields. */
-static int take_settings(cli_app *app, const char *folder, const json_t *config, const char *origin)
+static int take_settings(cli_app *app, const char *folder, const tkc_tree *config,
+                         const char *origin)
 {
-    const json_t *ours = json_object_get(json_object_get(config, "tinkc"), "options");
+    const tkc_tree *ours = tkc_tree_get(tkc_tree_get(config, "tinkc"), "options");
     int bad = 0;
     for (const cli_option *o = app->command->options; o->name && !bad; o++) {
-        const json_t *v = ours          ? json_object_get(ours, o->name)
-                          : o->cookbook ? find_deep(config, o->cookbook)
-                                        : NULL;
+        const tkc_tree *v = ours          ? tkc_tree_get(ours, o->name)
+                            : o->cookbook ? find_deep(config, o->cookbook)
+                                          : NULL;
         if (cli_given(app, o->name) || strcmp(o->name, "data") == 0 ||
             strcmp(o->name, "log-dir") == 0 || strcmp(o->name, "if-exists") == 0 ||
             strcmp(o->name, "resume") == 0 || strcmp(o->name, "config") == 0)
             continue;
         bad = cli_choices_check(app, folder, o, v);
-        for (size_t i = 0; json_is_array(v) && i < json_array_size(v) && !bad; i++)
-            bad =
-                cli_give_value(app, o->name, as_text(json_array_get(v, i)), CLI_FROM_USER, origin);
-        if (!bad && !json_is_array(v))
+        for (size_t i = 0; tkc_tree_is_array(v) && i < tkc_tree_length(v) && !bad; i++)
+            bad = cli_give_value(app, o->name, as_text(tkc_tree_at(v, i)), CLI_FROM_USER, origin);
+        if (!bad && !tkc_tree_is_array(v))
             bad = cli_give_value(app, o->name, v ? as_text(v) : NULL, CLI_FROM_USER, origin);
     }
     return bad;
 }
 
-static int take_files(cli_app *app, const json_t *config, const char *origin)
+static int take_files(cli_app *app, const tkc_tree *config, const char *origin)
 {
-    const json_t *files = json_object_get(json_object_get(config, "tinkc"), "files");
+    const tkc_tree *files = tkc_tree_get(tkc_tree_get(config, "tinkc"), "files");
     int bad = 0;
-    for (size_t i = 0; i < json_array_size(files) && !bad; i++)
-        bad = cli_give_value(app, "data", as_text(json_array_get(files, i)), CLI_FROM_USER, origin);
-    if (json_array_size(files))
+    for (size_t i = 0; i < tkc_tree_length(files) && !bad; i++)
+        bad = cli_give_value(app, "data", as_text(tkc_tree_at(files, i)), CLI_FROM_USER, origin);
+    if (tkc_tree_length(files))
         return bad;
-    const json_t *path = find_deep(config, "file_path");
-    if (!json_is_string(path))
+    const tkc_tree *path = find_deep(config, "file_path");
+    if (!tkc_tree_is_text(path))
         path = find_deep(config, "dataset");
-    if (!json_is_string(path))
+    if (!tkc_tree_is_text(path))
         return cli_fail(app, "config_invalid", NULL, "%s does not name a data file", origin);
     cli_note(app, "a run of the cookbook: the data is shuffled in another order from here on");
     return cli_give_value(app, "data", as_text(path), CLI_FROM_USER, origin);
@@ -124,23 +122,22 @@ int cli_train_resume(cli_app *app)
 {
     int bad;
     const char *folder = app->args[0];
-    json_t *config = cli_trainlog_read_config(folder);
+    tkc_tree *config = cli_trainlog_read_config(cli_arena(app), folder);
     if (!config)
         return cli_fail(app, "not_found", "it is the folder with config.json and checkpoints.jsonl",
                         "%s is not a log directory", folder);
-    const json_t *recipe = json_object_get(json_object_get(config, "tinkc"), "recipe");
-    const char *verb = json_is_string(recipe) ? json_string_value(recipe) : "sft";
+    const tkc_tree *recipe = tkc_tree_get(tkc_tree_get(config, "tinkc"), "recipe");
+    const char *verb = tkc_tree_is_text(recipe) ? tkc_tree_text(recipe) : "sft";
     app->command = cli_find("train", verb);
     if (!app->command || app->command->run == cli_train_resume) {
         bad = cli_fail(app, "config_invalid", NULL, "%s/config.json: unknown recipe '%s'", folder,
                        verb);
-        json_decref(config);
         return bad;
     }
     app->n_args = 0;
     bad = take_settings(app, folder, config, "config.json");
-    if (!bad && !cli_given(app, "model") && json_is_string(json_object_get(config, "model_name")))
-        bad = cli_give_value(app, "model", as_text(json_object_get(config, "model_name")),
+    if (!bad && !cli_given(app, "model") && tkc_tree_is_text(tkc_tree_get(config, "model_name")))
+        bad = cli_give_value(app, "model", as_text(tkc_tree_get(config, "model_name")),
                              CLI_FROM_USER, "config.json");
     if (!bad)
         bad = take_files(app, config, "config.json");
@@ -148,6 +145,5 @@ int cli_train_resume(cli_app *app)
         bad = cli_set_value(app, "log-dir", folder, CLI_FROM_LINE, "command line");
     if (!bad)
         bad = cli_set_value(app, "resume", "true", CLI_FROM_LINE, "command line");
-    json_decref(config);
     return bad ? bad : app->command->run(app);
 }

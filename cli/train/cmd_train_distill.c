@@ -116,11 +116,10 @@ static int on_policy(cli_app *app)
     }
     if (!bad && !cli_flag(app, "dry-run")) {
         bad = open_teachers(&r);
-        json_t *config =
+        tkc_tree *config =
             bad ? NULL
                 : cli_job_config(&r.job, (const char *const *)r.prompts.paths, r.prompts.n_paths);
         bad = bad ? bad : cli_rl_run(&r, config);
-        json_decref(config);
     }
     cli_rl_free(&r);
     return bad;
@@ -271,7 +270,7 @@ static double entropy_of(const off *o, const soft *s)
     return sum;
 }
 
-static bool step(void *user, const size_t *which, size_t n, double rate, json_t *row,
+static bool step(void *user, const size_t *which, size_t n, double rate, tkc_tree *row,
                  tinkc_error *err)
 {
     off *o = user;
@@ -296,13 +295,13 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
     if (ok) {
         double loss = tinkc_fwdbwd_metric(tinkc_future_fwdbwd(pass, 0, err), "loss:sum", NAN);
         cli_job_add_metrics(row, tinkc_future_step(moved, 0, err));
-        json_object_set_new(row, "progress/done_frac",
-                            json_real((double)(o->job.step + 1) / (double)o->job.total_steps));
-        json_object_set_new(row, "optim/lr", json_real(rate));
-        json_object_set_new(row, "batch_size", json_integer((json_int_t)n));
-        json_object_set_new(row, "num_tokens", json_integer((json_int_t)tokens));
-        json_object_set_new(row, "train/loss", cli_job_number(loss / weight));
-        json_object_set_new(row, "teacher_kl", cli_job_number((loss - entropy) / weight));
+        tkc_tree_set_real(row, "progress/done_frac",
+                          (double)(o->job.step + 1) / (double)o->job.total_steps);
+        tkc_tree_set_real(row, "optim/lr", rate);
+        tkc_tree_set_i64(row, "batch_size", (int64_t)n);
+        tkc_tree_set_i64(row, "num_tokens", (int64_t)tokens);
+        cli_job_set(row, "train/loss", loss / weight);
+        cli_job_set(row, "teacher_kl", (loss - entropy) / weight);
         o->job.elapsed_tokens += tokens;
     }
     tinkc_future_free(pass);
@@ -348,12 +347,11 @@ static int off_policy(cli_app *app)
         show_plan(&o.job, "conversation", o.set.n, o.loop.batch_size, 0);
     }
     if (!bad && !cli_flag(app, "dry-run")) {
-        json_t *config = cli_job_config(&o.job, (const char *const *)&o.file.path, 1);
+        tkc_tree *config = cli_job_config(&o.job, (const char *const *)&o.file.path, 1);
         bad = cli_open_named(app, cli_text_at(app, "teacher", 0), &o.teacher);
         bad = bad ? bad : ask_teacher(&o);
         bad = bad ? bad : cli_job_open(&o.job, config);
         bad = bad ? bad : cli_epochs_run(&o.loop);
-        json_decref(config);
     }
     for (size_t i = 0; o.items && i < o.set.n; i++) {
         free(o.items[i].targets);

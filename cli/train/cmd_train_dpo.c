@@ -87,12 +87,13 @@ static char *cache_path(const dpo *d)
 static bool read_cache(dpo *d)
 {
     char *path = cache_path(d);
-    json_t *v = path ? json_load_file(path, 0, NULL) : NULL;
-    const json_t *sums = json_object_get(v, "sums");
-    bool ok = json_array_size(sums) == n_sides(d) && json_array_size(sums) > 0;
+    tkc_arena arena = { 0 };
+    const tkc_tree *v = path ? cli_json_load(&arena, path, NULL) : NULL;
+    const tkc_tree *sums = tkc_tree_get(v, "sums");
+    bool ok = tkc_tree_length(sums) == n_sides(d) && tkc_tree_length(sums) > 0;
     for (size_t i = 0; ok && i < n_sides(d); i++)
-        side(d, i)->reference = json_number_value(json_array_get(sums, i));
-    json_decref(v);
+        side(d, i)->reference = tkc_tree_number(tkc_tree_at(sums, i));
+    tkc_arena_free(&arena);
     free(path);
     return ok;
 }
@@ -101,13 +102,16 @@ static int write_cache(const dpo *d, const char *reference)
 {
     cli_save save;
     char *path = cache_path(d);
-    json_t *sums = json_array(), *v = json_pack("{s:s,s:o}", "reference", reference, "sums", sums);
+    tkc_arena arena = { 0 };
+    tkc_tree *sums = tkc_tree_array(&arena);
+    const tkc_tree *v = tkc_tree_pack(&arena, "{s:s,s:o}", "reference", reference, "sums", sums);
     for (size_t i = 0; i < n_sides(d); i++)
-        json_array_append_new(sums, json_real(side(d, i)->reference));
+        tkc_tree_add_real(sums, side(d, i)->reference);
     cli_save_begin(&save, path ? path : "", 0666);
-    if (save.f)
-        json_dumpf(v, save.f, JSON_COMPACT);
-    json_decref(v);
+    const char *text = tkc_tree_print(&arena, v, TKC_TREE_COMPACT);
+    if (save.f && text)
+        fputs(text, save.f);
+    tkc_arena_free(&arena);
     free(path);
     return cli_save_end(&save, d->job.app, true);
 }
@@ -184,7 +188,7 @@ static void empty(filled *f)
 
 /* KTO: how far the policy is from the reference, from answers that belong to other prompts. 0 for the
  * losses that do not need it, or with err set. */
-static double estimate_kl(dpo *d, const size_t *which, size_t n, json_t *row, tinkc_error *err)
+static double estimate_kl(dpo *d, const size_t *which, size_t n, tkc_tree *row, tinkc_error *err)
 {
     filled f;
     double kl = 0;
@@ -197,7 +201,7 @@ static double estimate_kl(dpo *d, const size_t *which, size_t n, json_t *row, ti
         kl = tinkc_recipe_kto_kl(tinkc_future_fwdbwd(pass, 0, err), f.batch, f.reference, f.n,
                                  cli_flag(d->job.app, "length-normalized"), err);
         d->job.elapsed_tokens += f.tokens;
-        json_object_set_new(row, "kl", cli_job_number(kl));
+        cli_job_set(row, "kl", kl);
     }
     tinkc_future_free(pass);
     empty(&f);
@@ -215,7 +219,7 @@ static tinkc_preference loss_of(const dpo *d, const filled *f, double kl)
                                .by_length = cli_flag(d->job.app, "length-normalized") };
 }
 
-static bool step(void *user, const size_t *which, size_t n, double rate, json_t *row,
+static bool step(void *user, const size_t *which, size_t n, double rate, tkc_tree *row,
                  tinkc_error *err)
 {
     static const char *const names[] = { "dpo_loss", "accuracy", "margin", "chosen_reward",
@@ -239,11 +243,10 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
     if (ok) {
         const tinkc_fwdbwd *got = tinkc_future_fwdbwd(pass, 0, err);
         cli_job_add_metrics(row, tinkc_future_step(moved, 0, err));
-        json_object_set_new(row, "num_pairs", json_integer((json_int_t)n));
-        json_object_set_new(row, "num_tokens", json_integer((json_int_t)f.tokens));
+        tkc_tree_set_i64(row, "num_pairs", (int64_t)n);
+        tkc_tree_set_i64(row, "num_tokens", (int64_t)f.tokens);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            json_object_set_new(row, names[i],
-                                cli_job_number(tinkc_fwdbwd_metric(got, names[i], NAN)));
+            cli_job_set(row, names[i], tinkc_fwdbwd_metric(got, names[i], NAN));
         d->job.elapsed_tokens += f.tokens;
     }
     tinkc_future_free(pass);
@@ -253,7 +256,7 @@ static bool step(void *user, const size_t *which, size_t n, double rate, json_t 
 }
 
 /* Accuracy, margin and the chosen answers' loss on what was held out. */
-static bool evaluate(void *user, json_t *row, tinkc_error *err)
+static bool evaluate(void *user, tkc_tree *row, tinkc_error *err)
 {
     dpo *d = user;
     filled f;
@@ -283,9 +286,9 @@ static bool evaluate(void *user, json_t *row, tinkc_error *err)
     }
     if (ok) {
         double n = (double)d->n_test;
-        json_object_set_new(row, "test/accuracy", json_real(right / n));
-        json_object_set_new(row, "test/margin", json_real(margin / n));
-        json_object_set_new(row, "test/nll", cli_job_number(nll / tokens));
+        tkc_tree_set_real(row, "test/accuracy", right / n);
+        tkc_tree_set_real(row, "test/margin", margin / n);
+        cli_job_set(row, "test/nll", nll / tokens);
         cli_note(d->job.app, "step %zu: test accuracy %.3f, margin %.4f", d->job.step, right / n,
                  margin / n);
     }
@@ -370,9 +373,9 @@ static void show_plan(const dpo *d)
 
 static int train(dpo *d)
 {
-    json_t *config = cli_job_config(&d->job, (const char *const *)d->pairs.paths, d->pairs.n_paths);
+    tkc_tree *config =
+        cli_job_config(&d->job, (const char *const *)d->pairs.paths, d->pairs.n_paths);
     int bad = cli_job_open(&d->job, config);
-    json_decref(config);
     if (!bad && d->job.step < d->job.total_steps)
         bad = settle_reference(d);
     return bad ? bad : cli_epochs_run(&d->loop);

@@ -122,10 +122,9 @@ static int train(cli_rl *r)
     int bad = open_reference(r);
     if (bad)
         return bad;
-    json_t *config =
+    tkc_tree *config =
         cli_job_config(&r->job, (const char *const *)r->prompts.paths, r->prompts.n_paths);
     bad = cli_rl_run(r, config);
-    json_decref(config);
     return bad;
 }
 

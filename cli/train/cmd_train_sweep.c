@@ -201,18 +201,20 @@ static void measure(sweep *s, run *r)
     char *path = cli_printf("%s/metrics.jsonl", r->folder), *line = NULL;
     FILE *f = path ? fopen(path, "re") : NULL;
     size_t cap = 0;
+    tkc_arena arena = { 0 };
     while (f && getline(&line, &cap, f) > 0) {
-        json_t *v = json_loads(line, 0, NULL);
+        const tkc_tree *v = tkc_tree_read(&arena, tkc_str(line), 0);
         for (size_t i = 0; !s->metric && i < sizeof usual / sizeof *usual; i++)
-            if (json_is_number(json_object_get(v, usual[i])))
+            if (tkc_tree_is_number(tkc_tree_get(v, usual[i])))
                 s->metric = usual[i];
-        const json_t *value = s->metric ? json_object_get(v, s->metric) : NULL;
-        if (json_is_number(value)) {
-            r->metric = json_number_value(value);
+        const tkc_tree *value = s->metric ? tkc_tree_get(v, s->metric) : NULL;
+        if (tkc_tree_is_number(value)) {
+            r->metric = tkc_tree_number(value);
             r->measured = true;
         }
-        json_decref(v);
+        tkc_arena_reset(&arena);
     }
+    tkc_arena_free(&arena);
     if (f)
         fclose(f);
     free(line);
@@ -333,34 +335,35 @@ static bool lower_is_better(const char *metric)
 
 static int show_table(sweep *s)
 {
-    json_t *items = json_array();
+    tkc_tree *items = cli_array(s->app);
     size_t failed = 0;
     bool lower = s->metric && lower_is_better(s->metric);
     for (size_t i = 0; i < s->n_runs; i++) {
         const run *r = &s->runs[i];
         bool ok = r->ended && WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0;
         failed += !ok;
-        json_t *v = json_pack("{s:s,s:o,s:s,s:s}", "settings", r->name, "metric",
-                              r->measured ? json_real(r->metric) : json_null(), "status",
-                              ok           ? "done"
-                              : r->started ? "failed"
-                                           : "not run",
-                              "log_path", r->folder);
+        tkc_tree *v = cli_pack(s->app, "{s:s,s:o,s:s,s:s}", "settings", r->name, "metric",
+                               r->measured ? tkc_tree_new_real(cli_arena(s->app), r->metric)
+                                           : tkc_tree_null(),
+                               "status",
+                               ok           ? "done"
+                               : r->started ? "failed"
+                                            : "not run",
+                               "log_path", r->folder);
         size_t at = 0;
-        while (at < json_array_size(items)) {
-            const json_t *other = json_object_get(json_array_get(items, at), "metric");
-            double d = r->metric - json_number_value(other);
-            if (r->measured && (!json_is_number(other) || (lower ? d < 0 : d > 0)))
+        while (at < tkc_tree_length(items)) {
+            const tkc_tree *other = tkc_tree_get(tkc_tree_at(items, at), "metric");
+            double d = r->metric - tkc_tree_number(other);
+            if (r->measured && (!tkc_tree_is_number(other) || (lower ? d < 0 : d > 0)))
                 break;
             at++;
         }
-        json_array_insert_new(items, at, v);
+        tkc_tree_insert(items, at, v);
     }
     char *title = cli_printf("Sweep, best first by %s", s->metric ? s->metric : "(no metric)");
     cli_list list = { .key = "runs", .title = title, .columns = columns, .no_counts = true };
     int bad = cli_print_list(s->app, &list, items);
     free(title);
-    json_decref(items);
     char *hint = cli_printf("the reasons are in %s/*.log", s->folder);
     if (!bad && failed)
         bad =

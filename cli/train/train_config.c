@@ -25,31 +25,32 @@ static bool is_kept(const char *name)
     return true;
 }
 
-static void write_value(FILE *f, const char *name, const json_t *v)
+static void write_value(FILE *f, const char *name, const tkc_tree *v)
 {
     for (const char *p = name; *p; p++)
         fputc(*p == '-' ? '_' : *p, f);
     fputs(" = ", f);
-    (void)json_dumpf(v, f, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    char *text = cli_json_print(v, TKC_TREE_SPACED | TKC_TREE_ASCII);
+    fputs(text ? text : "", f);
+    free(text);
     fputc('\n', f);
 }
 
-int cli_train_config_write(const cli_app *app, const char *folder, const json_t *config)
+int cli_train_config_write(const cli_app *app, const char *folder, const tkc_tree *config)
 {
-    const json_t *ours = json_object_get(config, "tinkc"), *files = json_object_get(ours, "files");
+    const tkc_tree *ours = tkc_tree_get(config, "tinkc"), *files = tkc_tree_get(ours, "files");
     char *path = cli_printf("%s/config.toml", folder);
     const char *name;
-    json_t *v;
+    tkc_tree *v;
     cli_save save;
     cli_save_begin(&save, path ? path : "", 0666);
     if (save.f) {
         fprintf(save.f,
                 "# Settings of this run; to repeat it: tinkc train %s --config FILE\n[train.%s]\n",
                 app->command->verb, app->command->verb);
-        write_value(save.f, "model", json_object_get(config, "model_name"));
+        write_value(save.f, "model", tkc_tree_get(config, "model_name"));
         write_value(save.f, "data", files);
-        json_object_foreach(json_object_get(ours, "options"), name, v)
-        {
+        TKC_TREE_EACH (tkc_tree_get(ours, "options"), name, v) {
             if (is_kept(name) && strcmp(name, "model") != 0 && strcmp(name, "data") != 0)
                 write_value(save.f, name, v);
         }
@@ -87,18 +88,18 @@ static int take_table(reading *r, const char *line)
     return bad;
 }
 
-static char *as_text(const json_t *v)
+static char *as_text(const tkc_tree *v)
 {
-    return json_is_string(v)    ? strdup(json_string_value(v))
-           : json_is_boolean(v) ? strdup(json_is_true(v) ? "true" : "false")
-           : json_is_number(v)  ? json_dumps(v, JSON_ENCODE_ANY)
-                                : NULL;
+    return tkc_tree_is_text(v)     ? strdup(tkc_tree_text(v))
+           : tkc_tree_is_bool(v)   ? strdup(tkc_tree_is_true(v) ? "true" : "false")
+           : tkc_tree_is_number(v) ? cli_json_print(v, TKC_TREE_SPACED)
+                                   : NULL;
 }
 
 static int take_value(reading *r, char *name, const char *value)
 {
-    json_error_t why;
-    json_t *v = json_loads(value, JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &why);
+    const tkc_tree *v =
+        tkc_tree_read(cli_arena(r->app), tkc_str(value), TKC_TREE_ANY | TKC_TREE_BEGINS);
     int bad = 0;
     for (char *p = name; *p; p++)
         if (*p == '_')
@@ -110,11 +111,10 @@ static int take_value(reading *r, char *name, const char *value)
         bad = cli_fail(r->app, "config_invalid", NULL, "%s:%zu: train %s has no setting %s",
                        r->path, r->line, r->app->command->verb, name);
     bool skip = cli_given(r->app, name) || (strcmp(name, "data") == 0 && r->app->n_args);
-    for (size_t i = 0; !bad && !skip && i < json_array_size(v); i++)
-        bad = cli_give_value(r->app, name, as_text(json_array_get(v, i)), r->source, r->path);
-    if (!bad && !skip && !json_is_array(v) && !json_is_null(v))
+    for (size_t i = 0; !bad && !skip && i < tkc_tree_length(v); i++)
+        bad = cli_give_value(r->app, name, as_text(tkc_tree_at(v, i)), r->source, r->path);
+    if (!bad && !skip && !tkc_tree_is_array(v) && !tkc_tree_is_null(v))
         bad = cli_give_value(r->app, name, as_text(v), r->source, r->path);
-    json_decref(v);
     return bad;
 }
 

@@ -7,6 +7,6 @@
 /* Takes the settings of --config FILE for options that were not given. 0, or an exit code. */
 int cli_train_config_take(cli_app *);
 /* Writes FOLDER/config.toml from what goes into config.json. 0, or an exit code. */
-int cli_train_config_write(const cli_app *, const char *folder, const json_t *config);
+int cli_train_config_write(const cli_app *, const char *folder, const tkc_tree *config);
 
 #endif

@@ -50,16 +50,15 @@ static bool evaluate(cli_epochs *e, tinkc_error *err)
 {
     cli_job *j = e->job;
     int64_t begun_ms = cli_now_ms();
-    json_t *v = json_pack("{s:I}", "step", (json_int_t)j->step);
+    tkc_tree *v = tkc_tree_pack(&j->arena, "{s:I}", "step", (int64_t)j->step);
     bool ok = e->evaluate(e->user, v, err);
     if (ok) {
         cli_job_tell(j, "eval", v);
         if (j->step >= j->total_steps)
             cli_trainlog_metrics(&j->log, v);
         cli_job_note_time(j, "time/evals", begun_ms);
-        json_object_update_missing(j->pending, v);
+        tkc_tree_update_missing(j->pending, v);
     }
-    json_decref(v);
     return ok;
 }
 
@@ -80,27 +79,25 @@ static bool one_step(cli_epochs *e, tinkc_error *err)
     int64_t begun_ms = cli_now_ms();
     double rate = cli_job_rate(j, e->rate, j->step);
     const size_t *which = batch_of(e, j->step);
-    json_t *v = json_pack("{s:I,s:I,s:f,s:f}", "step", (json_int_t)j->step, "epoch",
-                          (json_int_t)(j->step / j->n_batches), "progress",
-                          (double)j->step / (double)j->total_steps, "learning_rate", rate);
+    tkc_tree *v = tkc_tree_pack(&j->arena, "{s:I,s:I,s:f,s:f}", "step", (int64_t)j->step, "epoch",
+                                (int64_t)(j->step / j->n_batches), "progress",
+                                (double)j->step / (double)j->total_steps, "learning_rate", rate);
     if (!which)
         tinkc_error_set(err, TINKC_E_MEMORY, "out of memory");
     bool ok = which && e->step(e->user, which, e->batch_size, rate, v, err);
     if (ok) {
         if (j->pending)
-            json_object_update(v, j->pending);
-        json_decref(j->pending);
-        j->pending = NULL;
-        json_object_set_new(v, "time/step", json_real((double)(cli_now_ms() - begun_ms) / 1000));
+            tkc_tree_update(v, j->pending);
+        tkc_tree_set_real(v, "time/step", (double)(cli_now_ms() - begun_ms) / 1000);
         cli_job_span(j, "step", begun_ms, cli_now_ms());
         cli_job_write_spans(j, j->step);
         cli_job_write_row(j, v);
         cli_job_tell(j, "step", v);
         cli_job_show_step(j, j->step, "%s %.4f  lr %.2e", e->watch,
-                          json_number_value(json_object_get(v, e->watch)), rate);
+                          tkc_tree_get_number(v, e->watch), rate);
+        cli_job_end_row(j);
         j->step++;
     }
-    json_decref(v);
     return ok;
 }
 

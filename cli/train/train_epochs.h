@@ -12,10 +12,10 @@ typedef struct cli_epochs {
     const char *watch; /* the metric of the status line */
     void *user;
     /* Trains on these examples at this rate and puts its metrics into the row. */
-    bool (*step)(void *user, const size_t *which, size_t n, double rate, json_t *row,
+    bool (*step)(void *user, const size_t *which, size_t n, double rate, tkc_tree *row,
                  tinkc_error *err);
     /* Adds test/... to the row; NULL = nothing to evaluate on. */
-    bool (*evaluate)(void *user, json_t *row, tinkc_error *err);
+    bool (*evaluate)(void *user, tkc_tree *row, tinkc_error *err);
     size_t *order;
     size_t order_epoch;
 } cli_epochs;

@@ -113,12 +113,12 @@ static int find_model(cli_job *j)
 /* A seed that was not given is the one of the run that is continued, else drawn once. It is kept with
  * the settings, so that the run can be repeated. A run whose settings have none (of the cookbook, or of
  * an older version) keeps none: it is not known. */
-static int settle_seed(cli_app *app, const json_t *earlier)
+static int settle_seed(cli_app *app, const tkc_tree *earlier)
 {
     if (cli_given(app, "seed"))
         return 0;
-    const json_t *options = json_object_get(json_object_get(earlier, "tinkc"), "options");
-    const char *theirs = json_string_value(json_object_get(options, "seed"));
+    const tkc_tree *options = tkc_tree_get(tkc_tree_get(earlier, "tinkc"), "options");
+    const char *theirs = tkc_tree_get_text(options, "seed");
     char *seed = theirs    ? strdup(theirs)
                  : earlier ? NULL
                            : cli_printf("%lld", (long long)(cli_now_us() % 1000000007));
@@ -207,9 +207,9 @@ static int settle_folder(cli_job *j, const char *folder)
 /* Whether it has a checkpoint to continue from; without one a run that is resumed starts over. */
 static bool has_states(const char *folder)
 {
-    json_t *records = cli_trainlog_records(folder, "state_path");
-    bool some = json_array_size(records) > 0;
-    json_decref(records);
+    tkc_arena arena = { 0 };
+    bool some = tkc_tree_length(cli_trainlog_records(&arena, folder, "state_path")) > 0;
+    tkc_arena_free(&arena);
     return some;
 }
 
@@ -232,7 +232,8 @@ int cli_job_settle(cli_job *j)
     int bad = check_unused(j->app);
     if (!bad && folder)
         bad = settle_folder(j, folder);
-    json_t *earlier = !bad && j->resumed ? cli_trainlog_read_config(folder) : NULL;
+    tkc_tree *earlier =
+        !bad && j->resumed ? cli_trainlog_read_config(cli_arena(j->app), folder) : NULL;
     bad = bad ? bad : settle_seed(j->app, earlier);
     bad = bad ? bad : find_model(j);
     bad = bad ? bad : settle_rate(j);
@@ -240,7 +241,6 @@ int cli_job_settle(cli_job *j)
         bad = cli_start_resumed(j->app, j->model, folder, earlier);
     else if (!bad && !cli_flag(j->app, "dry-run") && (from = cli_text(j->app, "from")))
         bad = cli_start_from(j->app, j->model, from);
-    json_decref(earlier);
     return bad;
 }
 
@@ -354,46 +354,44 @@ static tinkc_trainer *from_path(cli_job *j, const char *path, bool optimizer,
                         "loading the checkpoint", err);
 }
 
-static size_t step_of(const cli_job *j, const json_t *record)
+static size_t step_of(const cli_job *j, const tkc_tree *record)
 {
-    return (size_t)json_integer_value(json_object_get(record, "epoch")) * j->n_batches +
-           (size_t)json_integer_value(json_object_get(record, "batch"));
+    return (size_t)tkc_tree_get_i64(record, "epoch") * j->n_batches +
+           (size_t)tkc_tree_get_i64(record, "batch");
 }
 
 /* Whether the folder's run has taken all its steps and saved the last one; then j->step says so. Loading
  * its weights would make a run at the service that nobody trains. */
 static bool is_finished(cli_job *j)
 {
-    json_t *records = cli_trainlog_records(j->log_dir, "state_path");
-    size_t n = json_array_size(records);
-    const json_t *last = n ? json_array_get(records, n - 1) : NULL;
-    bool done =
-        last && json_is_true(json_object_get(last, "final")) && step_of(j, last) >= j->total_steps;
+    tkc_tree *records = cli_trainlog_records(cli_arena(j->app), j->log_dir, "state_path");
+    size_t n = tkc_tree_length(records);
+    const tkc_tree *last = n ? tkc_tree_at(records, n - 1) : NULL;
+    bool done = last && tkc_tree_get_true(last, "final") && step_of(j, last) >= j->total_steps;
     if (done)
         j->step = step_of(j, last);
-    json_decref(records);
     return done;
 }
 
 /* The newest record whose state can still be loaded; older ones are tried in turn. */
 static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
 {
-    json_t *records = cli_trainlog_records(j->log_dir, "state_path");
+    tkc_tree *records = cli_trainlog_records(cli_arena(j->app), j->log_dir, "state_path");
     bool found = false;
-    for (size_t i = json_array_size(records); i-- > 0 && !found;) {
-        const json_t *r = json_array_get(records, i);
-        const char *path = json_string_value(json_object_get(r, "state_path"));
+    for (size_t i = tkc_tree_length(records); i-- > 0 && !found;) {
+        const tkc_tree *r = tkc_tree_at(records, i);
+        const char *path = tkc_tree_get_text(r, "state_path");
         *err = (tinkc_error){ 0 };
         j->trainer = from_path(j, path, true, pairs, err);
         if (j->trainer) {
             j->step = step_of(j, r);
-            j->elapsed_tokens = (size_t)json_integer_value(json_object_get(r, "elapsed_tokens"));
+            j->elapsed_tokens = (size_t)tkc_tree_get_i64(r, "elapsed_tokens");
             j->saved = true;
             j->saved_step = j->step;
             j->state_path = strdup(path);
-            if (json_is_true(json_object_get(r, "rolling")))
+            if (tkc_tree_get_true(r, "rolling"))
                 j->last_rolling = strdup(path);
-            const char *sampler = json_string_value(json_object_get(r, "sampler_path"));
+            const char *sampler = tkc_tree_get_text(r, "sampler_path");
             j->sampler_path = sampler ? strdup(sampler) : NULL;
             found = true;
         } else if (err->code == TINKC_E_NOT_FOUND || err->code == TINKC_E_REQUEST_FAILED ||
@@ -404,7 +402,6 @@ static bool resume_state(cli_job *j, const char *const *pairs, tinkc_error *err)
             break;
         }
     }
-    json_decref(records);
     return found;
 }
 
@@ -429,7 +426,7 @@ static int open_trainer(cli_job *j)
 }
 
 /* The old run's files go when the new one has a trainer, not before. */
-static int open_log(cli_job *j, const json_t *config)
+static int open_log(cli_job *j, const tkc_tree *config)
 {
     bool ok = j->start_over ? cli_trainlog_remove(j->log_dir)
               : j->resumed  ? cli_trainlog_rewind(j->log_dir, j->step)
@@ -450,7 +447,7 @@ static int open_log(cli_job *j, const json_t *config)
     return bad ? bad : cli_trainlog_code(j->app, j->log_dir);
 }
 
-int cli_job_open(cli_job *j, const json_t *config)
+int cli_job_open(cli_job *j, const tkc_tree *config)
 {
     int bad = cli_trainlog_claim(j->app, j->log_dir, &j->claim);
     if (!bad && !j->resumed && !j->start_over) /* it may be there by now */
@@ -503,42 +500,46 @@ tinkc_adam cli_job_adam(const cli_app *app, double rate)
 
 /* ---- telling ---- */
 
-void cli_job_tell(cli_job *j, const char *event, json_t *v)
+void cli_job_tell(cli_job *j, const char *event, const tkc_tree *v)
 {
+    tkc_arena arena = { 0 };
     char now[CLI_SHORT_TEXT];
-    json_t *out = json_pack("{s:s}", "event", event);
+    tkc_tree *out = tkc_tree_pack(&arena, "{s:s}", "event", event);
     cli_format_iso(cli_now_us(), now);
-    json_object_set_new(out, "time", json_string(now));
-    json_object_update_missing(out, v);
+    tkc_tree_set_text(out, "time", now);
+    tkc_tree_update_missing(out, v);
     if (j->app->format == CLI_JSON || j->app->format == CLI_JSONL) {
         cli_write_json(stdout, out, 0);
         fputc('\n', stdout);
         fflush(stdout);
     }
     cli_trainlog_event(j->app, &j->log, out);
-    json_decref(out);
+    tkc_arena_free(&arena);
 }
 
-json_t *cli_job_number(double v)
+void cli_job_set(tkc_tree *v, const char *key, double value)
 {
-    return isfinite(v) ? json_real(v) : json_null();
+    if (!tkc_tree_set_real(v, key, value))
+        tkc_tree_set(v, key, tkc_tree_null());
 }
 
 /* While a step is waited for: why it takes longer. */
 static void tell_retry(const tinkc_event *e, void *user)
 {
     cli_job *j = user;
-    json_t *v = json_pack("{s:I,s:s,s:s,s:i,s:i,s:f}", "step", (json_int_t)j->step, "operation",
-                          e->operation, "message", e->text, "status", (int)e->http_status,
-                          "attempt", (int)e->attempt, "wait_s", (double)e->wait_ms / 1000);
+    tkc_arena arena = { 0 };
+    const tkc_tree *v =
+        tkc_tree_pack(&arena, "{s:I,s:s,s:s,s:i,s:i,s:f}", "step", (int64_t)j->step, "operation",
+                      e->operation, "message", e->text, "status", (int)e->http_status, "attempt",
+                      (int)e->attempt, "wait_s", (double)e->wait_ms / 1000);
     cli_job_tell(j, "retry", v);
-    json_decref(v);
+    tkc_arena_free(&arena);
 }
 
-void cli_job_add_metrics(json_t *v, const tinkc_metrics *m)
+void cli_job_add_metrics(tkc_tree *v, const tinkc_metrics *m)
 {
     for (size_t i = 0; i < tinkc_metrics_count(m); i++)
-        json_object_set_new(v, tinkc_metrics_name(m, i), cli_job_number(tinkc_metrics_value(m, i)));
+        cli_job_set(v, tinkc_metrics_name(m, i), tinkc_metrics_value(m, i));
 }
 
 /* Without a terminal to draw on, a line: for the first step, for the last, and every half a minute. */
@@ -577,19 +578,18 @@ void cli_job_show_step(cli_job *j, size_t step, const char *format, ...)
     cli_status(j->app, step + 1 == j->total_steps, "%s", j->app->status_line);
 }
 
-void cli_job_write_row(cli_job *j, const json_t *row)
+void cli_job_write_row(cli_job *j, const tkc_tree *row)
 {
-    const json_t *rms = json_object_get(row, "optim/weights_too_large");
+    const tkc_tree *rms = tkc_tree_get(row, "optim/weights_too_large");
     if (!cli_trainlog_metrics(&j->log, row))
         cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
-    if (!json_is_number(rms) || j->warned_of_weights)
+    if (!tkc_tree_is_number(rms) || j->warned_of_weights)
         return;
     j->warned_of_weights = true;
     cli_warn(j->app,
              "step %lld made very large weights (root mean square %.3g): the learning rate is too "
              "high; begin again with a lower --lr",
-             (long long)json_integer_value(json_object_get(row, "step")) + 1,
-             json_number_value(rms));
+             (long long)tkc_tree_get_i64(row, "step") + 1, tkc_tree_number(rms));
 }
 
 double cli_job_speed(size_t tokens, int64_t ms)
@@ -605,19 +605,18 @@ void cli_job_span(cli_job *j, const char *name, int64_t begun_ms, int64_t ended_
     double offset = (double)cli_now_us() / 1e6 - (double)cli_now_ms() / 1000;
     double begun = (double)begun_ms / 1000, ended = (double)ended_ms / 1000;
     if (!j->spans)
-        j->spans = json_array();
-    json_array_append_new(j->spans,
-                          json_pack("{s:s,s:f,s:f,s:f}", "name", name, "duration", ended - begun,
-                                    "wall_start", begun + offset, "wall_end", ended + offset));
+        j->spans = tkc_tree_array(&j->arena);
+    tkc_tree_add(j->spans, tkc_tree_pack(&j->arena, "{s:s,s:f,s:f,s:f}", "name", name, "duration",
+                                         ended - begun, "wall_start", begun + offset, "wall_end",
+                                         ended + offset));
 }
 
 void cli_job_write_spans(cli_job *j, size_t step)
 {
-    json_t *v = json_pack("{s:I,s:O}", "step", (json_int_t)step, "spans", j->spans);
+    const tkc_tree *v =
+        tkc_tree_pack(&j->arena, "{s:I,s:o}", "step", (int64_t)step, "spans", j->spans);
     if (!cli_trainlog_spans(&j->log, v))
         cli_warn(j->app, "%s/timing_spans.jsonl cannot be written", j->log_dir);
-    json_decref(v);
-    json_decref(j->spans);
     j->spans = NULL;
 }
 
@@ -626,8 +625,8 @@ void cli_job_note_time(cli_job *j, const char *name, int64_t begun_ms)
 {
     int64_t now_ms = cli_now_ms();
     if (!j->pending)
-        j->pending = json_object();
-    json_object_set_new(j->pending, name, json_real((double)(now_ms - begun_ms) / 1000));
+        j->pending = tkc_tree_object(&j->arena);
+    tkc_tree_set_real(j->pending, name, (double)(now_ms - begun_ms) / 1000);
     cli_job_span(j, name + strlen("time/"), begun_ms, now_ms);
 }
 
@@ -664,26 +663,27 @@ static void drop_rolling(cli_job *j)
     j->last_rolling = NULL;
 }
 
-static json_t *checkpoint_record(const cli_job *j, const char *name, bool final, bool rolling)
+static tkc_tree *checkpoint_record(tkc_arena *arena, const cli_job *j, const char *name, bool final,
+                                   bool rolling)
 {
-    json_t *v;
+    tkc_tree *v;
     if (j->n_batches) {
         bool done = j->step >= j->n_batches * j->epochs;
-        v = json_pack("{s:s,s:I,s:I}", "name", name, "batch",
-                      (json_int_t)(done ? 0 : j->step % j->n_batches), "epoch",
-                      (json_int_t)(done ? j->epochs : j->step / j->n_batches));
+        v = tkc_tree_pack(arena, "{s:s,s:I,s:I}", "name", name, "batch",
+                          (int64_t)(done ? 0 : j->step % j->n_batches), "epoch",
+                          (int64_t)(done ? j->epochs : j->step / j->n_batches));
     } else {
-        v = json_pack("{s:s,s:I}", "name", name, "batch", (json_int_t)j->step);
+        v = tkc_tree_pack(arena, "{s:s,s:I}", "name", name, "batch", (int64_t)j->step);
     }
     if (final)
-        json_object_set_new(v, "final", json_true());
+        tkc_tree_set_bool(v, "final", true);
     if (j->state_path)
-        json_object_set_new(v, "state_path", json_string(j->state_path));
+        tkc_tree_set_text(v, "state_path", j->state_path);
     if (!rolling && j->sampler_path)
-        json_object_set_new(v, "sampler_path", json_string(j->sampler_path));
-    json_object_set_new(v, "elapsed_tokens", json_integer((json_int_t)j->elapsed_tokens));
+        tkc_tree_set_text(v, "sampler_path", j->sampler_path);
+    tkc_tree_set_i64(v, "elapsed_tokens", (int64_t)j->elapsed_tokens);
     if (rolling)
-        json_object_set_new(v, "rolling", json_true());
+        tkc_tree_set_bool(v, "rolling", true);
     return v;
 }
 
@@ -716,12 +716,11 @@ bool cli_job_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
             free(j->sampler_path);
             j->sampler_path = sampler;
         }
-        json_t *v = checkpoint_record(j, name, final, rolling);
+        const tkc_tree *v = checkpoint_record(&j->arena, j, name, final, rolling);
         ok = cli_trainlog_checkpoint(&j->log, v);
         if (!ok)
             log_fault(j, err);
         cli_job_tell(j, "checkpoint", v);
-        json_decref(v);
         if (ok) { /* else the one before is the last that a resumed run finds */
             drop_rolling(j);
             j->saved = true;
@@ -776,8 +775,9 @@ bool cli_job_save_if_due(cli_job *j, tinkc_error *err)
 
 void cli_job_start(cli_job *j)
 {
-    json_t *start = json_pack("{s:I,s:I,s:s}", "step", (json_int_t)j->step, "total_steps",
-                              (json_int_t)j->total_steps, "log_path", j->log_dir);
+    const tkc_tree *start =
+        cli_pack(j->app, "{s:I,s:I,s:s}", "step", (int64_t)j->step, "total_steps",
+                 (int64_t)j->total_steps, "log_path", j->log_dir);
     j->begun_ms = j->last_save_ms = cli_now_ms();
     (void)snprintf(j->app->status_line, sizeof j->app->status_line, "step %zu/%zu", j->step,
                    j->total_steps);
@@ -786,7 +786,6 @@ void cli_job_start(cli_job *j)
     j->app->on_retry = tell_retry;
     j->app->on_retry_user = j;
     cli_job_tell(j, "start", start);
-    json_decref(start);
     cli_catch_signals();
 }
 
@@ -822,10 +821,9 @@ static char *name_of(const cli_job *j)
 
 void cli_job_goodbye(cli_job *j)
 {
-    json_t *v = json_pack("{s:I,s:s?,s:s?}", "step", (json_int_t)j->step, "state_path",
-                          j->state_path, "sampler_path", j->sampler_path);
+    const tkc_tree *v = cli_pack(j->app, "{s:I,s:s?,s:s?}", "step", (int64_t)j->step, "state_path",
+                                 j->state_path, "sampler_path", j->sampler_path);
     cli_job_tell(j, "end", v);
-    json_decref(v);
     char *name = name_of(j);
     cli_note(j->app, "state      %s", j->state_path);
     cli_note(j->app, "sampler    %s", j->sampler_path);
@@ -845,12 +843,17 @@ int cli_job_failed(cli_job *j, const tinkc_error *err)
     return code;
 }
 
+void cli_job_end_row(cli_job *j)
+{
+    j->pending = j->spans = NULL;
+    tkc_arena_reset(&j->arena);
+}
+
 void cli_job_free(cli_job *j)
 {
+    tkc_arena_free(&j->arena);
     j->app->status_line[0] = '\0';
     cli_progress_clear();
-    json_decref(j->pending);
-    json_decref(j->spans);
     tinkc_trainer_free(j->trainer);
     tinkc_tokenizer_free(j->tokenizer);
     j->app->log_file = NULL;
@@ -866,51 +869,53 @@ void cli_job_free(cli_job *j)
 
 /* ---- settings ---- */
 
-static void set_option(json_t *v, const cli_app *app, const cli_option *o)
+static void set_option(tkc_tree *v, const cli_app *app, const cli_option *o)
 {
     const char *key = o->cookbook ? o->cookbook : o->name;
     const char *text = cli_text(app, o->name);
     int64_t whole;
     double number;
     if (o->kind == CLI_FLAG)
-        json_object_set_new(v, key, json_boolean(cli_flag(app, o->name)));
+        tkc_tree_set_bool(v, key, cli_flag(app, o->name));
     else if (!text)
-        json_object_set_new(v, key, json_null());
+        tkc_tree_set(v, key, tkc_tree_null());
     else if ((o->kind == CLI_COUNT || o->kind == CLI_INT) && cli_parse_int(text, &whole))
-        json_object_set_new(v, key, json_integer(whole));
+        tkc_tree_set_i64(v, key, whole);
     else if (o->kind == CLI_NUMBER && cli_parse_number(text, &number))
-        json_object_set_new(v, key, json_real(number));
+        tkc_tree_set_real(v, key, number);
     else
-        json_object_set_new(v, key, cli_json_text(text));
+        tkc_tree_set(v, key, cli_json_text(cli_arena(app), text));
 }
 
-json_t *cli_job_config(const cli_job *j, const char *const *files, size_t n)
+tkc_tree *cli_job_config(const cli_job *j, const char *const *files, size_t n)
 {
-    json_t *v = json_object(), *given = json_object(), *paths = json_array();
+    tkc_arena *arena = cli_arena(j->app);
+    tkc_tree *v = tkc_tree_object(arena), *given = tkc_tree_object(arena),
+             *paths = tkc_tree_array(arena);
     for (const cli_option *o = j->app->command->options; o->name; o++) {
         set_option(v, j->app, o);
         const cli_value *value = cli_value_of(j->app, o->name);
         if (value && !o->repeats)
-            json_object_set_new(given, o->name,
-                                o->kind == CLI_FLAG ? json_boolean(value->on)
-                                                    : cli_json_text(value->text));
+            tkc_tree_set(given, o->name,
+                         o->kind == CLI_FLAG ? tkc_tree_new_bool(value->on)
+                                             : cli_json_text(arena, value->text));
         else if (value) {
-            json_t *all = json_array();
+            tkc_tree *all = tkc_tree_array(arena);
             for (size_t i = 0; cli_text_at(j->app, o->name, i); i++)
-                json_array_append_new(all, cli_json_text(cli_text_at(j->app, o->name, i)));
-            json_object_set_new(given, o->name, all);
+                tkc_tree_add(all, cli_json_text(arena, cli_text_at(j->app, o->name, i)));
+            tkc_tree_set(given, o->name, all);
         }
     }
     for (size_t i = 0; i < n; i++) {
         char *whole = realpath(files[i], NULL);
-        json_array_append_new(paths, cli_json_text(whole ? whole : files[i]));
+        tkc_tree_add(paths, cli_json_text(arena, whole ? whole : files[i]));
         free(whole);
     }
-    json_object_set_new(v, "model_name", cli_json_text(j->model));
-    json_object_set(v, "dataset", json_array_get(paths, 0));
-    json_object_set_new(v, "log_path", cli_json_text(j->log_dir));
-    json_object_set_new(v, "tinkc",
-                        json_pack("{s:s,s:s,s:o,s:o}", "version", tinkc_version(), "recipe",
-                                  j->app->command->verb, "files", paths, "options", given));
+    tkc_tree_set(v, "model_name", cli_json_text(arena, j->model));
+    tkc_tree_set(v, "dataset", tkc_tree_at(paths, 0));
+    tkc_tree_set(v, "log_path", cli_json_text(arena, j->log_dir));
+    tkc_tree_set(v, "tinkc",
+                 tkc_tree_pack(arena, "{s:s,s:s,s:o,s:o}", "version", tinkc_version(), "recipe",
+                               j->app->command->verb, "files", paths, "options", given));
     return v;
 }

@@ -34,8 +34,9 @@ typedef struct cli_job {
     bool saved; /* a checkpoint is recorded, of this step */
     size_t saved_step;
     bool warned_of_weights;
-    json_t *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
-    json_t *spans;   /* where the time of the next step's row went; NULL = nothing yet */
+    tkc_arena arena;   /* of the two: what goes into the next step's row */
+    tkc_tree *pending; /* what goes into the next step's row: evaluation, times; NULL = nothing */
+    tkc_tree *spans;   /* where the time of the next step's row went; NULL = nothing yet */
     /* Called before a checkpoint is taken; false with err set keeps it from being taken. NULL = none */
     bool (*before_save)(void *user, tinkc_error *err);
     void *before_save_user;
@@ -49,9 +50,9 @@ char *cli_job_log_dir(const cli_job *, const char *data_path, double rate, const
 /* Takes the folder, connects, opens the trainer (from the last checkpoint of a run that is resumed)
  * and the log, and writes config.json. A run that is resumed and has no steps left gets neither:
  * compare step and total_steps first. 0, or an exit code after reporting. */
-int cli_job_open(cli_job *, const json_t *config);
-/* All options as JSON for config.json: by the cookbook's names, and as they were given. Yours. */
-json_t *cli_job_config(const cli_job *, const char *const *files, size_t n);
+int cli_job_open(cli_job *, const tkc_tree *config);
+/* All options as JSON for config.json: by the cookbook's names, and as they were given. */
+tkc_tree *cli_job_config(const cli_job *, const char *const *files, size_t n);
 void cli_job_free(cli_job *);
 
 /* The learning rate of a step by --lr-schedule and --warmup-steps. */
@@ -80,17 +81,19 @@ bool cli_job_save_if_due(cli_job *, tinkc_error *err);
 
 /* Writes a step's row of metrics. Warns if it cannot, and once if the service says that the step made
  * weights too large to compute with. */
-void cli_job_write_row(cli_job *, const json_t *row);
+void cli_job_write_row(cli_job *, const tkc_tree *row);
 /* The status line after a step: a bar, the recipe's own words, the time that is left. */
 void cli_job_show_step(cli_job *, size_t step, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Tokens a second; 0 = there was no time to measure. */
 double cli_job_speed(size_t tokens, int64_t ms);
 /* An event: to --json, to --hook. The value is borrowed. */
-void cli_job_tell(cli_job *, const char *event, json_t *v);
-json_t *cli_job_number(double); /* null if not finite */
-void cli_job_add_metrics(json_t *, const tinkc_metrics *);
+void cli_job_tell(cli_job *, const char *event, const tkc_tree *v);
+void cli_job_set(tkc_tree *, const char *key, double); /* null if not finite */
+void cli_job_add_metrics(tkc_tree *, const tinkc_metrics *);
 void cli_job_span(cli_job *, const char *name, int64_t begun_ms, int64_t ended_ms);
+/* The row is written, and nothing goes into the next one yet. */
+void cli_job_end_row(cli_job *);
 void cli_job_write_spans(cli_job *, size_t step);
 /* For the row of the step that comes next; name is "time/...". */
 void cli_job_note_time(cli_job *, const char *name, int64_t begun_ms);

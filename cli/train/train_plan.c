@@ -384,14 +384,14 @@ void cli_sft_show_plan(const cli_sft *s)
     cli_note(app, "log        %s", s->job.log_dir);
 }
 
-json_t *cli_sft_config(const cli_sft *s)
+tkc_tree *cli_sft_config(const cli_sft *s)
 {
     const char **paths = calloc(s->n_files + 1, sizeof *paths);
     for (size_t i = 0; paths && i < s->n_files; i++)
         paths[i] = s->files[i].path;
-    json_t *v = cli_job_config(&s->job, paths, paths ? s->n_files : 0);
+    tkc_tree *v = cli_job_config(&s->job, paths, paths ? s->n_files : 0);
     free(paths);
-    json_object_set_new(v, "learning_rate", json_real(s->rate));
-    json_object_set_new(v, "batch_size", json_integer((json_int_t)s->batch_size));
+    tkc_tree_set_real(v, "learning_rate", s->rate);
+    tkc_tree_set_i64(v, "batch_size", (int64_t)s->batch_size);
     return v;
 }

@@ -222,7 +222,7 @@ static bool tick(void *user)
 
 static void set_metric(const char *name, double value, void *user)
 {
-    json_object_set_new(user, name, cli_job_number(value));
+    cli_job_set(user, name, value);
 }
 
 static bool take_groups(cli_rl *r, tinkc_rollouts *pool, tinkc_group **groups, size_t n,
@@ -244,19 +244,17 @@ static bool take_groups(cli_rl *r, tinkc_rollouts *pool, tinkc_group **groups, s
 static void report_eval(cli_rl *r, const tinkc_group *const *groups, size_t n, int64_t begun_ms,
                         tinkc_error *err)
 {
-    json_t *v = json_pack("{s:I}", "step", (json_int_t)r->job.step);
+    tkc_tree *v = tkc_tree_pack(&r->job.arena, "{s:I}", "step", (int64_t)r->job.step);
     tinkc_recipe_metrics(groups, n, "test/env", set_metric, v, err);
-    const json_t *right = json_object_get(v, "test/env/all/correct");
-    r->last_eval =
-        json_number_value(right ? right : json_object_get(v, "test/env/all/reward/total"));
+    const tkc_tree *right = tkc_tree_get(v, "test/env/all/correct");
+    r->last_eval = tkc_tree_number(right ? right : tkc_tree_get(v, "test/env/all/reward/total"));
     cli_job_tell(&r->job, "eval", v);
     if (r->job.step >= r->job.total_steps)
         cli_trainlog_metrics(&r->job.log, v);
     cli_job_note_time(&r->job, "time/evals", begun_ms);
-    json_object_update_missing(r->job.pending, v);
+    tkc_tree_update_missing(r->job.pending, v);
     cli_note(r->job.app, "step %zu: test %s %.3f", r->job.step, right ? "score" : "reward",
              r->last_eval);
-    json_decref(v);
 }
 
 static bool evaluate(cli_rl *r, tinkc_error *err)
@@ -304,12 +302,12 @@ static void warn_failed(const cli_rl *r, const tinkc_rl_report *report)
 }
 
 /* The conversation up to its last answer, which is apart; NULL = it cannot be read. */
-static json_t *prompt_of(const tinkc_rollout *one)
+static tkc_tree *prompt_of(tkc_arena *arena, const tinkc_rollout *one)
 {
-    json_t *messages = json_loads(one->messages_json ? one->messages_json : "", 0, NULL);
-    size_t n = json_array_size(messages);
+    tkc_tree *messages = tkc_tree_read(arena, tkc_str(one->messages_json), 0);
+    size_t n = tkc_tree_length(messages);
     if (n)
-        json_array_remove(messages, n - 1);
+        tkc_tree_take_out(messages, n - 1);
     return messages;
 }
 
@@ -321,23 +319,22 @@ static void note_samples(cli_rl *r, const tinkc_rl_report *report)
         const tinkc_rollout *one =
             tinkc_group_count(report->groups[g]) ? tinkc_group_at(report->groups[g], 0) : NULL;
         if (one && !one->error)
-            cli_samples_note(&r->job, report->step, prompt_of(one), one->text, &one->reward);
+            cli_samples_note(&r->job, report->step, prompt_of(&r->job.arena, one), one->text,
+                             &one->reward);
     }
 }
 
 static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_ms)
 {
     cli_job *j = &r->job;
-    json_t *v = json_pack("{s:I}", "step", (json_int_t)report->step);
+    tkc_tree *v = tkc_tree_pack(&j->arena, "{s:I}", "step", (int64_t)report->step);
     for (size_t i = 0; report->metric_names[i]; i++)
         set_metric(report->metric_names[i], report->metric_values[i], v);
     if (j->pending)
-        json_object_update(v, j->pending);
-    json_decref(j->pending);
-    j->pending = NULL;
+        tkc_tree_update(v, j->pending);
     j->elapsed_tokens += report->tokens;
-    const json_t *kl = json_object_get(v, "teacher_kl");
-    r->last_watched = r->how.distill ? json_number_value(kl) : report->reward;
+    const tkc_tree *kl = tkc_tree_get(v, "teacher_kl");
+    r->last_watched = r->how.distill ? tkc_tree_number(kl) : report->reward;
     cli_job_span(j, "step", begun_ms, cli_now_ms());
     cli_job_write_spans(j, report->step);
     cli_job_write_row(j, v);
@@ -347,7 +344,7 @@ static void record_step(cli_rl *r, const tinkc_rl_report *report, int64_t begun_
     cli_job_show_step(j, report->step, "%s %.3f  trained %zu  %zu steps old  %.0f tok/s",
                       watched(r), r->last_watched, report->trained, report->staleness,
                       cli_job_speed(report->tokens, cli_now_ms() - begun_ms));
-    json_decref(v);
+    cli_job_end_row(j);
 }
 
 /* No batch may be half sampled in a checkpoint: its rollouts could not be made again. */
@@ -464,7 +461,7 @@ static int finish(cli_rl *r, bool ok, tinkc_error *err)
     return 0;
 }
 
-int cli_rl_run(cli_rl *r, json_t *config)
+int cli_rl_run(cli_rl *r, tkc_tree *config)
 {
     tinkc_error err = { 0 };
     cli_job *j = &r->job;

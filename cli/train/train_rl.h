@@ -28,7 +28,7 @@ typedef struct cli_rl {
 /* Settles what both commands share: options, model, prompts, steps. 0, or an exit code. */
 int cli_rl_prepare(cli_app *, cli_rl *);
 /* Opens trainer, references and loop, and trains to the end. `rl->how` holds what differs. */
-int cli_rl_run(cli_rl *, json_t *config);
+int cli_rl_run(cli_rl *, tkc_tree *config);
 void cli_rl_free(cli_rl *);
 /* 0, or an exit code after reporting that the same text becomes other tokens than the job's model has. */
 int cli_check_same_tokens(const cli_job *, const tinkc_tokenizer *other, const char *name);

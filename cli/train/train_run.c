@@ -119,30 +119,27 @@ static void record_step(cli_sft *s, const flight *f, const score *sc, const tink
     double now = cli_job_speed(sc->tokens, now_ms - since_ms);
     s->smooth_tokens_s = s->smooth_tokens_s > 0 ? 0.8 * s->smooth_tokens_s + 0.2 * now : now;
     s->job.elapsed_tokens += sc->tokens;
-    json_t *v = json_pack("{s:I,s:I}", "step", (json_int_t)f->step, "epoch",
-                          (json_int_t)(f->step / s->job.n_batches));
-    json_object_set_new(v, "progress",
-                        json_real((double)(f->step + 1) / (double)s->job.total_steps));
-    json_object_set_new(v, "learning_rate", json_real(rate));
+    tkc_tree *v = tkc_tree_pack(&s->job.arena, "{s:I,s:I}", "step", (int64_t)f->step, "epoch",
+                                (int64_t)(f->step / s->job.n_batches));
+    tkc_tree_set_real(v, "progress", (double)(f->step + 1) / (double)s->job.total_steps);
+    tkc_tree_set_real(v, "learning_rate", rate);
     cli_job_add_metrics(v, optim);
-    json_object_set_new(v, "num_sequences", json_integer((json_int_t)sc->sequences));
-    json_object_set_new(v, "num_tokens", json_integer((json_int_t)sc->tokens));
-    json_object_set_new(v, "num_loss_tokens", cli_job_number(sc->weight));
-    json_object_set_new(v, "train_mean_nll", cli_job_number(mean_nll(sc)));
-    json_object_set_new(v, "train_mean_bpb", cli_job_number(bits_per_byte(sc)));
+    tkc_tree_set_i64(v, "num_sequences", (int64_t)sc->sequences);
+    tkc_tree_set_i64(v, "num_tokens", (int64_t)sc->tokens);
+    cli_job_set(v, "num_loss_tokens", sc->weight);
+    cli_job_set(v, "train_mean_nll", mean_nll(sc));
+    cli_job_set(v, "train_mean_bpb", bits_per_byte(sc));
     if (s->job.pending)
-        json_object_update(v, s->job.pending);
-    json_decref(s->job.pending);
-    s->job.pending = NULL;
-    json_object_set_new(v, "time/get_batch", json_real((double)(f->sent_ms - f->begun_ms) / 1000));
-    json_object_set_new(v, "time/step", json_real(seconds));
+        tkc_tree_update(v, s->job.pending);
+    tkc_tree_set_real(v, "time/get_batch", (double)(f->sent_ms - f->begun_ms) / 1000);
+    tkc_tree_set_real(v, "time/step", seconds);
     cli_job_span(&s->job, "get_batch", f->begun_ms, f->sent_ms);
     cli_job_span(&s->job, "step", since_ms, now_ms);
     cli_job_write_spans(&s->job, f->step);
     cli_job_write_row(&s->job, v);
     cli_job_tell(&s->job, "step", v);
     show_step(s, f->step, mean_nll(sc), rate);
-    json_decref(v);
+    cli_job_end_row(&s->job);
 }
 
 /* Waits for the oldest step and books it. */
@@ -182,15 +179,14 @@ static bool evaluate(cli_sft *s, tinkc_error *err)
     bool ok = cli_wait(s->job.app, f, "evaluating", err);
     if (ok) {
         score sc = score_pass(s->test.items, NULL, tinkc_future_fwdbwd(f, 0, err));
-        json_t *v = json_pack("{s:I,s:o,s:o}", "step", (json_int_t)s->job.step, "test/nll",
-                              cli_job_number(mean_nll(&sc)), "test/bpb",
-                              cli_job_number(bits_per_byte(&sc)));
+        tkc_tree *v = tkc_tree_pack(&s->job.arena, "{s:I}", "step", (int64_t)s->job.step);
+        cli_job_set(v, "test/nll", mean_nll(&sc));
+        cli_job_set(v, "test/bpb", bits_per_byte(&sc));
         cli_job_tell(&s->job, "eval", v);
         if (s->job.step >= s->job.total_steps)
             cli_trainlog_metrics(&s->job.log, v);
         cli_job_note_time(&s->job, "time/evals", begun_ms);
-        json_object_update_missing(s->job.pending, v);
-        json_decref(v);
+        tkc_tree_update_missing(s->job.pending, v);
         cli_note(s->job.app, "step %zu: test loss %.4f", s->job.step, mean_nll(&sc));
     }
     tinkc_future_free(f);

@@ -36,7 +36,7 @@ double cli_sft_rate(const cli_sft *, size_t step);
 /* The examples of a step: indices into train.items. *n is how many. Borrowed until the next. */
 const size_t *cli_sft_batch(cli_sft *, size_t step, size_t *n);
 /* All settings as JSON for config.json. */
-json_t *cli_sft_config(const cli_sft *);
+tkc_tree *cli_sft_config(const cli_sft *);
 
 /* Trains from job.step on. 0, or an exit code. */
 int cli_sft_run(cli_sft *);

@@ -22,29 +22,32 @@ bool cli_samples_due(const cli_job *j, size_t step)
     return every > 0 && step % (size_t)every == 0; /* also before the first: that is the base */
 }
 
-void cli_samples_note(cli_job *j, size_t step, json_t *prompt, const char *completion,
+void cli_samples_note(cli_job *j, size_t step, const tkc_tree *prompt, const char *completion,
                       const double *reward)
 {
-    json_t *v = json_pack("{s:I,s:o,s:o}", "step", (json_int_t)step, "prompt",
-                          prompt ? prompt : json_null(), "completion",
-                          cli_json_text(completion ? completion : ""));
+    tkc_arena arena = { 0 };
+    tkc_tree *v = tkc_tree_pack(&arena, "{s:I,s:o,s:o}", "step", (int64_t)step, "prompt",
+                                prompt ? prompt : tkc_tree_null(), "completion",
+                                cli_json_text(&arena, completion ? completion : ""));
     if (reward)
-        json_object_set_new(v, "reward", cli_job_number(*reward));
+        cli_job_set(v, "reward", *reward);
     if (v && !cli_trainlog_sample(&j->log, v))
         cli_warn(j->app, "%s/samples.jsonl cannot be written", j->log_dir);
-    json_decref(v);
+    tkc_arena_free(&arena);
 }
 
 static tinkc_future *ask_prompt(const cli_asked *asked, const tinkc_sampling *how, const char *text,
                                 tinkc_error *err)
 {
     tinkc_tokens prompt = { 0 };
-    json_t *messages = json_pack("[{s:s,s:o}]", "role", "user", "content", cli_json_text(text));
+    tkc_arena arena = { 0 };
+    const tkc_tree *messages = tkc_tree_pack(&arena, "[{s:s,s:o}]", "role", "user", "content",
+                                             cli_json_text(&arena, text));
     tinkc_future *f = NULL;
     if (cli_render_prompt(asked, messages, NULL, &prompt, err))
         f = tinkc_sample(asked->sampler, prompt.data, prompt.len, 1, how, err);
     tinkc_tokens_free(&prompt);
-    json_decref(messages);
+    tkc_arena_free(&arena);
     return f;
 }
 
@@ -63,8 +66,10 @@ static void ask_all(cli_job *j, const cli_asked *asked, const tinkc_sampling *ho
         if (!err->code && cli_wait(j->app, futures[i], "sampling", err)) {
             const tinkc_samples *got = tinkc_future_samples(futures[i], 0, err);
             char *answer = got ? cli_answer_text(asked, tinkc_samples_at(got, 0), how) : NULL;
-            cli_samples_note(j, j->step, cli_json_text(cli_text_at(j->app, "sample-prompt", i)),
-                             answer, NULL);
+            cli_samples_note(
+                j, j->step,
+                cli_json_text(cli_arena(j->app), cli_text_at(j->app, "sample-prompt", i)), answer,
+                NULL);
             free(answer);
         }
         tinkc_future_free(futures[i]);

@@ -21,7 +21,7 @@ bool cli_samples_due(const cli_job *, size_t step);
  * training is worth more. False only after a signal. */
 bool cli_samples_take(cli_job *);
 /* Writes one sample. prompt: taken over. */
-void cli_samples_note(cli_job *, size_t step, json_t *prompt, const char *completion,
+void cli_samples_note(cli_job *, size_t step, const tkc_tree *prompt, const char *completion,
                       const double *reward);
 
 #endif

@@ -84,21 +84,21 @@ int cli_start_from(cli_app *app, const char *model, const char *path)
     return bad;
 }
 
-static const char *flag_of(const json_t *settings, const char *name)
+static const char *flag_of(const tkc_tree *settings, const char *name)
 {
-    const json_t *v = json_object_get(settings, name);
-    return json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : NULL;
+    const tkc_tree *v = tkc_tree_get(settings, name);
+    return tkc_tree_is_bool(v) ? tkc_tree_is_true(v) ? "true" : "false" : NULL;
 }
 
-int cli_start_resumed(cli_app *app, const char *model, const char *folder, const json_t *settings)
+int cli_start_resumed(cli_app *app, const char *model, const char *folder, const tkc_tree *settings)
 {
     char rank[CLI_SHORT_TEXT];
-    const json_t *known = json_object_get(settings, "lora_rank");
-    (void)snprintf(rank, sizeof rank, "%lld", (long long)json_integer_value(known));
+    const tkc_tree *known = tkc_tree_get(settings, "lora_rank");
+    (void)snprintf(rank, sizeof rank, "%lld", (long long)tkc_tree_i64(known));
     return settle(app, model,
                   &(start){ .name = folder,
-                            .model = json_string_value(json_object_get(settings, "model_name")),
-                            .rank = json_is_integer(known) ? rank : NULL,
+                            .model = tkc_tree_get_text(settings, "model_name"),
+                            .rank = tkc_tree_is_i64(known) ? rank : NULL,
                             .mlp = flag_of(settings, "train_mlp"),
                             .attn = flag_of(settings, "train_attn"),
                             .unembed = flag_of(settings, "train_unembed") });

@@ -12,6 +12,6 @@
 /* The weights at `path`; the app is connected. 0, or an exit code after reporting. */
 int cli_start_from(cli_app *, const char *model, const char *path);
 /* The run in `folder`, which is continued, by its settings; NULL = they are not known. The same. */
-int cli_start_resumed(cli_app *, const char *model, const char *folder, const json_t *settings);
+int cli_start_resumed(cli_app *, const char *model, const char *folder, const tkc_tree *settings);
 
 #endif

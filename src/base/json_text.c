@@ -84,7 +84,8 @@ static tkc_tree *read_value(reading *r)
         break;
     case TKC_JSON_STRING:
         text = tkc_json_string(&r->j);
-        v = holds_no_nul(r, text) ? tkc_tree_new_str(r->j.arena, text) : NULL;
+        v = r->how & TKC_TREE_NULS || holds_no_nul(r, text) ? tkc_tree_new_str(r->j.arena, text)
+                                                            : NULL;
         break;
     case TKC_JSON_NUMBER:
         v = number_value(r);
@@ -166,7 +167,7 @@ static void put_string(writing *w, tinkc_str s)
             put_ascii(w, s.data + i, n);
         else if (mark)
             put(w, (char[]){ '\\', names[mark - marks], '\0' });
-        else if (c)
+        else if (i < s.len)
             tkc_buf_printf(w->out, w->err, "\\u%04X", (unsigned)c);
     }
     put(w, "\"");

@@ -60,6 +60,41 @@ int tkc_tree_kind(const tkc_tree *v)
     return v ? v->kind : 0;
 }
 
+bool tkc_tree_is_null(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_NULL;
+}
+
+bool tkc_tree_is_bool(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_BOOL;
+}
+
+bool tkc_tree_is_i64(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_I64;
+}
+
+bool tkc_tree_is_real(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_REAL;
+}
+
+bool tkc_tree_is_text(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_TEXT;
+}
+
+bool tkc_tree_is_array(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_ARRAY;
+}
+
+bool tkc_tree_is_object(const tkc_tree *v)
+{
+    return tkc_tree_kind(v) == TKC_TREE_OBJECT;
+}
+
 bool tkc_tree_is_number(const tkc_tree *v)
 {
     return v && (v->kind == TKC_TREE_I64 || v->kind == TKC_TREE_REAL);
@@ -224,7 +259,7 @@ tkc_tree *tkc_tree_new_bool(bool value)
 static bool is_text(tinkc_str s)
 {
     for (size_t i = 0, n; i < s.len; i += n) {
-        n = s.data[i] ? tkc_utf8_length(s.data + i, s.len - i) : 0;
+        n = tkc_utf8_length(s.data + i, s.len - i);
         if (!n)
             return false;
     }
@@ -359,7 +394,7 @@ static bool add_member(tkc_tree *v, tinkc_str key, const tkc_tree *value)
 
 bool tkc_tree_set_str(tkc_tree *v, tinkc_str key, const tkc_tree *value)
 {
-    if (!tkc_tree_is(v, TKC_TREE_OBJECT) || !value || !is_text(key))
+    if (!tkc_tree_is_object(v) || !value || !is_text(key) || memchr(key.data, 0, key.len))
         return false;
     member *m = find(v, key);
     if (m)
@@ -422,7 +457,7 @@ void tkc_tree_update_missing(tkc_tree *v, const tkc_tree *from)
 
 bool tkc_tree_insert(tkc_tree *v, size_t i, const tkc_tree *value)
 {
-    if (!tkc_tree_is(v, TKC_TREE_ARRAY) || !value || i > v->n || !make_room(v, sizeof(tkc_tree *)))
+    if (!tkc_tree_is_array(v) || !value || i > v->n || !make_room(v, sizeof(tkc_tree *)))
         return false;
     tkc_tree **at = v->is.list.of.items + i;
     memmove(at + 1, at, (v->n++ - i) * sizeof *at);

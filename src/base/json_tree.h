@@ -13,7 +13,8 @@
  * What lacks memory is not there, and the arena says so (arena.failed).
  *
  * Members keep the order in which they were set. Integers have 64 bits and are never rounded; a
- * number with a point or an exponent is real. Texts are UTF-8 and hold no NUL byte.
+ * number with a point or an exponent is real. Texts are UTF-8; names hold no NUL byte, and other texts
+ * where somebody has put one there, which tkc_tree_str alone sees behind.
  * [one thread for each arena]
  */
 #ifndef TKC_BASE_JSON_TREE_H
@@ -38,11 +39,14 @@ enum {
 /* ---- reading ---- */
 
 int tkc_tree_kind(const tkc_tree *);
-static inline bool tkc_tree_is(const tkc_tree *v, int kind)
-{
-    return tkc_tree_kind(v) == kind;
-}
-bool tkc_tree_is_number(const tkc_tree *);
+bool tkc_tree_is_null(const tkc_tree *); /* there is a value, and it is null */
+bool tkc_tree_is_bool(const tkc_tree *);
+bool tkc_tree_is_i64(const tkc_tree *);
+bool tkc_tree_is_real(const tkc_tree *);
+bool tkc_tree_is_number(const tkc_tree *); /* either */
+bool tkc_tree_is_text(const tkc_tree *);
+bool tkc_tree_is_array(const tkc_tree *);
+bool tkc_tree_is_object(const tkc_tree *);
 bool tkc_tree_is_true(const tkc_tree *);
 /* Terminated; NULL if it is not a text. */
 const char *tkc_tree_text(const tkc_tree *);
@@ -119,7 +123,8 @@ tkc_tree *tkc_tree_clone(tkc_arena *, const tkc_tree *);
 enum {
     TKC_TREE_ANY = 1,    /* the whole may be a text, a number, ...: not only an array or object */
     TKC_TREE_UNIQUE = 2, /* refuse two members of one name; else the last one counts */
-    TKC_TREE_BEGINS = 4  /* more may follow the value */
+    TKC_TREE_BEGINS = 4, /* more may follow the value */
+    TKC_TREE_NULS = 8 /* take texts with \\u0000, which are refused otherwise: they look cut off */
 };
 /* The tree of a text, which need not stay. NULL with err set: BAD_RESPONSE names the byte. */
 tkc_tree *tkc_tree_parse(tkc_arena *, tinkc_str text, int how, tinkc_error *err);

@@ -1,9 +1,9 @@
 #include "support/client/download_scene.h"
+#include "support/json_trees.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -69,17 +69,14 @@ static void __attribute__((format(printf, 2, 3))) say(line *l, const char *forma
 static bool say_state(line *l, const char *path)
 {
     size_t i;
-    json_t *file, *state = json_load_file(path, 0, NULL);
+    tkc_tree *file, *state = json_file(path);
     if (!state)
         return false;
-    say(l, "{%s %lld %lld", json_string_value(json_object_get(state, "etag")),
-        (long long)json_integer_value(json_object_get(state, "total")),
-        (long long)json_integer_value(json_object_get(state, "offset")));
-    json_array_foreach(json_object_get(state, "files"), i, file)
-        say(l, " %s:%.6s", json_string_value(json_object_get(file, "name")),
-            json_string_value(json_object_get(file, "sha256")));
+    say(l, "{%s %lld %lld", tkc_tree_get_text(state, "etag"), (long long)tkc_tree_get_i64(state, "total"),
+        (long long)tkc_tree_get_i64(state, "offset"));
+    for (i = 0; (file = tkc_tree_at(tkc_tree_get(state, "files"), i)); i++)
+        say(l, " %s:%.6s", tkc_tree_get_text(file, "name"), tkc_tree_get_text(file, "sha256"));
     say(l, "}");
-    json_decref(state);
     return true;
 }
 

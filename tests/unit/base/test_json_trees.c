@@ -31,15 +31,13 @@ static void expect(const tkc_tree *v, const char *text)
 
 TEST(what_is_read_is_written_again_in_order)
 {
-    static const char *const texts[] = {
-        "{}",
-        "[]",
-        "null",
-        "[true,false,null,-1,\"\",{\"a\":[[]]}]",
-        "{\"z\":1,\"a\":{\"y\":2,\"b\":3},\"m\":[]}",
-        "[9223372036854775807,-9223372036854775808]",
-        "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001F /\x7F\xC3\xA9\""
-    };
+    static const char *const texts[] = { "{}",
+                                         "[]",
+                                         "null",
+                                         "[true,false,null,-1,\"\",{\"a\":[[]]}]",
+                                         "{\"z\":1,\"a\":{\"y\":2,\"b\":3},\"m\":[]}",
+                                         "[9223372036854775807,-9223372036854775808]",
+                                         "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0001\\u001F /\x7F\xC3\xA9\"" };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         expect(read(texts[i]), texts[i]);
     end_arena();
@@ -58,8 +56,7 @@ TEST(reals_are_written_with_seventeen_digits_whatever_the_locale)
 TEST(layouts)
 {
     const tkc_tree *v = read("{\"b\":[1,2],\"a\":{},\"c\":\"\xC3\xA9\xF0\x9F\x90\x99\"}");
-    assert_string_equal(print(v, TKC_TREE_SPACED),
-                        "{\"b\": [1, 2], \"a\": {}, \"c\": \"\xC3\xA9\xF0\x9F\x90\x99\"}");
+    assert_string_equal(print(v, TKC_TREE_SPACED), "{\"b\": [1, 2], \"a\": {}, \"c\": \"\xC3\xA9\xF0\x9F\x90\x99\"}");
     assert_string_equal(print(v, TKC_TREE_SORTED | TKC_TREE_ASCII),
                         "{\"a\":{},\"b\":[1,2],\"c\":\"\\u00E9\\uD83D\\uDC19\"}");
     assert_string_equal(print(read("{\"b\":[1,{}],\"a\":[]}"), 2),
@@ -192,8 +189,7 @@ TEST(a_copy_shares_its_members_and_a_clone_shares_nothing)
 
 TEST(values_are_equal_whatever_the_order_of_members)
 {
-    assert_true(tkc_tree_equal(read("{\"a\":[1,\"x\",null],\"b\":2.5}"),
-                               read("{\"b\":2.5,\"a\":[1,\"x\",null]}")));
+    assert_true(tkc_tree_equal(read("{\"a\":[1,\"x\",null],\"b\":2.5}"), read("{\"b\":2.5,\"a\":[1,\"x\",null]}")));
     static const char *const pairs[][2] = {
         { "1", "1.0" },      { "[1]", "[1,2]" }, { "true", "false" },          { "\"a\"", "\"b\"" },
         { "null", "false" }, { "[1]", "[2]" },   { "{\"a\":1}", "{\"b\":1}" }, { "{}", "[]" }
@@ -211,20 +207,29 @@ TEST(what_json_cannot_hold_is_not_made)
     assert_false(tkc_tree_set_text(v, "a", "\xFF"));
     assert_false(tkc_tree_set_text(v, "\xFF", "a"));
     assert_false(tkc_tree_set_real(v, "a", NAN));
-    assert_null(tkc_tree_new_str(&arena, tkc_strn("a\0b", 3)));
+    assert_false(tkc_tree_set_str(v, tkc_strn("a\0b", 3), tkc_tree_null()));
     expect(v, "{}");
+    end_arena();
+}
+
+/* As bytes have it that are decoded. What is read may hold one only where that was asked for. */
+TEST(texts_may_hold_nul_bytes)
+{
+    expect(tkc_tree_new_str(&arena, tkc_strn("a\0b", 3)), "\"a\\u0000b\"");
+    const tkc_tree *v = tkc_tree_read(&arena, tkc_str("[\"\\u0000\"]"), TKC_TREE_NULS);
+    assert_int_equal(tkc_tree_str(tkc_tree_at(v, 0)).len, 1);
+    expect(v, "[\"\\u0000\"]");
     end_arena();
 }
 
 TEST(packed)
 {
     const char *none = NULL;
-    expect(tkc_tree_pack(&arena, "{s:s,s:i,s:I,s:f,s:b,s:n,s:{s:[i,i]}}", "t", "x", "i", -1, "I",
-                         INT64_MIN, "f", 0.5, "b", 1, "n", "in", "l", 1, 2),
+    expect(tkc_tree_pack(&arena, "{s:s,s:i,s:I,s:f,s:b,s:n,s:{s:[i,i]}}", "t", "x", "i", -1, "I", INT64_MIN, "f", 0.5,
+                         "b", 1, "n", "in", "l", 1, 2),
            "{\"t\":\"x\",\"i\":-1,\"I\":-9223372036854775808,\"f\":0.5,\"b\":true,\"n\":null,"
            "\"in\":{\"l\":[1,2]}}");
-    expect(tkc_tree_pack(&arena, "[s?,o?,{s:o*,s:i}]", none, none, "a", none, "b", 1),
-           "[null,null,{\"b\":1}]");
+    expect(tkc_tree_pack(&arena, "[s?,o?,{s:o*,s:i}]", none, none, "a", none, "b", 1), "[null,null,{\"b\":1}]");
     assert_null(tkc_tree_pack(&arena, "{s:s,s:i}", "a", none, "b", 1));
     assert_null(tkc_tree_pack(&arena, "[{s:o}]", "a", none));
     assert_null(tkc_tree_pack(&arena, "[f]", NAN));

@@ -8,6 +8,7 @@
 #include "cli/main/files.h"
 #include "support/cli/held_output.h"
 #include "support/cli/sheet.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 enum { PROJECT, USER, CREDENTIALS, SYSTEM };
@@ -333,13 +334,12 @@ TEST_WITH(the_nearest_layer_and_its_profile_win, open_sheet, close_sheet)
             put_plain(origin);
             fputc('\n', sheet);
         }
-        json_t *names = cli_config_profile_names(&app);
-        char *text = json_dumps(names, 0);
+        tkc_tree *names = cli_config_profile_names(&app);
+        char *text = cli_json_print(names, TKC_TREE_SPACED);
         fprintf(sheet, "%s %d%d%d%d\n", text, cli_config_has_profile(&app, "default"),
                 cli_config_has_profile(&app, "work"), cli_config_has_profile(&app, "wor"),
                 cli_config_has_profile(&app, "works"));
         free(text);
-        json_decref(names);
         hold_output();
         int bad = cli_config_no_profile(&app, i % 2 ? "wrok" : "nope", "test");
         char *said = release_output();
@@ -492,10 +492,9 @@ TEST(a_profile_has_to_exist)
     put_file(USER, "current_profile = \"nope\"\n[profile.last]\nmodel = \"m\"\n");
     load(&app);
     assert_true(cli_config_has_profile(&app, "last") && !cli_config_has_profile(&app, "las"));
-    json_t *names = cli_config_profile_names(&app);
-    assert_true(json_object_size(names) == 2 && json_is_true(json_object_get(names, "nope")) &&
-                json_is_false(json_object_get(names, "last")));
-    json_decref(names);
+    tkc_tree *names = cli_config_profile_names(&app);
+    assert_true(tkc_tree_members(names) == 2 && tkc_tree_get_true(names, "nope") &&
+                (tkc_tree_is_bool(tkc_tree_get(names, "last")) && !tkc_tree_is_true(tkc_tree_get(names, "last"))));
     /* The one that is selected is not offered in its own place. */
     assert_no_profile(
         &app, "nope",

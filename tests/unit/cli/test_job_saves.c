@@ -5,6 +5,7 @@
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
 #include "support/client/api_support.h"
+#include "support/json_trees.h"
 
 #define API "/api/v1/"
 
@@ -41,8 +42,6 @@ static int teardown(void **state)
     char *texts[] = { job.log_dir, job.last_rolling, job.state_path, job.sampler_path };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         free(texts[i]);
-    json_decref(job.pending);
-    json_decref(job.spans);
     cli_parse_free(&app);
     return 0;
 }
@@ -71,11 +70,10 @@ static size_t n_deleted(void)
     return n;
 }
 
-static json_t *last_record(void)
+static tkc_tree *last_record(void)
 {
-    json_t *all = cli_trainlog_records(job.log_dir, "name");
-    json_t *v = json_incref(json_array_get(all, json_array_size(all) - 1));
-    json_decref(all);
+    tkc_tree *all = cli_trainlog_records(&json_arena, job.log_dir, "name");
+    tkc_tree *v = tkc_tree_at(all, tkc_tree_length(all) - 1);
     assert_non_null(v);
     return v;
 }
@@ -148,11 +146,10 @@ TEST_WITH(a_resumed_run_continues_from_its_newest_state, setup, teardown)
                       .epochs = 2,
                       .total_steps = 8,
                       .resumed = true };
-    json_t *config = json_object();
+    tkc_tree *config = tkc_tree_object(&json_arena);
     hold_output();
     assert_int_equal(cli_job_open(&again, config), 0);
     free(release_output());
-    json_decref(config);
     assert_int_equal(again.step, 5);
     assert_int_equal(again.saved_step, 5);
     assert_int_equal(again.elapsed_tokens, 70);
@@ -171,9 +168,8 @@ TEST_WITH(a_checkpoint_has_both_or_is_not_recorded, setup, teardown)
                     &(tinkc_mock_answer){ .status = 400, .body = "{}" }, &err);
     assert_false(save(1, false, false));
     assert_null(job.state_path);
-    json_t *all = cli_trainlog_records(job.log_dir, "name");
-    assert_int_equal(json_array_size(all), 0);
-    json_decref(all);
+    tkc_tree *all = cli_trainlog_records(&json_arena, job.log_dir, "name");
+    assert_int_equal(tkc_tree_length(all), 0);
 }
 
 TEST_WITH(a_record_says_where_the_run_continues, setup, teardown)
@@ -183,18 +179,17 @@ TEST_WITH(a_record_says_where_the_run_continues, setup, teardown)
     } rows[] = { { 3, 3, 0 }, { 4, 0, 1 }, { 5, 1, 1 }, { 8, 0, 2 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_true(save(rows[i].step, rows[i].step == 8, false));
-        json_t *v = last_record();
-        assert_int_equal(json_integer_value(json_object_get(v, "batch")), rows[i].batch);
-        assert_int_equal(json_integer_value(json_object_get(v, "epoch")), rows[i].epoch);
-        json_decref(v);
+        tkc_tree *v = last_record();
+        assert_int_equal(tkc_tree_get_i64(v, "batch"), rows[i].batch);
+        assert_int_equal(tkc_tree_get_i64(v, "epoch"), rows[i].epoch);
     }
 }
 
 /* What nothing can be computed with any more is said at the step, once. */
 TEST_WITH(too_large_weights_are_warned_of_once, setup, teardown)
 {
-    json_t *fine = json_pack("{s:i,s:f}", "step", 2, "optim/param_norm", 1e30);
-    json_t *ruined = json_pack("{s:i,s:f}", "step", 3, "optim/weights_too_large", 7e29);
+    tkc_tree *fine = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 2, "optim/param_norm", 1e30);
+    tkc_tree *ruined = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 3, "optim/weights_too_large", 7e29);
     app.quiet = false;
     hold_output();
     cli_job_write_row(&job, fine);
@@ -204,8 +199,6 @@ TEST_WITH(too_large_weights_are_warned_of_once, setup, teardown)
     assert_string_equal(said, "warning: step 4 made very large weights (root mean square 7e+29): the "
                               "learning rate is too high; begin again with a lower --lr\n");
     free(said);
-    json_decref(fine);
-    json_decref(ruined);
 }
 
 RUN_TESTS(enter_folder, leave_folder)

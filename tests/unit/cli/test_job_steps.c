@@ -7,6 +7,7 @@
 #include "cli/output/term.h"
 #include "cli/output/text.h"
 #include "cli/train/train_job.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 /* The run's begin in the tests of what is left: 100 hours ago, and a little more, so that a slow machine shows the same. */
@@ -159,10 +160,10 @@ TEST_WITH(bars_of_steps, setup, teardown)
     free(shown);
 }
 
-static double member(const json_t *v, const char *name)
+static double member(const tkc_tree *v, const char *name)
 {
-    assert_true(json_is_real(json_object_get(v, name)));
-    return json_real_value(json_object_get(v, name));
+    assert_true(tkc_tree_is_real(tkc_tree_get(v, name)));
+    return tkc_tree_get_number(v, name);
 }
 
 TEST_WITH(times_and_numbers, setup, teardown)
@@ -171,26 +172,25 @@ TEST_WITH(times_and_numbers, setup, teardown)
     double now = (double)cli_now_us() / 1e6;
     int64_t now_ms = cli_now_ms();
     cli_job_span(&j, "step", now_ms - 5 * HOUR_MS, now_ms - 2 * HOUR_MS);
-    assert_int_equal(json_array_size(j.spans), 1);
-    const json_t *v = json_array_get(j.spans, 0);
-    assert_string_equal(json_string_value(json_object_get(v, "name")), "step");
+    assert_int_equal(tkc_tree_length(j.spans), 1);
+    const tkc_tree *v = tkc_tree_at(j.spans, 0);
+    assert_string_equal(tkc_tree_get_text(v, "name"), "step");
     assert_true(fabs(member(v, "duration") - 3 * 3600) < 0.01);
     assert_true(fabs(member(v, "wall_start") - (now - 5 * 3600)) < 600);
     assert_true(fabs(member(v, "wall_end") - (now - 2 * 3600)) < 600);
     cli_job_note_time(&j, "time/evals", now_ms - HOUR_MS);
     assert_true(fabs(member(j.pending, "time/evals") - 3600) < 600);
-    v = json_array_get(j.spans, 1);
-    assert_string_equal(json_string_value(json_object_get(v, "name")), "evals");
+    v = tkc_tree_at(j.spans, 1);
+    assert_string_equal(tkc_tree_get_text(v, "name"), "evals");
     assert_true(fabs(member(v, "duration") - 3600) < 600);
-    json_decref(j.spans);
-    json_decref(j.pending);
     assert_true(cli_job_speed(50, 2000) == 25 && cli_job_speed(3, 1) == 3000 &&
                 cli_job_speed(3, 0) == 0 && cli_job_speed(3, -1) == 0);
     const double odd[] = { NAN, INFINITY, -INFINITY, 0.5 };
     for (size_t i = 0; i < 4; i++) {
-        json_t *n = cli_job_number(odd[i]);
-        assert_true(i < 3 ? json_is_null(n) : json_real_value(n) == 0.5);
-        json_decref(n);
+        tkc_tree *row = tkc_tree_object(&json_arena);
+        cli_job_set(row, "n", odd[i]);
+        const tkc_tree *n = tkc_tree_get(row, "n");
+        assert_true(i < 3 ? tkc_tree_is_null(n) : tkc_tree_number(n) == 0.5);
     }
 }
 

@@ -15,6 +15,7 @@
 #include "support/cli/own_folder.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 static cli_app app;
@@ -39,19 +40,16 @@ static int leave(void **state)
 
 static void assert_known(const char *kind, const char *wanted)
 {
-    json_t *ids = cli_ids_known(&app, kind);
-    char *text = json_dumps(ids, JSON_COMPACT);
+    tkc_tree *ids = cli_ids_known(&app, kind);
+    char *text = json_print(ids);
     assert_string_equal(text, wanted);
-    free(text);
-    json_decref(ids);
 }
 
 static void seen(const char *kind, const char *items, const char *key)
 {
-    json_t *v = json_loads(items, 0, NULL);
+    tkc_tree *v = json_of(items);
     assert_non_null(v);
     cli_ids_seen(&app, kind, v, key);
-    json_decref(v);
 }
 
 TEST(kept_ids_come_newest_first_and_once)
@@ -70,9 +68,8 @@ TEST(kept_ids_come_newest_first_and_once)
     assert_known("checkpoint", "[]");
     seen("checkpoint", "[]", "id");
     assert_known("checkpoint", "[]");
-    json_t *fresh = cli_ids_fresh(&app, "run"); /* offline: what is known */
-    assert_int_equal(json_array_size(fresh), 3);
-    json_decref(fresh);
+    tkc_tree *fresh = cli_ids_fresh(&app, "run"); /* offline: what is known */
+    assert_int_equal(tkc_tree_length(fresh), 3);
     /* Another address has ids of its own. */
     assert_int_equal(cli_set_value(&app, "base-url", "http://two", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[]");
@@ -89,7 +86,7 @@ TEST(the_file_of_ids)
     assert_int_equal(cli_set_value(&app, "base-url", "http://three", CLI_FROM_PROGRAM, "test"), 0);
     assert_known("run", "[]");
     cli_ids_add(&app, "run", "a");
-    json_t *one = json_pack("[s]", "a");
+    tkc_tree *one = tkc_tree_pack(&json_arena, "[s]", "a");
     uint64_t h = 1469598103934665603u;
     for (const char *p = "http://three"; *p; p++)
         h = (h ^ (unsigned char)*p) * 1099511628211u;
@@ -98,7 +95,6 @@ TEST(the_file_of_ids)
     cli_ids_seen(&app, "run", one, ""); /* nothing new: it is not written again */
     assert_int_equal(stat(path, &after), 0);
     assert_true(before.st_ino == after.st_ino);
-    json_decref(one);
     /* A file that was spoilt is forgotten. */
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -117,24 +113,21 @@ TEST(the_file_of_ids)
 TEST(kept_ids_are_bounded)
 {
     assert_int_equal(cli_set_value(&app, "base-url", "http://many", CLI_FROM_PROGRAM, "test"), 0);
-    json_t *items = json_array();
+    tkc_tree *items = tkc_tree_array(&json_arena);
     for (int i = 0; i < 600; i++) {
         char id[20];
         (void)snprintf(id, sizeof id, "r%d", i);
-        json_array_append_new(items, json_string(id));
+        tkc_tree_add_text(items, id);
     }
     cli_ids_seen(&app, "run", items, "");
-    json_decref(items);
-    json_t *ids = cli_ids_known(&app, "run");
-    assert_int_equal(json_array_size(ids), 500);
-    assert_string_equal(json_string_value(json_array_get(ids, 499)), "r499");
-    json_decref(ids);
+    tkc_tree *ids = cli_ids_known(&app, "run");
+    assert_int_equal(tkc_tree_length(ids), 500);
+    assert_string_equal(tkc_tree_text(tkc_tree_at(ids, 499)), "r499");
     cli_ids_add(&app, "run", "new"); /* the oldest goes */
     ids = cli_ids_known(&app, "run");
-    assert_int_equal(json_array_size(ids), 500);
-    assert_string_equal(json_string_value(json_array_get(ids, 0)), "new");
-    assert_string_equal(json_string_value(json_array_get(ids, 499)), "r498");
-    json_decref(ids);
+    assert_int_equal(tkc_tree_length(ids), 500);
+    assert_string_equal(tkc_tree_text(tkc_tree_at(ids, 0)), "new");
+    assert_string_equal(tkc_tree_text(tkc_tree_at(ids, 499)), "r498");
 }
 
 /* ---- evaluations ---- */
@@ -191,21 +184,18 @@ TEST(answers_of_an_evaluation_become_its_result)
     assert_true(all[1].mean > 0.666 && all[1].mean < 0.667);
     assert_true(all[2].n == 1 && all[2].right == 0 && all[2].mean == 0.25);
     free(all);
-    json_t *v = cli_eval_result(&e, 2.5);
-    assert_string_equal(json_string_value(json_object_get(v, "name")), "sums");
-    assert_true(json_integer_value(json_object_get(v, "num_examples")) == 3 &&
-                json_integer_value(json_object_get(v, "num_correct")) == 2 &&
-                json_integer_value(json_object_get(v, "num_errors")) == 1 &&
-                json_integer_value(json_object_get(v, "num_truncated")) == 2);
-    double score = json_number_value(json_object_get(v, "score"));
+    tkc_tree *v = cli_eval_result(&json_arena, &e, 2.5);
+    assert_string_equal(tkc_tree_get_text(v, "name"), "sums");
+    assert_true(tkc_tree_get_i64(v, "num_examples") == 3 && tkc_tree_get_i64(v, "num_correct") == 2 &&
+                tkc_tree_get_i64(v, "num_errors") == 1 && tkc_tree_get_i64(v, "num_truncated") == 2);
+    double score = tkc_tree_get_number(v, "score");
     assert_true(score > 0.4722 && score < 0.4723);
-    assert_true(json_number_value(json_object_get(v, "time_seconds")) == 2.5);
-    const json_t *pass = json_object_get(v, "pass_at_k");
-    assert_int_equal(json_object_size(pass), 2); /* of 1 and 2; nobody has 4 answers */
-    double one = json_number_value(json_object_get(pass, "1"));
+    assert_true(tkc_tree_get_number(v, "time_seconds") == 2.5);
+    const tkc_tree *pass = tkc_tree_get(v, "pass_at_k");
+    assert_int_equal(tkc_tree_members(pass), 2); /* of 1 and 2; nobody has 4 answers */
+    double one = tkc_tree_get_number(pass, "1");
     assert_true(one > 0.5555 && one < 0.5556);
-    assert_true(json_number_value(json_object_get(pass, "2")) == 1);
-    json_decref(v);
+    assert_true(tkc_tree_get_number(pass, "2") == 1);
     cli_eval_free(&e);
     assert_true(!e.rows && !e.places && e.n == 0);
 }
@@ -254,12 +244,12 @@ TEST(an_evaluation_is_found_by_folder_or_file)
     cli_eval_free(&e);
 }
 
-static json_t *result_of(const char *lines)
+static tkc_tree *result_of(const char *lines)
 {
     cli_eval e;
     put("few.jsonl", lines);
     assert_int_equal(cli_eval_read(&app, "few.jsonl", &e), 0);
-    json_t *v = cli_eval_result(&e, 1);
+    tkc_tree *v = cli_eval_result(&json_arena, &e, 1);
     cli_eval_free(&e);
     return v;
 }
@@ -267,20 +257,16 @@ static json_t *result_of(const char *lines)
 /* Answers of one example, of which the last has most. */
 TEST(pass_at_k_needs_k_answers_of_each_example)
 {
-    json_t *one = result_of(
-        "{\"example_id\":\"a\",\"doc_id\":1,\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n");
-    assert_int_equal(json_object_size(json_object_get(one, "pass_at_k")), 0);
-    assert_true(json_number_value(json_object_get(one, "score")) == 0.5);
-    json_decref(one);
-    json_t *two =
-        result_of("{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n"
-                  "{\"example_id\":\"b\",\"reward\":1}\n");
-    const json_t *pass = json_object_get(two, "pass_at_k");
-    assert_true(json_object_size(pass) == 2 &&
-                json_number_value(json_object_get(pass, "1")) == 0.75 &&
-                json_number_value(json_object_get(pass, "2")) == 1);
-    assert_true(json_number_value(json_object_get(two, "score")) == 0.75);
-    json_decref(two);
+    tkc_tree *one =
+        result_of("{\"example_id\":\"a\",\"doc_id\":1,\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n");
+    assert_int_equal(tkc_tree_members(tkc_tree_get(one, "pass_at_k")), 0);
+    assert_true(tkc_tree_get_number(one, "score") == 0.5);
+    tkc_tree *two = result_of("{\"example_id\":\"a\",\"reward\":1}\n{\"example_id\":\"b\",\"reward\":0}\n"
+                              "{\"example_id\":\"b\",\"reward\":1}\n");
+    const tkc_tree *pass = tkc_tree_get(two, "pass_at_k");
+    assert_true(tkc_tree_members(pass) == 2 && tkc_tree_get_number(pass, "1") == 0.75 &&
+                tkc_tree_get_number(pass, "2") == 1);
+    assert_true(tkc_tree_get_number(two, "score") == 0.75);
 }
 
 TEST(a_rollout_is_one_line)
@@ -298,8 +284,8 @@ TEST(a_rollout_is_one_line)
         .stop_reason = TINKC_STOP,
         .took_ms = 1500
     };
-    json_t *v = cli_eval_line("sums", 3, "a", 2, &r);
-    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    tkc_tree *v = cli_eval_line(&json_arena, "sums", 3, "a", 2, &r);
+    char *text = cli_json_dump(json_rounded(v, 6));
     assert_string_equal(text,
                         "{\"idx\":3,\"benchmark\":\"sums\",\"example_id\":\"a\",\"sample\":2,"
                         "\"turns\":[{\"role\":\"user\",\"content\":\"q\",\"token_count\":null},"
@@ -308,7 +294,6 @@ TEST(a_rollout_is_one_line)
                         "\"metrics\":{\"format\":1.0,\"correct\":0.0},\"error\":null,"
                         "\"stop_reason\":\"stop\",\"time_seconds\":1.5}");
     free(text);
-    json_decref(v);
 }
 
 /* ---- a model's folder ---- */

@@ -3,6 +3,7 @@
 #include "cli/output/list.h"
 #include "cli/output/out.h"
 #include "support/cli/held_output.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 #define N(list) (sizeof(list) / sizeof *(list))
@@ -43,22 +44,20 @@ typedef struct list_case {
 /* As list commands do: filtered, arranged, printed. */
 static int print_items(cli_app *app)
 {
-    json_t *all = json_loads(items, 0, NULL), *kept = json_array(), *item;
+    tkc_tree *all = json_of(items), *kept = tkc_tree_array(&json_arena), *item;
     size_t k;
     int bad = cli_check_filters(app);
-    bad = bad ? bad : cli_check_keys(app, json_array_get(all, 0));
-    json_array_foreach(all, k, item) if (!bad && cli_passes(app, item))
-    {
-        if (!cli_print_early(app, item, &bad))
-            json_array_append(kept, item);
-    }
+    bad = bad ? bad : cli_check_keys(app, tkc_tree_at(all, 0));
+    for (k = 0; (item = tkc_tree_at(all, k)); k++)
+        if (!bad && cli_passes(app, item)) {
+            if (!cli_print_early(app, item, &bad))
+                tkc_tree_add(kept, item);
+        }
     cli_arrange(app, kept);
-    char *title = cli_list_title("thing", (int64_t)json_array_size(kept), 7, "");
+    char *title = cli_list_title("thing", (int64_t)tkc_tree_length(kept), 7, "");
     const cli_list list = { .key = "things", .title = title, .columns = columns, .total = 7 };
     bad = bad ? bad : cli_print_list(app, &list, kept);
     free(title);
-    json_decref(kept);
-    json_decref(all);
     return bad;
 }
 

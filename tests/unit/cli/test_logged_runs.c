@@ -5,6 +5,7 @@
 #include "cli/store/logged_runs.h"
 #include "support/check.h"
 #include "support/engine/tiny_model.h"
+#include "support/json_trees.h"
 
 static char *store;
 
@@ -44,22 +45,20 @@ TEST_WITH(the_newest_run_has_the_name, setup, teardown)
     char *found = cli_logged_run_folder(store, "faq");
     assert_string_equal(found, folder("faq"));
     free(found);
-    json_t *runs = cli_logged_runs(store);
+    tkc_tree *runs = cli_logged_runs(&json_arena, store);
     assert_string_equal(cli_logged_run_id(runs, "faq"), "3");
     assert_string_equal(cli_logged_run_name(runs, "2"), "faq");
     assert_null(cli_logged_run_name(runs, "9"));
-    assert_int_equal(json_array_size(runs), 3);
-    json_decref(runs);
+    assert_int_equal(tkc_tree_length(runs), 3);
 }
 
 TEST_WITH(a_folder_that_is_used_again_is_the_new_runs, setup, teardown)
 {
     add("a", "1");
     add("a", "2");
-    json_t *runs = cli_logged_runs(store);
-    assert_int_equal(json_array_size(runs), 1);
+    tkc_tree *runs = cli_logged_runs(&json_arena, store);
+    assert_int_equal(tkc_tree_length(runs), 1);
     assert_string_equal(cli_logged_run_id(runs, "a"), "2");
-    json_decref(runs);
 }
 
 TEST_WITH(folders_that_are_gone_and_lines_that_are_torn_are_passed_over, setup, teardown)
@@ -72,19 +71,16 @@ TEST_WITH(folders_that_are_gone_and_lines_that_are_torn_are_passed_over, setup, 
     FILE *f = fopen(path, "ae");
     fputs("{\"dir\": 5}\n[]\n{\"dir\":\"relative\",\"run\":\"7\"}\n{\"dir\":\"/torn", f);
     fclose(f);
-    json_t *runs = cli_logged_runs(store);
-    assert_int_equal(json_array_size(runs), 1);
+    tkc_tree *runs = cli_logged_runs(&json_arena, store);
+    assert_int_equal(tkc_tree_length(runs), 1);
     assert_string_equal(cli_logged_run_id(runs, "a"), "1");
-    json_decref(runs);
     assert_null(cli_logged_run_folder(store, "b"));
 }
 
 TEST_WITH(a_store_without_runs_has_no_names, setup, teardown)
 {
-    json_t *runs = cli_logged_runs(store);
-    assert_int_equal(json_array_size(runs), 0);
-    json_decref(runs);
-    runs = cli_logged_runs(NULL);
-    assert_int_equal(json_array_size(runs), 0);
-    json_decref(runs);
+    tkc_tree *runs = cli_logged_runs(&json_arena, store);
+    assert_int_equal(tkc_tree_length(runs), 0);
+    runs = cli_logged_runs(&json_arena, NULL);
+    assert_int_equal(tkc_tree_length(runs), 0);
 }

@@ -12,6 +12,7 @@ static bool scripted_export(const tinkc_adapter_options *, tinkc_progress_fn *, 
                             tinkc_error *);
 #define tinkc_adapter_export scripted_export
 #include "../../../cli/models/adapter_forms.c"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 #define HALF  "━━━━━━━━━━━━━━──────────────"
@@ -319,18 +320,17 @@ TEST(pages_are_fetched_until_enough_are_shown)
     assert_string_equal(p.label, "Fetching 2 runs");
     for (int i = 0; i < 2; i++) {
         assert_true(cli_pager_go(&p, -1, &err) && p.found == i);
-        cli_pager_add(&p, json_pack("{s:i}", "n", i));
+        cli_pager_add(&p, tkc_tree_pack(&json_arena, "{s:i}", "n", i));
     }
     assert_true(!cli_pager_go(&p, -1, &err) && !err.code); /* there are as many */
-    assert_true(json_array_size(p.items) == 2 && p.bad == 0);
-    json_decref(p.items);
+    assert_true(tkc_tree_length(p.items) == 2 && p.bad == 0);
     cli_pager_begin(&p, &app, 0, "runs");
     assert_string_equal(p.label, "Fetching all runs");
     hold_output();
     for (int i = 0; i < 101; i++) {
         assert_true(cli_pager_go(&p, 200, &err));
         p.bar.drawn_ms = -NEVER;
-        cli_pager_add(&p, json_pack("{s:i}", "n", i));
+        cli_pager_add(&p, tkc_tree_pack(&json_arena, "{s:i}", "n", i));
     }
     cli_pager_end(&p);
     char *shown = release_output();
@@ -349,16 +349,14 @@ TEST(pages_are_fetched_until_enough_are_shown)
     assert_false(cli_pager_go(&p, -1, &err));
     assert_int_equal(err.code, TINKC_E_CANCELLED);
     cli_forget_signal();
-    json_decref(p.items);
     /* A filter that names nothing ends it at the first item. */
     assert_int_equal(cli_set_value(&app, "filter", "nope=1", CLI_FROM_PROGRAM, "test"), 0);
     err = (tinkc_error){ 0 };
     cli_pager_begin(&p, &app, 0, "runs");
     hold_output();
-    cli_pager_add(&p, json_pack("{s:i}", "n", 1));
+    cli_pager_add(&p, tkc_tree_pack(&json_arena, "{s:i}", "n", 1));
     assert_shown("error: unknown field 'nope'\nhint: known fields: n\n");
     assert_true(!cli_pager_go(&p, -1, &err) && p.bad == CLI_EXIT_USAGE && !err.code);
-    assert_int_equal(json_array_size(p.items), 0);
-    json_decref(p.items);
+    assert_int_equal(tkc_tree_length(p.items), 0);
     cli_parse_free(&app);
 }

@@ -9,6 +9,7 @@
 #include "cli/track/chosen_commands.h"
 #include "cli/train/train_config.h"
 #include "support/cli/held_output.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 static char place[] = "/tmp/tinkc-project-XXXXXX";
@@ -210,22 +211,21 @@ TEST(a_log_directory_that_came_along_runs_nothing)
 }
 
 /* What config.json has, as train resume asks for it: 0 or a refusal. */
-static int ask(const char *folder, const json_t *config, const char *option)
+static int ask(const char *folder, const tkc_tree *config, const char *option)
 {
     cli_app app = { .command = cli_find("train", "rl") };
     hold_output();
-    int bad = cli_choices_check(
-        &app, folder, cli_find_option(app.command, option, strlen(option)),
-        json_object_get(json_object_get(json_object_get(config, "tinkc"), "options"), option));
+    int bad = cli_choices_check(&app, folder, cli_find_option(app.command, option, strlen(option)),
+                                tkc_tree_get(tkc_tree_get(tkc_tree_get(config, "tinkc"), "options"), option));
     free(release_output());
     return bad;
 }
 
 TEST(commands_that_the_user_chose_there_run_again)
 {
-    json_t *mine = json_pack("{s:{s:{s:s,s:[s],s:s}}}", "tinkc", "options", "hook", "mail me",
-                             "pass-env", "HOME", "lr", "1e-3");
-    json_t *other = json_pack("{s:{s:{s:s}}}", "tinkc", "options", "hook", "touch x");
+    tkc_tree *mine = tkc_tree_pack(&json_arena, "{s:{s:{s:s,s:[s],s:s}}}", "tinkc", "options", "hook", "mail me",
+                                   "pass-env", "HOME", "lr", "1e-3");
+    tkc_tree *other = tkc_tree_pack(&json_arena, "{s:{s:{s:s}}}", "tinkc", "options", "hook", "touch x");
     cli_app app = { .command = cli_find("train", "rl") };
     cli_choices_note(&app, "runs", mine);
     cli_choices_note(&app, "runs", mine); /* again: noted once */
@@ -243,8 +243,6 @@ TEST(commands_that_the_user_chose_there_run_again)
     while ((end = strchr(end, '\n')))
         lines++, end++;
     assert_int_equal(lines, 2);
-    json_decref(mine);
-    json_decref(other);
 }
 
 RUN_TESTS(enter, leave)

@@ -6,6 +6,7 @@
 #include "cli/main/commands.h"
 #include "cli/sample/prompts.h"
 #include "support/cli/held_output.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 static cli_app app;
@@ -338,9 +339,8 @@ TEST_WITH(numbers_of_a_line, open_nano, close_nano)
     char why[CLI_WHY];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_sampling s = { .max_tokens = 5, .top_k = 6, .temperature = 0.5F, .top_p = 0.25F };
-        json_t *v = json_loads(rows[i].line, 0, NULL);
+        tkc_tree *v = json_of(rows[i].line);
         bool ok = cli_sampling_members(v, &s, why);
-        json_decref(v);
         assert_true(ok == !rows[i].why && !s.has_seed);
         if (!ok)
             assert_string_equal(why, rows[i].why);
@@ -349,9 +349,8 @@ TEST_WITH(numbers_of_a_line, open_nano, close_nano)
             fail_msg("%s", rows[i].line);
     }
     tinkc_sampling s = { .max_tokens = 5, .top_p = 1 };
-    json_t *v = json_loads("{\"seed\":7}", 0, NULL);
+    tkc_tree *v = json_of("{\"seed\":7}");
     assert_true(cli_sampling_members(v, &s, why) && s.has_seed && s.seed == 7);
-    json_decref(v);
 }
 
 TEST_WITH(numbers_of_sampling_have_bounds, open_nano, close_nano)
@@ -511,13 +510,12 @@ TEST_WITH(a_list_of_tokens_holds_ids, open_nano, close_nano)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tinkc_tokens ids = { 0 };
         assert_true(tinkc_tokens_append(&ids, (const int32_t[]){ 9 }, 1, NULL));
-        json_t *v = json_loads(rows[i].list, 0, NULL);
+        tkc_tree *v = json_of(rows[i].list);
         bool ok = cli_token_list(v, &ids);
         if (ok != (rows[i].n > 0) || ids.len != 1 + rows[i].n)
             fail_msg("%s: %zu", rows[i].list, ids.len);
         for (size_t k = 0; k < rows[i].n; k++)
-            assert_int_equal(ids.data[1 + k], json_integer_value(json_array_get(v, k)));
-        json_decref(v);
+            assert_int_equal(ids.data[1 + k], tkc_tree_i64(tkc_tree_at(v, k)));
         tinkc_tokens_free(&ids);
     }
 }
@@ -537,14 +535,11 @@ TEST_WITH(a_system_prompt_replaces_none_of_the_files, open_nano, close_nano)
         char wanted[300];
         if (rows[i].given)
             given("system", "s");
-        json_t *v = json_loads(rows[i].messages, 0, NULL), *all = cli_with_system(&app, v);
-        char *text = json_dumps(all, JSON_COMPACT);
-        (void)snprintf(wanted, sizeof wanted, "[%s%s%s", rows[i].first,
-                       *rows[i].first && json_array_size(v) ? "," : "", rows[i].messages + 1);
+        tkc_tree *v = json_of(rows[i].messages), *all = cli_with_system(&app, &json_arena, v);
+        char *text = json_print(all);
+        (void)snprintf(wanted, sizeof wanted, "[%s%s%s", rows[i].first, *rows[i].first && tkc_tree_length(v) ? "," : "",
+                       rows[i].messages + 1);
         assert_string_equal(text, wanted);
-        free(text);
-        json_decref(all);
-        json_decref(v);
     }
 }
 
@@ -624,10 +619,8 @@ TEST_WITH(an_answer_ends_before_its_stop, open_nano, close_nano)
         "\"stop_reason\":\"length\"}"
     };
     for (size_t i = 0; i < 2; i++) {
-        json_t *v = cli_sequence_json(&asked, i ? &bare : &seq, &how, i == 0);
-        char *text = json_dumps(v, JSON_COMPACT);
+        tkc_tree *v = cli_sequence_json(&json_arena, &asked, i ? &bare : &seq, &how, i == 0);
+        char *text = json_print(v);
         assert_string_equal(text, wanted[i]);
-        free(text);
-        json_decref(v);
     }
 }

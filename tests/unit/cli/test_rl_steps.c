@@ -38,6 +38,7 @@ static bool script_settle(tinkc_rl *, tinkc_error *);
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/noted.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 enum { MOST = 8 };
@@ -58,9 +59,9 @@ static struct script {
     size_t sizes[MOST];
 } script;
 
-static void note_json(const char *what, const json_t *v)
+static void note_json(const char *what, const tkc_tree *v)
 {
-    char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+    char *text = cli_json_dump(json_rounded(v, 6));
     note("%s %s\n", what, text);
     free(text);
 }
@@ -106,7 +107,7 @@ void script_spans(cli_job *j, size_t step)
     note("spans of %zu\n", step);
 }
 
-void script_tell(cli_job *j, const char *event, json_t *v)
+void script_tell(cli_job *j, const char *event, const tkc_tree *v)
 {
     assert_ptr_equal(j, &rl.job);
     note_json(event, v);
@@ -149,20 +150,18 @@ bool script_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
     return !script.save_fault;
 }
 
-bool script_metrics(cli_trainlog *log, const json_t *v)
+bool script_metrics(cli_trainlog *log, const tkc_tree *v)
 {
     assert_ptr_equal(log, &rl.job.log);
     note_json("row", v);
     return !script.no_metrics;
 }
 
-void script_sample(cli_job *j, size_t step, json_t *prompt, const char *completion,
-                   const double *reward)
+void script_sample(cli_job *j, size_t step, const tkc_tree *prompt, const char *completion, const double *reward)
 {
     assert_ptr_equal(j, &rl.job);
     note("sample of %zu, reward %g: %s after", step, *reward, completion);
-    note_json("", prompt ? prompt : json_null());
-    json_decref(prompt);
+    note_json("", prompt ? prompt : tkc_tree_null());
 }
 
 static size_t script_run(tinkc_queue *queue, int64_t timeout_ms, tinkc_error *err)
@@ -252,7 +251,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    json_decref(rl.job.pending);
     cli_parse_free(&app);
     return 0;
 }
@@ -486,7 +484,7 @@ TEST_WITH(a_step_trains_on_its_groups, setup, teardown)
 {
     tinkc_error err = { 0 };
     fill_groups();
-    rl.job.pending = json_pack("{s:i}", "time/evals", 3);
+    rl.job.pending = tkc_tree_pack(&json_arena, "{s:i}", "time/evals", 3);
     rl.job.elapsed_tokens = 1000;
     hold_output();
     bool ok = train(&rl, &err);
@@ -526,7 +524,7 @@ TEST_WITH(what_ends_the_steps, setup, teardown)
 {
     tinkc_error err = { 0 };
     fill_groups();
-    rl.job.pending = json_pack("{s:i}", "time/evals", 3);
+    rl.job.pending = tkc_tree_pack(&json_arena, "{s:i}", "time/evals", 3);
     script.good = 1;
     script.step_fault = TINKC_E_CONNECTION;
     assert_false(train(&rl, &err));

@@ -15,6 +15,7 @@
 #include "cli/data/dataset.h"
 #include "cli/output/out.h"
 #include "cli/data/row_forms.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 /* Writes all that a row may bring. A weight is a mark for training, which it must not see. */
@@ -84,7 +85,7 @@ static void put_rendered(char mark, const char *row, int32_t train_on)
     tinkc_floats_free(&weights);
 }
 
-static void put_side(char mark, const json_t *conversation)
+static void put_side(char mark, const tkc_tree *conversation)
 {
     char *text = cli_json_dump(conversation);
     put_rendered(mark, text, TINKC_TRAIN_LAST_ASSISTANT);
@@ -99,28 +100,25 @@ static void put_problem(const char *file, size_t line, int level, const char *co
 }
 
 /* Only roles and texts: what is learnt shows all of it. */
-static bool is_plain(const json_t *conversation)
+static bool is_plain(const tkc_tree *conversation)
 {
-    const json_t *messages = json_object_get(conversation, "messages"), *m;
+    const tkc_tree *messages = tkc_tree_get(conversation, "messages"), *m;
     size_t i;
-    json_array_foreach(messages, i,
-                       m) if (json_object_size(m) != 2 ||
-                              !json_is_string(json_object_get(m, "content"))) return false;
-    return json_object_size(conversation) == 1;
+    for (i = 0; (m = tkc_tree_at(messages, i)); i++)
+        if (tkc_tree_members(m) != 2 || !tkc_tree_is_text(tkc_tree_get(m, "content")))
+            return false;
+    return tkc_tree_members(conversation) == 1;
 }
 
 static void put_conversation(const char *line, const char *wanted)
 {
     cli_row_fault why;
-    json_t *row = json_loads(line, 0, NULL), *want = json_loads(wanted, 0, NULL);
-    json_t *made = cli_row_conversation(row, NULL, &why);
+    tkc_tree *row = json_of(line), *want = json_of(wanted);
+    tkc_tree *made = cli_row_conversation(&json_arena, row, NULL, &why);
     char *text = cli_json_dump(made);
     if (made && (want || !is_plain(made)))
-        fprintf(sheet, "= %s\n", want && json_equal(made, want) ? wanted : text);
+        fprintf(sheet, "= %s\n", want && tkc_tree_equal(made, want) ? wanted : text);
     free(text);
-    json_decref(made);
-    json_decref(want);
-    json_decref(row);
 }
 
 /* As training reads it. `wanted`: the conversation as the sheet writes it. */
@@ -147,8 +145,8 @@ static void put_sft(const char *line, const char *wanted, bool refused)
 static void put_pair(const char *line)
 {
     cli_row_fault why;
-    json_t *row = json_loads(line, 0, NULL);
-    cli_row_sides s = cli_row_preference(row, &why);
+    tkc_tree *row = json_of(line);
+    cli_row_sides s = cli_row_preference(&json_arena, row, &why);
     if (s.tie)
         fputs("tie\n", sheet);
     else if (!s.chosen || !s.rejected)
@@ -157,22 +155,17 @@ static void put_pair(const char *line)
         put_side('>', s.chosen);
         put_side('<', s.rejected);
     }
-    json_decref(s.chosen);
-    json_decref(s.rejected);
-    json_decref(row);
 }
 
 static void put_mark(const char *line)
 {
     cli_row_fault why;
     bool good;
-    json_t *row = json_loads(line, 0, NULL), *made = cli_row_marked(row, &good, &why);
+    tkc_tree *row = json_of(line), *made = cli_row_marked(&json_arena, row, &good, &why);
     if (made)
         put_side(good ? '+' : '-', made);
     else
         fprintf(sheet, "! %s\n", why.text);
-    json_decref(made);
-    json_decref(row);
 }
 
 /* ---- against the sheet ---- */
@@ -268,13 +261,11 @@ TEST(forms_by_name)
     size_t n = 0;
     for (; cli_row_form_at(n, &name, &example); n++) {
         cli_row_fault why;
-        json_t *row = json_loads(example, 0, NULL);
+        tkc_tree *row = json_of(example);
         const cli_row_form *form = cli_row_form_named(name);
         assert_non_null(form);
-        json_t *made = cli_row_conversation(row, form, &why);
+        tkc_tree *made = cli_row_conversation(&json_arena, row, form, &why);
         assert_non_null(made);
-        json_decref(made);
-        json_decref(row);
     }
     assert_int_equal(n, 7);
     assert_null(cli_row_form_named("pair"));
@@ -290,30 +281,24 @@ TEST(no_fault_is_left)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         cli_row_fault why = { "of another row" };
-        json_t *row = json_loads(rows[i], 0, NULL), *made = cli_row_conversation(row, NULL, &why);
+        tkc_tree *row = json_of(rows[i]), *made = cli_row_conversation(&json_arena, row, NULL, &why);
         assert_non_null(made);
         assert_string_equal(why.text, "");
-        json_decref(made);
-        json_decref(row);
     }
     cli_row_fault why = { "of another row" };
-    json_t *row = json_loads(rows[2], 0, NULL);
-    cli_row_sides s = cli_row_preference(row, &why);
+    tkc_tree *row = json_of(rows[2]);
+    cli_row_sides s = cli_row_preference(&json_arena, row, &why);
     assert_true(s.chosen && s.rejected && !s.tie);
     assert_string_equal(why.text, "");
-    json_decref(s.chosen);
-    json_decref(s.rejected);
-    json_decref(row);
-    row = json_loads("{\"x\":1}", 0, NULL);
+    row = json_of("{\"x\":1}");
     why = (cli_row_fault){ "of another row" };
-    assert_null(cli_row_conversation(row, NULL, &why));
+    assert_null(cli_row_conversation(&json_arena, row, NULL, &why));
     assert_string_equal(why.text, "");
     why = (cli_row_fault){ "of another row" };
-    s = cli_row_preference(row, &why);
+    s = cli_row_preference(&json_arena, row, &why);
     assert_true(!s.chosen && !s.rejected);
     assert_string_equal(why.text,
                         "needs \"chosen\" and \"rejected\": texts with a \"prompt\", or messages");
-    json_decref(row);
 }
 
 /* A line is often the end of a mapped file: nothing behind it may be looked at, wherever it is torn. */

@@ -9,6 +9,7 @@
 #include "cli/main/files.h"
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
+#include "support/json_trees.h"
 #include "support/patience.h"
 #include "cli/track/train_log.h"
 #include "support/test_case.h"
@@ -105,7 +106,7 @@ TEST(links_out_of_the_folder_are_refused)
 TEST(rows_are_appended_to_their_files)
 {
     cli_trainlog log;
-    json_t *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    tkc_tree *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     assert_false(cli_trainlog_exists("run"));
     char *words[] = { (char *)"tinkc", (char *)"a b", (char *)"", (char *)"c", NULL };
     app.command_line = words;
@@ -138,13 +139,12 @@ TEST(rows_are_appended_to_their_files)
     assert_true(cli_trainlog_metrics(&log, row));
     end_log(&log);
     assert_holds("run/metrics.jsonl", "{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"loss\":2.5}\n");
-    json_decref(row);
 }
 
 TEST(a_full_disk_is_an_error)
 {
     static const char *const names[] = { "metrics", "timing_spans", "checkpoints", "samples" };
-    json_t *row = json_pack("{s:i}", "step", 1);
+    tkc_tree *row = tkc_tree_pack(&json_arena, "{s:i}", "step", 1);
     for (size_t i = 0; i < 4; i++) {
         cli_trainlog log;
         char path[100];
@@ -172,7 +172,6 @@ TEST(a_full_disk_is_an_error)
     assert_non_null(strstr(said, "error: blocked: "));
     free(said);
     end_log(&log);
-    json_decref(row);
 }
 
 /* Rows from a step on go, and lines that were torn. */
@@ -226,27 +225,22 @@ TEST(rewinding_on_a_full_disk_loses_nothing)
 
 TEST(records_are_listed_from_checkpoints)
 {
-    json_t *none = cli_trainlog_records("nothing", "state_path");
-    assert_int_equal(json_array_size(none), 0);
-    json_decref(none);
+    tkc_tree *none = cli_trainlog_records(&json_arena, "nothing", "state_path");
+    assert_int_equal(tkc_tree_length(none), 0);
     put("records/checkpoints.jsonl",
         "{\"state_path\":\"a\"}\n{\"state_path\":5}\n{\"sampler_path\":\"b\"}\n"
         "{\"state_path\":\"c\"}\n{\"state_path\":\"torn");
-    json_t *all = cli_trainlog_records("records", "state_path");
-    char *text = json_dumps(all, JSON_COMPACT);
+    tkc_tree *all = cli_trainlog_records(&json_arena, "records", "state_path");
+    char *text = json_print(all);
     assert_string_equal(text, "[{\"state_path\":\"a\"},{\"state_path\":\"c\"}]");
-    free(text);
-    json_decref(all);
     assert_true(cli_trainlog_exists("records"));
     /* Settings are written whole. */
-    json_t *config = json_pack("{s:i}", "a", 1);
-    assert_null(cli_trainlog_read_config("records"));
+    tkc_tree *config = tkc_tree_pack(&json_arena, "{s:i}", "a", 1);
+    assert_null(cli_trainlog_read_config(&json_arena, "records"));
     assert_int_equal(cli_trainlog_config(&app, "records", config), 0);
     assert_holds("records/config.json", "{\n  \"a\": 1\n}\n");
-    json_t *again = cli_trainlog_read_config("records");
-    assert_true(json_equal(config, again));
-    json_decref(again);
-    json_decref(config);
+    tkc_tree *again = cli_trainlog_read_config(&json_arena, "records");
+    assert_true(tkc_tree_equal(config, again));
 }
 
 TEST(what_tells_a_run)
@@ -308,7 +302,7 @@ TEST(removing_a_log_leaves_other_files)
 TEST(a_hook_reads_events_from_its_input)
 {
     cli_trainlog log;
-    json_t *event = json_pack("{s:s}", "event", "start");
+    tkc_tree *event = tkc_tree_pack(&json_arena, "{s:s}", "event", "start");
     assert_int_equal(cli_trainlog_open(&app, "hooked", "cat > hooked/events", &log), 0);
     assert_non_null(log.hook.pipe);
     cli_trainlog_event(&app, &log, event);
@@ -324,7 +318,6 @@ TEST(a_hook_reads_events_from_its_input)
     assert_said("warning: --hook: the command has ended; training continues without it\n");
     assert_null(log.hook.pipe);
     end_log(&log);
-    json_decref(event);
 }
 
 /* The run's key is not for the hook, nor are its connections. */

@@ -61,6 +61,7 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/noted.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 enum { STEP_MS = 2000, MOST = 32 };
@@ -271,10 +272,10 @@ void script_spans(cli_job *j, size_t step)
     assert_true(j == &sft.job && step == sft.job.step);
 }
 
-void script_tell(cli_job *j, const char *event, json_t *v)
+void script_tell(cli_job *j, const char *event, const tkc_tree *v)
 {
     assert_ptr_equal(j, &sft.job);
-    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(5));
+    char *text = cli_json_dump(json_rounded(v, 5));
     if (script.rows)
         note("%s %s\n", event, text);
     free(text);
@@ -294,18 +295,18 @@ void script_show(cli_job *j, size_t step, const char *format, ...)
         note("done %zu ", step);
 }
 
-void script_add_metrics(json_t *v, const tinkc_metrics *m)
+void script_add_metrics(tkc_tree *v, const tinkc_metrics *m)
 {
     assert_null(m);
-    json_object_set_new(v, "grad", json_integer(4));
+    tkc_tree_set_i64(v, "grad", 4);
 }
 
 void script_note_time(cli_job *j, const char *name, int64_t begun_ms)
 {
     assert_string_equal(name, "time/evals");
     if (!j->pending)
-        j->pending = json_object();
-    json_object_set_new(j->pending, name, json_integer(clock_ms - begun_ms));
+        j->pending = tkc_tree_object(&json_arena);
+    tkc_tree_set_i64(j->pending, name, clock_ms - begun_ms);
 }
 
 int script_stop(cli_job *j)
@@ -334,10 +335,10 @@ bool script_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
     return !script.save_fails;
 }
 
-bool script_metrics(cli_trainlog *log, const json_t *v)
+bool script_metrics(cli_trainlog *log, const tkc_tree *v)
 {
     assert_ptr_equal(log, &sft.job.log);
-    char *text = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(5));
+    char *text = cli_json_dump(json_rounded(v, 5));
     if (script.rows)
         note("row %s\n", text);
     free(text);
@@ -377,7 +378,6 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    json_decref(sft.job.pending);
     free(said);
     said = NULL;
     cli_parse_free(&app);
@@ -527,7 +527,7 @@ TEST_WITH(rows_are_scored_by_their_weights, setup, teardown)
     sft.job.step = 3;
     sft.job.log_dir = strdup("run");
     sft.job.elapsed_tokens = 100;
-    sft.job.pending = json_pack("{s:i}", "time/samples", 8);
+    sft.job.pending = tkc_tree_pack(&json_arena, "{s:i}", "time/samples", 8);
     run(0, "start at 3 send rate 4 get_batch 30 ms\nstep 2000 ms\n"
            "row {\"step\":3,\"epoch\":1,\"progress\":1.0,\"learning_rate\":4.0,\"grad\":4,"
            "\"num_sequences\":2,\"num_tokens\":5,\"num_loss_tokens\":2.5,\"train_mean_nll\":0.55,"
@@ -543,7 +543,7 @@ TEST_WITH(rows_are_scored_by_their_weights, setup, teardown)
            "samples at 4 final at 4 goodbye at 4");
     assert_string_equal(said, "warning: run/metrics.jsonl cannot be written\n"
                               "step 4: test loss 0.5500\n");
-    char *left = json_dumps(sft.job.pending, JSON_COMPACT | JSON_REAL_PRECISION(5));
+    char *left = cli_json_dump(json_rounded(sft.job.pending, 5));
     assert_string_equal(left,
                         "{\"time/evals\":2030,\"step\":4,\"test/nll\":0.55,\"test/bpb\":0.31559}");
     free(left);

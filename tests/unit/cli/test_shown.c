@@ -12,6 +12,7 @@
 #include "support/cli/sheet.h"
 #include "cli/output/term.h"
 #include "cli/output/text.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 /* ---- JSON ---- */
@@ -177,7 +178,7 @@ TEST_WITH(json_is_written_in_one_form, open_sheet, close_sheet)
         "[1e-5, 1e16, 0.1, -0.0, 3.0]"
     };
     for (size_t i = 0; i < N(texts); i++) {
-        json_t *v = json_loads(texts[i], JSON_DECODE_ANY, NULL);
+        tkc_tree *v = json_of(texts[i]);
         assert_non_null(v);
         for (int indent = 0; indent < 4; indent += indent ? 1 : 2) {
             cli_write_json(sheet, v, indent);
@@ -185,20 +186,18 @@ TEST_WITH(json_is_written_in_one_form, open_sheet, close_sheet)
             cli_write_python_json(sheet, v, indent);
             fputc('\n', sheet);
         }
-        json_decref(v);
     }
-    json_t *v = json_pack("{s:{s:{s:i}}, s:i, s:n}", "a", "b", "c", 1, "a.b", 2, "n");
-    assert_int_equal(json_integer_value(cli_json_at(v, "a.b.c")), 1);
-    assert_int_equal(json_integer_value(cli_json_at(v, "a.b")), 2); /* a key with dots goes first */
-    assert_true(json_is_object(cli_json_at(v, "a")));
-    assert_true(json_is_null(cli_json_at(v, "n")));
+    tkc_tree *v = tkc_tree_pack(&json_arena, "{s:{s:{s:i}}, s:i, s:n}", "a", "b", "c", 1, "a.b", 2, "n");
+    assert_int_equal(tkc_tree_i64(cli_json_at(v, "a.b.c")), 1);
+    assert_int_equal(tkc_tree_i64(cli_json_at(v, "a.b")), 2); /* a key with dots goes first */
+    assert_true(tkc_tree_is_object(cli_json_at(v, "a")));
+    assert_true(tkc_tree_is_null(cli_json_at(v, "n")));
     assert_null(cli_json_at(v, "a.x"));
     assert_null(cli_json_at(v, "n.x"));
     char name[140];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     assert_null(cli_json_at(v, name));
-    json_decref(v);
     compare("json-written");
 }
 
@@ -508,11 +507,12 @@ TEST_WITH(problems_are_printed_for_the_terminal_and_verbosity, open_sheet, close
 
 TEST_WITH(reports_as_json, open_sheet, close_sheet)
 {
-    static const cli_app json = { .format = CLI_JSON },
-                         lines = { .format = CLI_JSONL, .quiet = true, .compat = true };
+    cli_app json = { .format = CLI_JSON }, lines = { .format = CLI_JSONL, .quiet = true, .compat = true };
     put_problems(&json);
     fputs("--- lines, quiet, compatible\n", sheet);
     put_problems(&lines);
+    cli_parse_free(&json);
+    cli_parse_free(&lines);
     compare("reports-json");
 }
 
@@ -550,22 +550,23 @@ TEST_WITH(records_are_printed_in_every_format, open_sheet, close_sheet)
         "\"2025-01-02T03:04:05.5+02:00\"}}";
     for (int format = CLI_TABLE; format <= CLI_ID; format++)
         for (int compat = 0; compat < 2; compat++) {
-            const cli_app app = { .command = cli_find("run", "info"),
-                                  .format = format,
-                                  .compat = compat,
-                                  .headers = format != CLI_TSV,
-                                  .time_style = CLI_TIME_ISO };
-            json_t *rows = json_array(), *object = json_loads(text, 0, NULL);
+            cli_app app = { .command = cli_find("run", "info"),
+                            .format = format,
+                            .compat = compat,
+                            .headers = format != CLI_TSV,
+                            .time_style = CLI_TIME_ISO };
+            tkc_tree *rows = tkc_tree_array(&json_arena), *object = json_of(text);
             fprintf(sheet, "--- format %d%s\n", format, compat ? " compatible" : "");
-            cli_row(rows, "Name", "a\tb\xff");
-            cli_row(rows, "Nothing", NULL);
+            cli_row(&app, rows, "Name", "a\tb\xff");
+            cli_row(&app, rows, "Nothing", NULL);
             for (size_t i = 0; i < N(times); i++)
                 cli_row_time(&app, rows, "Time", times[i]);
             cli_normalise_times(&app, object, keys);
             hold_output();
             assert_int_equal(cli_show_record(&app, strdup("A record"), rows, object), 0);
-            assert_int_equal(cli_print_done(&app, json_pack("{s:i}", "n", 1), "%d done", 1), 0);
+            assert_int_equal(cli_print_done(&app, tkc_tree_pack(&json_arena, "{s:i}", "n", 1), "%d done", 1), 0);
             put_held();
+            cli_parse_free(&app);
         }
     compare("records");
 }

@@ -32,6 +32,7 @@ static bool script_program(char out[4096]);
 #include "cli/main/commands.h"
 #include "support/cli/held_output.h"
 #include "support/cli/own_folder.h"
+#include "support/json_trees.h"
 #include "support/test_case.h"
 
 #define HELLO    "tinkc-store 1 9.9 7\n"
@@ -685,14 +686,13 @@ TEST_WITH(the_status_of_a_host_is_asked_for, setup, teardown)
     script.heard[0] = HELLO "{\"pid\": 7}\n";
     script.heard[1] = HELLO "error\t1\t0\tno\n";
     script.heard[2] = HELLO "nonsense\n";
-    json_t *status = cli_store_link_status(store);
-    assert_int_equal(json_integer_value(json_object_get(status, "pid")), 7);
+    tkc_tree *status = cli_store_link_status(&json_arena, store);
+    assert_int_equal(tkc_tree_get_i64(status, "pid"), 7);
     assert_said(0, "status\n");
-    json_decref(status);
-    assert_null(cli_store_link_status(store));
-    assert_null(cli_store_link_status(store));
-    assert_null(cli_store_link_status(store)); /* nobody there */
-    assert_null(cli_store_link_status("/nowhere/at/all"));
+    assert_null(cli_store_link_status(&json_arena, store));
+    assert_null(cli_store_link_status(&json_arena, store));
+    assert_null(cli_store_link_status(&json_arena, store)); /* nobody there */
+    assert_null(cli_store_link_status(&json_arena, "/nowhere/at/all"));
     assert_int_equal(script.n_hosts, 0);
 }
 

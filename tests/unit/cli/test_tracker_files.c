@@ -11,6 +11,7 @@
 #include "cli/main/files.h"
 #include "cli/track/metric_exports.h"
 #include "support/cli/held_output.h"
+#include "support/json_trees.h"
 #include "cli/output/text.h"
 #include "cli/track/tfevents.h"
 #include "cli/track/wandb_run.h"
@@ -75,15 +76,13 @@ TEST_WITH(event_records_are_framed, setup, teardown)
 {
     cli_tfevents t;
     char path[700], below[600];
-    json_t *row =
-        json_pack("{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", json_null());
+    tkc_tree *row =
+        tkc_tree_pack(&json_arena, "{s:i,s:f,s:s,s:o}", "step", 3, "loss", 1.5, "text", "x", "null", tkc_tree_null());
     assert_true(cli_tfevents_open(&t, folder, 3));
     assert_true(cli_tfevents_row(&t, row));
-    json_t *next = json_pack("{s:i,s:f}", "step", 4, "acc", 0.5);
+    tkc_tree *next = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 4, "acc", 0.5);
     assert_true(cli_tfevents_row(&t, next));
     cli_tfevents_close(&t);
-    json_decref(row);
-    json_decref(next);
     snprintf(below, sizeof below, "%s/tensorboard", folder);
     only_entry(below, "events.out.tfevents.", path);
     size_t len, n = 0, at = 0;
@@ -154,13 +153,13 @@ TEST_WITH(long_records_are_cut_into_blocks, setup, teardown)
     cli_wandb w;
     char below[600], run[700], path[700], text[700];
     size_t len, pieces;
-    json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 0, "loss", 1.5);
+    tkc_tree *config = tkc_tree_object(&json_arena), *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 0, "loss", 1.5);
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (int i = 0; i < 200; i++) { /* 140 KB: a first, three middle ones, a last */
         char key[20];
         snprintf(key, sizeof key, "k%d", i);
-        json_object_set_new(config, key, json_string(text));
+        tkc_tree_set_text(config, key, text);
     }
     assert_true(cli_wandb_open(&w, folder, "p", "n", config));
     for (int i = 0; i < 400; i++)
@@ -174,15 +173,13 @@ TEST_WITH(long_records_are_cut_into_blocks, setup, teardown)
     assert_int_equal(count_records(data, len, &pieces), 2 + 2 * 400 + 1);
     assert_true(pieces >= 2 + 2 * 400 + 1 + 4);
     free(data);
-    json_decref(config);
-    json_decref(row);
 }
 
 TEST_WITH(a_continued_run_keeps_its_id, setup, teardown)
 {
     cli_wandb w;
     char below[600], run[700], id[CLI_WANDB_ID + 1];
-    json_t *config = json_object();
+    tkc_tree *config = tkc_tree_object(&json_arena);
     assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
     memcpy(id, w.id, sizeof id);
     assert_true(cli_wandb_close(&w));
@@ -197,7 +194,6 @@ TEST_WITH(a_continued_run_keeps_its_id, setup, teardown)
     only_entry(below, "offline-run-", run);
     cli_wandb_remove(folder);
     assert_int_equal(access(below, F_OK), -1);
-    json_decref(config);
 }
 
 /* Folders of several runs, of which the last by name is continued and replaced; others, and what is not a run, stay. */
@@ -218,7 +214,7 @@ TEST_WITH(the_last_of_several_runs_is_continued, setup, teardown)
             snprintf(path, sizeof path, "%s/wandb/%s", folder, other[i - 8]);
         assert_true(cli_make_folder(path, 0700));
     }
-    json_t *config = json_object();
+    tkc_tree *config = tkc_tree_object(&json_arena);
     assert_true(cli_wandb_open(&w, folder, NULL, NULL, config));
     assert_string_equal(w.id, "abcdefg7");
     assert_true(cli_wandb_close(&w));
@@ -232,7 +228,6 @@ TEST_WITH(the_last_of_several_runs_is_continued, setup, teardown)
         snprintf(path, sizeof path, "%s/wandb/%s", folder, other[i - 8]);
         assert_int_equal(access(path, F_OK), 0);
     }
-    json_decref(config);
 }
 
 /* ---- what an offline run says ---- */
@@ -357,9 +352,9 @@ TEST_WITH(an_offline_run_says_everything, setup, teardown)
     size_t n;
     snprintf(path, sizeof path, "%s/wandb/offline-run-20200101_000000-abcdefg7", folder);
     assert_true(cli_make_folder(path, 0700));
-    json_t *config = json_pack("{s:i,s:{s:[b]},s:s}", "a", 1, "b", "c", 1, "d", "\xc3\xa9");
-    json_t *row =
-        json_pack("{s:i,s:f,s:s,s:n,s:i}", "step", 3, "loss", 1.5, "text", "x", "none", "n", 7);
+    tkc_tree *config = tkc_tree_pack(&json_arena, "{s:i,s:{s:[b]},s:s}", "a", 1, "b", "c", 1, "d", "\xc3\xa9");
+    tkc_tree *row =
+        tkc_tree_pack(&json_arena, "{s:i,s:f,s:s,s:n,s:i}", "step", 3, "loss", 1.5, "text", "x", "none", "n", 7);
     int64_t before = cli_now_us();
     assert_true(cli_wandb_open(&w, folder, "p", "run 1", config));
     int64_t begun = w.begun_us;
@@ -393,8 +388,6 @@ TEST_WITH(an_offline_run_says_everything, setup, teardown)
     assert_string_equal(text, wanted);
     assert_int_equal(n, 5);
     free(text);
-    json_decref(config);
-    json_decref(row);
 }
 
 /* A run with settings of this size, and a row; where the row began. */
@@ -405,8 +398,8 @@ static size_t write_run(size_t size)
     cli_wandb w;
     memset(text, 'x', size);
     text[size] = '\0';
-    json_t *config = json_pack("{s:s}", "a", text),
-           *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    tkc_tree *config = tkc_tree_pack(&json_arena, "{s:s}", "a", text),
+           *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     assert_true(cli_wandb_open(&w, folder, "p", "n", config));
     size_t at = w.at;
     assert_true(cli_wandb_row(&w, row));
@@ -415,8 +408,6 @@ static size_t write_run(size_t size)
     assert_int_equal(n, 5);
     assert_non_null(strstr(shown, "2.1.2 loss\n2.1.16 2.5\n"));
     free(shown);
-    json_decref(config);
-    json_decref(row);
     return at;
 }
 
@@ -436,8 +427,8 @@ TEST_WITH(exported_runs_are_named_after_their_folder, setup, teardown)
     static const struct {
         const char *below, *name;
     } rows[] = { { "deep/run", "run" }, { "deep/end/", NULL } };
-    json_t *config = json_pack("{s:i}", "a", 1),
-           *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    tkc_tree *config = tkc_tree_pack(&json_arena, "{s:i}", "a", 1),
+           *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     for (size_t i = 0; i < 2; i++) {
         cli_app app = { .command = cli_find("train", "sft") };
         cli_exports *e = NULL;
@@ -479,8 +470,6 @@ TEST_WITH(exported_runs_are_named_after_their_folder, setup, teardown)
         assert_int_equal(access(path, F_OK), -1);
         cli_parse_free(&app);
     }
-    json_decref(config);
-    json_decref(row);
 }
 
 /* A folder that cannot be written into is said at once. */
@@ -489,7 +478,7 @@ TEST_WITH(exports_that_cannot_begin, setup, teardown)
     cli_app app = { .command = cli_find("train", "sft") };
     cli_exports *e = NULL;
     char path[700], wanted[900];
-    json_t *config = json_object();
+    tkc_tree *config = tkc_tree_object(&json_arena);
     snprintf(path, sizeof path, "%s/wandb", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
@@ -504,7 +493,6 @@ TEST_WITH(exports_that_cannot_begin, setup, teardown)
     assert_null(e);
     free(said);
     assert_int_equal(unlink(path), 0);
-    json_decref(config);
     cli_parse_free(&app);
 }
 
@@ -532,7 +520,7 @@ static size_t warnings(const char *log, const char *wanted)
 TEST_WITH(exports_on_a_full_disk, setup, teardown)
 {
     enum { AGAIN, ROW, BOARD, END, ALL };
-    json_t *config = json_object(), *row = json_pack("{s:i,s:f}", "step", 1, "loss", 2.5);
+    tkc_tree *config = tkc_tree_object(&json_arena), *row = tkc_tree_pack(&json_arena, "{s:i,s:f}", "step", 1, "loss", 2.5);
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     for (int when = AGAIN; when < ALL; when++) {
         char *log = NULL, path[700];
@@ -572,6 +560,4 @@ TEST_WITH(exports_on_a_full_disk, setup, teardown)
         cli_parse_free(&app);
     }
     (void)signal(SIGXFSZ, handler);
-    json_decref(config);
-    json_decref(row);
 }

@@ -39,8 +39,7 @@ static void load(loaded *c, const char *line)
     tkc_tree *list = tkc_tree_get(c->json, "inputs");
     for (size_t i = 0; i < 3; i++) {
         tkc_tree *one = tkc_tree_at(list, i);
-        inputs[i] =
-            (tke_graph_input){ tkc_tree_get_text(one, "name"), tkc_tree_get_i64(one, "rank") };
+        inputs[i] = (tke_graph_input){ tkc_tree_get_text(one, "name"), tkc_tree_get_i64(one, "rank") };
     }
     size_t n_lp = numbers(tkc_tree_get(c->json, "logprobs"), c->logprobs);
     size_t n_w = numbers(tkc_tree_get(c->json, "w"), w);
@@ -88,8 +87,7 @@ static void compare(loaded *c)
     tkc_tree *named = tkc_tree_get(c->json, "metrics");
     assert_int_equal(tkc_tree_members(named), tke_graph_n_metrics(c->graph));
     for (size_t i = 0; i < tke_graph_n_metrics(c->graph); i++)
-        near(c, "a metric", metrics[i], tkc_tree_get_number(named, tke_graph_metric(c->graph, i)),
-             1e-12);
+        near(c, "a metric", metrics[i], tkc_tree_get_number(named, tke_graph_metric(c->graph, i)), 1e-12);
     for (size_t i = 0; tkc_tree_get_true(c->json, "smooth") && i < n; i++) {
         double x = c->logprobs[i];
         c->logprobs[i] = x + h;

@@ -9,8 +9,7 @@
 
 static bool compile(tke_grammar *g, tkc_arena *arena, const char *pattern, tinkc_error *err)
 {
-    tkc_tree *schema =
-        tkc_tree_pack(&json_arena, "{s:s,s:s}", "type", "string", "pattern", pattern);
+    tkc_tree *schema = tkc_tree_pack(&json_arena, "{s:s,s:s}", "type", "string", "pattern", pattern);
     char *text = json_print(schema);
     const char *kept = tkc_arena_str(arena, tkc_str(text), err);
     bool ok = tke_json_grammar(g, arena, tkc_str(kept), err);

@@ -145,8 +145,7 @@ TEST(a_process_that_hangs_is_ended)
     assert_non_null(strstr(s.why, "did not answer within 120000 ms"));
     const char *said = strstr(s.log, "did not answer within");
     assert_non_null(said);
-    assert_null(
-        strstr(said + 1, "did not answer within")); /* the next process is not tried with it */
+    assert_null(strstr(said + 1, "did not answer within")); /* the next process is not tried with it */
     hangs_at[0] = '\0';
     assert_int_equal(rmdir(folder), 0);
 }

@@ -2,8 +2,7 @@
  * their classes of characters; and the translation of patterns against what the reference made of
  * them. */
 #include "tok_support.h"
-
-#include <jansson.h>
+#include "support/json_trees.h"
 
 #include "base/clock.h"
 #include "bpe/pretok.h"
@@ -315,37 +314,36 @@ typedef struct tally {
     size_t agree, differ, refused;
 } tally;
 
-static bool same_matches(const tkc_regex *r, const json_t *text, const json_t *want)
+static bool same_matches(const tkc_regex *r, const tkc_tree *text, const tkc_tree *want)
 {
-    const unsigned char *input = (const unsigned char *)json_string_value(text);
-    size_t len = json_string_length(text), i = 0;
+    const unsigned char *input = (const unsigned char *)tkc_tree_text(text);
+    size_t len = tkc_tree_str(text).len, i = 0;
     tkc_regex_walk w = { 0 };
     tinkc_error err = { 0 };
     while (tkc_regex_next(r, input, len, &w, NULL, &err) == 1) {
-        const json_t *match = json_array_get(want, i);
+        const tkc_tree *match = tkc_tree_at(want, i);
         if (w.start == w.end)
             continue; /* the data leaves them out */
         if (!tkc_str_eq(tkc_strn((const char *)input + w.start, w.end - w.start),
-                        tkc_strn(json_string_value(match), json_string_length(match))))
+                        tkc_strn(tkc_tree_text(match), tkc_tree_str(match).len)))
             return false;
         i++;
     }
-    return i == json_array_size(want);
+    return i == tkc_tree_length(want);
 }
 
-static void check_one(const json_t *row, const json_t *inputs, const json_t *want, tally *t)
+static void check_one(const tkc_tree *row, const tkc_tree *inputs, const tkc_tree *want, tally *t)
 {
     tinkc_error err = { 0 };
-    const char *pattern = json_string_value(json_object_get(row, "pattern"));
+    const char *pattern = tkc_tree_get_text(row, "pattern");
     assert_non_null(pattern);
-    assert_int_equal(json_array_size(want), json_array_size(inputs));
-    tkc_regex *r = tkc_regex_new(
-        tkc_strn(pattern, json_string_length(json_object_get(row, "pattern"))), false, &err);
-    for (size_t i = 0; i < json_array_size(inputs); i++) {
-        const json_t *input = json_array_get(inputs, i);
+    assert_int_equal(tkc_tree_length(want), tkc_tree_length(inputs));
+    tkc_regex *r = tkc_regex_new(tkc_strn(pattern, tkc_tree_str(tkc_tree_get(row, "pattern")).len), false, &err);
+    for (size_t i = 0; i < tkc_tree_length(inputs); i++) {
+        const tkc_tree *input = tkc_tree_at(inputs, i);
         if (!r)
             t->refused++;
-        else if (same_matches(r, input, json_array_get(want, i)))
+        else if (same_matches(r, input, tkc_tree_at(want, i)))
             t->agree++;
         else
             t->differ++, print_message("differs: %s\n", pattern);
@@ -355,10 +353,10 @@ static void check_one(const json_t *row, const json_t *inputs, const json_t *wan
     tkc_regex_free(r);
 }
 
-static void check_pattern(const json_t *row, const json_t *inputs, const json_t *tokens, tally *t)
+static void check_pattern(const tkc_tree *row, const tkc_tree *inputs, const tkc_tree *tokens, tally *t)
 {
-    const json_t *own = json_object_get(row, "inputs");
-    const json_t *want = json_object_get(tokens, json_string_value(json_object_get(row, "id")));
+    const tkc_tree *own = tkc_tree_get(row, "inputs");
+    const tkc_tree *want = tkc_tree_get(tokens, tkc_tree_get_text(row, "id"));
     if (want)
         check_one(row, own ? own : inputs, want, t);
 }
@@ -366,19 +364,17 @@ static void check_pattern(const json_t *row, const json_t *inputs, const json_t 
 /* Our own patterns, one for each part of the syntax. */
 TEST(each_part_of_the_syntax_agrees_with_the_reference)
 {
-    json_t *whole = json_load_file("tests/data/tokenizer/patterns.json", JSON_ALLOW_NUL, NULL);
+    tkc_tree *whole = json_file("tests/data/tokenizer/patterns.json");
     assert_non_null(whole);
-    const json_t *rows = json_object_get(whole, "patterns");
-    const json_t *inputs = json_object_get(whole, "inputs");
+    const tkc_tree *rows = tkc_tree_get(whole, "patterns");
+    const tkc_tree *inputs = tkc_tree_get(whole, "inputs");
     tally t = { 0, 0, 0 };
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        check_one(json_array_get(rows, i), inputs,
-                  json_object_get(json_array_get(rows, i), "matches"), &t);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++)
+        check_one(tkc_tree_at(rows, i), inputs, tkc_tree_get(tkc_tree_at(rows, i), "matches"), &t);
     print_message("%zu agree, %zu differ, %zu refused\n", t.agree, t.differ, t.refused);
     assert_int_equal(t.differ, 0);
     assert_int_equal(t.refused, 0);
     assert_true(t.agree > 1000);
-    json_decref(whole);
 }
 
 /* Patterns of published models, where the data lies beside the checkout. */
@@ -386,21 +382,17 @@ TEST(published_patterns_agree_with_the_reference)
 {
     if (!tkc_is_dir(SHARED "/vectors/split-regex"))
         return;
-    json_t *patterns =
-        json_load_file(SHARED "/vectors/split-regex/splitRegexPatterns.json", JSON_ALLOW_NUL, NULL);
-    json_t *oracle =
-        json_load_file(SHARED "/vectors/split-regex/splitRegexOracle.json", JSON_ALLOW_NUL, NULL);
+    tkc_tree *patterns = json_file(SHARED "/vectors/split-regex/splitRegexPatterns.json");
+    tkc_tree *oracle = json_file(SHARED "/vectors/split-regex/splitRegexOracle.json");
     assert_non_null(patterns);
     assert_non_null(oracle);
-    const json_t *rows = json_object_get(patterns, "patterns");
-    const json_t *inputs = json_object_get(json_object_get(patterns, "defaults"), "inputs");
+    const tkc_tree *rows = tkc_tree_get(patterns, "patterns");
+    const tkc_tree *inputs = tkc_tree_get(tkc_tree_get(patterns, "defaults"), "inputs");
     tally t = { 0, 0, 0 };
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        check_pattern(json_array_get(rows, i), inputs, json_object_get(oracle, "tokens"), &t);
+    for (size_t i = 0; i < tkc_tree_length(rows); i++)
+        check_pattern(tkc_tree_at(rows, i), inputs, tkc_tree_get(oracle, "tokens"), &t);
     print_message("%zu agree, %zu differ, %zu refused\n", t.agree, t.differ, t.refused);
     /* What differs is folding of one character to two: (?i:ss) and U+00DF. */
     assert_true(t.agree >= 1959);
     assert_true(t.differ <= 1);
-    json_decref(patterns);
-    json_decref(oracle);
 }

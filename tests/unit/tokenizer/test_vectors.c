@@ -1,8 +1,8 @@
 /* test_vectors.c - tokenizers against the ids that other projects expect: our small ones of
  * tests/data, and real ones where their data lies beside the checkout. */
 #include "tok_support.h"
+#include "support/json_trees.h"
 
-#include <jansson.h>
 #include <limits.h>
 
 static size_t n_checked;
@@ -107,12 +107,12 @@ static void check_llama_cpp(const tinkc_tokenizer *tok, const char *name)
     tkc_arena_free(&arena);
 }
 
-static tinkc_tokens ids_of(const json_t *array)
+static tinkc_tokens ids_of(const tkc_tree *array)
 {
     tinkc_error err = { 0 };
     tinkc_tokens out = { 0 };
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        int32_t id = (int32_t)json_integer_value(json_array_get(array, i));
+    for (size_t i = 0; i < tkc_tree_length(array); i++) {
+        int32_t id = (int32_t)tkc_tree_i64(tkc_tree_at(array, i));
         tinkc_tokens_append(&out, &id, 1, &err);
     }
     return out;
@@ -122,36 +122,33 @@ static void check_rust_tiktoken(const tinkc_tokenizer *tok, const char *name)
 {
     char path[200];
     snprintf(path, sizeof path, SHARED "/vectors/rust-tiktoken/%s.json", name);
-    json_t *rows = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    tkc_tree *rows = json_file(path);
     assert_non_null(rows);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "text");
-        tinkc_tokens want = ids_of(json_object_get(row, "tokens"));
+    for (size_t i = 0; i < tkc_tree_length(rows); i++) {
+        const tkc_tree *row = tkc_tree_at(rows, i), *text = tkc_tree_get(row, "text");
+        tinkc_tokens want = ids_of(tkc_tree_get(row, "tokens"));
         tinkc_encode_options o = { .special = TINKC_SPECIAL_NONE };
-        check_ids(tok, tkc_strn(json_string_value(text), json_string_length(text)), &o, &want,
-                  name);
+        check_ids(tok, tkc_strn(tkc_tree_text(text), tkc_tree_str(text).len), &o, &want, name);
         tinkc_tokens_free(&want);
     }
-    json_decref(rows);
 }
 
 static void check_iree(const tinkc_tokenizer *tok, const char *family)
 {
-    json_t *rows = json_load_file(SHARED "/vectors/iree/cases.json", JSON_ALLOW_NUL, NULL);
+    tkc_tree *rows = json_file(SHARED "/vectors/iree/cases.json");
     assert_non_null(rows);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i), *text = json_object_get(row, "input");
-        if (strcmp(json_string_value(json_object_get(row, "family")), family) != 0)
+    for (size_t i = 0; i < tkc_tree_length(rows); i++) {
+        const tkc_tree *row = tkc_tree_at(rows, i), *text = tkc_tree_get(row, "input");
+        if (strcmp(tkc_tree_get_text(row, "family"), family) != 0)
             continue;
-        tinkc_tokens want = ids_of(json_object_get(row, "golden_ids"));
+        tinkc_tokens want = ids_of(tkc_tree_get(row, "golden_ids"));
         /* Marks are added unless the row says otherwise. */
-        tinkc_encode_options o = { .add_special =
-                                       !json_is_false(json_object_get(row, "add_special_tokens")) };
-        check_ids(tok, tkc_strn(json_string_value(text), json_string_length(text)), &o, &want,
-                  json_string_value(json_object_get(row, "name")));
+        tinkc_encode_options o = { .add_special = !(tkc_tree_is_bool(tkc_tree_get(row, "add_special_tokens")) &&
+                                                    !tkc_tree_is_true(tkc_tree_get(row, "add_special_tokens"))) };
+        check_ids(tok, tkc_strn(tkc_tree_text(text), tkc_tree_str(text).len), &o, &want,
+                  tkc_tree_get_text(row, "name"));
         tinkc_tokens_free(&want);
     }
-    json_decref(rows);
 }
 
 static void check_family(const char *path, const char *kitoken, const char *llama_cpp,

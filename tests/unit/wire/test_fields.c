@@ -3,55 +3,51 @@
  * fields of nested messages and those that the sample lacks included. TINKC_UPDATE=1 writes the file
  * again; read the difference before you commit it. */
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/scratch.h"
 #include "support/client/wire_samples.h"
 
-#include <jansson.h>
 
 static _Alignas(16) char msg[4096];
 
 enum { REFUSED, READ, KEPT };
 
 /* KEPT: what is written again is the same as what was read. */
-static int read_and_write(const tkc_message *type, const json_t *whole)
+static int read_and_write(const tkc_message *type, const tkc_tree *whole)
 {
     tinkc_error err = { 0 };
-    char *text = json_dumps(whole, JSON_COMPACT);
+    char *text = json_print(whole);
     assert_non_null(text);
     int result = REFUSED;
     if (tkc_message_decode(type, tkc_str(text), TINKC_E_BAD_RESPONSE, &arena, msg, &err)) {
         tkc_buf again;
         tkc_buf_init(&again, NULL, TKC_BUF_NO_MAX);
         tkc_message_encode(type, msg, &again, &err);
-        json_t *written = json_loadb(again.data, again.len, 0, NULL);
-        result = json_equal(written, whole) ? KEPT : READ;
-        json_decref(written);
+        tkc_tree *written = tkc_tree_read(&json_arena, tkc_buf_view(&again), 0);
+        result = tkc_tree_equal(written, whole) ? KEPT : READ;
         tkc_buf_free(&again);
     } else {
         assert_int_equal(err.code, TINKC_E_BAD_RESPONSE);
     }
-    free(text);
     tkc_arena_reset(&arena);
     return result;
 }
 
 /* Appends " path" with "!" where the message is refused without the field, "0" where null is read as
  * absent and "~" where it is kept. `whole` is as before when this returns. */
-static void try_field(const tkc_message *type, json_t *whole, json_t *at, const char *key,
-                      const char *path)
+static void try_field(const tkc_message *type, tkc_tree *whole, tkc_tree *at, const char *key, const char *path)
 {
     tinkc_error err = { 0 };
     static const char *const marks[] = { "", "0", "~" };
-    json_t *value = json_incref(json_object_get(at, key));
-    json_object_del(at, key);
+    tkc_tree *value = tkc_tree_get(at, key);
+    tkc_tree_remove(at, key);
     bool may_lack = read_and_write(type, whole) != REFUSED;
-    json_object_set_new(at, key, json_null());
+    tkc_tree_set(at, key, tkc_tree_null());
     int null = read_and_write(type, whole);
     if (value)
-        json_object_set(at, key, value);
+        tkc_tree_set(at, key, value);
     else
-        json_object_del(at, key);
-    json_decref(value);
+        tkc_tree_remove(at, key);
     tkc_buf_printf(&out, &err, " %s%s%s%s", path, key, may_lack ? "" : "!", marks[null]);
     assert_ok(err);
 }
@@ -70,37 +66,34 @@ static const tkc_message *type_of_member(const tkc_message *type, const char *ke
 
 /* All fields of the object at `at`, which is of the type `here` if that is known; then those that the
  * sample lacks. */
-static void try_fields(const tkc_message *type, json_t *whole, json_t *at, const tkc_message *here,
+static void try_fields(const tkc_message *type, tkc_tree *whole, tkc_tree *at, const tkc_message *here,
                        const char *path)
 {
-    json_t *copy = json_copy(at), *value;
+    tkc_tree *copy = tkc_tree_copy(&json_arena, at), *value;
     const char *key;
-    json_object_foreach(copy, key, value)
-    {
+    TKC_TREE_EACH (copy, key, value) {
         char name[256];
         try_field(type, whole, at, key, path);
         snprintf(name, sizeof name, "%s%s.", path, key);
-        json_t *inner = json_is_array(value) ? json_array_get(value, 0) : value;
-        if (json_is_object(inner))
+        tkc_tree *inner = tkc_tree_is_array(value) ? tkc_tree_at(value, 0) : value;
+        if (tkc_tree_is_object(inner))
             try_fields(type, whole, inner, type_of_member(here, key), name);
     }
     for (size_t i = 0; here && i < here->n_fields; i++)
-        if (here->fields[i].kind != TKC_SELF && !json_object_get(copy, here->fields[i].name))
+        if (here->fields[i].kind != TKC_SELF && !tkc_tree_get(copy, here->fields[i].name))
             try_field(type, whole, at, here->fields[i].name, path);
-    json_decref(copy);
 }
 
 static void line_of_sample(const wire_sample *s)
 {
     tinkc_error err = { 0 };
-    json_t *whole = json_loads(s->json, 0, NULL);
-    if (!whole) /* a seed above what jansson reads; the next sample has a smaller one */
+    tkc_tree *whole = json_of(s->json);
+    if (!whole) /* a seed of more than 63 bits; the next sample has a smaller one */
         return;
     assert_int_not_equal(read_and_write(s->type, whole), REFUSED);
     tkc_buf_printf(&out, &err, "%s:", s->type->name);
     try_fields(s->type, whole, whole, s->type, "");
     tkc_buf_cstr(&out, "\n", &err);
-    json_decref(whole);
     assert_ok(err);
 }
 

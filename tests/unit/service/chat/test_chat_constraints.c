@@ -27,9 +27,8 @@ static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"ad
                             "\"properties\":{\"word\":{\"type\":\"string\"}}}}}]";
 static tkc_tree *ask(const char *model, const char *rest)
 {
-    tkc_tree *v =
-        json_of(service_json(t, 200, "POST", "/v1/chat/completions",
-                             "{\"model\":\"%s\",\"messages\":%s,%s}", model, question, rest));
+    tkc_tree *v = json_of(service_json(t, 200, "POST", "/v1/chat/completions", "{\"model\":\"%s\",\"messages\":%s,%s}",
+                                       model, question, rest));
     assert_non_null(v);
     return v;
 }
@@ -90,8 +89,7 @@ TEST(json_object_gives_an_object)
 
 static double first_logprob(const tkc_tree *v, size_t top)
 {
-    const tkc_tree *token =
-        tkc_tree_at(tkc_tree_get(tkc_tree_get(choice(v, 0), "logprobs"), "content"), 0);
+    const tkc_tree *token = tkc_tree_at(tkc_tree_get(tkc_tree_get(choice(v, 0), "logprobs"), "content"), 0);
     const tkc_tree *at = top ? tkc_tree_at(tkc_tree_get(token, "top_logprobs"), top - 1) : token;
     assert_non_null(at);
     return tkc_tree_get_number(at, "logprob");
@@ -101,11 +99,9 @@ static double first_logprob(const tkc_tree *v, size_t top)
  * unlikely the constraint makes it. */
 TEST(logprobs_are_the_models_own)
 {
-    tkc_tree *freely =
-        ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
-    tkc_tree *bound =
-        ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3,"
-                    "\"response_format\":{\"type\":\"json_object\"}");
+    tkc_tree *freely = ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3");
+    tkc_tree *bound = ask("nano", "\"temperature\":0,\"max_tokens\":40,\"logprobs\":true,\"top_logprobs\":3,"
+                                  "\"response_format\":{\"type\":\"json_object\"}");
     for (size_t i = 1; i <= 3; i++)
         assert_true(first_logprob(freely, i) == first_logprob(bound, i));
     assert_true(first_logprob(freely, 0) == first_logprob(freely, 1));
@@ -129,8 +125,7 @@ TEST(a_constraint_has_a_state_of_its_own)
 
 static const tkc_tree *call_of(const tkc_tree *message, const char *name)
 {
-    const tkc_tree *f =
-        tkc_tree_get(tkc_tree_at(tkc_tree_get(message, "tool_calls"), 0), "function");
+    const tkc_tree *f = tkc_tree_get(tkc_tree_at(tkc_tree_get(message, "tool_calls"), 0), "function");
     const char *called = tkc_tree_get_text(f, "name");
     assert_non_null(called);
     if (name)
@@ -151,7 +146,7 @@ TEST(a_required_call_fits_its_parameters)
                  i, tools, how);
         tkc_tree *v = ask("tools", rest);
         const tkc_tree *message = tkc_tree_get(choice(v, 0), "message");
-        assert_true(tkc_tree_is(tkc_tree_get(message, "content"), TKC_TREE_NULL));
+        assert_true(tkc_tree_is_null(tkc_tree_get(message, "content")));
         assert_string_equal(tkc_tree_get_text(choice(v, 0), "finish_reason"), "tool_calls");
         const tkc_tree *f = call_of(message, i % 2 ? NULL : "add");
         if (strcmp(tkc_tree_get_text(f, "name"), "add") == 0)

@@ -1,30 +1,30 @@
 /* test_handlers_anthropic.c - Anthropic's form on the shipped model: messages mean what the same chat means in
  * OpenAI's form, blocks and events are well formed, and what is not supported is refused by name. */
 #include <unistd.h>
-#include <jansson.h>
 
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/service/service_call.h"
 #include "support/service/tool_model.h"
 
 #define MESSAGES "/v1/messages"
 
-static json_t *post(const char *path, const char *body)
+static tkc_tree *post(const char *path, const char *body)
 {
-    json_t *v = json_loads(service_json(t, 200, "POST", path, "%s", body), 0, NULL);
+    tkc_tree *v = json_of(service_json(t, 200, "POST", path, "%s", body));
     assert_non_null(v);
     return v;
 }
 
-static const char *member(const json_t *v, const char *name)
+static const char *member(const tkc_tree *v, const char *name)
 {
-    const char *text = json_string_value(json_object_get(v, name));
+    const char *text = tkc_tree_get_text(v, name);
     return text ? text : "";
 }
 
-static const json_t *block(const json_t *v, size_t i)
+static const tkc_tree *block(const tkc_tree *v, size_t i)
 {
-    return json_array_get(json_object_get(v, "content"), i);
+    return tkc_tree_at(tkc_tree_get(v, "content"), i);
 }
 
 #define QUESTION "\"messages\":[{\"role\":\"user\",\"content\":\"What is 7 + 5?\"}]"
@@ -33,16 +33,15 @@ TEST(a_message_is_answered)
 {
     static const char *const paths[] = { MESSAGES, "/anthropic/api/v1/messages" };
     for (size_t i = 0; i < 2; i++) {
-        json_t *v =
+        tkc_tree *v =
             post(paths[i], "{\"model\":\"nano\",\"max_tokens\":9,\"temperature\":0," QUESTION "}");
         assert_string_equal(member(v, "type"), "message");
         assert_string_equal(member(v, "role"), "assistant");
         assert_string_equal(member(v, "model"), "nano");
         assert_string_equal(member(v, "stop_reason"), "end_turn");
-        assert_int_equal(json_array_size(json_object_get(v, "content")), 1);
+        assert_int_equal(tkc_tree_length(tkc_tree_get(v, "content")), 1);
         assert_string_equal(member(block(v, 0), "type"), "text");
         assert_string_equal(member(block(v, 0), "text"), "12");
-        json_decref(v);
     }
 }
 
@@ -57,10 +56,9 @@ TEST(why_a_message_ends)
         char body[300];
         snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0," QUESTION ",%s}",
                  rows[i].rest);
-        json_t *v = post(MESSAGES, body);
+        tkc_tree *v = post(MESSAGES, body);
         assert_string_equal(member(v, "stop_reason"), rows[i].reason);
         assert_string_equal(member(v, "stop_sequence"), rows[i].sequence);
-        json_decref(v);
     }
 }
 
@@ -107,15 +105,13 @@ TEST(conversations_are_translated)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[1200];
         snprintf(body, sizeof body, "{\"model\":\"tools\",%s}", rows[i].here);
-        json_t *mine = post("/v1/messages/count_tokens", body);
+        tkc_tree *mine = post("/v1/messages/count_tokens", body);
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
                  rows[i].there);
-        json_t *theirs = post("/v1/chat/completions", body);
+        tkc_tree *theirs = post("/v1/chat/completions", body);
         assert_int_equal(
-            json_integer_value(json_object_get(mine, "input_tokens")),
-            json_integer_value(json_object_get(json_object_get(theirs, "usage"), "prompt_tokens")));
-        json_decref(mine);
-        json_decref(theirs);
+            tkc_tree_get_i64(mine, "input_tokens"),
+            tkc_tree_get_i64(tkc_tree_get(theirs, "usage"), "prompt_tokens"));
     }
 }
 
@@ -134,32 +130,28 @@ TEST(calls_are_blocks)
                  "{\"model\":\"tools\",\"max_tokens\":90," QUESTION "," TOOLS
                  ",\"tool_choice\":%s}",
                  choices[i]);
-        json_t *v = post(MESSAGES, body);
+        tkc_tree *v = post(MESSAGES, body);
         assert_string_equal(member(v, "stop_reason"), "tool_use");
         assert_string_equal(member(block(v, 0), "type"), "tool_use");
         assert_string_equal(member(block(v, 0), "name"), "add");
         assert_memory_equal(member(block(v, 0), "id"), "toolu_", 6);
-        assert_true(json_is_integer(json_object_get(json_object_get(block(v, 0), "input"), "a")));
-        json_decref(v);
+        assert_true(tkc_tree_is_i64(tkc_tree_get(tkc_tree_get(block(v, 0), "input"), "a")));
     }
 }
 
 TEST(of_one_token_there_is_no_other)
 {
     static const char *const rows[] = { "\"temperature\":0", "\"temperature\":1,\"top_k\":1" };
-    json_t *texts[2];
+    tkc_tree *texts[2];
     for (size_t i = 0; i < 2; i++) {
         char body[300];
         snprintf(body, sizeof body,
                  "{\"model\":\"nano\",\"max_tokens\":30,%s,\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}]}",
                  rows[i]);
-        json_t *v = post(MESSAGES, body);
-        texts[i] = json_deep_copy(json_object_get(v, "content"));
-        json_decref(v);
+        tkc_tree *v = post(MESSAGES, body);
+        texts[i] = tkc_tree_clone(&json_arena, tkc_tree_get(v, "content"));
     }
-    assert_true(json_array_size(texts[0]) == 1 && json_equal(texts[0], texts[1]));
-    json_decref(texts[0]);
-    json_decref(texts[1]);
+    assert_true(tkc_tree_length(texts[0]) == 1 && tkc_tree_equal(texts[0], texts[1]));
 }
 
 /* Where the prompt opens a thought, the answer begins with what the model thinks. */
@@ -172,9 +164,8 @@ TEST(a_prompt_that_opens_a_thought_is_continued_as_one)
                  "{\"model\":\"tools\",\"max_tokens\":9,\"temperature\":0,\"thinking\":{\"type\":\"%s\"},"
                  "\"messages\":[{\"role\":\"user\",\"content\":\"Tell me a story\"}]}",
                  rows[i][0]);
-        json_t *v = post(MESSAGES, body);
+        tkc_tree *v = post(MESSAGES, body);
         assert_string_equal(member(block(v, 0), "type"), rows[i][1]);
-        json_decref(v);
     }
 }
 
@@ -196,15 +187,14 @@ static void events_of(const char *body, char *names, size_t size, char *deltas)
                 strcat(names, " ");
             }
         } else if (strncmp(line, "data: ", 6) == 0) {
-            json_t *v = json_loads(line + 6, 0, NULL), *delta = json_object_get(v, "delta");
-            const json_t *index = json_object_get(v, "index");
+            tkc_tree *v = json_of(line + 6), *delta = tkc_tree_get(v, "delta");
+            const tkc_tree *index = tkc_tree_get(v, "index");
             n_blocks += strcmp(member(v, "type"), "content_block_start") == 0;
             if (index)
-                assert_int_equal(json_integer_value(index), n_blocks - 1);
+                assert_int_equal(tkc_tree_i64(index), n_blocks - 1);
             strcat(deltas, member(delta, "text"));
             strcat(deltas, member(delta, "partial_json"));
             strcat(deltas, member(delta, "stop_reason"));
-            json_decref(v);
         }
     answer_free(&a);
 }
@@ -269,14 +259,13 @@ TEST(each_mistake_has_its_error)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char body[500];
         snprintf(body, sizeof body, "{%s}", rows[i].rest);
-        json_t *v =
-            json_loads(service_json(t, rows[i].status, "POST", MESSAGES, "%s", body), 0, NULL);
-        const json_t *e = json_object_get(v, "error");
+        tkc_tree *v =
+            json_of(service_json(t, rows[i].status, "POST", MESSAGES, "%s", body));
+        const tkc_tree *e = tkc_tree_get(v, "error");
         assert_string_equal(member(v, "type"), "error");
         assert_string_equal(member(e, "type"), rows[i].type);
         if (!strstr(member(e, "message"), rows[i].words))
             fail_msg("%s: %s", rows[i].rest, member(e, "message"));
-        json_decref(v);
     }
 }
 
@@ -295,21 +284,18 @@ TEST(hints_are_accepted)
         char body[400];
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":2," QUESTION ",%s}",
                  rows[i]);
-        json_decref(post(MESSAGES, body));
     }
 }
 
 /* A client that asks for it sends the whole conversation when the refusal has this code. */
 TEST(a_conversation_that_the_server_is_to_store_is_refused_by_code)
 {
-    json_t *v = json_loads(service_json(t, 400, "POST", MESSAGES,
+    tkc_tree *v = json_of(service_json(t, 400, "POST", MESSAGES,
                                         "{\"model\":\"nano\",\"max_tokens\":4,\"thread\":{\"type\":"
-                                        "\"create\"}," QUESTION "}"),
-                           0, NULL);
-    const json_t *error = json_object_get(v, "error");
-    assert_string_equal(member(json_object_get(error, "details"), "error_code"),
+                                        "\"create\"}," QUESTION "}"));
+    const tkc_tree *error = tkc_tree_get(v, "error");
+    assert_string_equal(member(tkc_tree_get(error, "details"), "error_code"),
                         "thread_unsupported_request");
-    json_decref(v);
 }
 
 RUN_TESTS(setup, teardown)

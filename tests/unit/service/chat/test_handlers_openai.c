@@ -2,13 +2,13 @@
  * HTTP. On models/nano, which knows a little arithmetic. What is asked and answered in OpenAI's form, and what is
  * refused, stands in tests/data/service_rules. */
 #include <arpa/inet.h>
-#include <jansson.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/service/service_call.h"
 #include "tinkc/tokenizer.h"
 
@@ -46,42 +46,41 @@ static int teardown(void **state)
 
 /* ---- helpers ---- */
 
-static json_t *parse(const char *text)
+static tkc_tree *parse(const char *text)
 {
-    json_t *v = json_loads(text, 0, NULL);
+    tkc_tree *v = json_of(text);
     assert_non_null(v);
     return v;
 }
 
-static json_t *ask(const char *path, const char *body)
+static tkc_tree *ask(const char *path, const char *body)
 {
     return parse(service_json(t, 200, "POST", path, "%s", body));
 }
 
-static const char *text_at(json_t *got, size_t i)
+static const char *text_at(tkc_tree *got, size_t i)
 {
-    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
-    json_t *message = json_object_get(choice, "message");
-    return json_string_value(message ? json_object_get(message, "content")
-                                     : json_object_get(choice, "text"));
+    tkc_tree *choice = tkc_tree_at(tkc_tree_get(got, "choices"), i);
+    tkc_tree *message = tkc_tree_get(choice, "message");
+    return tkc_tree_text(message ? tkc_tree_get(message, "content") : tkc_tree_get(choice, "text"));
 }
 
-static const char *finish_at(json_t *got, size_t i)
+static const char *finish_at(tkc_tree *got, size_t i)
 {
-    json_t *choice = json_array_get(json_object_get(got, "choices"), i);
-    return json_string_value(json_object_get(choice, "finish_reason"));
+    tkc_tree *choice = tkc_tree_at(tkc_tree_get(got, "choices"), i);
+    return tkc_tree_get_text(choice, "finish_reason");
 }
 
-static json_int_t usage(json_t *got, const char *what)
+static int64_t usage(tkc_tree *got, const char *what)
 {
-    return json_integer_value(json_object_get(json_object_get(got, "usage"), what));
+    return tkc_tree_get_i64(tkc_tree_get(got, "usage"), what);
 }
 
 typedef struct events {
     char text[2000];
     char finish[20];
     size_t n_events;
-    json_int_t total_tokens; /* 0 = not said */
+    int64_t total_tokens; /* 0 = not said */
     bool role, done;
 } events;
 
@@ -93,19 +92,18 @@ static void take_event(events *e, const char *line)
     }
     assert_false(e->done);
     e->n_events++;
-    json_t *v = parse(line);
-    json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
-    json_t *delta = json_object_get(choice, "delta");
-    json_t *text = json_object_get(delta ? delta : choice, delta ? "content" : "text");
-    json_t *finish = json_object_get(choice, "finish_reason");
-    e->role |= json_object_get(delta, "role") != NULL;
+    tkc_tree *v = parse(line);
+    tkc_tree *choice = tkc_tree_at(tkc_tree_get(v, "choices"), 0);
+    tkc_tree *delta = tkc_tree_get(choice, "delta");
+    tkc_tree *text = tkc_tree_get(delta ? delta : choice, delta ? "content" : "text");
+    tkc_tree *finish = tkc_tree_get(choice, "finish_reason");
+    e->role |= tkc_tree_get(delta, "role") != NULL;
     if (text)
-        strncat(e->text, json_string_value(text), sizeof e->text - strlen(e->text) - 1);
-    if (json_is_string(finish))
-        snprintf(e->finish, sizeof e->finish, "%s", json_string_value(finish));
-    if (json_is_object(json_object_get(v, "usage")))
+        strncat(e->text, tkc_tree_text(text), sizeof e->text - strlen(e->text) - 1);
+    if (tkc_tree_is_text(finish))
+        snprintf(e->finish, sizeof e->finish, "%s", tkc_tree_text(finish));
+    if (tkc_tree_is_object(tkc_tree_get(v, "usage")))
         e->total_tokens = usage(v, "total_tokens");
-    json_decref(v);
 }
 
 static events ask_events(const char *path, const char *body)
@@ -133,14 +131,13 @@ TEST(events_add_up)
     for (int seed = 1; seed <= 12; seed++) {
         char body[300];
         snprintf(body, sizeof body, "{%s,\"seed\":%d}", rest, seed);
-        json_t *v = ask("/v1/completions", body);
+        tkc_tree *v = ask("/v1/completions", body);
         snprintf(body, sizeof body, "{%s,\"seed\":%d,\"stream\":true}", rest, seed);
         events e = ask_events("/v1/completions", body);
         assert_string_equal(e.text, text_at(v, 0));
         assert_string_equal(e.finish, finish_at(v, 0));
         assert_true(e.done);
         assert_int_equal(e.total_tokens, 0);
-        json_decref(v);
     }
 }
 
@@ -155,9 +152,8 @@ TEST(each_penalty_changes_the_text)
                  "{\"model\":\"nano\",\"prompt\":\"Once upon a time\",\"max_tokens\":24,\"temperature\":0,"
                  "\"presence_penalty\":%s}",
                  rows[i]);
-        json_t *v = ask("/v1/completions", body);
+        tkc_tree *v = ask("/v1/completions", body);
         snprintf(texts[i], sizeof texts[i], "%s", text_at(v, 0));
-        json_decref(v);
     }
     assert_string_not_equal(texts[0], texts[1]);
     assert_string_not_equal(texts[0], texts[2]);
@@ -165,8 +161,7 @@ TEST(each_penalty_changes_the_text)
 
 TEST(stop_strings_are_cut_off)
 {
-    json_t *whole =
-        ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0}");
+    tkc_tree *whole = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0}");
     const char *text = text_at(whole, 0);
     assert_true(strlen(text) > 10);
     /* every place, as one string and beside another that never comes; pieces go across tokens */
@@ -177,10 +172,9 @@ TEST(stop_strings_are_cut_off)
         snprintf(body, sizeof body,
                  "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stop\":\"%s\"}",
                  stop);
-        json_t *v = ask("/v1/completions", body);
+        tkc_tree *v = ask("/v1/completions", body);
         assert_string_equal(text_at(v, 0), want);
         assert_string_equal(finish_at(v, 0), "stop");
-        json_decref(v);
         snprintf(body, sizeof body,
                  "{\"model\":\"nano\",\"prompt\":\"What is\",\"temperature\":0,\"stream\":true,"
                  "\"stop\":[\"%.3szzz\",\"%s\"]}",
@@ -196,7 +190,6 @@ TEST(stop_strings_are_cut_off)
              "\"stop\":[\"%szzz\"]}",
              text + strlen(text) - 3);
     assert_string_equal(ask_events("/v1/completions", body).text, text);
-    json_decref(whole);
 }
 
 /* Several prompts, as texts and as tokens: each prompt's choices as if it had come alone. */
@@ -205,26 +198,24 @@ TEST(several_prompts_are_answered_as_each_alone)
     static const char *const prompts[] = { "\"What is\"", "\"Name the\"", "\"What is\"" };
     static const char rest[] = "\"model\":\"nano\",\"n\":2,\"seed\":3,\"max_tokens\":9";
     char body[400], want[6][200];
-    json_int_t total = 0;
+    int64_t total = 0;
     for (size_t i = 0; i < 3; i++) {
         snprintf(body, sizeof body, "{%s,\"prompt\":%s}", rest, prompts[i]);
-        json_t *v = ask("/v1/completions", body);
+        tkc_tree *v = ask("/v1/completions", body);
         for (size_t k = 0; k < 2; k++)
             snprintf(want[2 * i + k], sizeof want[0], "%s", text_at(v, k));
         total += usage(v, "total_tokens");
-        json_decref(v);
     }
     snprintf(body, sizeof body, "{%s,\"prompt\":[%s,%s,%s]}", rest, prompts[0], prompts[1],
              prompts[2]);
-    json_t *v = ask("/v1/completions", body);
-    assert_int_equal(json_array_size(json_object_get(v, "choices")), 6);
+    tkc_tree *v = ask("/v1/completions", body);
+    assert_int_equal(tkc_tree_length(tkc_tree_get(v, "choices")), 6);
     for (size_t i = 0; i < 6; i++) {
-        json_t *choice = json_array_get(json_object_get(v, "choices"), i);
-        assert_int_equal(json_integer_value(json_object_get(choice, "index")), i);
+        tkc_tree *choice = tkc_tree_at(tkc_tree_get(v, "choices"), i);
+        assert_int_equal(tkc_tree_get_i64(choice, "index"), i);
         assert_string_equal(text_at(v, i), want[i]);
     }
     assert_int_equal(usage(v, "total_tokens"), total);
-    json_decref(v);
 
     snprintf(
         body, sizeof body,
@@ -238,14 +229,13 @@ TEST(several_prompts_are_answered_as_each_alone)
         if (strcmp(line, "data: [DONE]") == 0)
             break;
         v = parse(line + 6);
-        json_t *choice = json_array_get(json_object_get(v, "choices"), 0);
-        size_t i = (size_t)json_integer_value(json_object_get(choice, "index"));
+        tkc_tree *choice = tkc_tree_at(tkc_tree_get(v, "choices"), 0);
+        size_t i = (size_t)tkc_tree_get_i64(choice, "index");
         if (choice)
-            strncat(got[i], json_string_value(json_object_get(choice, "text")), 100);
+            strncat(got[i], tkc_tree_get_text(choice, "text"), 100);
         else
             assert_int_equal(usage(v, "total_tokens"), total);
-        ends += json_is_string(json_object_get(choice, "finish_reason"));
-        json_decref(v);
+        ends += tkc_tree_is_text(tkc_tree_get(choice, "finish_reason"));
     }
     assert_non_null(place); /* it ended with [DONE] */
     assert_int_equal(ends, 6);
@@ -254,7 +244,6 @@ TEST(several_prompts_are_answered_as_each_alone)
     answer_free(&a);
     v = ask("/v1/completions", "{\"model\":\"nano\",\"prompt\":[[5],[7,9]],\"max_tokens\":1}");
     assert_int_equal(usage(v, "prompt_tokens"), 3);
-    json_decref(v);
 }
 
 /* ---- over HTTP ---- */

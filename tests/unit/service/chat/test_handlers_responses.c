@@ -1,35 +1,35 @@
 /* test_handlers_responses.c - OpenAI's responses on the shipped model: they mean what the same chat means, items
  * and events are well formed, and what is not supported is refused by name. */
 #include <unistd.h>
-#include <jansson.h>
 
 #include "support/check.h"
+#include "support/json_trees.h"
 #include "support/service/service_call.h"
 #include "support/service/tool_model.h"
 
 #define RESPONSES "/v1/responses"
 
-static json_t *post(const char *path, const char *body)
+static tkc_tree *post(const char *path, const char *body)
 {
-    json_t *v = json_loads(service_json(t, 200, "POST", path, "%s", body), 0, NULL);
+    tkc_tree *v = json_of(service_json(t, 200, "POST", path, "%s", body));
     assert_non_null(v);
     return v;
 }
 
-static const char *member(const json_t *v, const char *name)
+static const char *member(const tkc_tree *v, const char *name)
 {
-    const char *text = json_string_value(json_object_get(v, name));
+    const char *text = tkc_tree_get_text(v, name);
     return text ? text : "";
 }
 
-static const json_t *output(const json_t *v, size_t i)
+static const tkc_tree *output(const tkc_tree *v, size_t i)
 {
-    return json_array_get(json_object_get(v, "output"), i);
+    return tkc_tree_at(tkc_tree_get(v, "output"), i);
 }
 
-static const char *text_of(const json_t *item)
+static const char *text_of(const tkc_tree *item)
 {
-    return member(json_array_get(json_object_get(item, "content"), 0), "text");
+    return member(tkc_tree_at(tkc_tree_get(item, "content"), 0), "text");
 }
 
 TEST(a_response_is_answered)
@@ -44,25 +44,22 @@ TEST(a_response_is_answered)
         char body[400];
         snprintf(body, sizeof body, "{\"model\":\"nano\",\"temperature\":0,\"input\":%s}",
                  inputs[i]);
-        json_t *v = post(i ? RESPONSES : "/oai/api/v1/responses", body);
+        tkc_tree *v = post(i ? RESPONSES : "/oai/api/v1/responses", body);
         assert_string_equal(member(v, "object"), "response");
         assert_string_equal(member(v, "status"), "completed");
-        assert_int_equal(json_array_size(json_object_get(v, "output")), 1);
+        assert_int_equal(tkc_tree_length(tkc_tree_get(v, "output")), 1);
         assert_string_equal(member(output(v, 0), "type"), "message");
         assert_string_equal(text_of(output(v, 0)), "12");
-        assert_true(json_number_value(json_object_get(v, "temperature")) == 0.0);
-        json_decref(v);
+        assert_true(tkc_tree_get_number(v, "temperature") == 0.0);
     }
 }
 
 TEST(what_is_cut_off_is_incomplete)
 {
-    json_t *v = post(RESPONSES, "{\"model\":\"nano\",\"temperature\":0,\"max_output_tokens\":1,"
-                                "\"input\":\"What is 7 + 5?\"}");
+    tkc_tree *v = post(RESPONSES, "{\"model\":\"nano\",\"temperature\":0,\"max_output_tokens\":1,"
+                                  "\"input\":\"What is 7 + 5?\"}");
     assert_string_equal(member(v, "status"), "incomplete");
-    assert_string_equal(member(json_object_get(v, "incomplete_details"), "reason"),
-                        "max_output_tokens");
-    json_decref(v);
+    assert_string_equal(member(tkc_tree_get(v, "incomplete_details"), "reason"), "max_output_tokens");
 }
 
 /* The prompt of a conversation is that of the same chat: its tokens are counted in both. */
@@ -95,19 +92,16 @@ TEST(conversations_are_translated)
         char body[1200];
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_output_tokens\":1,%s}",
                  rows[i].here);
-        json_t *mine = post(RESPONSES, body);
+        tkc_tree *mine = post(RESPONSES, body);
         snprintf(body, sizeof body, "{\"model\":\"tools\",\"max_tokens\":1,\"messages\":%s}",
                  rows[i].there);
-        json_t *theirs = post("/v1/chat/completions", body);
+        tkc_tree *theirs = post("/v1/chat/completions", body);
         static const char *const counts[][2] = { { "input_tokens", "prompt_tokens" },
                                                  { "output_tokens", "completion_tokens" },
                                                  { "total_tokens", "total_tokens" } };
         for (size_t k = 0; k < 3; k++)
-            assert_int_equal(
-                json_integer_value(json_object_get(json_object_get(mine, "usage"), counts[k][0])),
-                json_integer_value(json_object_get(json_object_get(theirs, "usage"), counts[k][1])));
-        json_decref(mine);
-        json_decref(theirs);
+            assert_int_equal(tkc_tree_get_i64(tkc_tree_get(mine, "usage"), counts[k][0]),
+                             tkc_tree_get_i64(tkc_tree_get(theirs, "usage"), counts[k][1]));
     }
 }
 
@@ -126,40 +120,35 @@ TEST(calls_are_items)
                  "{\"model\":\"tools\",\"max_output_tokens\":90,\"input\":\"What is 7 + 5?\"," TOOLS
                  ",\"tool_choice\":%s}",
                  choices[i]);
-        json_t *v = post(RESPONSES, body);
+        tkc_tree *v = post(RESPONSES, body);
         assert_string_equal(member(output(v, 0), "type"), "function_call");
         assert_string_equal(member(output(v, 0), "name"), "add");
         assert_memory_equal(member(output(v, 0), "call_id"), "call_", 5);
-        json_t *arguments = json_loads(member(output(v, 0), "arguments"), 0, NULL);
-        assert_true(json_is_integer(json_object_get(arguments, "a")));
-        json_decref(arguments);
-        json_decref(v);
+        tkc_tree *arguments = json_of(member(output(v, 0), "arguments"));
+        assert_true(tkc_tree_is_i64(tkc_tree_get(arguments, "a")));
     }
 }
 
 TEST(a_schema_binds_the_text)
 {
-    json_t *v = post(
-        RESPONSES, "{\"model\":\"nano\",\"input\":\"What is 7 + 5?\",\"max_output_tokens\":40,"
-                   "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"strict\":true,"
-                   "\"schema\":{\"type\":\"object\",\"properties\":{\"sum\":{\"type\":"
-                   "\"integer\",\"minimum\":0,\"maximum\":99}},\"required\":[\"sum\"],"
-                   "\"additionalProperties\":false}}}}");
-    json_t *value = json_loads(text_of(output(v, 0)), 0, NULL);
-    assert_true(json_is_integer(json_object_get(value, "sum")));
-    json_decref(value);
-    json_decref(v);
+    tkc_tree *v = post(RESPONSES, "{\"model\":\"nano\",\"input\":\"What is 7 + 5?\",\"max_output_tokens\":40,"
+                                  "\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"x\",\"strict\":true,"
+                                  "\"schema\":{\"type\":\"object\",\"properties\":{\"sum\":{\"type\":"
+                                  "\"integer\",\"minimum\":0,\"maximum\":99}},\"required\":[\"sum\"],"
+                                  "\"additionalProperties\":false}}}}");
+    tkc_tree *value = json_of(text_of(output(v, 0)));
+    assert_true(tkc_tree_is_i64(tkc_tree_get(value, "sum")));
 }
 
 /* ---- events ---- */
 
 /* The types of the events without "response.", in order; of several deltas one. Their deltas are joined, their
  * numbers must count from 0, and the last one is returned. */
-static json_t *events_of(const char *body, char *types, size_t size, char *deltas)
+static tkc_tree *events_of(const char *body, char *types, size_t size, char *deltas)
 {
     answer a = service_call(t, "POST", RESPONSES, NULL, body, strlen(body));
     char *rest = NULL;
-    json_t *last = NULL;
+    tkc_tree *last = NULL;
     assert_int_equal(a.status, 200);
     assert_string_equal(a.type, "text/event-stream");
     types[0] = deltas[0] = '\0';
@@ -167,10 +156,9 @@ static json_t *events_of(const char *body, char *types, size_t size, char *delta
          line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "data: ", 6) != 0)
             continue;
-        int64_t n = last ? json_integer_value(json_object_get(last, "sequence_number")) + 1 : 0;
-        json_decref(last);
-        last = json_loads(line + 6, 0, NULL);
-        assert_int_equal(json_integer_value(json_object_get(last, "sequence_number")), n);
+        int64_t n = last ? tkc_tree_get_i64(last, "sequence_number") + 1 : 0;
+        last = json_of(line + 6);
+        assert_int_equal(tkc_tree_get_i64(last, "sequence_number"), n);
         const char *type = member(last, "type"), *name = type + strlen("response.");
         strcat(deltas, member(last, "delta"));
         if (strstr(name, ".delta") && strstr(types, name))
@@ -185,23 +173,21 @@ static json_t *events_of(const char *body, char *types, size_t size, char *delta
 TEST(events_in_order)
 {
     char types[1000], deltas[1000];
-    json_t *last = events_of("{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"input\":"
-                             "\"What is 7 + 5?\"}",
-                             types, sizeof types, deltas);
+    tkc_tree *last = events_of("{\"model\":\"nano\",\"temperature\":0,\"stream\":true,\"input\":"
+                               "\"What is 7 + 5?\"}",
+                               types, sizeof types, deltas);
     assert_string_equal(types, "created in_progress output_item.added content_part.added "
                                "output_text.delta output_text.done content_part.done "
                                "output_item.done completed ");
     assert_string_equal(deltas, "12");
-    assert_string_equal(text_of(output(json_object_get(last, "response"), 0)), "12");
-    json_decref(last);
+    assert_string_equal(text_of(output(tkc_tree_get(last, "response"), 0)), "12");
     last = events_of("{\"model\":\"tools\",\"stream\":true,\"max_output_tokens\":90,\"input\":"
                      "\"What is 7 + 5?\"," TOOLS ",\"tool_choice\":\"required\"}",
                      types, sizeof types, deltas);
     assert_string_equal(types, "created in_progress output_item.added "
                                "function_call_arguments.delta function_call_arguments.done "
                                "output_item.done completed ");
-    assert_string_equal(deltas, member(output(json_object_get(last, "response"), 0), "arguments"));
-    json_decref(last);
+    assert_string_equal(deltas, member(output(tkc_tree_get(last, "response"), 0), "arguments"));
 }
 
 TEST(what_is_refused)

@@ -3,7 +3,6 @@
  * No model: a sequence grows by one token at a time, and after each the events that it made are
  * compared with those that are due.
  */
-#include <jansson.h>
 #include <math.h>
 
 #include "infer/infer_state.h"
@@ -11,6 +10,7 @@
 #include "service/core/base_models.h"
 #include "service/chat/chat_state.h"
 #include "support/check.h"
+#include "support/json_trees.h"
 
 /* ---- a vocabulary, a request and its sequences ---- */
 
@@ -324,26 +324,25 @@ TEST(events_of_a_failed_part_end_with_its_error)
 
 /* The types of the events that were written, each with the place that it is about; the data of the last one that is
  * not the end of the stream. */
-static json_t *list_events(char *list, size_t size)
+static tkc_tree *list_events(char *list, size_t size)
 {
     tinkc_error err = { 0 };
     char *rest = NULL;
-    json_t *last = NULL;
+    tkc_tree *last = NULL;
     list[0] = '\0';
     assert_true(tkc_buf_terminate(&w.out, &err));
     for (char *line = strtok_r(w.out.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "data: ", 6) != 0)
             continue;
-        json_t *v = json_loads(line + 6, 0, NULL), *at = json_object_get(v, "index");
-        at = at ? at : json_object_get(v, "output_index");
-        const char *type = json_string_value(json_object_get(v, "type"));
+        tkc_tree *v = json_of(line + 6), *at = tkc_tree_get(v, "index");
+        at = at ? at : tkc_tree_get(v, "output_index");
+        const char *type = tkc_tree_get_text(v, "type");
         type += strncmp(type, "response.", 9) == 0 ? 9 : 0;
         size_t n = strlen(list);
         if (at)
-            snprintf(list + n, size - n, "%s:%d ", type, (int)json_integer_value(at));
+            snprintf(list + n, size - n, "%s:%d ", type, (int)tkc_tree_i64(at));
         else
             snprintf(list + n, size - n, "%s ", type);
-        json_decref(last);
         last = v;
     }
     tkc_buf_clear(&w.out);
@@ -388,19 +387,16 @@ TEST(each_event_names_its_item)
         assert_non_null(strstr(w.out.data, "\"output_tokens\":7"));
         assert_non_null(strstr(w.out.data, "\"input_tokens\":3"));
         assert_non_null(strstr(w.out.data, rows[i].last_call));
-        json_t *last = list_events(list, sizeof list);
+        tkc_tree *last = list_events(list, sizeof list);
         assert_string_equal(list, rows[i].events);
-        const json_t *items = json_object_get(json_object_get(last, "response"), "output");
+        const tkc_tree *items = tkc_tree_get(tkc_tree_get(last, "response"), "output");
         if (items) {
-            char *all = json_dumps(items, JSON_COMPACT);
-            assert_int_equal(json_array_size(items), 4);
+            char *all = json_print(items);
+            assert_int_equal(tkc_tree_length(items), 4);
             assert_non_null(strstr(all, "\"type\":\"reasoning_text\",\"text\":\"a\""));
             assert_non_null(strstr(all, "\"type\":\"output_text\",\"text\":\"b\""));
-            assert_false(json_equal(json_object_get(json_array_get(items, 2), "call_id"),
-                                    json_object_get(json_array_get(items, 3), "call_id")));
-            free(all);
+            assert_false(tkc_tree_equal(tkc_tree_get(tkc_tree_at(items, 2), "call_id"), tkc_tree_get(tkc_tree_at(items, 3), "call_id")));
         }
-        json_decref(last);
         ends(rows[i].style, 0, NULL, 200, "");
         over();
     }
