@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""guess_env.py - the environment of guess_env.c in Python: guess a number from 1 to 100.
+"""guess_env.py - an environment: guess a number from 1 to 100.
 
 Speaks the line protocol of docs/protocol.md. Needs only Python:
 

@@ -10,7 +10,6 @@ class Tinkc < Formula
   depends_on "ninja" => :build
   depends_on "pkgconf" => :build
   depends_on "curl"
-  depends_on "jansson"
   depends_on "libarchive"
   depends_on "libedit"
   depends_on "libmicrohttpd"

@@ -9,7 +9,7 @@ pkgs.stdenv.mkDerivation {
   version = builtins.head (builtins.match ".*project\\(tinkc VERSION ([0-9.]+).*" (builtins.readFile ../../CMakeLists.txt));
   src = pkgs.lib.cleanSource ../..;
   nativeBuildInputs = with pkgs; [ cmake ninja pkg-config python3 ];
-  buildInputs = opened ++ (with pkgs; [ jansson pcre2 sqlite utf8proc zstd ]);
+  buildInputs = opened ++ (with pkgs; [ pcre2 sqlite utf8proc zstd ]);
   cmakeFlags = [
     "-DTINKC_TESTS=OFF"
     "-DTINKC_CUDA=OFF"

@@ -44,7 +44,7 @@ for i in 1 2 3 4 5 6 7 8; do
 done
 
 # ---- environments ----
-for env in "$build/examples/guess_env" "$build/examples/calculator_env" "python3 $source/examples/guess_env.py"; do
+for env in "python3 $source/examples/guess_env.py" "python3 $source/examples/calculator_env.py"; do
     run env check "$env"; grep -q FAILED out && fail "$env"
 done
 refuse 12 'did not answer within 500 ms' env check 'sleep 100' --timeout-each 0.5
@@ -53,10 +53,10 @@ refuse 12 'ended with status 127: ' env check no-such-command-here
 refuse 12 'unknown id' env check 'while read l; do echo "{\"id\": 9}"; done'
 small="--local -q --group-size 2 --groups-per-batch 2 --max-tokens 8 --lora-rank 8 --seed 1 --max-steps 2 --lr 1e-3"
 echo '{"level": 1}' > rows.jsonl
-run train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --epochs 4 --log-dir guess
+run train rl rows.jsonl $small --env-cmd "python3 $source/examples/guess_env.py" --epochs 4 --log-dir guess
 [ "$(rows guess env/all/turns_per_episode | head -n 1 | cut -c 1)" -ge 1 ] || fail "turns"
 rows guess env/all/guesses | grep -q . || fail "the environment's metric"
-refuse 10 'limit of turns' train rl rows.jsonl $small --env-cmd "$build/examples/guess_env" --max-turns 2 --log-dir endless
+refuse 10 'limit of turns' train rl rows.jsonl $small --env-cmd "python3 $source/examples/guess_env.py" --max-turns 2 --log-dir endless
 
 # ---- evaluation ----
 eval="eval run sums.jsonl --local -q --grader number --max-tokens 16 --temperature 1"
