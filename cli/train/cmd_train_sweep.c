@@ -128,14 +128,18 @@ static int plan(sweep *s, const cli_command *recipe)
     for (size_t i = 0; i < s->n_axes; i++)
         s->n_runs *= s->axes[i].n;
     if (!bad && s->n_runs > MOST_RUNS)
-        return cli_fail(app, "usage", NULL, "--grid gives %zu runs; at most %d are allowed",
-                        s->n_runs, MOST_RUNS);
+        bad = cli_fail(app, "usage", NULL, "--grid gives %zu runs; at most %d are allowed",
+                       s->n_runs, MOST_RUNS);
+    if (bad) {
+        s->n_runs = 0; /* more than there are places for, perhaps */
+        return bad;
+    }
     cli_format_iso(cli_now_us(), when);
     when[13] = when[16] = '-';
     when[19] = '\0';
     s->folder = cli_given(app, "log-dir") ? strdup(cli_text(app, "log-dir"))
                                           : cli_printf("tinkc-runs/sweep-%s", when);
-    for (size_t r = 0; r < s->n_runs && !bad; r++) {
+    for (size_t r = 0; r < s->n_runs; r++) {
         char *name = strdup("");
         for (size_t i = 0; i < s->n_axes; i++) {
             char *longer = cli_printf("%s%s%s=%s", name, *name ? "," : "", s->axes[i].option,

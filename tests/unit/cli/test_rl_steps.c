@@ -32,6 +32,7 @@ static bool script_settle(tinkc_rl *, tinkc_error *);
 #define cli_job_goodbye      script_goodbye
 #define cli_job_checkpoint   script_checkpoint
 #define cli_trainlog_metrics script_metrics
+#define cli_job_write_row    script_write_row
 #define cli_samples_note     script_sample
 #include "../../../cli/train/train_rl.c"
 
@@ -155,6 +156,12 @@ bool script_metrics(cli_trainlog *log, const tkc_tree *v)
     assert_ptr_equal(log, &rl.job.log);
     note_json("row", v);
     return !script.no_metrics;
+}
+
+void script_write_row(cli_job *j, const tkc_tree *row)
+{
+    if (!script_metrics(&j->log, row))
+        cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
 }
 
 void script_sample(cli_job *j, size_t step, const tkc_tree *prompt, const char *completion, const double *reward)

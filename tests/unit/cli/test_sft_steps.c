@@ -54,6 +54,7 @@ static tinkc_f32s script_values(const tinkc_tensor *);
 #define cli_job_goodbye      script_goodbye
 #define cli_job_checkpoint   script_checkpoint
 #define cli_trainlog_metrics script_metrics
+#define cli_job_write_row    script_write_row
 #define cli_samples_due      script_samples_due
 #define cli_samples_take     script_samples
 #include "../../../cli/train/train_run.c"
@@ -343,6 +344,12 @@ bool script_metrics(cli_trainlog *log, const tkc_tree *v)
         note("row %s\n", text);
     free(text);
     return !script.no_metrics;
+}
+
+void script_write_row(cli_job *j, const tkc_tree *row)
+{
+    if (!script_metrics(&j->log, row))
+        cli_warn(j->app, "%s/metrics.jsonl cannot be written", j->log_dir);
 }
 
 bool script_samples_due(const cli_job *j, size_t step)
