@@ -496,6 +496,12 @@ def push_large():
         r = w.run("checkpoint", "push-hf", folder, "-r", "me/big", env=env)
         check("multipart with faults", r.returncode == 0 and head(w, "me/big")["adapter_model.safetensors"] == data, r.stderr)
         check("multipart: notes are gone", not list(pathlib.Path(w.cache, ".uploads").iterdir()))
+    with World() as w:
+        w.hub.token, w.hub.multipart_from, w.hub.verifies_elsewhere = "hf_write", 100_000, True
+        r = w.run("checkpoint", "push-hf", adapter_folder(w, 7, 64 * 1024 * 3), "-r", "me/big", env=env)
+        asked = [e for e in w.hub.log if "lfs-verify" in e["line"]]
+        check("an origin that verifies for the hub gets no token", r.returncode == 0 and asked
+              and not any("Authorization" in e["headers"] for e in asked), (asked, r.stderr))
     with World() as w:  # stopped in the middle, by a part that does not get through
         w.hub.token, w.hub.multipart_from = "hf_write", 100_000
         folder = adapter_folder(w, 9, 64 * 1024 * 9 + 77)
