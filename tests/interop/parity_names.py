@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/parity.md").read_text()
 WORD = r"[A-Za-z_][A-Za-z_0-9]*"
 WORDS = set(re.findall(WORD, " ".join(re.findall(r"`[^`]*`", PAGE))))
 HEADERS = {w for f in (ROOT / "include/tinkc").glob("*.h") for w in re.findall(WORD, f.read_text())}
-WIRE = {w for f in (ROOT / "src/wire").glob("*.[ch]") for w in re.findall(WORD, f.read_text())}
+WIRE = {w for f in (ROOT / "src/wire").iterdir() for w in re.findall(WORD, f.read_text())}
 missing, looked = [], 0
 
 
