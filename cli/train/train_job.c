@@ -728,10 +728,12 @@ bool cli_job_checkpoint(cli_job *j, bool final, bool rolling, tinkc_error *err)
         }
         cli_job_note_time(j, "time/save_checkpoint", begun_ms);
         cli_ids_add(j->app, "checkpoint", sampler ? sampler : state);
-        if (rolling)
+        if (rolling) {
+            free(j->last_rolling); /* still there if this one could not be recorded; it expires */
             j->last_rolling = strdup(state);
-        else
+        } else {
             cli_note(j->app, "step %zu: saved %s", j->step, sampler);
+        }
         j->last_save_ms = cli_now_ms();
         j->last_save_tokens = j->elapsed_tokens;
     } else {

@@ -170,7 +170,7 @@ static bool record(void *user, size_t batch, const tinkc_group *const *groups, s
         tinkc_group_write(groups[i], &text, err);
     if (!err->code && folder && path && cli_make_folder(folder, 0777)) {
         cli_save_begin(&save, path, 0666);
-        if (save.f)
+        if (save.f && text.len)
             (void)fwrite(text.data, 1, text.len, save.f);
         if (cli_save_end(&save, r->job.app, true) != 0)
             tinkc_error_set(err, TINKC_E_FILE, "the rollouts of a step could not be recorded");

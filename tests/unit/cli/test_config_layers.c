@@ -502,6 +502,7 @@ TEST(a_profile_has_to_exist)
     assert_no_profile(&app, "lasst", "did you mean last?");
     cli_config_free(app.config);
     cli_config_free(NULL);
+    cli_parse_free(&app);
     put_file(USER, NULL);
 }
 

@@ -36,6 +36,7 @@ static int teardown(void **state)
 {
     (void)state;
     cli_trainlog_close(&job.log);
+    tkc_arena_free(&job.arena);
     tinkc_trainer_free(job.trainer);
     tinkc_client_free(app.client);
     tinkc_mock_free(mock);

@@ -192,6 +192,7 @@ TEST_WITH(times_and_numbers, setup, teardown)
         const tkc_tree *n = tkc_tree_get(row, "n");
         assert_true(i < 3 ? tkc_tree_is_null(n) : tkc_tree_number(n) == 0.5);
     }
+    tkc_arena_free(&j.arena);
 }
 
 /* A signal before the first step: there is nothing to save. A second one: nothing is saved any more. */

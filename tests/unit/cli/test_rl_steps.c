@@ -258,6 +258,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    tkc_arena_free(&rl.job.arena);
     cli_parse_free(&app);
     return 0;
 }

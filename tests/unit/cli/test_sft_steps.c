@@ -387,6 +387,7 @@ static int teardown(void **state)
     (void)state;
     free(said);
     said = NULL;
+    tkc_arena_free(&sft.job.arena);
     cli_parse_free(&app);
     return 0;
 }
