@@ -79,7 +79,7 @@ void tkc_close_from(int first); /* between fork and exec */
 int tkc_cond_make(pthread_cond_t *);
 /* False when the deadline has passed. May wake spuriously. */
 bool tkc_cond_wait_ns(pthread_cond_t *, pthread_mutex_t *, int64_t deadline_ns);
-/* Joins a thread that ends within that time; one that does not is left alone. */
+/* Joins a thread that ends within that time; one that does not is detached. */
 void tkc_join_within(pthread_t, int seconds);
 
 void tkc_wipe(void *secret, size_t len); /* which no compiler leaves out */

@@ -176,7 +176,8 @@ void tkc_join_within(pthread_t thread, int seconds)
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += seconds;
-    (void)pthread_timedjoin_np(thread, NULL, &until);
+    if (pthread_timedjoin_np(thread, NULL, &until) != 0)
+        (void)pthread_detach(thread);
 }
 
 /* ---- memory ---- */
