@@ -118,19 +118,19 @@ enum { THREADS = 2, FLOOD = 6, FEW = 2 };
 
 static sem_t gate;
 static pthread_mutex_t order_lock = PTHREAD_MUTEX_INITIALIZER;
-static char order[2 * TKE_LONG_REQUESTS]; /* the first letters of owners, as they were served */
+static char order[2 * TKE_LONG_REQUESTS]; /* the first letters of owners, as their requests began */
 static atomic_size_t begun, served;
 
 static void serve(tke_call *call, tke_handle_fn *handler)
 {
     (void)handler;
+    pthread_mutex_lock(&order_lock);
+    order[begun] = call->owner[0];
     begun++;
+    pthread_mutex_unlock(&order_lock);
     while (sem_wait(&gate) != 0)
         ;
-    pthread_mutex_lock(&order_lock);
-    order[served] = call->owner[0];
     served++;
-    pthread_mutex_unlock(&order_lock);
     call->reply->end(call->reply);
 }
 
@@ -173,9 +173,10 @@ TEST(owners_take_turns)
         assert_true(defer(&all[n], "a"));
     for (; n < THREADS + FLOOD + FEW; n++)
         assert_true(defer(&all[n], "b"));
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 1; i <= n; i++) { /* one at a time, so that the next one's turn is known */
         sem_post(&gate);
-    wait_until(served == n);
+        wait_until(served == i && begun == (i + THREADS < n ? i + THREADS : n));
+    }
     assert_null(memchr(order + n - 2, 'b', 2));
     assert_non_null(memchr(order + THREADS, 'b', 2));
     wait_until(n_waiting() == 0);
