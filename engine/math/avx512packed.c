@@ -323,9 +323,10 @@ INLINE __m512i load_fp8(place at)
 /* How places move: by rows, and by steps along a row. A square of FP8 does not end inside a tile. */
 typedef struct pitch {
     int64_t row_bytes, row_powers, row_factors;
-    int64_t
-        bytes; /* of a block, or of a step's codes where blocks hold several steps of one scale */
-    int in_block, in_factor; /* shifts: steps in a block, with one factor */
+    int64_t bytes; /* of a block; where factors are apart, of a step's codes */
+    int in_block;  /* shift: steps in a block */
+    int powers;    /* of a step: 0 or 1 */
+    int in_factor; /* shift: steps with one factor; longer than a row where there is none */
 } pitch;
 
 static pitch pitch_of(const tke_matrix *m)
@@ -339,7 +340,10 @@ static pitch pitch_of(const tke_matrix *m)
         .row_factors = m->dtype == TKE_NF4 ? blocks : 0,
         .bytes = apart ? STEP * f->block_bytes / f->block : f->block_bytes,
         .in_block = f->block == TKE_MAX_BLOCK ? 3 : 0,
-        .in_factor = m->dtype == TKE_NF4 ? 1 : 2,
+        .powers = m->dtype == TKE_MXFP4,
+        .in_factor = m->dtype == TKE_NF4   ? 1
+                     : m->dtype == TKE_FP8 ? 2
+                                           : 62,
     };
 }
 
@@ -359,7 +363,7 @@ INLINE place place_along(place at, const pitch *p, int64_t steps)
 {
     at.k += steps * STEP;
     at.b += (steps >> p->in_block) * p->bytes;
-    at.power += steps;
+    at.power += steps * p->powers;
     at.factor += steps >> p->in_factor;
     at.part = (int)(steps & (TKE_MAX_BLOCK / STEP - 1));
     return at;
