@@ -21,13 +21,14 @@ int main(int argc, char **argv)
                       &(tinkc_chat_options){ .generation_prompt = true }, &prompt, &err);
     tinkc_sampling how = TINKC_SAMPLING_INIT;
     how.temperature = 0;
+    how.max_tokens = 256;
     tinkc_future *f = tinkc_sample(sampler, prompt.data, prompt.len, 1, &how, &err);
     const tinkc_sequence *seq = tinkc_samples_at(tinkc_future_samples(f, 60000, &err), 0);
     bool cut = seq && seq->stop_reason == TINKC_STOP_LENGTH; /* else a token ended it: not shown */
     if (seq)
         puts(tinkc_decode(tok, seq->tokens.data, seq->tokens.len - !cut, &text, &err));
     if (cut)
-        fprintf(stderr, "cut after %zu tokens: no more fit\n", seq->tokens.len);
+        fprintf(stderr, "cut after %zu tokens\n", seq->tokens.len);
     if (err.code)
         fprintf(stderr, "%s\n", err.message);
 
